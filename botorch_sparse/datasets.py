@@ -1,0 +1,286 @@
+"""Tables of candidates with a measured target, for the demo and the benchmarks.
+
+A table turns real data into a finite optimization problem: its rows are the
+candidates and its target column is the function. The protocol is that of the
+experiments of [Calandriello2019]_ and [Calandriello2020]_: features standardized,
+target scaled to [0, 1].
+
+References:
+    .. [Calandriello2019]
+        D. Calandriello, L. Carratino, A. Lazaric, M. Valko and L. Rosasco. Gaussian
+        process optimization with adaptive sketching: scalable and no regret.
+        COLT 2019.
+    .. [Calandriello2020]
+        D. Calandriello, L. Carratino, A. Lazaric, M. Valko and L. Rosasco.
+        Near-linear time Gaussian process optimization with adaptive batching and
+        resparsification. ICML 2020.
+"""
+
+import csv
+import gzip
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Candidates and the values of the function at them.
+
+    Attributes:
+        name: Name of the table.
+        X: `A x d` standardized features (mean 0, standard deviation 1; a constant
+            column is 0).
+        Y: `A` values of the target, scaled to [0, 1].
+        feature_names: Names of the `d` features.
+        target_name: Name of the target column.
+    """
+
+    name: str
+    X: Tensor
+    Y: Tensor
+    feature_names: tuple[str, ...]
+    target_name: str
+
+    def regret_ratio(self, indices: Tensor) -> Tensor:
+        r"""Cumulative regret over the expected one of uniform choice.
+
+        .. math:: \rho_t = \sum_{s \le t} (\max f - f(x_s)) / (t (\max f - \bar f))
+
+        It is 1 for uniform choice (in expectation) and 0 for choosing the best row
+        each time. The values of the table are taken, not the noisy feedback.
+
+        Args:
+            indices: `n` rows, in the order of their evaluation.
+
+        Returns:
+            `n` ratios, one after each evaluation. O(n).
+
+        Raises:
+            InputDataError: If an index is negative: a point that is not in the table.
+        """
+        if (indices < 0).any():
+            raise InputDataError(
+                f"Got {int((indices < 0).sum())} negative indices; the regret is known "
+                "for rows of the table only."
+            )
+        best = self.Y.max()
+        regret = (best - self.Y[indices.to(self.Y.device)]).cumsum(0)
+        t = torch.arange(1, len(regret) + 1, dtype=regret.dtype, device=regret.device)
+        return regret / (t * (best - self.Y.mean()))
+
+
+def load_table(
+    name_or_path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Table:
+    """Read a table by name or from a CSV file, and standardize it.
+
+    A file holds one header row and then numbers only, separated by commas. Names
+    are looked up so: `abalone` comes with the package; any other `NAME` is the file
+    `NAME.csv.gz` in the folder that the environment variable BOTORCH_SPARSE_DATA
+    names; `california_housing` is downloaded through scikit-learn if it is not there.
+
+    Args:
+        name_or_path: A name, or a path that ends in `.csv` or `.csv.gz`.
+        target: Column to maximize; the last one by default.
+        dtype: Floating point type of the tensors.
+        device: Their device.
+
+    Returns:
+        The table with `A` rows and `d` features.
+
+    Raises:
+        InputDataError: If the table is not found or cannot be read, or holds text or
+            missing cells, unnamed or repeated columns, fewer than two rows, no
+            varying feature, no column `target`, or a constant target.
+
+    Example:
+        >>> table = load_table("abalone")
+        >>> table.X.shape, table.target_name
+        (torch.Size([4177, 8]), 'rings')
+    """
+    name, header, cells = _find(str(name_or_path))
+    column = _target_column(name, header, target)
+    X = _standardize(name, np.delete(cells, column, axis=1))
+    Y = _scale(name, header[column], cells[:, column])
+    return Table(
+        name=name,
+        X=torch.tensor(X, dtype=dtype, device=device),
+        Y=torch.tensor(Y, dtype=dtype, device=device),
+        feature_names=tuple(header[:column] + header[column + 1 :]),
+        target_name=header[column],
+    )
+
+
+def _find(name: str) -> tuple[str, list[str], np.ndarray]:
+    """Name, header and `A x (d + 1)` numbers of a table."""
+    if name.endswith((".csv", ".csv.gz")):
+        path = Path(name)
+        stem = path.name.removesuffix(".gz").removesuffix(".csv")
+        return stem, *_read(path)
+    if name == "abalone":
+        with as_file(files("botorch_sparse") / "data" / "abalone.csv.gz") as path:
+            return name, *_read(path)
+    folder = os.environ.get(DATA_VARIABLE)
+    if folder and (path := Path(folder) / f"{name}.csv.gz").is_file():
+        return name, *_read(path)
+    if name == "california_housing":
+        return name, *_fetch_california_housing()
+    where = f"is {folder}" if folder else "is not set"
+    raise InputDataError(
+        f"There is no table {name!r}: give 'abalone', a path ending in .csv or "
+        f".csv.gz, or set {DATA_VARIABLE} (which {where}) to a folder that holds "
+        f"{name}.csv.gz."
+    )
+
+
+def _read(path: Path) -> tuple[list[str], np.ndarray]:
+    """Header and numbers of a CSV file, gzip or plain."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            return _parse(path, csv.reader(file))
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {path}.") from None
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        raise InputDataError(
+            f"{path} cannot be read as {'gzip ' * (path.suffix == '.gz')}CSV: {error}."
+        ) from error
+
+
+def _parse(path: Path, reader: Iterator[list[str]]) -> tuple[list[str], np.ndarray]:
+    header = [name.strip() for name in next(reader, [])]
+    _check_header(path, header)
+    rows = [
+        _parse_row(path, header, row, cells)
+        for row, cells in enumerate((cells for cells in reader if cells), start=1)
+    ]
+    if len(rows) < 2:
+        raise InputDataError(f"{path} holds {len(rows)} rows of data; 2 are needed.")
+    return header, np.array(rows)
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    if not any(header):
+        raise InputDataError(f"{path} is empty: a header row and data are needed.")
+    if "" in header:
+        raise InputDataError(
+            f"Column {header.index('') + 1} of {path} has no name in the header row."
+        )
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise InputDataError(f"{path} repeats the column names {', '.join(repeated)}.")
+    if all(_number(name) is not None for name in header):
+        raise InputDataError(
+            f"The first row of {path} holds only numbers; it must name the columns."
+        )
+    if len(header) < 2:
+        raise InputDataError(
+            f"{path} has only the column {header[0]!r}: a target and at least one "
+            "feature are needed, separated by commas."
+        )
+
+
+def _parse_row(
+    path: Path, header: Sequence[str], row: int, cells: Sequence[str]
+) -> list[float]:
+    if len(cells) != len(header):
+        raise InputDataError(
+            f"Row {row} of {path} has {len(cells)} cells, the header has {len(header)}."
+        )
+    numbers = [_number(cell) for cell in cells]
+    for name, cell, number in zip(header, cells, numbers, strict=True):
+        if number is None:
+            what = f"the text {cell.strip()!r}" if cell.strip() else "nothing"
+            raise InputDataError(
+                f"Row {row}, column {name!r} of {path} holds {what}; a finite number "
+                "is needed (the header is not counted as a row)."
+            )
+    return [number for number in numbers if number is not None]
+
+
+def _number(cell: str) -> float | None:
+    """The finite number in a cell, or None."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in cell else None
+
+
+def _target_column(name: str, header: list[str], target: str | None) -> int:
+    if target is None:
+        return len(header) - 1
+    if target not in header:
+        raise InputDataError(
+            f"{name} has no column {target!r}; its columns are {', '.join(header)}."
+        )
+    return header.index(target)
+
+
+def _standardize(name: str, features: np.ndarray) -> np.ndarray:
+    """Mean 0 and standard deviation 1 in each column; 0 where it is constant."""
+    constant = features.max(axis=0) == features.min(axis=0)
+    if constant.all():
+        raise InputDataError(f"All features of {name} are constant; one must vary.")
+    centred = features - features.mean(axis=0)
+    sd = np.where(constant, 1.0, centred.std(axis=0))
+    return np.where(constant, 0.0, centred / sd)
+
+
+def _scale(name: str, column: str, target: np.ndarray) -> np.ndarray:
+    """The target on [0, 1]."""
+    low, high = target.min(), target.max()
+    if low == high:
+        raise InputDataError(
+            f"The target {column!r} of {name} is constant ({low:g} in all rows); "
+            "there is nothing to optimize."
+        )
+    return (target - low) / (high - low)
+
+
+def _fetch_california_housing() -> tuple[list[str], np.ndarray]:
+    """The table of Pace and Barry (1997), with its counts restored.
+
+    scikit-learn divides rooms, bedrooms and population by the number of households;
+    the experiments of [Calandriello2020]_ use the counts.
+    """
+    try:
+        from sklearn.datasets import fetch_california_housing
+
+        frame = fetch_california_housing()
+    except (ImportError, OSError) as error:
+        raise InputDataError(
+            f"california_housing is neither in the folder that {DATA_VARIABLE} names "
+            f"nor could scikit-learn fetch it ({error}): set {DATA_VARIABLE} to a "
+            "folder that holds california_housing.csv.gz."
+        ) from error
+    income, age, rooms, bedrooms, population, occupancy, lat, long = frame.data.T
+    households = np.round(population / occupancy)
+    counts = [np.round(rooms * households), np.round(bedrooms * households)]
+    columns = {
+        "longitude": long,
+        "latitude": lat,
+        "housing_median_age": age,
+        "total_rooms": counts[0],
+        "total_bedrooms": counts[1],
+        "population": population,
+        "households": households,
+        "median_income": income,
+        "median_house_value": np.round(frame.target * 1e5),
+    }
+    return list(columns), np.stack(list(columns.values()), axis=1)

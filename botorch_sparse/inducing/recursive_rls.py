@@ -1,0 +1,133 @@
+r"""Recursive ridge leverage score sampling.
+
+References:
+    [Musco2017]_ Algorithm 2 (recursive halving with a fixed regularizer).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import Kernel
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_sparse.inducing.base import bernoulli
+
+CHUNK_SIZE = 2048
+
+
+@dataclass(frozen=True)
+class RecursiveRLSSampler:
+    r"""Recursive halving with approximate ridge leverage scores [Musco2017]_.
+
+    A random half of the points is sampled recursively into `(S, p)`; the variance of
+    the GP that has seen `S` alone, each point with its noise scaled by `p`,
+    overestimates the leverage scores of all points:
+
+    .. math::
+        \tilde \ell_i = \tfrac32 \big(k_{ii} - k_{iS} (K_{SS} + D_S P)^{-1} k_{Si} \big)
+        / d_i, \qquad
+        p_i = \min(1, q \, \tilde \ell_i \log(\textstyle\sum_j \tilde \ell_j / \delta)).
+
+    The theorem holds with `q = 16`: with probability `1 - 3 delta` the largest
+    eigenvalue of `D^-1/2 (K - Q) D^-1/2` is at most one, hence `lambda_max <= lam`. Its
+    constants are loose: on clustered data and on abalone (n = 1000 to 4177) the default
+    `q = 0.2` drew 4 to 6 effective dimensions and left the eigenvalue below 0.3 in all
+    of 70 draws, `q = 0.1` failed at one in eight, and `q = 1` draws about three times
+    as many points. Cost: O(n m^2).
+
+    Args:
+        oversampling: The factor `q`, positive.
+        max_inducing_points: Cap on the number of points; above it as many are drawn
+            without replacement in proportion to `p_i`. None for no cap.
+        delta: Failure probability, in (0, 1).
+    """
+
+    oversampling: float = 0.2
+    max_inducing_points: int | None = 1000
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.oversampling > 0 or not 0 < self.delta < 1:
+            raise InputDataError(
+                f"Got oversampling={self.oversampling} and delta={self.delta}; need "
+                "oversampling > 0 and 0 < delta < 1."
+            )
+        if self.max_inducing_points is not None and self.max_inducing_points < 1:
+            raise InputDataError(
+                f"Got max_inducing_points={self.max_inducing_points}; need at least 1, "
+                "or None for no cap."
+            )
+
+    def __call__(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        noise: Tensor,
+        *,
+        generator: torch.Generator,
+        variance: Tensor | None = None,
+    ) -> Tensor:
+        """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
+        with torch.no_grad():
+            index, _ = self._sample(covar_module, X, noise, generator, self.delta)
+        return index
+
+    def _sample(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        noise: Tensor,
+        generator: torch.Generator,
+        delta: float,
+    ) -> tuple[Tensor, Tensor]:
+        """One level of the recursion: indices, and the probabilities they had."""
+        n = X.shape[0]
+        if n <= max(1, self.oversampling * 12 * math.log(1 / delta)):
+            index, p = torch.arange(n, device=X.device), torch.ones_like(noise)
+            index = self._cap(index, p, generator)
+            return index, p[index]
+        half = bernoulli(torch.full_like(noise, 0.5), generator)
+        sub, p_sub = self._sample(
+            covar_module, X[half], noise[half], generator, delta / 3
+        )
+        S = half[sub]
+        variance = _variance_given(covar_module, X, X[S], noise[S] * p_sub)
+        leverage = 1.5 * variance / noise
+        log_term = (leverage.sum() / delta).log().clamp_min(1.0)
+        p = (self.oversampling * leverage * log_term).clamp_max(1.0)
+        index = bernoulli(p, generator)
+        if len(index) == 0:
+            index = leverage.argmax().unsqueeze(0)
+        index = self._cap(index, p, generator)
+        return index, p[index]
+
+    def _cap(self, index: Tensor, p: Tensor, generator: torch.Generator) -> Tensor:
+        """At most `max_inducing_points` of the indices, in proportion to `p`."""
+        cap = self.max_inducing_points
+        if cap is None or len(index) <= cap:
+            return index
+        weights = p[index].to(generator.device)
+        chosen = torch.multinomial(weights, cap, generator=generator)
+        return index[chosen.to(index.device)].sort().values
+
+
+def _variance_given(
+    covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor
+) -> Tensor:
+    """Exact GP variance at `X` given observations at `S`, in row chunks.
+
+    `K_SS + D` is factorized as it is: its smallest eigenvalue is at least min(noise),
+    so only a failure to rounding calls for jitter, of the order of the noise.
+    """
+    A = covar_module(S).to_dense() + torch.diag_embed(noise)
+    L = psd_safe_cholesky(A)
+    variances = []
+    for chunk in X.split(CHUNK_SIZE):
+        cross = covar_module(S, chunk).to_dense()
+        v = torch.linalg.solve_triangular(L, cross, upper=False)
+        k_diag = covar_module(chunk, diag=True)
+        variances.append((k_diag - v.square().sum(-2)).clamp_min(0.0))
+    return torch.cat(variances)

@@ -1,0 +1,13 @@
+"""The Nystrom (DTC) posterior and the folding of repeated points."""
+
+from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
+from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
+from botorch_sparse.posteriors.nystrom import NystromPosterior
+
+__all__ = [
+    "FoldedData",
+    "NystromPosterior",
+    "RepeatedRows",
+    "factorize_inducing_covariance",
+    "fold_repeats",
+]

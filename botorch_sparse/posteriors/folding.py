@@ -1,0 +1,84 @@
+r"""Repeated points folded exactly into one point with less noise.
+
+In bandits the same candidate is evaluated many times. `n_i` observations of `x_i` with
+noise variances `d_ij` carry the information of one observation with
+
+.. math:: 1 / d_i = \sum_j 1 / d_{ij}, \qquad y_i = d_i \sum_j y_{ij} / d_{ij},
+
+and the log likelihood gains a term that does not depend on the kernel.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class RepeatedRows(NamedTuple):
+    """Which rows of `X` are the same point; unique points in order of appearance.
+
+    Attributes:
+        first: `n_u` indices, the first row of each unique point.
+        inverse: `n` indices, the unique point of each row.
+    """
+
+    first: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def find(cls, X: Tensor) -> "RepeatedRows":
+        """Find the repeated rows of `X`, an `n x d` tensor. Cost: O(n d log n)."""
+        n = X.shape[0]
+        _, group = torch.unique(X, dim=0, return_inverse=True)
+        rows = torch.arange(n, device=X.device)
+        num_unique = int(group.max()) + 1 if n > 0 else 0
+        first = rows.new_full((num_unique,), n).scatter_reduce(0, group, rows, "amin")
+        order = first.argsort()
+        rank = torch.empty_like(order)
+        rank[order] = rows[:num_unique]
+        return cls(first=first[order], inverse=rank[group])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum `values` (`n`) over the rows of each unique point (`n_u`)."""
+        return values.new_zeros(self.first.shape[0]).index_add(0, self.inverse, values)
+
+
+class FoldedData(NamedTuple):
+    """Unique points with precision-weighted mean observations.
+
+    Attributes:
+        Y: `n_u` precision-weighted means of the observations.
+        noise: `n_u` noise variances `d_i` of those means.
+        log_likelihood_gain: A scalar. The log likelihood of all observations is that
+            of the folded ones plus this term (DTC and exact GP alike).
+    """
+
+    Y: Tensor
+    noise: Tensor
+    log_likelihood_gain: Tensor
+
+
+def fold_repeats(rows: RepeatedRows, Y: Tensor, noise: Tensor) -> FoldedData:
+    r"""Fold the observations of repeated points; differentiable in `Y` and `noise`.
+
+    The gain of the log likelihood is
+
+    .. math:: -\tfrac12 \Big[ \sum_{ij} \log 2 \pi d_{ij} - \sum_i \log 2 \pi d_i
+        + \sum_{ij} (y_{ij} - y_i)^2 / d_{ij} \Big].
+
+    Args:
+        rows: The repeated rows of the inputs.
+        Y: `n` observations.
+        noise: `n` noise variances, positive.
+
+    Returns:
+        The folded observations. Cost: O(n).
+    """
+    precision = noise.reciprocal()
+    d = rows.sum(precision).reciprocal()
+    y = d * rows.sum(Y * precision)
+    log_2pi = math.log(2 * math.pi)
+    scatter = ((Y - y[rows.inverse]).square() * precision).sum()
+    gain = -0.5 * ((noise.log() + log_2pi).sum() - (d.log() + log_2pi).sum() + scatter)
+    return FoldedData(Y=y, noise=d, log_likelihood_gain=gain)

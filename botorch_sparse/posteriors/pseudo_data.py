@@ -1,0 +1,54 @@
+r"""A Nystrom posterior as an exact GP that observed pseudo-data at the inducing points.
+
+With :math:`G = K_{SX} D^{-1} K_{XS}` the variance of `NystromPosterior` is
+
+.. math::
+    \mathrm{var}(x) = k(x, x) - k_S(x)^\top \big( K_{SS}^{-1} - (K_{SS} + G)^{-1} \big)
+    k_S(x) = k(x, x) - k_S(x)^\top (K_{SS} + K_{SS} G^{-1} K_{SS})^{-1} k_S(x),
+
+that of a GP with observations at `S` of noise covariance
+:math:`K_{SS} G^{-1} K_{SS}`. One forward substitution replaces the two of the features
+`phi` and `w`; for a few points those are more accurate, and keep the two parts of the
+variance apart.
+"""
+
+import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_sparse.posteriors.nystrom import NystromPosterior
+
+
+@torch.no_grad()
+def pseudo_data_factor(posterior: NystromPosterior) -> Tensor:
+    r"""Lower factor of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`.
+
+    Since :math:`K_{SS}^{-1} - (K_{SS} + G)^{-1} = L^{-\top} (I - B^{-1}) L^{-1}`, it is
+    :math:`L R^{-1}` with a lower triangular `R`, :math:`R^\top R = I - B^{-1}`: the
+    Cholesky factor with rows and columns in reverse.
+
+    Args:
+        posterior: An unbatched posterior.
+
+    Returns:
+        An `m x m` tensor. Cost: O(m^3).
+    """
+    L_B = posterior.chol_inner
+    eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)
+    M = eye - torch.cholesky_inverse(L_B)
+    # Eigenvalues are at least 0; directions without data round to either side of it.
+    jitter = torch.finfo(M.dtype).eps
+    reverse = psd_safe_cholesky(M.flip(0, 1), jitter=jitter, max_tries=6)
+    R = reverse.flip(0, 1).mT
+    return torch.linalg.solve_triangular(
+        R, posterior.chol_inducing, upper=False, left=False
+    )
+
+
+@torch.no_grad()
+def whitening_matrix(posterior: NystromPosterior) -> Tensor:
+    """The matrix `L_B^-1 L^-1` that turns `k_S(x)` into `w(x)`, `m x m`. O(m^3)."""
+    L, L_B = posterior.chol_inducing, posterior.chol_inner
+    eye = torch.eye(len(L), dtype=L.dtype, device=L.device)
+    inverse = torch.linalg.solve_triangular(L, eye, upper=False)
+    return torch.linalg.solve_triangular(L_B, inverse, upper=False)

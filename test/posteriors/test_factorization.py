@@ -1,0 +1,154 @@
+"""The pivoted factor of `K_SS` where `K_SS` is singular to rounding."""
+
+import warnings
+from typing import Any
+
+import oracles
+import pytest
+import torch
+from botorch.exceptions import BotorchWarning, InputDataError
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+from botorch_sparse.posteriors import factorize_inducing_covariance
+from botorch_sparse.posteriors.factorization import independent_points
+
+
+def points(m: int, d: int = 2, **tkwargs: Any) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    return torch.rand(m, d, generator=g, dtype=torch.float64).to(**tkwargs)
+
+
+def tolerance(tkwargs: dict[str, Any]) -> float:
+    return 1e-13 if tkwargs["dtype"] == torch.float64 else 1e-5
+
+
+def gram(name: str, S: Tensor) -> Tensor:
+    return oracles.make_kernel(name, dtype=S.dtype, device=S.device)(S).to_dense()
+
+
+@pytest.mark.parametrize("name", oracles.KERNELS)
+@pytest.mark.parametrize("m", [1, 8, 40])
+def test_factor_of_the_points_kept(name: str, m: int, tkwargs: dict[str, Any]) -> None:
+    K = gram(name, points(m, **tkwargs))
+    L, kept = factorize_inducing_covariance(K)
+    assert L.dtype == K.dtype and kept.dtype == torch.int64
+    assert torch.equal(L, L.tril()) and (L.diagonal() > 0).all()
+    assert len(kept.unique()) == len(kept) == len(L)
+    scale = K.diagonal().max()
+    error = (L @ L.mT - K[kept][:, kept]).abs().max() / scale
+    assert error < tolerance(tkwargs)
+    # What was left out is explained by what was kept, to the threshold and rounding.
+    phi = torch.linalg.solve_triangular(L, K[kept], upper=False)
+    residual = (K.diagonal() - phi.square().sum(0)).abs().max() / scale
+    assert residual < 10 * tolerance(tkwargs)
+
+
+@pytest.mark.parametrize(
+    "name, rank",
+    [("linear", 2), ("polynomial", 6), ("sum", None), ("matern12", None)],
+)
+def test_finite_rank_kernels(
+    name: str, rank: int | None, double: dict[str, Any]
+) -> None:
+    _, kept = factorize_inducing_covariance(gram(name, points(25, **double)))
+    assert len(kept) == (25 if rank is None else rank)
+
+
+def test_duplicates_are_left_out(tkwargs: dict[str, Any]) -> None:
+    S = points(6, **tkwargs)
+    near = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-5
+    S = torch.cat([S, S, S + near])
+    K = gram("matern52", S)
+    L, kept = factorize_inducing_covariance(K)
+    assert sorted((kept % 6).tolist()) == list(range(6))
+    torch.testing.assert_close(L @ L.mT, K[kept][:, kept])
+
+
+def test_different_scales(double: dict[str, Any]) -> None:
+    """What counts is relative to each point's own prior variance."""
+    K = torch.diag(torch.tensor([1e8, 1.0, 1e-8, 1e-40, 0.0], **double))
+    L, kept = factorize_inducing_covariance(K)
+    assert sorted(kept.tolist()) == [0, 1, 2, 3]
+    torch.testing.assert_close(L @ L.mT, K[kept][:, kept], rtol=1e-12, atol=0)
+
+
+def test_zero_prior_variance(tkwargs: dict[str, Any]) -> None:
+    S = torch.cat([torch.zeros(2, 2, **tkwargs), points(1, **tkwargs)])
+    L, kept = factorize_inducing_covariance(gram("linear", S))
+    assert kept.tolist() == [2]
+    L, kept = factorize_inducing_covariance(gram("linear", S[:2]))
+    assert L.shape == (0, 0) and kept.shape == (0,)
+
+
+def test_no_points(double: dict[str, Any]) -> None:
+    L, kept = factorize_inducing_covariance(torch.zeros(0, 0, **double))
+    assert L.shape == (0, 0) and kept.tolist() == []
+
+
+def test_batch_keeps_all_points(double: dict[str, Any]) -> None:
+    K = torch.stack([gram("matern52", points(6, **double))] * 2)
+    K[1] *= 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        L, kept = factorize_inducing_covariance(K)
+    assert kept.tolist() == list(range(6))
+    torch.testing.assert_close(L @ L.mT, K)
+
+
+def test_batch_jitter_warns(double: dict[str, Any]) -> None:
+    K = torch.ones(2, 3, 3, **double)
+    K[0] = torch.eye(3, **double)
+    with pytest.warns(BotorchWarning, match=r"Jitter from 1e-14 k\(x, x\)"):
+        L, _ = factorize_inducing_covariance(K)
+    torch.testing.assert_close(L @ L.mT, K, rtol=0, atol=1e-12)
+
+
+def test_indefinite_batch_is_an_error(double: dict[str, Any]) -> None:
+    K = torch.tensor([[1.0, 2.0], [2.0, 1.0]], **double).expand(2, 2, 2)
+    with (
+        pytest.raises(NotPSDError, match=r"kernel is positive semi-definite"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        factorize_inducing_covariance(K)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_not_finite_is_an_error(value: float, tkwargs: dict[str, Any]) -> None:
+    K = torch.eye(3, **tkwargs)
+    K[1, 1] = value
+    with pytest.raises(InputDataError, match=r"NaN or infinity between inducing"):
+        factorize_inducing_covariance(K)
+
+
+@pytest.mark.parametrize("name", ["rbf", "polynomial"])
+def test_gradients_reach_the_points_kept(name: str, double: dict[str, Any]) -> None:
+    S = points(9, **double)
+    S[-1] = S[0]
+    kernel = oracles.make_kernel(name, **double)
+    weight = torch.arange(81.0, **double).view(9, 9).sin()
+
+    def value(lengthscale: Tensor) -> Tensor:
+        K = kernel(S / lengthscale).to_dense()
+        L, kept = factorize_inducing_covariance(K)
+        return (weight[kept][:, kept] * (L @ L.mT)).sum()
+
+    detached, _ = factorize_inducing_covariance(kernel(S).to_dense())
+    K = kernel(S).to_dense().requires_grad_()
+    attached, _ = factorize_inducing_covariance(K)
+    assert attached.requires_grad and not detached.requires_grad
+    torch.testing.assert_close(attached.detach(), detached, rtol=1e-6, atol=1e-7)
+    one = torch.ones(1, **double).requires_grad_()
+    assert torch.autograd.gradcheck(value, (one,))
+
+
+def test_independent_points(double: dict[str, Any]) -> None:
+    S = points(5, **double)
+    S = torch.cat([S, S[:2], torch.zeros(1, 2, **double)])
+    K = gram("linear", S)
+    assert len(independent_points(K, K.diagonal())) == 2
+    tiny = independent_points(1e-17 * K, K.diagonal())
+    assert tiny.tolist() == []
+    nothing = independent_points(K[:0, :0], K.diagonal()[:0])
+    assert nothing.tolist() == []

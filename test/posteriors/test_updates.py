@@ -1,0 +1,168 @@
+"""Rank-q, border and variance-only updates against rebuilding from scratch."""
+
+from typing import Any
+
+import oracles
+import pytest
+import torch
+from torch import Tensor
+
+from botorch_sparse.posteriors import NystromPosterior
+
+KERNELS = ["rbf", "matern32", "linear", "sum", "product"]
+
+
+def data(n: int, lam: float, seed: int = 0, **tkwargs: Any) -> list[Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=g, dtype=torch.float64)
+    Y = X.cos().sum(-1) + lam**0.5 * torch.randn(n, generator=g, dtype=torch.float64)
+    noise = lam * (0.5 + torch.rand(n, generator=g, dtype=torch.float64))
+    Z = torch.rand(11, 2, generator=g, dtype=torch.float64)
+    return [t.to(**tkwargs) for t in (X, Y, noise, Z)]
+
+
+def assert_same(
+    actual: NystromPosterior, expected: NystromPosterior, Z: Tensor
+) -> None:
+    tolerance = {"rtol": 1e-6, "atol": 1e-8}
+    a, b = actual.moments(Z), expected.moments(Z)
+    torch.testing.assert_close(a.mean, b.mean, **tolerance)
+    torch.testing.assert_close(a.variance, b.variance, **tolerance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("q", [0, 1, 5, 39])
+def test_condition_is_from_data_with_all(
+    name: str, q: int, double: dict[str, Any]
+) -> None:
+    X, Y, noise, Z = data(40, 1e-2, **double)
+    kernel, n = oracles.make_kernel(name, **double), 40 - q
+    whole = NystromPosterior.from_data(kernel, X, Y, noise, X[:10])
+    part = NystromPosterior.from_data(kernel, X[:n], Y[:n], noise[:n], X[:10])
+    assert_same(part.condition(X[n:], Y[n:], noise[n:]), whole, Z)
+    one_by_one = part
+    for i in range(n, 40):
+        row = slice(i, i + 1)
+        one_by_one = one_by_one.condition(X[row], Y[row], noise[row])
+    assert_same(one_by_one, whole, Z)
+
+
+def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
+    X, Y, noise, Z = data(20, 1e-2, **double)
+    kernel = oracles.make_kernel("rbf", **double)
+    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:5])
+    before = posterior.moments(Z)
+    posterior.condition(X, Y, noise)
+    posterior.append_inducing(X[5:8], X, Y, noise)
+    posterior.hallucinate(X[:3], noise[:3])
+    assert torch.equal(posterior.moments(Z).mean, before.mean)
+    assert torch.equal(posterior.moments(Z).variance, before.variance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("m, p", [(0, 4), (6, 0), (6, 1), (6, 9)])
+def test_append_is_from_data_with_more_points(
+    name: str, m: int, p: int, double: dict[str, Any]
+) -> None:
+    X, Y, noise, Z = data(50, 1e-2, **double)
+    kernel = oracles.make_kernel(name, **double)
+    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:m])
+    grown = small.append_inducing(X[m : m + p], X, Y, noise)
+    whole = NystromPosterior.from_data(kernel, X, Y, noise, X[: m + p])
+    assert grown.num_inducing == whole.num_inducing
+    assert_same(grown, whole, Z)
+    # And once more, on top of a posterior that was itself appended to.
+    again = grown.append_inducing(X[20:23], X, Y, noise)
+    S = torch.cat([X[: m + p], X[20:23]])
+    assert_same(again, NystromPosterior.from_data(kernel, X, Y, noise, S), Z)
+
+
+def test_append_leaves_out_what_is_explained(double: dict[str, Any]) -> None:
+    X, Y, noise, Z = data(50, 1e-2, **double)
+    kernel = oracles.make_kernel("matern32", **double)
+    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:6])
+    new = torch.cat([X[2:4], X[6:7], X[6:7], X[7:8] + 1e-12, X[7:8]])
+    grown = small.append_inducing(new, X, Y, noise)
+    assert grown.num_inducing == 8
+    asked = torch.cat([small.inducing_points, new])
+    assert torch.equal(grown.inducing_points, asked[grown.inducing_index])
+    S = torch.cat([X[:7], X[7:8]])
+    assert_same(grown, NystromPosterior.from_data(kernel, X, Y, noise, S), Z)
+    nothing = small.append_inducing(X[:3], X, Y, noise)
+    assert nothing.num_inducing == 6
+    assert_same(nothing, small, Z)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "matern52", "product"])
+def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
+    """Rounding in the kernel lets some repeats pass; they must do no harm."""
+    X, Y, noise, Z = data(300, 1e-1, **tkwargs)
+    X, Z = 10 * X, 10 * Z
+    X[250:] = X[:50]
+    kernel = oracles.make_kernel(name, **tkwargs)
+    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:150])
+    grown = small.append_inducing(X[:40], X, Y, noise)
+    assert grown.num_inducing < 165
+    single = tkwargs["dtype"] == torch.float32
+    close = {"rtol": 2e-2 if single else 1e-5, "atol": 1e-2 if single else 1e-6}
+    scale = kernel(Z, diag=True)
+    before, after = small.moments(Z), grown.moments(Z)
+    torch.testing.assert_close(after.mean, before.mean, **close)
+    torch.testing.assert_close(after.variance / scale, before.variance / scale, **close)
+
+
+def test_append_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
+    X, Y, noise, Z = data(20, 1e-2, **double)
+    kernel = oracles.make_kernel("linear", **double)
+    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:1])
+    new = torch.cat([torch.zeros(1, 2, **double), X[1:3]])
+    grown = small.append_inducing(new, X, Y, noise)
+    assert grown.num_inducing == 2
+    assert_same(grown, NystromPosterior.from_data(kernel, X, Y, noise, X[:2]), Z)
+
+
+@pytest.mark.parametrize("name", oracles.KERNELS)
+def test_hallucinated_variance(name: str, double: dict[str, Any]) -> None:
+    """The variance of a posterior whose data include the pending points."""
+    X, Y, noise, Z = data(30, 1e-2, **double)
+    pending, pending_noise = torch.cat([Z[:4], Z[:1], X[:1]]), noise[:6]
+    kernel = oracles.make_kernel(name, **double)
+    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:7])
+    update = posterior.hallucinate(pending, pending_noise)
+    actual = posterior.hallucinated_variance(Z, update)
+    X, d, P, S, T = oracles.to_cpu(
+        X, torch.cat([noise, pending_noise]), pending, X[:7], Z
+    )
+    expected = oracles.dtc(
+        oracles.DENSE[name], torch.cat([X, P]), torch.zeros(36).double(), d, S, T
+    )
+    torch.testing.assert_close(
+        actual.cpu(), expected.variance, rtol=1e-6, atol=1e-8, check_dtype=True
+    )
+    # Means are frozen: nothing but the variance depends on the pending points.
+    none = posterior.hallucinate(pending[:0], pending_noise[:0])
+    torch.testing.assert_close(
+        posterior.hallucinated_variance(Z, none), posterior.variance(Z)
+    )
+
+
+def test_hallucinate_far_beyond_the_number_of_features(
+    tkwargs: dict[str, Any],
+) -> None:
+    """More pending points than inducing points, most of them the same."""
+    X, Y, noise, Z = data(30, 1e-1, **tkwargs)
+    kernel = oracles.make_kernel("matern52", **tkwargs)
+    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:5])
+    pending = torch.cat([Z[:1].expand(60, -1), Z])
+    pending_noise = torch.full((71,), 0.1, **tkwargs)
+    update = posterior.hallucinate(pending, pending_noise)
+    rebuilt = posterior.condition(
+        pending, torch.zeros_like(pending_noise), pending_noise
+    )
+    tolerance = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-4
+    torch.testing.assert_close(
+        posterior.hallucinated_variance(Z, update),
+        rebuilt.variance(Z),
+        rtol=tolerance,
+        atol=tolerance * 0.1,
+    )

@@ -1,0 +1,253 @@
+"""Confidence radii against formulas worked out here, and against the oracles."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.acquisition.confidence import (
+    BBKBRadius,
+    BKBRadius,
+    ConfidenceRadius,
+    FixedBeta,
+    RadiusStatistics,
+)
+
+ORACLES = Path(__file__).parents[1] / "data" / "bbkb_reference_cases.json"
+CASES = json.loads(ORACLES.read_text())
+COMMON = {"norm_bound": 1.5, "noise_variance": 0.09, "delta": 0.05}
+STATISTICS = RadiusStatistics(
+    lam=0.25,
+    num_evaluations=7,
+    ratio_threshold=2.0,
+    log_det_sum=3.0,
+    log_det_sum_inflated=5.0,
+    leverage_sum=2.0,
+)
+RADII: list[ConfidenceRadius] = [
+    *(
+        BBKBRadius(**COMMON, constants=constants, inflation=inflation)
+        for constants in ("practical", "theory")
+        for inflation in ("default", "sqrt", "paper", None)
+    ),
+    BKBRadius(**COMMON),
+    BKBRadius(**COMMON, constants="theory"),
+]
+# log(1/0.05) = log 20; sqrt(lam) F = 0.5 * 1.5; xi = 0.3
+PRACTICAL = 0.75 + 0.3 * math.sqrt(2 * 3.0 + math.log(20))
+THEORY = 0.6 * math.sqrt(5.0 + math.log(20)) + 2.414213562373095 * 0.75
+
+
+@pytest.mark.parametrize(
+    ("constants", "inflation", "expected"),
+    [
+        ("practical", "default", PRACTICAL),
+        ("practical", None, PRACTICAL),
+        ("practical", "sqrt", 1.4142135623730951 * PRACTICAL),
+        ("theory", "default", 1.4142135623730951 * THEORY),
+        ("theory", "sqrt", 1.4142135623730951 * THEORY),
+        ("theory", "paper", 2 * THEORY),
+        ("theory", None, THEORY),
+    ],
+)
+def test_bbkb_by_hand(constants: Any, inflation: Any, expected: float) -> None:
+    radius = BBKBRadius(**COMMON, constants=constants, inflation=inflation)
+    assert radius.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
+
+
+def test_bkb_by_hand() -> None:
+    practical = 0.75 + 0.3 * math.sqrt(math.log(7) * 2.0 + math.log(20))
+    radius = BKBRadius(**COMMON)
+    assert radius.paper_value(STATISTICS) == pytest.approx(practical, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("lam", "log"),
+    [
+        (4.0, math.log(14)),  # as printed: log(kappa^2 t)
+        (1.0, math.log(14)),
+        (1e-4, (1 + math.log(1 + 14 / 1e-4)) / 2),  # Eq. 6
+    ],
+)
+def test_bkb_theory_by_hand(lam: float, log: float) -> None:
+    radius = BKBRadius(**COMMON, constants="theory", kernel_bound=2.0, accuracy=0.6)
+    width = 0.6 * math.sqrt(4 * log * 2.0 + math.log(20))  # alpha = 1.6 / 0.4
+    expected = width + (1 + 1 / math.sqrt(0.4)) * math.sqrt(lam) * 1.5
+    value = radius.paper_value(replace(STATISTICS, lam=lam))
+    assert value == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
+def test_bkb_oracle(case: dict[str, Any]) -> None:
+    pulled = case["pulled_indices"]
+    assert len(set(pulled)) < len(pulled)  # repeats count
+    statistics = RadiusStatistics(
+        lam=case["lam"],
+        num_evaluations=len(pulled),
+        ratio_threshold=case["ratio_threshold"],
+        leverage_sum=sum(case["variances_over_lambda"][i] for i in pulled),
+    )
+    radius = BKBRadius(case["fnorm"], case["noise_variance"], case["delta"])
+    expected = case["beta_bkb_practical"]
+    assert radius.paper_value(statistics) == pytest.approx(expected, rel=1e-10)
+
+
+def test_fixed_beta() -> None:
+    radius = FixedBeta(3.0)
+    assert radius.botorch_beta(STATISTICS) == 3.0
+    assert radius.multiplier(STATISTICS) == pytest.approx(math.sqrt(3.0), rel=1e-15)
+    assert radius.paper_value(STATISTICS) == pytest.approx(
+        math.sqrt(3.0) / 2, rel=1e-15
+    )
+
+
+@pytest.mark.parametrize("radius", [*RADII, FixedBeta(3.0)], ids=repr)
+def test_scales(radius: ConfidenceRadius) -> None:
+    assert isinstance(radius, ConfidenceRadius)
+    value = radius.paper_value(STATISTICS)
+    assert type(value) is float
+    assert radius.multiplier(STATISTICS) == pytest.approx(2 * value)  # 1 / sqrt(0.25)
+    assert radius.botorch_beta(STATISTICS) == pytest.approx(4 * value**2)
+    assert radius.offset(STATISTICS) == 0.0
+
+
+@pytest.mark.parametrize("radius", RADII, ids=repr)
+def test_monotone(radius: Any) -> None:
+    value = radius.paper_value(STATISTICS)
+    for name, change in {"delta": 0.01, "norm_bound": 2, "noise_variance": 1}.items():
+        assert replace(radius, **{name: change}).paper_value(STATISTICS) > value
+    bkb = isinstance(radius, BKBRadius)
+    inflated = radius.constants == "theory"
+    used = "leverage_sum" if bkb else "log_det_sum" + "_inflated" * inflated
+    for name in ("log_det_sum", "log_det_sum_inflated", "leverage_sum"):
+        grown = radius.paper_value(replace(STATISTICS, **{name: 6.0}))
+        assert grown > value if name == used else grown == value
+    later = radius.paper_value(replace(STATISTICS, num_evaluations=8))
+    assert later > value if bkb else later == value
+    wider = radius.paper_value(replace(STATISTICS, ratio_threshold=3.0))
+    constant = bkb or (inflated and radius.inflation is None)
+    assert wider == value if constant else wider > value
+
+
+@pytest.mark.parametrize("cls", [BBKBRadius, BKBRadius])
+@pytest.mark.parametrize("lam", [1e-6, 1.0, 10.0])
+@pytest.mark.parametrize("threshold", [1.0, 4.0])
+def test_theory_exceeds_practical(cls: Any, lam: float, threshold: float) -> None:
+    """By default; with `inflation=None` and a large threshold it need not."""
+    leverage = torch.tensor([1.0, 0.2, 0.05]) / lam
+    start = RadiusStatistics(lam=lam, ratio_threshold=threshold)
+    statistics = replace(start.add_batch(leverage), leverage_sum=0.9)
+    practical, theory = (
+        cls(**COMMON, constants=constants).paper_value(statistics)
+        for constants in ("practical", "theory")
+    )
+    assert theory > practical
+
+
+@pytest.mark.parametrize("radius", RADII, ids=repr)
+def test_before_any_evaluation(radius: Any) -> None:
+    """Only the bias and the confidence are left."""
+    value = radius.paper_value(RadiusStatistics(lam=0.25))
+    if radius.constants == "practical":
+        expected = 0.75 + 0.3 * math.sqrt(math.log(20))
+    else:
+        expected = 0.75 * (1 + math.sqrt(2)) + 0.6 * math.sqrt(math.log(20))
+    assert value == pytest.approx(expected, rel=1e-14)
+
+
+def test_add_batch(tkwargs: dict[str, Any]) -> None:
+    start = RadiusStatistics(lam=0.5, ratio_threshold=2.0, leverage_sum=1.0)
+    both = start.add_batch(torch.tensor([1.0, 0.25], **tkwargs))
+    both = both.add_batch(torch.tensor([0.5], **tkwargs))
+    assert both.num_evaluations == 3
+    assert both.log_det_sum == pytest.approx(math.log(2 * 1.25 * 1.5), rel=1e-14)
+    assert both.log_det_sum_inflated == pytest.approx(math.log(4 * 1.75 * 2.5))
+    assert (both.lam, both.ratio_threshold, both.leverage_sum) == (0.5, 2.0, 1.0)
+
+
+def exact_leverage(K: torch.Tensor, lam: float, s: int, seen: int) -> torch.Tensor:
+    """Exact `var(x_s) / lam` given the first `seen` points, densely."""
+    inverse = (K[:seen, :seen] + lam * torch.eye(seen, dtype=K.dtype)).inverse()
+    return (K[s, s] - K[s, :seen] @ inverse @ K[:seen, s]) / lam
+
+
+@pytest.mark.parametrize("lam", [1.0, 1e-4])
+def test_log_det_of_exact_posterior(lam: float) -> None:
+    """Chain rule; frozen batches give more; BKB's theory bound covers it at any lam."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(12, 2, generator=generator, dtype=torch.float64)
+    K = torch.exp(-2 * torch.cdist(X, X).square())
+    eye = torch.eye(12, dtype=torch.float64)
+    log_det = (eye + K / lam).logdet().item()
+    sums = {}
+    for size in (1, 4):
+        statistics = RadiusStatistics(lam=lam)
+        for start in range(0, 12, size):
+            leverage = [
+                exact_leverage(K, lam, s, start) for s in range(start, start + size)
+            ]
+            statistics = statistics.add_batch(torch.stack(leverage))
+        sums[size] = statistics.log_det_sum
+    assert sums[1] == pytest.approx(log_det, rel=1e-8)
+    assert sums[4] > log_det
+
+    trace = torch.linalg.solve(K + lam * eye, K).trace().item()
+    final = replace(statistics, leverage_sum=trace)
+    radius = BKBRadius(0.0, 1.0, math.exp(-1e-9), constants="theory", accuracy=1e-9)
+    # With F = 0, xi = 1, alpha = 1 and log(1/delta) = 0 it is 2 sqrt(l_t tr), and the
+    # proof's Proposition 11 asks for sqrt(2 log det).
+    assert radius.paper_value(final) >= math.sqrt(2 * log_det)
+    printed = 2 * math.sqrt(math.log(12) * trace)
+    assert (printed < math.sqrt(2 * log_det)) == (lam < 1)  # the paper's, without lam
+
+
+@pytest.mark.parametrize("cls", [BBKBRadius, BKBRadius])
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("norm_bound", -1.0, r"\[0, inf\)"),
+        ("norm_bound", math.inf, r"\[0, inf\)"),
+        ("noise_variance", -1e-9, r"\[0, inf\)"),
+        ("noise_variance", math.nan, r"\[0, inf\)"),
+        ("delta", 0.0, r"\(0, 1\)"),
+        ("delta", 1.0, r"\(0, 1\)"),
+        ("constants", "authors", "'practical', 'theory'"),
+    ],
+)
+def test_bad_arguments(cls: Any, name: str, value: Any, needed: str) -> None:
+    with pytest.raises(InputDataError, match=f"Got {name}={value!r}.*{needed}"):
+        cls(**{**COMMON, name: value})
+
+
+def test_bad_own_arguments() -> None:
+    with pytest.raises(
+        InputDataError, match=r"inflation='cubic'.*'sqrt', 'paper', None"
+    ):
+        BBKBRadius(**COMMON, inflation="cubic")  # type: ignore[arg-type]
+    with pytest.raises(InputDataError, match=r"kernel_bound=0.*Try the outputscale"):
+        BKBRadius(**COMMON, kernel_bound=0)
+    with pytest.raises(InputDataError, match=r"accuracy=1.*Try 0\.5"):
+        BKBRadius(**COMMON, accuracy=1)
+    with pytest.raises(InputDataError, match=r"beta=-1.*Try 4"):
+        FixedBeta(-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "suggestion"),
+    [
+        ("lam", 0.0, "the model's noise variance"),
+        ("ratio_threshold", 0.5, "2, or 1 without batches"),
+        ("num_evaluations", -1, "0 before any evaluation"),
+        ("log_det_sum", -0.1, "0 before any evaluation"),
+        ("log_det_sum_inflated", math.nan, "0 before any evaluation"),
+        ("leverage_sum", math.inf, "0 before any evaluation"),
+    ],
+)
+def test_bad_statistics(name: str, value: float, suggestion: str) -> None:
+    with pytest.raises(InputDataError, match=f"Got {name}={value}.*Try {suggestion}"):
+        replace(STATISTICS, **{name: value})

@@ -1,0 +1,6 @@
+"""Models: drop-ins for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
+
+from botorch_sparse.models.nystrom_prior import NystromPrior
+from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
+
+__all__ = ["NystromPrior", "SparseSingleTaskGP"]

@@ -1,0 +1,244 @@
+"""Inducing points, fits and copies of SparseSingleTaskGP."""
+
+import copy
+import pickle
+from typing import Any
+
+import gpytorch
+import pytest
+import torch
+from botorch.exceptions import BotorchWarning, InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.inducing import PosteriorVarianceSampler, RecursiveRLSSampler
+from botorch_sparse.models import SparseSingleTaskGP
+
+FAST = {"options": {"maxiter": 15}}
+
+
+def make_data(
+    n: int = 40, d: int = 2, repeats: int = 12, **tkwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """Inputs in [0, 2]^d with repeated rows and observations."""
+    generator = torch.Generator().manual_seed(n + d)
+    X = 2 * torch.rand(n, d, generator=generator, dtype=torch.float64)
+    X[n - repeats :] = X[:repeats]
+    Y = (2 * X).sin().sum(-1, keepdim=True)
+    Y = Y + 0.1 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    return X.to(**tkwargs), Y.to(**tkwargs)
+
+
+def make_mll(model: SingleTaskGP) -> ExactMarginalLogLikelihood:
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+class TestInducingPoints:
+    """How inducing points are drawn, kept and moved."""
+
+    def test_default_is_deterministic(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=900, **double)
+        model, other = SparseSingleTaskGP(X, Y), SparseSingleTaskGP(X, Y)
+        assert torch.equal(model.inducing_points, other.inducing_points)
+        assert model.num_inducing < len(X)
+        again = model.resparsify(torch.Generator().manual_seed(7)).inducing_points
+        assert again.shape != other.inducing_points.shape or not torch.equal(
+            again, other.inducing_points
+        )
+
+    def test_posterior_variance_sampler(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=100, **double)
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=PosteriorVarianceSampler(2.0))
+        assert 1 <= model.num_inducing < 100
+        seen: dict[str, Tensor] = {}
+
+        def sampler(k: Any, X: Tensor, noise: Tensor, **kwargs: Any) -> Tensor:
+            seen["variance"], seen["noise"] = kwargs["variance"], noise
+            return torch.arange(5, device=X.device)
+
+        model.eval()
+        first = model._inducing_set().rows.first
+        expected = model(X[first]).variance
+        model.inducing_sampler = sampler
+        assert model.resparsify() is model
+        torch.testing.assert_close(seen["variance"], expected)
+        counts = torch.tensor([2.0] * 12 + [1.0] * 76, **double)
+        torch.testing.assert_close(
+            seen["noise"] * counts, model.likelihood.noise.expand(88)
+        )
+        assert torch.equal(model.inducing_points, X[:5])
+        model(X[:3])  # not from the caches of the previous inducing points
+        assert model._cached_posterior.num_inducing <= 5
+
+    def test_indices_are_those_of_training_rows(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=20, repeats=0, **double)
+        model = SparseSingleTaskGP(
+            X.repeat_interleave(2, dim=0),
+            Y.repeat_interleave(2, dim=0),
+            inducing_sampler=lambda k, X, noise, **_: torch.arange(4, 9),
+        )
+        assert torch.equal(model.inducing_points, X[4:9])
+
+    def test_cap_of_a_custom_sampler(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=50, **double)
+        model = SparseSingleTaskGP(
+            X,
+            Y,
+            inducing_sampler=lambda k, X, noise, **_: torch.arange(len(X)),
+            max_inducing_points=7,
+        )
+        with pytest.warns(BotorchWarning, match="residual trace"):
+            assert model.num_inducing == 7
+
+    def test_cap_warns_once(
+        self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
+    ) -> None:
+        X, Y = make_data(n=50, **double)
+        model = SparseSingleTaskGP(X, Y, max_inducing_points=5)
+        model.posterior(X[:2])
+        model.resparsify().posterior(X[:2])
+        caps = [w for w in recwarn if "reached their cap" in str(w.message)]
+        assert len(caps) == 1
+
+    def test_given_points_win(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=30, **double)
+        S = torch.rand(4, 2, **double)
+        model = SparseSingleTaskGP(X, Y, inducing_points=S, max_inducing_points=2)
+        assert torch.equal(copy.deepcopy(model).float().inducing_points, S.float())
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
+        assert torch.equal(model.resparsify().inducing_points, S)
+
+
+class TestFit:
+    """`fit_gpytorch_mll` and `custom_fit`."""
+
+    def make(self, **double: Any) -> SparseSingleTaskGP:
+        X, Y = make_data(n=120, d=1, **double)
+        return SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
+
+    def value(self, model: SparseSingleTaskGP) -> float:
+        model.train()
+        mll = make_mll(model)
+        return mll(model(*model.train_inputs), model.train_targets).item()
+
+    def test_improves_and_is_deterministic(self, double: dict[str, Any]) -> None:
+        first, second = self.make(**double), self.make(**double)
+        before = self.value(first)
+        mll = fit_gpytorch_mll(make_mll(first))
+        assert not mll.training and not first.training
+        fit_gpytorch_mll(make_mll(second))
+        for name, parameter in first.named_parameters():
+            assert torch.equal(parameter, second.get_parameter(name)), name
+        assert torch.equal(first.inducing_points, second.inducing_points)
+        assert self.value(first) > before + 0.1
+
+    @pytest.mark.parametrize("rounds", [1, 3])
+    def test_rounds_draw_between_fits(
+        self, rounds: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = self.make(**double)
+        drawn: list[Tensor] = [model.inducing_points]
+        sizes = iter([3, 5, 7, 9])
+        model.inducing_sampler = lambda k, X, noise, **_: torch.arange(next(sizes))
+        during: list[int] = []
+        forward = SparseSingleTaskGP.forward
+
+        def record(self: SparseSingleTaskGP, x: Tensor) -> Any:
+            if self.training:
+                during.append(self.num_inducing)
+            return forward(self, x)
+
+        monkeypatch.setattr(SparseSingleTaskGP, "forward", record)
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST, rounds=rounds)
+        in_order = list(dict.fromkeys(during))
+        assert in_order == [len(drawn[0]), 3, 5][:rounds]
+        assert during == sorted(during, key=in_order.index)  # fixed inside a round
+        assert model.num_inducing == in_order[-1]
+
+    def test_passes_closure_and_optimizer_options(self, double: dict[str, Any]) -> None:
+        model = self.make(**double)
+        mll = make_mll(model)
+        seen: list[str] = []
+
+        def optimizer(mll: Any, closure: Any = None, **kwargs: Any) -> None:
+            seen.append(kwargs["tag"])
+            closure()
+
+        def closure(tag: str) -> None:
+            seen.append(tag)
+
+        model.custom_fit(
+            mll,
+            closure=closure,
+            closure_kwargs={"tag": "closure"},
+            optimizer_kwargs={"tag": "optimizer"},
+            optimizer=optimizer,
+            rounds=1,
+        )
+        assert seen == ["optimizer", "closure"]
+
+    def test_in_a_model_list(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=40, **double)
+        models = [SparseSingleTaskGP(X, s * Y, inducing_points=X[:9]) for s in (1, -1)]
+        model_list = ModelListGP(*models)
+        mll = gpytorch.mlls.SumMarginalLogLikelihood(model_list.likelihood, model_list)
+        fit_gpytorch_mll(mll, optimizer_kwargs=FAST)
+        mean = model_list.posterior(X[:3]).mean
+        torch.testing.assert_close(mean[:, 0], -mean[:, 1], rtol=1e-3, atol=1e-3)
+
+    def test_rounds_below_one(self, double: dict[str, Any]) -> None:
+        model = self.make(**double)
+        with pytest.raises(InputDataError, match="rounds=0"):
+            model.custom_fit(make_mll(model), rounds=0)
+
+
+class TestState:
+    """Copies, pickles and state dicts."""
+
+    def test_copies_keep_inducing_points(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=60, **double)
+        model = SparseSingleTaskGP(
+            X,
+            Y,
+            input_transform=Normalize(2),
+            inducing_sampler=RecursiveRLSSampler(0.1),
+        )
+        model.resparsify(torch.Generator().manual_seed(5))
+        expected = model.posterior(X[:4])
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert torch.equal(twin.inducing_points, model.inducing_points)
+            torch.testing.assert_close(twin.posterior(X[:4]).mean, expected.mean)
+            twin.train()
+            torch.testing.assert_close(
+                twin.posterior(X[:4]).variance, expected.variance
+            )
+            assert twin._cached_posterior.covar_module is twin.covar_module
+
+    def test_state_dict_across_sizes(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=60, **double)
+        full = SparseSingleTaskGP(X, Y, input_transform=Normalize(2))
+        fit_gpytorch_mll(make_mll(full), optimizer_kwargs=FAST)
+        fold = SparseSingleTaskGP(
+            X[:40], Y[:40], input_transform=Normalize(2), inducing_points=X[:5]
+        )
+        fold.load_state_dict(full.state_dict())
+        torch.testing.assert_close(
+            fold.covar_module.lengthscale, full.covar_module.lengthscale
+        )
+        assert fold.posterior(X[:3]).mean.shape == (3, 1)
+        assert set(full.state_dict()) == set(
+            SingleTaskGP(X, Y, input_transform=Normalize(2)).state_dict()
+        )
+
+    def test_construct_inputs(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
+        inputs = SparseSingleTaskGP.construct_inputs(
+            data, max_inducing_points=6, objective="dtc", categorical_features=[]
+        )
+        model = SparseSingleTaskGP(**inputs)
+        assert (model.objective, model.max_inducing_points) == ("dtc", 6)

@@ -1,0 +1,142 @@
+"""The low-rank objective against dense Gaussians."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean
+from torch import Tensor
+
+from botorch_sparse.models.nystrom_prior import NystromPrior, embed, nystrom_prior
+from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
+
+
+class Problem:
+    """A small regression problem with repeated points and its dense objective."""
+
+    def __init__(self, kernel: Any, fixed_noise: bool, **tkwargs: Any) -> None:
+        generator = torch.Generator().manual_seed(3)
+        X = torch.rand(25, 2, generator=generator, dtype=torch.float64)
+        X = torch.cat([X, X[:9], X[:4]])
+        self.X = X.to(**tkwargs)
+        Y = (6 * X).sin().sum(-1)
+        Y = Y + 0.1 * torch.randn(len(X), generator=generator, dtype=torch.float64)
+        self.Y = Y.to(**tkwargs)
+        noise = 0.05 + torch.rand(len(X), generator=generator, dtype=torch.float64)
+        self.kernel = kernel.to(**tkwargs)
+        self.mean = ConstantMean().to(**tkwargs)
+        self.mean.initialize(constant=0.3)
+        if fixed_noise:
+            self.likelihood = FixedNoiseGaussianLikelihood(noise.to(**tkwargs))
+        else:
+            self.likelihood = GaussianLikelihood().to(**tkwargs)
+            self.likelihood.noise = 0.2
+        self.S = self.X[3:25:3]
+        modules = [self.kernel, self.mean, self.likelihood]
+        self.parameters = [p for module in modules for p in module.parameters()]
+
+    def low_rank(self, folds: bool, **kwargs: Any) -> NystromPrior:
+        posterior = NystromPosterior.prior(self.kernel, self.S, mean_module=self.mean)
+        rows = RepeatedRows.find(self.X) if folds else None
+        return nystrom_prior(posterior, self.X, rows, **kwargs)
+
+    def dense_objective(self, collapsed: bool) -> Tensor:
+        K = self.kernel(self.X).to_dense()
+        K_SX = self.kernel(self.S, self.X).to_dense()
+        K_SS = self.kernel(self.S).to_dense()
+        Q = K_SX.T @ torch.linalg.solve(K_SS, K_SX)
+        d = self.likelihood.noise.expand(len(self.X))
+        A, e = Q + d.diag(), self.Y - self.mean(self.X)
+        quad = e @ torch.linalg.solve(A, e)
+        value = -0.5 * (quad + A.logdet() + len(e) * math.log(2 * math.pi))
+        return value - 0.5 * ((K - Q).diagonal() / d).sum() * collapsed
+
+
+KERNELS = {
+    "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=2)),
+    "matern": lambda: ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2)),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("collapsed", [True, False])
+@pytest.mark.parametrize("folds", [True, False])
+@pytest.mark.parametrize("fixed_noise", [True, False])
+@pytest.mark.parametrize("block_size", [2**21, 40])
+def test_value_and_gradient_are_dense(
+    kernel: str,
+    collapsed: bool,
+    folds: bool,
+    fixed_noise: bool,
+    block_size: int,
+    double: dict[str, Any],
+) -> None:
+    problem = Problem(KERNELS[kernel](), fixed_noise, **double)
+    prior = problem.low_rank(folds, with_residual=collapsed, block_size=block_size)
+    value = problem.likelihood(prior).log_prob(problem.Y)
+    expected = problem.dense_objective(collapsed)
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        torch.autograd.grad(value, problem.parameters),
+        torch.autograd.grad(expected, problem.parameters),
+        rtol=1e-8,
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_moments_of_the_prior(folds: bool, double: dict[str, Any]) -> None:
+    problem = Problem(KERNELS["rbf"](), False, **double)
+    prior = problem.low_rank(folds)
+    K_SX = problem.kernel(problem.S, problem.X).to_dense()
+    Q = K_SX.T @ torch.linalg.solve(problem.kernel(problem.S).to_dense(), K_SX)
+    torch.testing.assert_close(prior.covariance_matrix, Q, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(prior.variance, Q.diagonal(), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(prior.mean, problem.mean(problem.X))
+
+
+def test_float32() -> None:
+    problem = Problem(KERNELS["rbf"](), False, dtype=torch.float32)
+    value = problem.likelihood(problem.low_rank(True)).log_prob(problem.Y)
+    expected = Problem(KERNELS["rbf"](), False, dtype=torch.float64)
+    torch.testing.assert_close(
+        value.double(), expected.dense_objective(True), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_blocks_keep_nothing_for_the_backward_pass(double: dict[str, Any]) -> None:
+    """With blocks only `n x m` results are saved, whatever the kernel computes."""
+    problem = Problem(KERNELS["matern"](), False, **double)
+    posterior = NystromPosterior.prior(problem.kernel, problem.S)
+    saved: list[int] = []
+
+    def record(tensor: Tensor) -> Tensor:
+        saved.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
+        embed(posterior, problem.X, True, block_size=40)
+    in_blocks = sum(saved)
+    saved.clear()
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
+        embed(posterior, problem.X, True, block_size=2**21)
+    assert in_blocks < sum(saved) / 3
+
+
+def test_no_square_factorization(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem(KERNELS["rbf"](), False, **double)
+    sizes = []
+    cholesky = torch.linalg.cholesky_ex
+
+    def record(A: Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(A.shape[-1])
+        return cholesky(A, *args, **kwargs)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", record)
+    problem.likelihood(problem.low_rank(True)).log_prob(problem.Y).backward()
+    assert sizes and max(sizes) == len(problem.S)

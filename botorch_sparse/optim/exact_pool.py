@@ -1,0 +1,206 @@
+r"""All candidates of a finite set under the exact GP, one row for each evaluation.
+
+With `F = L^-1 k_X` and `L L' = K + D` the posterior is
+
+.. math:: \mu(x) = c(x) + F(x)^\top z, \qquad
+    \mathrm{cov}(x, x') = k(x, x') - F(x)^\top F(x').
+
+A further evaluation of `x_i` appends one row (the border update of `L`), at O(A n)
+instead of the O(A n^2) of a posterior computed anew:
+
+.. math:: f = \frac{\mathrm{cov}(\cdot, x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}},
+    \qquad \mu \leftarrow \mu + f \,
+    \frac{\bar y - \mu(x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}}
+
+for a run of `c` evaluations of one candidate with mean feedback `y-bar`.
+"""
+
+from copy import copy
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean, ZeroMean
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_sparse.optim.candidate_pool import validate_candidates
+
+
+class ExactCandidatePool:
+    """Mean and variance of all candidates under the exact GP.
+
+    The exact limit of `CandidatePool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
+    the rows in use: folded points at the last `rebuild`, runs of one candidate since.
+
+    Args:
+        X: `A x d` candidates.
+        covar_module: The kernel.
+        noise: Noise variance lambda of one evaluation.
+        mean_module: The prior mean, zero by default.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        covar_module: Kernel,
+        noise: float,
+        *,
+        mean_module: Mean | None = None,
+    ) -> None:
+        validate_candidates(X)
+        self.X = X
+        self.covar_module = covar_module
+        self.noise = noise
+        self.mean_module = ZeroMean() if mean_module is None else mean_module
+        self.reset()
+
+    def __len__(self) -> int:
+        return self.X.shape[0]
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget all data."""
+        self._F = self.X.new_empty(0, len(self.X))
+        self.num_rows = 0
+        self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
+        self._run: _ExactRun | None = None
+        self.mean = self.mean_module(self.X)
+        self.variance = self.covar_module(self.X, diag=True)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What `restore` needs; one row of size `A` is copied, an open run's."""
+        rows = slice(max(self.num_rows - 1, 0), self.num_rows)
+        return vars(self) | {"_run": copy(self._run), "last": self._F[rows].clone()}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become what the pool was at the snapshot."""
+        last = snapshot.pop("last")
+        vars(self).update(snapshot)
+        self._F[max(self.num_rows - 1, 0) : self.num_rows] = last
+
+    @torch.no_grad()
+    def rebuild(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
+        """Condition on (folded) data from scratch: O(A n^2).
+
+        Args:
+            X: `n x d` points, candidates or not, `n > 0`.
+            Y: `n` observations.
+            noise: `n` noise variances, positive.
+        """
+        L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
+        cross = self.covar_module(X, self.X).to_dense()
+        F = torch.linalg.solve_triangular(L, cross, upper=False)
+        error = (Y - self.mean_module(X)).unsqueeze(-1)
+        z = torch.linalg.solve_triangular(L, error, upper=False)
+        self.mean = self.mean_module(self.X) + (F.mT @ z).squeeze(-1)
+        k_diag = self.covar_module(self.X, diag=True)
+        self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
+        log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
+        self.information_gain = float(log_det)
+        self._F, self.num_rows, self._run = F.contiguous(), len(X), None
+
+    @torch.no_grad()
+    def variance_at(self, X: Tensor, point: Tensor) -> Tensor:
+        """Present variances at `k x d` points, `k`.
+
+        Args:
+            X: The points.
+            point: Their candidate indices; a number of at least `A` for others.
+        """
+        point = point.to(X.device)
+        variance = self.variance[point.clamp_max(len(self) - 1)]
+        beside = point >= len(self)
+        if bool(beside.any()):
+            # Without the factor at hand, the prior's variance is a safe upper bound.
+            prior = self.covar_module(X, diag=True)
+            variance = torch.where(beside, prior, variance)
+        return variance
+
+    @torch.no_grad()
+    def append(self, index: int, Y: float) -> None:
+        """Condition on one more evaluation of a candidate: O(A n), O(A) for a run."""
+        run = self._run
+        if run is None or run.index != index:
+            run = self._run = self.start_run(index, self.num_rows, self.variance)
+            run.mean = self.mean
+            self.num_rows += 1
+        run.count += 1
+        run.total += Y
+        scale = (run.covariance[index] + self.noise / run.count).sqrt()
+        f = self.set_row(self.num_rows - 1, run.covariance / scale)
+        self.variance = (run.variance - f.square()).clamp_min(0.0)
+        self.mean = run.mean + f * (run.total / run.count - run.mean[index]) / scale
+
+    def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
+        """The posterior covariance of a candidate with all given the first rows."""
+        F = self._F[:num_rows]
+        k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
+        covariance = k - F[:, index] @ F
+        covariance[index] = covariance[index].clamp_min(0.0)
+        return _ExactRun(index, covariance, variance)
+
+    def set_row(self, row: int, values: Tensor) -> Tensor:
+        """Write one row of `F`; the buffer doubles when it is full."""
+        if row == len(self._F):
+            room = self._F.new_empty(max(16, len(self._F)), len(self))
+            self._F = torch.cat([self._F, room])
+        self._F[row] = values
+        return values
+
+    def ucb(self, multiplier: float, noise: float) -> "ExactUCB":
+        """Start a batch; see `CandidatePool.ucb`. `noise` is that of the pool."""
+        return ExactUCB(self, multiplier)
+
+
+class _ExactRun:
+    """Evaluations of one candidate in a row: one row of `F`."""
+
+    def __init__(self, index: int, covariance: Tensor, variance: Tensor) -> None:
+        self.index = index
+        self.covariance = covariance  # with all candidates, before this run
+        self.variance = variance  # of all candidates, before this run
+        self.mean = variance  # of all candidates; set where feedback comes
+        self.count = 0
+        self.total = 0.0
+
+
+class ExactUCB:
+    """Argmax of the bound under the exact GP with pending points; O(A n) each.
+
+    Pending rows are written behind the pool's own, which stay as they are.
+
+    Args:
+        pool: The pool.
+        multiplier: What multiplies the Bayesian standard deviation.
+    """
+
+    def __init__(self, pool: ExactCandidatePool, multiplier: float) -> None:
+        self._pool = pool
+        self._multiplier = multiplier
+        self._variance = pool.variance
+        self._num_rows = pool.num_rows
+        self._run: _ExactRun | None = None
+
+    def argmax(self) -> int:
+        """The candidate of largest bound; ties go to the lowest index. O(A)."""
+        return int(self.values().argmax())
+
+    def values(self) -> Tensor:
+        """The bounds of all candidates, `A`."""
+        return self._pool.mean + self._multiplier * self._variance.sqrt()
+
+    @torch.no_grad()
+    def append(self, index: int) -> Tensor:
+        """Make a candidate pending; its variance just before, a scalar."""
+        before = self._variance[index]
+        run = self._run
+        if run is None or run.index != index:
+            run = self._pool.start_run(index, self._num_rows, self._variance)
+            self._run = run
+            self._num_rows += 1
+        run.count += 1
+        scale = (run.covariance[index] + self._pool.noise / run.count).sqrt()
+        f = self._pool.set_row(self._num_rows - 1, run.covariance / scale)
+        self._variance = (run.variance - f.square()).clamp_min(0.0)
+        return before

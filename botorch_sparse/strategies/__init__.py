@@ -1,0 +1,21 @@
+"""Whole algorithms with ask and tell, on finite sets of candidates."""
+
+from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.bbkb import BBKB
+from botorch_sparse.strategies.bkb import BKB
+from botorch_sparse.strategies.gpbucb import GPBUCB
+from botorch_sparse.strategies.gpucb import GPUCB
+from botorch_sparse.strategies.history import Batch, BatchRecord, History
+from botorch_sparse.strategies.random_search import RandomSearch
+
+__all__ = [
+    "BBKB",
+    "BKB",
+    "GPBUCB",
+    "GPUCB",
+    "Batch",
+    "BatchRecord",
+    "History",
+    "RandomSearch",
+    "Strategy",
+]

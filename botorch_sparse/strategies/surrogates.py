@@ -1,0 +1,261 @@
+"""The posteriors that strategies on candidate tables learn with."""
+
+from typing import Any, Protocol
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
+from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.history import History
+
+
+class Surrogate(Protocol):
+    """A posterior over all candidates that learns from a history."""
+
+    pool: Any
+    covar_module: Kernel
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points in use, or rows of the exact factor."""
+        ...
+
+    @property
+    def information_gain(self) -> float:
+        """`log det(I + K D^-1)` of the data: twice the mutual information in nats."""
+        ...
+
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers, on the candidates' device."""
+        ...
+
+    def learn(self, history: History, generator: torch.Generator) -> None:
+        """Take the whole history into account."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """What `restore` needs when something fails after `learn` began."""
+        ...
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become what the surrogate was at the snapshot."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs beside the history."""
+        ...
+
+    def load_state_dict(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> None:
+        """Become the surrogate of a saved run, to the bit."""
+        ...
+
+
+class NystromSurrogate:
+    """Nystrom posterior whose inducing set is drawn anew each time it learns.
+
+    Without inducing points yet, from more than one unique point, the first draw is by
+    recursive ridge leverage scores; afterwards `sampler` sees the variances of the
+    posterior before ([Calandriello2020]_, Algorithm 1, lines 10-15).
+
+    Args:
+        candidates: `A x d` candidates.
+        covar_module: The kernel.
+        lam: Noise variance lambda of one evaluation.
+        sampler: Sampler of inducing points.
+        max_memory: Bytes that the pool may keep.
+    """
+
+    def __init__(
+        self,
+        candidates: Tensor,
+        covar_module: Kernel,
+        lam: float,
+        sampler: InducingPointSampler,
+        *,
+        max_memory: int = MAX_MEMORY,
+    ) -> None:
+        self.covar_module = covar_module
+        self.lam = lam
+        self.sampler = sampler
+        self.pool = CandidatePool(candidates, max_memory=max_memory)
+        self._inducing: list[int] = []
+        self._forget()
+
+    @torch.no_grad()
+    def _forget(self) -> None:
+        """Start from the prior."""
+        self.pool.reset()
+        self.pool.variance = self.covar_module(self.pool.X, diag=True)
+        self._inducing = []
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points in use."""
+        return 0 if self.pool.posterior is None else self.pool.posterior.num_inducing
+
+    @property
+    def information_gain(self) -> float:
+        """`log det B`, that of the Nystrom features."""
+        if self.pool.posterior is None:
+            return 0.0
+        diagonal = self.pool.posterior.chol_inner.diagonal()
+        return 2.0 * float(diagonal.double().log().sum())
+
+    @torch.no_grad()
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers."""
+        point = point.to(self.pool.X.device)
+        known = point < len(self.pool)
+        if bool(known.all()):
+            return self.pool.variance[point]
+        X = history.points(point)
+        if self.pool.posterior is None:
+            return self.covar_module(X, diag=True)
+        return self.pool.posterior.variance(X)
+
+    def learn(self, history: History, generator: torch.Generator) -> None:
+        """Resample the inducing set and condition on the whole history."""
+        data = FoldedEvaluations.of(history, len(history))
+        fresh = self.pool.posterior is None and len(data) > 1
+        sampler = RecursiveRLSSampler() if fresh else self.sampler
+        chosen = sampler(
+            self.covar_module,
+            data.X,
+            self.lam / data.counts,
+            generator=generator,
+            variance=self.variance(history, data.point),
+        )
+        self._condition(data, chosen)
+
+    @torch.no_grad()
+    def _condition(self, data: FoldedEvaluations, chosen: Tensor) -> None:
+        """The posterior of folded data with some of its points as inducing points."""
+        posterior = NystromPosterior.from_data(
+            self.covar_module,
+            data.X,
+            data.Y,
+            self.lam / data.counts,
+            data.X[chosen],
+            chunk_size=self.pool.chunk_size,
+        )
+        inducing = data.point[chosen.cpu()].tolist()
+        self.pool.update(posterior)
+        self._inducing = inducing
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Surrogate`; no copies, since learning replaces what it changes."""
+        return {"pool": self.pool.snapshot(), "inducing": self._inducing}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """See `Surrogate`."""
+        self.pool.restore(snapshot["pool"])
+        self._inducing = snapshot["inducing"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The point numbers of the inducing set."""
+        return {"inducing": list(self._inducing)}
+
+    def load_state_dict(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> None:
+        """Condition again on what had been learned, with the same inducing set."""
+        if num_learned == 0:
+            self._forget()
+            return
+        data = FoldedEvaluations.of(history, num_learned)
+        place = {number: row for row, number in enumerate(data.point.tolist())}
+        chosen = torch.tensor([place[number] for number in state["inducing"]])
+        self._condition(data, chosen.to(data.X.device))
+
+
+class ExactSurrogate:
+    """Exact posterior, updated one evaluation at a time.
+
+    Runs of one candidate share a row of the factor; once there are twice as many rows
+    as unique points, the folded data are factorized anew, so that rows stay within a
+    constant of the unique points.
+
+    Args:
+        candidates: `A x d` candidates.
+        covar_module: The kernel.
+        lam: Noise variance lambda of one evaluation.
+    """
+
+    def __init__(self, candidates: Tensor, covar_module: Kernel, lam: float) -> None:
+        self.covar_module = covar_module
+        self.lam = lam
+        self.pool = ExactCandidatePool(candidates, covar_module, lam)
+        self._num_learned = 0
+        self._num_rebuilt = 0
+
+    @property
+    def num_inducing(self) -> int:
+        """Rows of the factor."""
+        return self.pool.num_rows
+
+    @property
+    def information_gain(self) -> float:
+        """`log det(I + K D^-1)` when the data were last factorized anew."""
+        return self.pool.information_gain
+
+    @torch.no_grad()
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers."""
+        return self.pool.variance_at(history.points(point), point)
+
+    def learn(self, history: History, generator: torch.Generator) -> None:
+        """Condition on what is new in the history."""
+        self._append(history, len(history))
+
+    def _append(self, history: History, num_evaluations: int) -> None:
+        """Condition on the evaluations up to a number."""
+        points = history.point_list[self._num_learned : num_evaluations]
+        values = history.values[self._num_learned : num_evaluations]
+        beside = any(point >= len(self.pool) for point in points)
+        if beside or self._num_learned == 0:
+            self._rebuild(history, num_evaluations)
+            return
+        for point, y in zip(points, values, strict=True):
+            self.pool.append(point, y)
+        self._num_learned = num_evaluations
+        unique = len(set(history.point_list[:num_evaluations]))
+        if self.pool.num_rows > 2 * unique + 32:
+            self._rebuild(history, num_evaluations)
+
+    def _rebuild(self, history: History, num_evaluations: int) -> None:
+        """Factorize the folded data anew."""
+        data = FoldedEvaluations.of(history, num_evaluations)
+        self.pool.rebuild(data.X, data.Y, self.lam / data.counts)
+        self._num_learned = self._num_rebuilt = num_evaluations
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Surrogate`."""
+        numbers = (self._num_learned, self._num_rebuilt)
+        return {"pool": self.pool.snapshot(), "numbers": numbers}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """See `Surrogate`."""
+        self.pool.restore(snapshot["pool"])
+        self._num_learned, self._num_rebuilt = snapshot["numbers"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """When the data were factorized anew."""
+        return {"num_rebuilt": self._num_rebuilt}
+
+    def load_state_dict(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> None:
+        """Factorize and append as the saved run did."""
+        if num_learned == 0:
+            self.pool.reset()
+            self._num_learned = self._num_rebuilt = 0
+            return
+        self._rebuild(history, state["num_rebuilt"])
+        self._append(history, num_learned)

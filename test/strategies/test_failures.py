@@ -1,0 +1,193 @@
+"""What fails leaves a strategy as it was, to the bit."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
+from strategy_table import GP, TABLE, equal, objective, without_times
+from torch import Tensor
+
+OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
+all_strategies = pytest.mark.parametrize("name", TABLE)
+gp_strategies = pytest.mark.parametrize("name", GP)
+
+
+@all_strategies
+def test_bad_feedback_leaves_no_trace(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 20, progress=False)
+    batch = strategy.ask(4)
+    before = strategy.state_dict()
+    X, Y = batch.X, objective(batch.X)
+    b = len(batch)
+    nan, infinite = Y.clone(), Y.clone()
+    nan[-1], infinite[0] = float("nan"), float("inf")
+    shapes, values = BotorchTensorDimensionError, InputDataError
+    bad: list[tuple[Any, Tensor, Any, str]] = [
+        (batch, nan, values, "Got 1 values of Y and 0 of X that are NaN or infinite"),
+        (batch, infinite, values, r"withdraw\(batch\)"),
+        (X, nan, values, "NaN or infinite"),
+        (X.clone().fill_(float("nan")), Y, values, f"and {2 * b} of X"),
+        (batch, torch.cat([Y, Y]), shapes, rf"Y of shape \({2 * b},\); need `b x 2`"),
+        (batch, Y.expand(1, b, b), shapes, "`b` or `b x 1`"),
+        (X, Y.unsqueeze(0).unsqueeze(0), shapes, "need"),
+        (X[:, :1], Y, shapes, rf"X of shape \({b}, 1\)"),
+        (X[0], Y, shapes, r"X of shape \(2,\)"),
+        (OUTSIDE, Y.new_zeros(4), shapes, r"Y of shape \(4,\)"),
+        (OUTSIDE, Y.new_tensor([0.0, 1.0, float("nan")]), values, "1 values of Y"),
+    ]
+    for where, what, error, match in bad:
+        with pytest.raises(error, match=match):
+            strategy.tell(where, what)
+        assert equal(strategy.state_dict(), before)
+    strategy.tell(batch, Y.unsqueeze(-1))
+    assert len(strategy.history) == 20 + b
+
+
+def test_bad_objective_leaves_the_batch_pending() -> None:
+    strategy = TABLE["bbkb-global"]()
+    with pytest.raises(InputDataError, match="NaN"):
+        strategy.run(lambda X: X[:, 0] * float("nan"), 5, progress=False)
+    with pytest.raises(BotorchTensorDimensionError, match="need `b x 2`"):
+        strategy.run(lambda X: X, 5, progress=False)
+    assert len(strategy.pending) == 1 and len(strategy.history) == 0
+
+
+class Faulty(RBFKernel):
+    """An RBF kernel that raises, or returns NaN, at the call told."""
+
+    countdown: int | None = None
+    returns_nan = False
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **kw: Any) -> Tensor:
+        value = super().forward(x1, x2, diag=diag, **kw)
+        if self.countdown is not None:
+            self.countdown -= 1
+            if self.countdown < 0:
+                self.countdown = None
+                if not self.returns_nan:
+                    raise RuntimeError("kernel out of order")
+                return value * float("nan")
+        return value
+
+
+def faulty_kernel() -> Faulty:
+    kernel = Faulty().double().requires_grad_(False)
+    kernel.lengthscale = 0.3
+    return kernel
+
+
+@gp_strategies
+@pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
+def test_a_kernel_that_raises(name: str, outside: bool) -> None:
+    """`tell` is tried with a failure at its first, second, ... call of the kernel."""
+    kernel = faulty_kernel()
+    strategy, twin = TABLE[name](covar_module=kernel), TABLE[name]()
+    for s in (strategy, twin):
+        s.run(objective, 20, progress=False)
+        s.tell(OUTSIDE[:1], objective(OUTSIDE[:1]))
+        s.ask(3)
+    X = torch.cat([strategy.candidates[strategy.pending], strategy.candidates[[5, 9]]])
+    if outside:
+        X = torch.cat([X, OUTSIDE, OUTSIDE + 1])
+    before = strategy.state_dict()
+    failures = 0
+    while failures < 60:
+        kernel.countdown = failures
+        try:
+            strategy.tell(X, objective(X))
+        except RuntimeError:
+            failures += 1
+            assert equal(strategy.state_dict(), before), failures
+            continue
+        break
+    kernel.countdown = None
+    assert failures > 2
+    twin.tell(X, objective(X))
+    for s in (strategy, twin):
+        s.run(objective, 70, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)
+
+
+@gp_strategies
+def test_points_rolled_back_leave_no_trace(name: str) -> None:
+    """Other points beside the table take the numbers of those of a failed `tell`."""
+    strategy, twin = TABLE[name](), TABLE[name]()
+    for s in (strategy, twin):
+        s.run(objective, 20, progress=False)
+    before = strategy.state_dict()
+    surrogate = strategy.surrogate
+    learn = surrogate.learn
+
+    def learn_and_fail(*args: Any) -> None:
+        learn(*args)
+        raise KeyboardInterrupt
+
+    surrogate.learn = learn_and_fail
+    with pytest.raises(KeyboardInterrupt):
+        strategy.tell(OUTSIDE, objective(OUTSIDE))
+    surrogate.learn = learn
+    assert equal(strategy.state_dict(), before)
+    assert strategy.surrogate.num_inducing == twin.surrogate.num_inducing
+    for s in (strategy, twin):
+        s.tell(OUTSIDE + 0.1, objective(OUTSIDE + 0.1))
+        s.run(objective, 60, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)
+
+
+@gp_strategies
+def test_an_ask_that_learns_can_fail(name: str) -> None:
+    """With feedback for part of a batch, `ask` learns; it too fails without trace."""
+    kernel = faulty_kernel()
+    strategy, twin = TABLE[name](covar_module=kernel), TABLE[name]()
+    for s in (strategy, twin):
+        s.run(objective, 20, progress=False)
+        s.ask(3)
+        s.tell(s.candidates[:3], objective(s.candidates[:3]))
+    before, failures = strategy.state_dict(), 0
+    while failures < 60:
+        kernel.countdown = failures
+        try:
+            strategy.ask(2)
+        except RuntimeError:
+            failures += 1
+            after = strategy.state_dict()
+            if after["num_learned"] == before["num_learned"]:
+                assert equal(after, before)
+            continue
+        break
+    kernel.countdown = None
+    twin.ask(2)
+    for s in (strategy, twin):
+        s.run(objective, 60, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert failures > 0 and equal(*states)
+
+
+@gp_strategies
+def test_a_kernel_that_returns_nan(name: str) -> None:
+    """No NaN is learned in silence: either an error and no trace, or no NaN."""
+    kernel = faulty_kernel()
+    kernel.returns_nan = True
+    strategy = TABLE[name](covar_module=kernel)
+    strategy.run(objective, 20, progress=False)
+    batch = strategy.ask(3)
+    before, caught = strategy.state_dict(), 0
+    for call in range(12):
+        kernel.countdown = call
+        try:
+            strategy.tell(batch, objective(batch.X))
+        except (InputDataError, RuntimeError):
+            caught += 1
+            kernel.countdown = None
+            assert equal(strategy.state_dict(), before)
+            continue
+        break
+    kernel.countdown = None
+    assert caught > 0
+    strategy.run(objective, 40, progress=False)
+    assert strategy.surrogate.pool.mean.isfinite().all()

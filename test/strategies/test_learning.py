@@ -1,0 +1,200 @@
+"""What strategies learn: the statistics, the end of a batch, and the optimum."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import strategy_table
+import torch
+from strategy_table import GP, TABLE, objective
+from torch import Tensor
+
+from botorch_sparse.strategies import BBKB
+
+LAM = 1e-2
+OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
+
+
+def rbf(X: Tensor, Z: Tensor) -> np.ndarray:
+    difference = (X.unsqueeze(-2) - Z.unsqueeze(-3)) / 0.3
+    return torch.exp(-0.5 * difference.square().sum(-1)).numpy()
+
+
+def dense_posterior(
+    X: Tensor, Y: Tensor, S: Tensor | None, Z: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance at `Z` from unfolded data; exact, or DTC with inducing `S`."""
+    if len(X) == 0:
+        return np.zeros(len(Z)), np.ones(len(Z))
+    k = rbf
+    if S is not None:
+        eigenvalues, V = np.linalg.eigh(rbf(S, S))
+        keep = eigenvalues > 1e-12 * eigenvalues.max()
+        basis = V[:, keep] / np.sqrt(eigenvalues[keep])
+
+        def k(A: Tensor, B: Tensor) -> np.ndarray:
+            return (rbf(A, S) @ basis) @ (rbf(B, S) @ basis).T
+
+    gain = np.linalg.solve(k(X, X) + LAM * np.eye(len(X)), k(X, Z)).T
+    return gain @ Y.numpy(), 1.0 - (gain * k(Z, X)).sum(-1)
+
+
+def inducing(strategy: Any) -> Tensor | None:
+    """The inducing points that the strategy saves; None for the exact posterior."""
+    saved = strategy.state_dict()["surrogate"].get("inducing")
+    return (
+        None if saved is None else strategy.history.points(torch.tensor(saved).long())
+    )
+
+
+@pytest.mark.parametrize("name", GP)
+def test_statistics_are_dense(name: str) -> None:
+    """All sums anew, each evaluation with the variance at the start of its batch."""
+    strategy = TABLE[name](lam=LAM)
+    candidates = strategy.candidates
+    log_det, inflated = 0.0, 0.0
+    S: Tensor | None = None if name.startswith("gp") else torch.zeros(0, 2)
+    for step in range(25):
+        batch = strategy.ask(30)
+        history = strategy.history
+        _, before = dense_posterior(history.X, history.Y, S, batch.X)
+        log_det += np.log1p(before / LAM).sum()
+        inflated += np.log1p(3 * before / LAM).sum()
+        strategy.tell(batch, objective(batch.X))
+        S = inducing(strategy)
+        mean, variance = dense_posterior(history.X, history.Y, S, candidates)
+        pool = strategy.surrogate.pool
+        np.testing.assert_allclose(pool.mean.numpy(), mean, atol=1e-6)
+        np.testing.assert_allclose(
+            pool.variance.numpy(), variance, rtol=2e-5, atol=1e-8
+        )
+        statistics = strategy.statistics
+        assert statistics.num_evaluations == len(history)
+        assert statistics.log_det_sum == pytest.approx(log_det, rel=1e-5)
+        if step == 0:  # by the chain rule where that is smaller
+            inflated = min(inflated, 3 * log_det)
+        assert statistics.log_det_sum_inflated == pytest.approx(inflated, rel=1e-5)
+        _, now = dense_posterior(history.X, history.Y, S, history.X)
+        expected = now.sum() / LAM
+        assert statistics.leverage_sum == pytest.approx(expected, rel=1e-4)
+        gain = np.linalg.slogdet(np.eye(len(history)) + rbf(history.X, history.X) / LAM)
+        assert 1.0001 * statistics.log_det_sum >= gain[1] or S is not None
+
+
+@pytest.mark.parametrize("name", GP)
+def test_first_feedback_counts_by_the_chain_rule(name: str) -> None:
+    strategy = TABLE[name](lam=LAM)
+    X = strategy.candidates[:20].repeat(3, 1)
+    strategy.tell(X, objective(X))
+    S = inducing(strategy)
+    K = rbf(X, X)
+    if S is not None:
+        K = rbf(X, S) @ np.linalg.pinv(rbf(S, S), rcond=1e-13) @ rbf(S, X)
+    gain = np.linalg.slogdet(np.eye(60) + K / LAM)[1]
+    assert gain < 60 * math.log1p(1 / LAM)
+    assert strategy.statistics.log_det_sum == pytest.approx(gain, rel=1e-6)
+    inflated = min(3 * gain, 60 * math.log1p(3 / LAM))
+    assert strategy.statistics.log_det_sum_inflated == pytest.approx(inflated, rel=1e-6)
+
+
+def test_batch_records_say_what_was_used() -> None:
+    for name in GP:
+        strategy = TABLE[name]()
+        strategy.run(objective, 30, progress=False)
+        beta = strategy.radius.botorch_beta(strategy.statistics)
+        variance = float(strategy.surrogate.pool.variance.max())
+        m = strategy.surrogate.num_inducing
+        strategy.ask(3)
+        record = strategy.history.batches[-1]
+        assert (record.beta, record.max_variance) == (beta, variance)
+        assert record.num_inducing == m
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
+def test_order_of_a_batchs_end(outside: bool) -> None:
+    """The inducing set is drawn with variances from before the feedback, with counts
+    that include it, before the posterior is built anew."""
+    strategy = TABLE["bbkb-global"](lam=LAM)
+    strategy.run(objective, 30, progress=False)
+    if outside:
+        strategy.tell(OUTSIDE, objective(OUTSIDE))
+    seen: list[dict[str, Any]] = []
+    sampler = strategy.surrogate.sampler
+
+    def spy(covar_module: Any, X: Tensor, noise: Tensor, **kwargs: Any) -> Tensor:
+        chosen = sampler(covar_module, X, noise, **kwargs)
+        seen.append(kwargs | {"X": X, "noise": noise, "chosen": chosen})
+        return chosen
+
+    strategy.surrogate.sampler = spy
+    for _ in range(5):
+        batch = strategy.ask()
+        history = strategy.history
+        X, Y, S = history.X, history.Y, inducing(strategy)
+        log_det = strategy.statistics.log_det_sum
+        strategy.tell(batch, objective(batch.X))
+        drawn = seen[-1]
+        unique, counts = history.X.unique(dim=0, return_counts=True)
+        place = [(unique == x).all(-1).nonzero().item() for x in drawn["X"]]
+        assert sorted(place) == list(range(len(unique)))  # the batch's points too
+        torch.testing.assert_close(drawn["noise"], LAM / counts[place].double())
+        _, before = dense_posterior(X, Y, S, drawn["X"])
+        torch.testing.assert_close(
+            drawn["variance"], torch.from_numpy(before), rtol=1e-5, atol=1e-8
+        )
+        _, before = dense_posterior(X, Y, S, batch.X)
+        grown = log_det + np.log1p(before / LAM).sum()
+        assert strategy.statistics.log_det_sum == pytest.approx(grown, rel=1e-6)
+        new = inducing(strategy)
+        assert new is not None and torch.equal(new, drawn["X"][drawn["chosen"]])
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize("termination", ["global", "global-local"])
+def test_finds_the_best_of_500(termination: str) -> None:
+    X = strategy_table.make_candidates(500)
+    f = torch.sin(5 * X[:, 0]) * torch.cos(3 * X[:, 1])
+    uniform = float((f.max() - f).mean())
+    for seed in range(3):
+        g = torch.Generator().manual_seed(seed)
+        strategy = BBKB(
+            X,
+            covar_module=strategy_table.make_kernel(0.3),
+            lam=1e-2,
+            noise_variance=1e-2,
+            delta=1 / 600,
+            termination=termination,
+            seed=seed,
+        )
+
+        def noisy(index: Tensor, g: torch.Generator = g) -> Tensor:
+            return f[index] + 0.1 * torch.randn(len(index), generator=g).double()
+
+        history = strategy.run(noisy, 600, progress=False, by_index=True)
+        assert int(f.argmax()) in history.indices.tolist()
+        last = history.indices[-200:]
+        assert float((f.max() - f[last]).mean()) < 0.1 * uniform
+        m = history.num_inducing
+        assert int(m.max()) < 100 and len(history.batches) < 300
+
+
+def test_partial_feedback_counts_before_the_next_batch() -> None:
+    """`ask` learns from what there is; the rest counts when it comes."""
+    for name in GP:
+        strategy = TABLE[name](lam=LAM)
+        strategy.run(objective, 20, progress=False)
+        strategy.ask(3)
+        strategy.tell(strategy.candidates[:2], objective(strategy.candidates[:2]))
+        assert strategy.statistics.num_evaluations == 20
+        strategy.ask(1)
+        assert strategy.statistics.num_evaluations == 22
+        history = strategy.history
+        mean, variance = dense_posterior(
+            history.X, history.Y, inducing(strategy), strategy.candidates
+        )
+        pool = strategy.surrogate.pool
+        np.testing.assert_allclose(pool.mean.numpy(), mean, atol=1e-6)
+        np.testing.assert_allclose(
+            pool.variance.numpy(), variance, rtol=2e-5, atol=1e-8
+        )

@@ -1,0 +1,345 @@
+"""What all strategies promise, on one table of them."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import strategy_table
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from strategy_table import BATCHED, GP, TABLE, equal, objective, without_times
+from torch import Tensor
+
+from botorch_sparse.acquisition.confidence import FixedBeta
+from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB, Batch, RandomSearch
+
+OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
+all_strategies = pytest.mark.parametrize("name", TABLE)
+gp_strategies = pytest.mark.parametrize("name", GP)
+
+
+@all_strategies
+@pytest.mark.parametrize("total", [1, 2, 37])
+def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
+    strategy = TABLE[name]()
+    history = strategy.run(objective, total, progress=False)
+    assert history is strategy.history
+    assert len(history) == len(history.Y) == len(history.X) == total
+    assert len(strategy.pending) == 0
+    strategy.run(objective, total, progress=False)
+    strategy.run(objective, total - 1, progress=False)  # already there
+    assert len(history) == total
+    strategy.run(objective, total + 3, progress=False)
+    assert len(history) == total + 3
+
+
+@all_strategies
+def test_same_seed_same_run(name: str) -> None:
+    runs = [TABLE[name](seed=seed) for seed in (4, 4, 5)]
+    for strategy in runs:
+        torch.rand(3)  # the global generator has no part in it
+        strategy.run(objective, 50, progress=False)
+    states = [without_times(strategy.state_dict()) for strategy in runs]
+    assert equal(states[0], states[1])
+    assert states[0]["history"]["point"] != states[2]["history"]["point"]
+
+
+@all_strategies
+def test_history_fields(name: str) -> None:
+    strategy = TABLE[name]()
+    history = strategy.run(objective, 60, progress=False)
+    X = strategy.candidates
+    assert history.indices.dtype == torch.long
+    assert torch.equal(history.X, X[history.indices])
+    assert torch.equal(history.Y, objective(X)[history.indices])  # to the bit
+    assert history.Y.dtype == X.dtype and history.Y.device == X.device
+    sizes = [batch.size for batch in history.batches]
+    assert sum(sizes) == 60 and min(sizes) >= 1
+    counts = Counter(history.batch_number.tolist())
+    assert [counts[b] for b in range(len(sizes))] == sizes
+    assert history.batch_number.tolist() == sorted(history.batch_number.tolist())
+    assert history.num_inducing.tolist() == [b.num_inducing for b in history.batches]
+    for batch in history.batches:
+        assert batch.ask_seconds > 0 and batch.tell_seconds > 0
+    total = sum(b.ask_seconds + b.tell_seconds for b in history.batches)
+    assert history.seconds == pytest.approx(total)
+    if name == "random":
+        return
+    assert history.batches[0].num_inducing == 0
+    assert history.batches[0].max_variance == pytest.approx(1.0)
+    assert min(b.num_inducing for b in history.batches[1:]) >= 1
+    assert min(b.beta for b in history.batches) > 0
+    variances = [b.max_variance for b in history.batches]
+    assert all(0 < v <= 1 + 1e-9 for v in variances) and variances[-1] < 1
+    if name in BATCHED:
+        assert max(sizes) > 1
+    if name in ("bkb", "gpucb"):
+        assert max(sizes) == 1
+
+
+@all_strategies
+def test_run_by_index_and_column_of_Y(name: str) -> None:
+    values = objective(strategy_table.make_candidates())
+    plain, by_index = TABLE[name](), TABLE[name]()
+    plain.run(lambda X: objective(X).unsqueeze(-1), 40, progress=False)
+    shapes = []
+
+    def lookup(index: Tensor) -> Tensor:
+        shapes.append((index.dtype, index.dim()))
+        return values[index]
+
+    by_index.run(lookup, 40, progress=False, by_index=True)
+    assert set(shapes) == {(torch.long, 1)}
+    states = [without_times(s.state_dict()) for s in (plain, by_index)]
+    assert equal(*states)
+
+
+@all_strategies
+def test_progress_bar(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 20, progress=True)
+    shown = capsys.readouterr().err
+    for part in (type(strategy).__name__, "20/20", "batch=", "m=", "best="):
+        assert part in shown
+    best = float(strategy.history.Y.max())
+    assert f"best={best:.4g}" in shown
+    strategy.run(objective, 30, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_max_seconds() -> None:
+    strategy = TABLE["random"]()
+    strategy.run(objective, 1000, progress=False, max_seconds=0.0)
+    assert len(strategy.history) == 7
+    strategy.run(objective, 1000, progress=False, max_seconds=1e9)
+    assert len(strategy.history) == 1000
+
+
+@all_strategies
+def test_ask_validation(name: str) -> None:
+    strategy = TABLE[name]()
+    for bad in (0, -3):
+        with pytest.raises(InputDataError, match=f"max_batch_size={bad}; need"):
+            strategy.ask(bad)
+    assert strategy.history.batches == [] and len(strategy.pending) == 0
+    strategy.run(objective, 60, progress=False)
+    for size in (1, 2, 5):
+        batch = strategy.ask(size)
+        assert 1 <= len(batch) <= size
+        assert torch.equal(batch.X, strategy.candidates[batch.indices])
+
+
+@all_strategies
+def test_partial_and_out_of_order_feedback(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 40, progress=False)
+    first, second = strategy.ask(6), strategy.ask(6)
+    told = len(strategy.history)
+    asked = torch.cat([first.indices, second.indices])
+    assert torch.equal(strategy.pending, asked)
+    numbers = [len(strategy.history.batches) - 2, len(strategy.history.batches) - 1]
+    strategy.tell(second, objective(second.X))  # the later one comes first
+    assert torch.equal(strategy.pending, first.indices)
+    for x in first.X.flip(0):  # then the other, one by one, backwards
+        strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
+    assert len(strategy.pending) == 0
+    history = strategy.history
+    expected = torch.cat([second.indices, first.indices.flip(0)])
+    assert torch.equal(history.indices[told:], expected)
+    batch = [numbers[1]] * len(second) + [numbers[0]] * len(first)
+    assert history.batch_number[told:].tolist() == batch
+    assert torch.equal(history.Y, objective(history.X))
+    assert len(strategy.run(objective, 80, progress=False)) == 80
+
+
+def test_the_same_candidate_in_two_batches() -> None:
+    """Feedback for the later batch is booked there, though both hold the candidate."""
+    strategy = RandomSearch(strategy_table.make_candidates(2), batch_size=5)
+    first, second = strategy.ask(), strategy.ask()
+    strategy.tell(second, objective(second.X))
+    assert strategy.history.batch_number.tolist() == [1] * 5
+    assert torch.equal(strategy.pending, first.indices)
+    strategy.tell(first, objective(first.X))
+    assert strategy.history.batch_number.tolist() == [1] * 5 + [0] * 5
+
+
+@gp_strategies
+def test_pending_points_shrink_the_variance_alone(name: str) -> None:
+    strategy = TABLE[name](radius=FixedBeta(1e6))  # all but exploration
+    strategy.run(objective, 30, progress=False)
+    mean = strategy.surrogate.pool.mean.clone()
+    chosen = torch.cat([strategy.ask(1).indices for _ in range(8)])
+    assert torch.equal(strategy.surrogate.pool.mean, mean)
+    assert len(set(chosen.tolist())) > 1
+    # One batch of eight, without end, chooses the same.
+    other = TABLE[name](radius=FixedBeta(1e6))
+    other.run(objective, 30, progress=False)
+    ucb = other.surrogate.pool.ucb(1e3, other.statistics.lam)
+    expected = []
+    for _ in range(8):
+        expected.append(ucb.argmax())
+        ucb.append(expected[-1])
+    assert chosen.tolist() == expected
+
+
+@all_strategies
+def test_points_never_proposed(name: str) -> None:
+    strategy = TABLE[name]()
+    X = strategy.candidates[[3, 8, 3]]
+    strategy.tell(X, objective(X))  # before any ask
+    assert strategy.history.indices.tolist() == [3, 8, 3]
+    assert strategy.history.batch_number.tolist() == [-1] * 3
+    strategy.run(objective, 20, progress=False)
+    strategy.tell(OUTSIDE, objective(OUTSIDE))
+    strategy.tell(OUTSIDE[1:2], objective(OUTSIDE[1:2]))
+    history = strategy.history
+    assert history.indices[20:].tolist() == [-1] * 4
+    assert torch.equal(history.X[20:], torch.cat([OUTSIDE, OUTSIDE[1:2]]))
+    assert history.num_extra == 2
+    assert torch.equal(history.Y, objective(history.X))
+    negative_zero = torch.tensor([[-0.0, 3.0], [0.0, 3.0]], dtype=torch.float64)
+    strategy.tell(negative_zero, torch.zeros(2))
+    assert history.num_extra == 3
+    strategy.run(objective, 60, progress=False)
+    assert (history.indices[26:] >= 0).all()
+    strategy.tell(X[:0], objective(X[:0]))  # nothing told, nothing changed
+    assert len(history) == 60
+
+
+@all_strategies
+def test_nothing_told_at_first(name: str) -> None:
+    strategy = TABLE[name]()
+    before = strategy.state_dict()
+    strategy.tell(strategy.candidates[:0], torch.zeros(0))
+    assert equal(strategy.state_dict(), before)
+    assert len(strategy.ask()) >= 1
+
+
+@gp_strategies
+def test_feedback_beside_the_table_counts(name: str) -> None:
+    """Points beside the table move the posterior as those in it do."""
+    strategy = TABLE[name]()
+    x = strategy.candidates[10:11] + 1e-3
+    strategy.tell(x.expand(20, -1), torch.full((20,), 5.0))
+    assert float(strategy.surrogate.pool.mean[10]) > 4
+    assert float(strategy.surrogate.pool.variance[10]) < 0.1
+
+
+def test_many_points_beside_the_table() -> None:
+    """A warm start costs less than a comparison of all pairs; equal ones share."""
+    strategy = TABLE["random"]()
+    X = torch.rand(3000, 2, dtype=torch.float64) + 2
+    compared, equal_of = [], torch.equal
+
+    def spy(a: Tensor, b: Tensor) -> bool:
+        compared.append(1)
+        return equal_of(a, b)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "equal", spy)
+        strategy.tell(torch.cat([X, X]), torch.zeros(6000))
+    assert strategy.history.num_extra == 3000
+    assert len(compared) < 20_000
+
+
+@all_strategies
+def test_inputs_with_gradients_and_other_dtypes(name: str) -> None:
+    strategy = TABLE[name]()
+    batch = strategy.ask(1)
+    X = batch.X.clone().requires_grad_()
+    strategy.tell(X, X.sum(-1))
+    assert torch.equal(strategy.history.indices, batch.indices)
+    batch = strategy.ask(1)
+    strategy.tell(batch, torch.tensor([1]))  # an integer
+    strategy.tell(strategy.candidates[:1], torch.tensor([True]))
+    assert strategy.history.Y[1:].tolist() == [1.0, 1.0]
+    assert all(type(y) is float for y in strategy.state_dict()["history"]["Y"])
+
+
+@all_strategies
+def test_duplicated_rows_of_the_table(name: str) -> None:
+    """Feedback by coordinates finds the copy that is pending."""
+    X = strategy_table.make_candidates(20)
+    strategy = TABLE[name](candidates=torch.cat([X, X, X]))
+    strategy.run(objective, 10, progress=False)
+    for _ in range(20):
+        batch = strategy.ask(4)
+        for x in batch.X:
+            strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
+        assert len(strategy.pending) == 0
+        last = strategy.history.indices[-len(batch) :]
+        assert sorted(last.tolist()) == sorted(batch.indices.tolist())
+
+
+@all_strategies
+def test_withdraw(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 30, progress=False)
+    first, second = strategy.ask(4), strategy.ask(4)
+    strategy.withdraw(first)
+    assert torch.equal(strategy.pending, second.indices)
+    strategy.tell(second.X[:1], objective(second.X[:1]))
+    strategy.withdraw(second)  # what is left of it
+    assert len(strategy.pending) == 0
+    told = len(strategy.history)
+    assert len(strategy.run(objective, told + 10, progress=False)) == told + 10
+
+
+@pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, GPBUCB])
+@pytest.mark.parametrize("lam", [0.0, -1.0, float("nan")])
+def test_bad_lam(cls: Any, lam: float) -> None:
+    with pytest.raises(InputDataError, match=f"lam={lam}; need a positive"):
+        cls(strategy_table.make_candidates(), strategy_table.make_kernel(), lam=lam)
+
+
+@pytest.mark.parametrize(
+    "name, change, match",
+    [
+        ("bbkb-global", {"termination": "local"}, "termination='local'; need one of"),
+        ("bbkb-global", {"local_bound": "none"}, "local_bound='none'; need one of"),
+        ("bbkb-global", {"ratio_threshold": 0.5}, "ratio_threshold=0.5"),
+        ("bbkb-global", {"oversampling": 0.0}, "oversampling=0.0"),
+        ("bkb", {"oversampling": -1.0}, "oversampling=-1.0"),
+        ("gpbucb-sum", {"rule": "max"}, "rule='max'; need one of"),
+        ("gpbucb-sum", {"ratio_threshold": 0.0}, "ratio_threshold=0.0"),
+        ("gpucb", {"delta": 0.0}, "delta=0.0"),
+        ("gpucb", {"noise_variance": -1.0}, "noise_variance=-1.0"),
+        ("random", {"batch_size": 0}, "batch_size=0; need at least 1"),
+    ],
+)
+def test_bad_arguments(name: str, change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        TABLE[name](**change)
+
+
+@all_strategies
+def test_bad_candidates(name: str) -> None:
+    with pytest.raises(BotorchTensorDimensionError, match="need `A x d`"):
+        TABLE[name](candidates=torch.zeros(3))
+    with pytest.raises(InputDataError, match="without NaN"):
+        TABLE[name](candidates=torch.full((3, 1), float("nan")))
+
+
+@all_strategies
+def test_dtypes_and_devices(name: str, tkwargs: dict[str, Any]) -> None:
+    strategy = TABLE[name](
+        candidates=strategy_table.make_candidates(**tkwargs),
+        covar_module=strategy_table.make_kernel(**tkwargs),
+    )
+    batch = strategy.ask()
+    assert batch.X.device == strategy.candidates.device
+    strategy.tell(batch, objective(batch.X).cpu().double())
+    history = strategy.run(objective, 60, progress=False)
+    for tensor in (history.X, history.Y):
+        assert tensor.dtype == tkwargs["dtype"]
+        assert tensor.device.type == tkwargs["device"].type
+    chosen = history.indices.to(batch.X.device)
+    assert torch.equal(history.X, strategy.candidates[chosen])
+    outside = OUTSIDE.to(strategy.candidates)
+    strategy.tell(outside, objective(outside))
+    strategy.run(objective, 80, progress=False)
+
+
+def test_batch_is_a_plain_record() -> None:
+    batch = Batch(torch.zeros(3, 2), torch.arange(3))
+    assert len(batch) == 3

@@ -1,0 +1,121 @@
+"""One table of strategies for the tests, and what a new process needs to go on.
+
+As a script: `python strategy_table.py IN OUT` loads saved runs, finishes each, saves.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from torch import Tensor
+
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPBUCB,
+    GPUCB,
+    RandomSearch,
+    Strategy,
+)
+
+DOUBLE = {"dtype": torch.float64, "device": torch.device("cpu")}
+
+
+def make_candidates(num: int = 150, **tkwargs: Any) -> Tensor:
+    """`num x 2` points in the unit square, the same each time."""
+    g = torch.Generator().manual_seed(7)
+    return torch.rand(num, 2, generator=g, dtype=torch.float64).to(**tkwargs or DOUBLE)
+
+
+def make_kernel(lengthscale: float = 0.3, **tkwargs: Any) -> Kernel:
+    """An RBF kernel without gradients."""
+    kernel = RBFKernel().to(**tkwargs or DOUBLE).requires_grad_(False)
+    kernel.lengthscale = lengthscale
+    return kernel
+
+
+def objective(X: Tensor) -> Tensor:
+    """A smooth function; a little bumpy noise is a function of X too, so that a value
+    does not depend on when, and with what, it is asked for."""
+    smooth = torch.sin(5 * X[:, 0]) * torch.cos(3 * X[:, 1])
+    bumps = torch.frac(1e4 * torch.sin(X @ X.new_tensor([12.9898, 78.233])))
+    return smooth + 0.05 * bumps
+
+
+def _gp(cls: type[Strategy], **kwargs: Any) -> Callable[..., Strategy]:
+    def build(**overrides: Any) -> Strategy:
+        arguments: dict[str, Any] = {
+            "candidates": None,
+            "covar_module": None,
+            "lam": 1e-2,
+            "noise_variance": 1e-3,
+            "norm_bound": 1.0,
+            "delta": 1e-2,
+        }
+        arguments |= kwargs | overrides
+        if arguments["candidates"] is None:
+            arguments["candidates"] = make_candidates()
+        if arguments["covar_module"] is None:
+            arguments["covar_module"] = make_kernel()
+        return cls(**arguments)
+
+    return build
+
+
+def _random(**overrides: Any) -> Strategy:
+    overrides.pop("covar_module", None)
+    candidates = overrides.pop("candidates", None)
+    candidates = make_candidates() if candidates is None else candidates
+    return RandomSearch(candidates, **{"batch_size": 7} | overrides)
+
+
+TABLE: dict[str, Callable[..., Strategy]] = {
+    "bbkb-global": _gp(BBKB, termination="global"),
+    "bbkb-global-local": _gp(BBKB, termination="global-local"),
+    "bbkb-streamed": _gp(BBKB, max_memory=0),
+    "bkb": _gp(BKB),
+    "gpucb": _gp(GPUCB),
+    "gpbucb-product": _gp(GPBUCB, rule="product"),
+    "gpbucb-sum": _gp(GPBUCB, rule="sum"),
+    "random": _random,
+}
+BATCHED = ["bbkb-global", "bbkb-global-local", "gpbucb-product", "gpbucb-sum"]
+GP = [name for name in TABLE if name != "random"]
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two state dictionaries agree to the bit."""
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, float) and math.isnan(a):
+        return isinstance(b, float) and math.isnan(b)
+    return type(a) is type(b) and a == b
+
+
+def without_times(state: dict[str, Any]) -> dict[str, Any]:
+    """A state less what differs between two equal runs."""
+    history = dict(state["history"])
+    history["batches"] = [
+        {k: v for k, v in record.items() if not k.endswith("seconds")}
+        for record in history["batches"]
+    ]
+    return state | {"history": history}
+
+
+if __name__ == "__main__":
+    runs = torch.load(sys.argv[1], weights_only=True)
+    finished = {}
+    for key, run in runs.items():
+        strategy = TABLE[run["name"]](**run["arguments"])
+        strategy.load_state_dict(run["state"])
+        history = strategy.run(objective, run["total"], progress=False)
+        finished[key] = {"indices": history.indices, "state": strategy.state_dict()}
+        finished[key]["Y"] = history.Y
+    torch.save(finished, sys.argv[2])

@@ -1,0 +1,32 @@
+"""`python -m benchmarks [NAME ...]`: the benchmarks of RESULTS.md, one after another."""
+
+import argparse
+import platform
+from datetime import UTC, datetime
+from importlib import import_module
+
+import torch
+
+NAMES = ("posterior_cost", "fit_objective", "bbkb", "streaming")
+
+
+def main() -> None:
+    """Run the benchmarks that were named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}")
+    names = parser.parse_args().names or NAMES
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        parser.error(f"no benchmark {sorted(unknown)}; there are {', '.join(NAMES)}")
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
+    for name in names:
+        print(f"\n== {name}", flush=True)
+        module = import_module(f"benchmarks.{name}")
+        module.main() if name not in {"bbkb", "streaming"} else module.main([])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Timing side by side, and memory of a fresh process."""
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+MATMUL_SIZE = 1500
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Wall time of one call, the device's queue drained."""
+    _synchronize()
+    start = time.perf_counter()
+    function()
+    _synchronize()
+    return time.perf_counter() - start
+
+
+def side_by_side(
+    functions: dict[str, Callable[[], Any]], repeats: int = 15
+) -> dict[str, float]:
+    """Median seconds of each function, called in turns after one warm-up."""
+    for function in functions.values():
+        function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            times[name].append(seconds(function))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def matmul() -> Callable[[], torch.Tensor]:
+    """The unit of work: a 1500 x 1500 float64 matrix product on the CPU."""
+    A = torch.randn(
+        MATMUL_SIZE,
+        MATMUL_SIZE,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(0),
+    )
+    return lambda: A @ A
+
+
+def matmul_seconds(repeats: int = 7) -> float:
+    """Median seconds of the unit of work, now."""
+    return side_by_side({"matmul": matmul()}, repeats)["matmul"]
+
+
+def in_fresh_process(function: Callable[..., Any], *args: Any) -> tuple[Any, float]:
+    """The result of a module-level function, and the process's peak memory in GiB."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_with_peak, (function, args))
+
+
+def _with_peak(
+    function: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Any, float]:
+    result = function(*args)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return result, kilobytes / 1024**2
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,24 @@
+"""The examples of the README run as they stand."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+README = Path(__file__).parents[1] / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["model", "strategy"])
+def test_example_runs(example: str) -> None:
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    exec(compile(example, str(README), "exec"), names)
+    if "candidate" in names:
+        assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
+    else:
+        history = names["strategy"].history
+        # Uniform choice is 0.6 away on average.
+        assert (history.X[-10:] - 0.3).norm(dim=-1).mean() < 0.1

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: the benchmarks of RESULTS.md, one after another."""
+"""`python -m benchmarks [NAME ...]` runs the benchmarks of RESULTS.md in turn."""
 
 import argparse
 import platform

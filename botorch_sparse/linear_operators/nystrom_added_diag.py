@@ -9,7 +9,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, UnsupportedError
@@ -27,6 +27,20 @@ from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
 
 if TYPE_CHECKING:
     from linear_operator.operators._linear_operator import IndexType
+
+
+class _Gram(torch.autograd.Function):
+    """W'W, whose gradient is one product, W (G + G'), where autograd makes two."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor) -> Tensor:
+        ctx.save_for_backward(W)
+        return W.mT @ W
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> Tensor:
+        (W,) = ctx.saved_tensors
+        return W @ (G + G.mT)
 
 
 class NystromAddedDiagLinearOperator(LowRankRootAddedDiagLinearOperator):
@@ -108,7 +122,7 @@ class NystromAddedDiagLinearOperator(LowRankRootAddedDiagLinearOperator):
         r"""The ``batch_shape x m x m`` Cholesky factor of B; O(n m^2), cached."""
         W = self._whitened_root
         eye = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
-        return psd_safe_cholesky(eye + W.mT @ W)
+        return psd_safe_cholesky(eye + _Gram.apply(W))
 
     def _whitened_solve(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
         """D^-1/2 (rhs - Phi' v) and v, for ``... x n x k`` columns; O(n m k)."""

@@ -24,6 +24,8 @@ from botorch_sparse.posteriors.substitution import BlockedSubstitution
 MAX_MEMORY = 2 * 1024**3
 # Candidates embedded at a time. Few long products: each is a barrier for the threads.
 CHUNK_SIZE = 2**15
+# Entries of `X` above which a kernel column by itself costs more than as one of many.
+LARGE_POOL = 2**20
 
 
 class CandidatePool:
@@ -42,9 +44,10 @@ class CandidatePool:
     (`pseudo_data_factor`).
 
     On the CPU the kernel's columns `k(X, x_s)` of points that have once been inducing
-    points are kept in what is left of `max_memory`: the next inducing set shares most
-    of them. Each column is computed by itself, so that its bits do not depend on what
-    was kept before; a run that was saved and loaded rounds alike.
+    points are kept in what is left of `max_memory` (unless there are very many
+    candidates): the next inducing set shares most of them. Each column is computed by
+    itself, so that its bits do not depend on what was kept before; a run that was saved
+    and loaded rounds alike.
 
     Cost: O(A m^2) for `update`.
 
@@ -241,7 +244,8 @@ class CandidatePool:
         """Where the columns `k(X, x_s)` are kept, or None where not worth it."""
         column = len(self) * self.X.element_size()
         capacity = self.max_memory // 2 // column
-        if self.X.is_cuda or not 0 < len(points) <= capacity:
+        large = self.X.is_cuda or self.X.numel() > LARGE_POOL
+        if large or not 0 < len(points) <= capacity:
             return None
         return self._columns.find(posterior.covar_module, self.X, points, capacity)
 

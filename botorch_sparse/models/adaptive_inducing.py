@@ -27,9 +27,6 @@ from botorch_sparse.posteriors import (
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500
 DEFAULT_SEED = 0
-# On RBF and Matern problems with n = 900 to 2000 this drew m = 3 to 5 effective
-# dimensions and left lambda_max(K - Q) at 0.15 lam at most; 1 draws four times as many.
-DEFAULT_OVERSAMPLING = 0.2
 
 
 class AdaptiveInducingMixin:
@@ -66,7 +63,7 @@ class AdaptiveInducingMixin:
         self._keeps_all_of_few = inducing_sampler is None
         sampler = inducing_sampler
         if sampler is None:
-            sampler = _default_sampler()
+            sampler = RecursiveRLSSampler()
         if isinstance(sampler, RecursiveRLSSampler):
             sampler = capped(sampler, max_inducing_points)
         self.inducing_sampler = sampler
@@ -169,7 +166,7 @@ class AdaptiveInducingMixin:
             chosen = self._draw(sampler, rows)
             self._warn_if_capped()
             return chosen
-        first = capped(_default_sampler(), self.max_inducing_points)
+        first = capped(RecursiveRLSSampler(), self.max_inducing_points)
         self._draw(first, rows)
         return self.resparsify()._inducing_set()
 
@@ -223,7 +220,3 @@ class AdaptiveInducingMixin:
             BotorchWarning,
             stacklevel=2,
         )
-
-
-def _default_sampler() -> RecursiveRLSSampler:
-    return RecursiveRLSSampler(oversampling=DEFAULT_OVERSAMPLING)

@@ -77,7 +77,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         inducing_points: `m x d` inputs as the user sees them, before the input
             transform. They are used at any `n`, and never replaced.
         inducing_sampler: Draws inducing points among the training points,
-            `RecursiveRLSSampler(oversampling=0.2)` with a fixed seed by default. It is
+            `RecursiveRLSSampler()` with a fixed seed by default. It is
             given the variances under the previous inducing points, at first under
             those that the default sampler draws.
         max_inducing_points: Cap on sampled inducing points. By default that of the

@@ -31,8 +31,8 @@ class BatchRecord:
 
     Attributes:
         size: Points in the batch.
-        num_inducing: Inducing points `m` in use while it was chosen (rows of the factor
-            for an exact posterior).
+        num_inducing: Inducing points `m` in use while it was chosen (unique points for
+            an exact posterior).
         beta: BoTorch's beta, the square of what multiplies the standard deviation; NaN
             for strategies that use none.
         max_variance: Largest posterior variance when the batch starts; NaN likewise.

@@ -22,12 +22,14 @@ class Surrogate(Protocol):
 
     @property
     def num_inducing(self) -> int:
-        """Inducing points in use, or rows of the exact factor."""
+        """Inducing points in use; for an exact posterior its unique points."""
         ...
 
-    @property
-    def information_gain(self) -> float:
-        """`log det(I + K D^-1)` of the data: twice the mutual information in nats."""
+    def information_gain(self, history: History) -> float:
+        """`log det(I + K D^-1)` of the first history that was learned, or a bound.
+
+        This is twice the mutual information in nats.
+        """
         ...
 
     def variance(self, history: History, point: Tensor) -> Tensor:
@@ -100,13 +102,20 @@ class NystromSurrogate:
         """Inducing points in use."""
         return 0 if self.pool.posterior is None else self.pool.posterior.num_inducing
 
-    @property
-    def information_gain(self) -> float:
-        """`log det B`, that of the Nystrom features."""
+    @torch.no_grad()
+    def information_gain(self, history: History) -> float:
+        r"""A bound on `log det(I + K D^-1)` of a history that was learned.
+
+        It is :math:`\log\det B + \mathrm{tr}((K - Q) D^{-1})`: the logarithm of the
+        determinant is concave.
+        """
         if self.pool.posterior is None:
             return 0.0
-        diagonal = self.pool.posterior.chol_inner.diagonal()
-        return 2.0 * float(diagonal.double().log().sum())
+        data = FoldedEvaluations.of(history, len(history))
+        posterior = self.pool.posterior
+        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
+        residual = posterior.residual(data.X, posterior.features(data.X))
+        return float(log_det + (residual * data.counts).sum() / self.lam)
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
@@ -194,14 +203,14 @@ class ExactSurrogate:
         self.pool = ExactCandidatePool(candidates, covar_module, lam)
         self._num_learned = 0
         self._num_rebuilt = 0
+        self._seen: set[int] = set()
 
     @property
     def num_inducing(self) -> int:
-        """Rows of the factor."""
-        return self.pool.num_rows
+        """Unique points in the exact posterior."""
+        return len(self._seen)
 
-    @property
-    def information_gain(self) -> float:
+    def information_gain(self, history: History) -> float:
         """`log det(I + K D^-1)` when the data were last factorized anew."""
         return self.pool.information_gain
 
@@ -225,8 +234,8 @@ class ExactSurrogate:
         for point, y in zip(points, values, strict=True):
             self.pool.append(point, y)
         self._num_learned = num_evaluations
-        unique = len(set(history.point_list[:num_evaluations]))
-        if self.pool.num_rows > 2 * unique + 32:
+        self._seen.update(points)
+        if self.pool.num_rows > 2 * len(self._seen) + 32:
             self._rebuild(history, num_evaluations)
 
     def _rebuild(self, history: History, num_evaluations: int) -> None:
@@ -234,16 +243,17 @@ class ExactSurrogate:
         data = FoldedEvaluations.of(history, num_evaluations)
         self.pool.rebuild(data.X, data.Y, self.lam / data.counts)
         self._num_learned = self._num_rebuilt = num_evaluations
+        self._seen = set(data.point.tolist())
 
     def snapshot(self) -> dict[str, Any]:
         """See `Surrogate`."""
-        numbers = (self._num_learned, self._num_rebuilt)
+        numbers = (self._num_learned, self._num_rebuilt, set(self._seen))
         return {"pool": self.pool.snapshot(), "numbers": numbers}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """See `Surrogate`."""
         self.pool.restore(snapshot["pool"])
-        self._num_learned, self._num_rebuilt = snapshot["numbers"]
+        self._num_learned, self._num_rebuilt, self._seen = snapshot["numbers"]
 
     def state_dict(self) -> dict[str, Any]:
         """When the data were factorized anew."""
@@ -256,6 +266,7 @@ class ExactSurrogate:
         if num_learned == 0:
             self.pool.reset()
             self._num_learned = self._num_rebuilt = 0
+            self._seen = set()
             return
         self._rebuild(history, state["num_rebuilt"])
         self._append(history, num_learned)

@@ -115,7 +115,7 @@ class UCBStrategy(Strategy):
         their :math:`\sum_s \log(1 + v_s)` with sequential variances is the information
         gain, and :math:`\log(1 + 3 v) \le 3 \log(1 + v)`.
         """
-        gain = self.surrogate.information_gain
+        gain = self.surrogate.information_gain(self.history)
         return replace(
             statistics,
             log_det_sum=min(statistics.log_det_sum, gain),

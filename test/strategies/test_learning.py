@@ -198,3 +198,20 @@ def test_partial_feedback_counts_before_the_next_batch() -> None:
         np.testing.assert_allclose(
             pool.variance.numpy(), variance, rtol=2e-5, atol=1e-8
         )
+
+
+def test_information_gain_of_a_warm_start_is_a_bound() -> None:
+    """log det(I + K/lam) from above, within what the inducing points leave."""
+    strategy = TABLE["bbkb-global"](lam=LAM)
+    X = strategy.candidates[torch.arange(60).repeat(2)]
+    strategy.tell(X, objective(X))
+    exact = np.linalg.slogdet(np.eye(len(X)) + rbf(X, X) / LAM)[1]
+    S = inducing(strategy)
+    assert S is not None and len(S) < 60
+    bound = strategy.surrogate.information_gain(strategy.history)
+    basis = np.linalg.cholesky(rbf(S, S) + 1e-12 * np.eye(len(S)))
+    Q = np.linalg.solve(basis, rbf(S, X))
+    left = np.trace(rbf(X, X) - Q.T @ Q) / LAM
+    embedded = np.linalg.slogdet(np.eye(len(X)) + Q.T @ Q / LAM)[1]
+    assert bound >= exact * (1 - 1e-6)
+    assert bound == pytest.approx(embedded + left, rel=1e-6)

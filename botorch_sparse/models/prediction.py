@@ -19,7 +19,7 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
         \mathrm{cov}(x, x') = k(x, x') - \phi(x)^\top \phi(x') + w(x)^\top w(x')
 
     Args:
-        posterior: An unbatched posterior.
+        posterior: An unbatched posterior, in the dtype of `X` or in float64.
         X: A `batch_shape x q x d` tensor.
 
     Returns:
@@ -27,14 +27,17 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
     """
     # One triangular solve for all points: with a batch dimension the m x m factor would
     # be copied for each of its elements.
-    phi = posterior.features(X.reshape(-1, X.shape[-1]))
+    Z = X.to(posterior.inducing_points.dtype)
+    phi = posterior.features(Z.reshape(-1, Z.shape[-1]))
     w = posterior.whiten(phi)
-    phi, w = (F.reshape(*X.shape[:-1], F.shape[-1]) for F in (phi, w))
-    mean = posterior.mean_module(X) + w @ posterior.weights
-    residual = posterior.covar_module(X).to_dense() - phi @ phi.mT
+    phi, w = (F.reshape(*Z.shape[:-1], F.shape[-1]) for F in (phi, w))
+    mean = posterior.mean_module(Z) + w @ posterior.weights
+    residual = posterior.covar_module(Z).to_dense() - phi @ phi.mT
     below_zero = residual.diagonal(dim1=-2, dim2=-1).clamp_max(0.0)
     covariance = residual - torch.diag_embed(below_zero) + w @ w.mT
-    return MultivariateNormal(mean, to_linear_operator(covariance))
+    return MultivariateNormal(
+        mean.to(X.dtype), to_linear_operator(covariance.to(X.dtype))
+    )
 
 
 class Residual(NamedTuple):

@@ -31,9 +31,8 @@ from botorch_sparse.models.validation import (
     validate_inducing_points,
     validate_options,
 )
-from botorch_sparse.posteriors import (
-    NystromPosterior,
-)
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.precision import in_double
 
 
 class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
@@ -301,18 +300,24 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
             return self._build_posterior()
         if self._cached_posterior is None:
             with torch.inference_mode(False), torch.no_grad():
-                self._cached_posterior = self._build_posterior()
+                self._cached_posterior = self._build_posterior(torch.float64)
         return self._cached_posterior
 
-    def _build_posterior(self) -> NystromPosterior:
-        """Condition on the unique training points. Cost: O(n m^2)."""
+    def _build_posterior(self, dtype: torch.dtype | None = None) -> NystromPosterior:
+        """Condition on the unique training points. Cost: O(n m^2).
+
+        Args:
+            dtype: `torch.float64` whatever the data are in, or None for their dtype,
+                which leaves gradients to the hyperparameters.
+        """
         X, rows = self._transformed_train_X(), self._inducing_set().rows
         data = self._folded_data(X, rows)
+        source = X.dtype if dtype else torch.float64
         return NystromPosterior.from_data(
-            self.covar_module,
-            X[rows.first],
-            data.Y,
-            data.noise,
-            self._transformed_inducing_points(),
-            mean_module=self.mean_module,
+            in_double(self.covar_module, source),
+            X[rows.first].to(dtype),
+            data.Y.to(dtype),
+            data.noise.to(dtype),
+            self._transformed_inducing_points().to(dtype),
+            mean_module=in_double(self.mean_module, source),
         )

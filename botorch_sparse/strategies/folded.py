@@ -15,7 +15,7 @@ class FoldedEvaluations:
 
     Attributes:
         point: `n_u` point numbers (see `History.point`), on the host.
-        X: `n_u x d` coordinates.
+        X: `n_u x d` coordinates, in float64 as `Y` and `counts`.
         Y: `n_u` mean observations.
         counts: `n_u` numbers of evaluations.
     """
@@ -40,7 +40,7 @@ class FoldedEvaluations:
         total = np.bincount(inverse, weights=Y, minlength=len(number))
         order = np.argsort(first)
         point = torch.from_numpy(number[order])
-        X = history.points(point)
+        X = history.points(point).double()
         return cls(
             point=point,
             X=X,

@@ -10,6 +10,7 @@ from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 
@@ -83,10 +84,10 @@ class NystromSurrogate:
         *,
         max_memory: int = MAX_MEMORY,
     ) -> None:
-        self.covar_module = covar_module
+        self.covar_module = in_double(covar_module, candidates.dtype)
         self.lam = lam
         self.sampler = sampler
-        self.pool = CandidatePool(candidates, max_memory=max_memory)
+        self.pool = CandidatePool(candidates.double(), max_memory=max_memory)
         self._inducing: list[int] = []
         self._forget()
 
@@ -124,7 +125,7 @@ class NystromSurrogate:
         known = point < len(self.pool)
         if bool(known.all()):
             return self.pool.variance[point]
-        X = history.points(point)
+        X = history.points(point).double()
         if self.pool.posterior is None:
             return self.covar_module(X, diag=True)
         return self.pool.posterior.variance(X)
@@ -198,9 +199,9 @@ class ExactSurrogate:
     """
 
     def __init__(self, candidates: Tensor, covar_module: Kernel, lam: float) -> None:
-        self.covar_module = covar_module
+        self.covar_module = in_double(covar_module, candidates.dtype)
         self.lam = lam
-        self.pool = ExactCandidatePool(candidates, covar_module, lam)
+        self.pool = ExactCandidatePool(candidates.double(), self.covar_module, lam)
         self._num_learned = 0
         self._num_rebuilt = 0
         self._seen: set[int] = set()
@@ -217,7 +218,7 @@ class ExactSurrogate:
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers."""
-        return self.pool.variance_at(history.points(point), point)
+        return self.pool.variance_at(history.points(point).double(), point)
 
     def learn(self, history: History, generator: torch.Generator) -> None:
         """Condition on what is new in the history."""

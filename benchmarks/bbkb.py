@@ -12,6 +12,7 @@ import statistics
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
+from scipy.stats import t as student_t
 
 from benchmarks.measure import matmul_seconds
 from botorch_sparse.__main__ import noisy_rows
@@ -46,8 +47,9 @@ def run(
 
 
 def interval(values: list[float]) -> str:
-    """Mean and the half width of its 95% interval."""
-    half = 1.96 * statistics.stdev(values) / math.sqrt(len(values))
+    """Mean and the half width of its 95% interval (Student's t)."""
+    quantile = student_t.ppf(0.975, len(values) - 1)
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
     return f"{statistics.mean(values):.3f} +- {half:.3f}"
 
 
@@ -60,18 +62,21 @@ def report(name: str, seeds: int, T: int) -> None:
         print(f"{name}: left out, {error}")
         return
     for termination, limit in most.items():
-        products, regrets, batches = [], [], []
+        products, regrets, batches, asks, tells = [], [], [], [], []
         for seed in range(seeds):
             unit = matmul_seconds()
             history = run(table, lengthscale, termination, seed, T)
             products.append(history.seconds / unit)
             regrets.append(float(table.regret_ratio(history.indices)[-1]))
             batches.append(len(history.batches))
+            asks.append(sum(batch.ask_seconds for batch in history.batches))
+            tells.append(sum(batch.tell_seconds for batch in history.batches))
         print(
-            f"{name}, {termination}: {statistics.median(products):.1f} matrix products "
-            f"(at most {limit}; {min(products):.1f} to {max(products):.1f}), last unit "
-            f"{1e3 * unit:.0f} ms, {statistics.median(batches):.0f} batches, "
-            f"regret ratio {interval(regrets)} (at most {ratio})",
+            f"{name}, {termination}: ask {statistics.median(asks):.2f} s, tell "
+            f"{statistics.median(tells):.2f} s, {statistics.median(products):.1f} "
+            f"matrix products (at most {limit}; {min(products):.1f} to "
+            f"{max(products):.1f}), {statistics.median(batches):.0f} batches, regret "
+            f"ratio {interval(regrets)} (at most {ratio})",
             flush=True,
         )
 

@@ -245,6 +245,11 @@ def _standardize(name: str, features: np.ndarray) -> np.ndarray:
 def _scale(name: str, column: str, target: np.ndarray) -> np.ndarray:
     """The target on [0, 1]."""
     low, high = target.min(), target.max()
+    if high / 2 - low / 2 > np.finfo(float).max / 4:
+        raise InputDataError(
+            f"The target {column!r} of {name} ranges from {low:g} to {high:g}, too far "
+            "to be scaled to [0, 1]."
+        )
     if low == high:
         raise InputDataError(
             f"The target {column!r} of {name} is constant ({low:g} in all rows); "

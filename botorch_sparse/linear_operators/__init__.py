@@ -4,6 +4,9 @@ from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
 from botorch_sparse.linear_operators.nystrom_added_diag import (
     NystromAddedDiagLinearOperator,
 )
+from botorch_sparse.linear_operators.posterior_covariance import (
+    PosteriorCovarianceLinearOperator,
+)
 from botorch_sparse.linear_operators.rank_one_updated import (
     RankOneUpdatedLinearOperator,
 )
@@ -14,6 +17,7 @@ from botorch_sparse.linear_operators.updatable_cholesky import (
 __all__ = [
     "NystromAddedDiagLinearOperator",
     "NystromLinearOperator",
+    "PosteriorCovarianceLinearOperator",
     "RankOneUpdatedLinearOperator",
     "UpdatableCholeskyLinearOperator",
 ]

@@ -8,6 +8,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors import NystromPosterior
 
 
@@ -23,7 +24,9 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
         X: A `batch_shape x q x d` tensor.
 
     Returns:
-        A Gaussian over `batch_shape x q`. Cost for `b` batches: O(b q m^2 + b q^2 m).
+        A Gaussian over `batch_shape x q`. Cost for `b` batches: O(b q m^2), and
+        O(b q^2 m) for the joint covariance, which is not formed for large `q` before
+        something asks for it: means and variances of all data stay cheap.
     """
     # One triangular solve for all points: with a batch dimension the m x m factor would
     # be copied for each of its elements.
@@ -32,12 +35,17 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
     w = posterior.whiten(phi)
     phi, w = (F.reshape(*Z.shape[:-1], F.shape[-1]) for F in (phi, w))
     mean = posterior.mean_module(Z) + w @ posterior.weights
-    residual = posterior.covar_module(Z).to_dense() - phi @ phi.mT
-    below_zero = residual.diagonal(dim1=-2, dim2=-1).clamp_max(0.0)
-    covariance = residual - torch.diag_embed(below_zero) + w @ w.mT
-    return MultivariateNormal(
-        mean.to(X.dtype), to_linear_operator(covariance.to(X.dtype))
+    covariance = PosteriorCovarianceLinearOperator(
+        Z, phi, w, covar_module=posterior.covar_module
     )
+    if Z.shape[-2] > LARGE_Q:
+        return MultivariateNormal(mean.to(X.dtype), covariance.to(X.dtype))
+    dense = covariance.to_dense().to(X.dtype)
+    return MultivariateNormal(mean.to(X.dtype), to_linear_operator(dense))
+
+
+# Points above which the joint covariance stays a lazy operator.
+LARGE_Q = 256
 
 
 class Residual(NamedTuple):

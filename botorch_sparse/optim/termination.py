@@ -108,7 +108,7 @@ class GlobalLocalRule:
     By Cauchy-Schwarz a point raises the local bound by at most `var_fb(x_s) / lam`:
     `bound` grows by that much until it crosses the threshold, and only then a pass over
     all candidates makes it the local bound again. Points that join the batch once more
-    bring the same squares, which are kept when the pool is in memory.
+    bring the same squares, which are kept within a quarter of the pool's memory.
 
     Args:
         pool: A pool at the start of the batch.
@@ -134,6 +134,8 @@ class GlobalLocalRule:
         self._new: Counter[int] = Counter()  # points not in the sums yet
         self._sums = pool.variance.new_zeros(2, len(pool))  # full and embedded
         self._squares: dict[int, Tensor] = {}
+        size = self._sums.numel() * self._sums.element_size()
+        self._room = pool.max_memory // 4 // size if pool.in_memory else 0
         self._scale = noise * pool.variance.clamp_min(torch.finfo(pool.mean.dtype).tiny)
         self._crossed = False
         self.bound = 1.0
@@ -171,11 +173,11 @@ class GlobalLocalRule:
         return 1.0 + float((sums / self._scale).max())
 
     def _add_squares(self, indices: list[int]) -> None:
-        """Keep the squares of new points, or sum them up when the pool is streamed."""
+        """Keep the squares of new points while there is room, or sum them up."""
         index = torch.tensor(indices, device=self._scale.device)
         squares = self._pool.squared_covariances(index)
         for point, square in zip(indices, squares, strict=True):
-            if self._pool.in_memory:
+            if len(self._squares) < self._room:
                 self._squares[point] = square
             else:
                 self._sums += self._new.pop(point) * square

@@ -41,7 +41,8 @@ class Strategy(ABC):
         self.generator = torch.Generator().manual_seed(seed)
         self._pending: list[tuple[int, int]] = []  # (candidate, batch number)
         self._num_learned = 0
-        self._rows: dict[bytes, int] | None = None
+        self._best = float("-inf")  # for the progress bar
+        self._rows: dict[torch.dtype, dict[bytes, int]] = {}
 
     @property
     def pending(self) -> Tensor:
@@ -262,29 +263,36 @@ class Strategy(ABC):
         return point, -1
 
     def _find(self, X: Tensor) -> list[int]:
-        """Point numbers of `b x d` points; those that are no candidates are added."""
-        if self._rows is None:
-            rows = (self.candidates.detach() + 0.0).cpu().numpy()
-            self._rows = {}
-            for index, row in enumerate(rows):
-                self._rows.setdefault(row.tobytes(), index)
-        X = X.detach().to(self.candidates) + 0.0
-        keys = [row.tobytes() for row in X.cpu().numpy()]
+        """Point numbers of `b x d` points; those that are no candidates are added.
+
+        Candidates are recognized in the dtype of `X`, which may be less precise.
+        """
+        if X.dtype not in self._rows:
+            rows = self._rows[X.dtype] = {}
+            for index, key in enumerate(_keys(self.candidates.to(X.dtype))):
+                rows.setdefault(key, index)
+        rows = self._rows[X.dtype]
+        beside = X.detach().to(self.candidates)
         return [
-            self._rows[key] if key in self._rows else self.history.add_point(x)
-            for key, x in zip(keys, X, strict=True)
+            rows[key] if key in rows else self.history.add_point(x)
+            for key, x in zip(_keys(X), beside, strict=True)
         ]
 
     def _show(self, bar: "tqdm[Any]", num_new: int) -> None:
         """Update the progress bar."""
         if bar.disable:
             return
-        best = max(self.history.values)
+        self._best = max([self._best, *self.history.values[-num_new:]])
         record = self.history.batches[-1]
         bar.set_postfix(
             batch=len(self.history.batches),
             m=record.num_inducing,
-            best=f"{best:.4g}",
+            best=f"{self._best:.4g}",
             refresh=False,
         )
         bar.update(num_new)
+
+
+def _keys(X: Tensor) -> list[bytes]:
+    """The bytes of each row; zero has one sign."""
+    return [row.tobytes() for row in (X.detach() + 0.0).cpu().numpy()]

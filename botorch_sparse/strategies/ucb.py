@@ -95,18 +95,23 @@ class UCBStrategy(Strategy):
     def _learn_in_order(self) -> None:
         history, lam = self.history, self.statistics.lam
         new = history.point[self._num_learned :]
-        leverage = self.surrogate.variance(history, new) / lam
+        leverage = self._finite(self.surrogate.variance(history, new)) / lam
         statistics = self.statistics.add_batch(leverage)
         self.surrogate.learn(history, self.generator)
         if self._num_learned == 0:
             statistics = self._with_chain_rule(statistics)
-        variance = self.surrogate.variance(history, history.point)
+        variance = self._finite(self.surrogate.variance(history, history.point))
+        self.statistics = replace(statistics, leverage_sum=float(variance.sum()) / lam)
+
+    @staticmethod
+    def _finite(variance: Tensor) -> Tensor:
+        """The variances, if they are finite."""
         if not variance.isfinite().all():
             raise InputDataError(
                 "The kernel returned NaN or infinity, and nothing was learned. Check "
                 "the points told and the kernel's hyperparameters."
             )
-        self.statistics = replace(statistics, leverage_sum=float(variance.sum()) / lam)
+        return variance
 
     def _with_chain_rule(self, statistics: RadiusStatistics) -> RadiusStatistics:
         r"""The sums over the first feedback, by the chain rule where that is smaller.
@@ -153,18 +158,23 @@ class UCBStrategy(Strategy):
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {
-            "kernel": self._kernel_values(),
+            "kernel": _fingerprint(self.surrogate),
             "lam": self.statistics.lam,
             "ratio_threshold": self.statistics.ratio_threshold,
             "radius": repr(self.radius),
         }
 
-    @torch.no_grad()
-    def _kernel_values(self) -> list[str]:
-        """A few values of the kernel, to tell it from others."""
-        X = self.candidates[:: -(-len(self.candidates) // 4)]
-        K = self.surrogate.covar_module(X).to_dense()
-        return [f"{value:.4g}" for value in K.flatten().tolist()]
+
+@torch.no_grad()
+def _fingerprint(surrogate: Surrogate) -> dict[str, Any]:
+    """A kernel's parameters, exactly, and a few values for what it makes of them.
+
+    The values are rounded, since they may differ in the last bits between machines.
+    """
+    X, covar_module = surrogate.pool.X, surrogate.covar_module
+    K = covar_module(X[:: -(-len(X) // 4)]).to_dense()
+    state = {name: value.tolist() for name, value in covar_module.state_dict().items()}
+    return {"values": [f"{value:.4g}" for value in K.flatten().tolist()]} | state
 
 
 def validate_lam(lam: float) -> None:

@@ -488,20 +488,27 @@ class TestInputTransforms:
         assert torch.equal(bounds, model.input_transform.bounds)
 
 
-def test_float32(device: torch.device) -> None:
-    """Within 1e-3 of float64 for noise of at least 1e-2 of the prior variance."""
-    means, variances = [], []
+@pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("repeats", [1, 20])
+def test_float32(lengthscale: float, repeats: int, device: torch.device) -> None:
+    """Mean and variance within 1e-3, relative, of float64 on the same numbers.
+
+    Also near the data, where variances are small, with few inducing points.
+    """
+    X, Y, _ = make_data(n=80, dtype=torch.float32, device=device)
+    X, Y = X.repeat(repeats, 1), Y.repeat(repeats, 1)
+    Yvar = torch.full_like(Y, 1e-2 * Y.var().item())
+    posteriors = []
     for dtype in (torch.float64, torch.float32):
-        X, Y, _ = make_data(n=80, dtype=dtype, device=device)
-        model = SparseSingleTaskGP(
-            X, Y, torch.full_like(Y, 1e-2 * Y.var().item()), inducing_points=X[:30]
-        )
-        model.covar_module.lengthscale = 0.3
-        posterior = model.posterior(X[::3].unsqueeze(1) + 0.01)
-        means.append(posterior.mean.double())
-        variances.append(posterior.variance.double())
-    torch.testing.assert_close(*means, rtol=0, atol=1e-3)
-    torch.testing.assert_close(*variances, rtol=0, atol=1e-3)
+        data = [tensor.to(dtype) for tensor in (X, Y, Yvar)]
+        model = SparseSingleTaskGP(*data, inducing_points=data[0][:30])
+        model.covar_module.lengthscale = lengthscale
+        posteriors.append(model.posterior(data[0][:80:3].unsqueeze(1) + 0.01))
+        assert posteriors[-1].mean.dtype == posteriors[-1].variance.dtype == dtype
+    mean, variance = posteriors[0].mean, posteriors[0].variance
+    close = torch.testing.assert_close
+    close(posteriors[1].mean.double(), mean, rtol=1e-3, atol=1e-3)
+    close(posteriors[1].variance.double(), variance, rtol=1e-3, atol=0)
 
 
 class TestErrors:

@@ -1,0 +1,75 @@
+"""Predictions at many points: lazy, equal to the dense ones, and never q x q."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.prediction import LARGE_Q
+
+
+class ForbidLarge(TorchDispatchMode):
+    """Raises as soon as a tensor of more than `limit` entries is made."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(value, torch.Tensor) and value.numel() > self.limit:
+                raise AssertionError(f"{func} made {tuple(value.shape)}")
+        return result
+
+
+def model(n: int, **tkwargs: Any) -> SparseSingleTaskGP:
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 3, generator=g, dtype=torch.float64).to(**tkwargs)
+    Y = (6 * X).sin().sum(-1, keepdim=True)
+    return SparseSingleTaskGP(X, Y, inducing_points=X[:50]).eval()
+
+
+def test_all_data_at_once_is_never_q_by_q(double: dict[str, Any]) -> None:
+    sparse = model(20_000, **double)
+    X = sparse.train_inputs[0]
+    with torch.no_grad():
+        sparse.posterior(X[:1])
+        with ForbidLarge(20_000 * 51):
+            posterior = sparse.posterior(X, observation_noise=True)
+            mean, variance = posterior.mean, posterior.variance
+        few = sparse.posterior(X[:100], observation_noise=True)
+    torch.testing.assert_close(mean[:100], few.mean)
+    torch.testing.assert_close(variance[:100], few.variance)
+    with pytest.raises(AssertionError, match="20000, 20000"), ForbidLarge(2_000_000):
+        _ = sparse.posterior(X).distribution.covariance_matrix
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) -> None:
+    """Joint covariance, parts of it, samples and gradients."""
+    sparse = model(600, **tkwargs)
+    q = LARGE_Q + 44
+    X = torch.rand(*batch_shape, q, 3, generator=torch.Generator().manual_seed(1))
+    X = X.to(**tkwargs).requires_grad_(True)
+    lazy = sparse(X)
+    assert isinstance(lazy.lazy_covariance_matrix, PosteriorCovarianceLinearOperator)
+    tolerance = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-4
+    few = sparse(X[..., :LARGE_Q, :]).covariance_matrix
+    whole = lazy.covariance_matrix
+    torch.testing.assert_close(
+        whole[..., :LARGE_Q, :LARGE_Q], few, rtol=tolerance, atol=tolerance
+    )
+    torch.testing.assert_close(
+        lazy.variance, whole.diagonal(dim1=-2, dim2=-1), rtol=1e-3, atol=tolerance
+    )
+    part = lazy.lazy_covariance_matrix[..., -3:, :].to_dense()
+    torch.testing.assert_close(part, whole[..., -3:, :])
+    assert lazy.rsample(torch.Size([2])).shape == (2, *batch_shape, q)
+    (gradient,) = torch.autograd.grad(lazy.variance.sum(), X)
+    assert gradient.isfinite().all() and gradient.abs().max() > 0

@@ -168,3 +168,36 @@ def test_feedback_is_the_target_plus_noise(double: dict[str, Any]) -> None:
 def test_default_lengthscale(name: str, d: int, expected: float) -> None:
     table: Any = SimpleNamespace(name=name, X=torch.zeros(3, d))
     assert demo.default_lengthscale(table) == expected
+
+
+def test_the_setting_is_that_of_the_papers(
+    csv_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """lam = noise = 1e-4, F = 1, delta = 1/T, oversampling 2, threshold 2."""
+    table, seen = demo.load_table(csv_file), []
+
+    class Seen(Exception):
+        """Raised once the arguments are known."""
+
+    def spy(**arguments: Any) -> None:
+        seen.append(arguments)
+        if len(seen) == 2:
+            raise Seen
+
+    monkeypatch.setattr(demo, "BBKB", spy)
+    with pytest.raises(Seen):
+        demo.compare(table, num_evaluations=50, lengthscale=3.0, seed=4)
+    for arguments, termination in zip(seen, ("global", "global-local"), strict=True):
+        kernel = arguments.pop("covar_module")
+        assert kernel.lengthscale.item() == pytest.approx(3.0)
+        assert torch.equal(arguments.pop("candidates"), table.X)
+        assert arguments == {
+            "lam": 1e-4,
+            "noise_variance": 1e-4,
+            "norm_bound": 1.0,
+            "delta": 1 / 50,
+            "oversampling": 2.0,
+            "ratio_threshold": 2.0,
+            "termination": termination,
+            "seed": 4,
+        }

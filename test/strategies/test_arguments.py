@@ -1,0 +1,88 @@
+"""What strategies make of their arguments."""
+
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from strategy_table import GP, TABLE, make_candidates, make_kernel, objective
+from torch import Tensor
+
+from botorch_sparse.acquisition import BBKBRadius, BKBRadius, FixedBeta
+from botorch_sparse.optim import CandidatePool, GlobalLocalRule, LazyUCB
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB
+
+
+@pytest.mark.parametrize(
+    ("strategy", "radius"),
+    [(BBKB, BBKBRadius), (BKB, BKBRadius), (GPUCB, BBKBRadius), (GPBUCB, BBKBRadius)],
+)
+def test_default_radius(strategy: Any, radius: Any) -> None:
+    X, kernel = make_candidates(), make_kernel()
+    arguments = {"norm_bound": 1.5, "noise_variance": 0.02, "delta": 0.03}
+    built = strategy(X, covar_module=kernel, lam=1e-2, **arguments)
+    assert built.radius == radius(1.5, 0.02, 0.03)
+    fixed = FixedBeta(3.0)
+    assert strategy(X, covar_module=kernel, radius=fixed).radius is fixed
+
+
+@pytest.mark.parametrize("name", GP)
+def test_feedback_in_another_dtype(name: str) -> None:
+    """Points come back in float32 and are recognized, as from a user's own tensors."""
+    strategy = TABLE[name]()
+    batch = strategy.ask()
+    strategy.tell(batch.X.float(), objective(batch.X).float())
+    assert len(strategy.pending) == 0
+    assert torch.equal(strategy.history.indices, batch.indices)
+    assert strategy.history.num_extra == 0
+
+
+def test_a_kernel_that_differs_in_a_bit_is_refused() -> None:
+    kernel = make_kernel()
+    strategy = TABLE["bbkb-global"]()
+    state = strategy.state_dict()
+    TABLE["bbkb-global"](covar_module=kernel).load_state_dict(state)
+    kernel.raw_lengthscale.data += 1e-12
+    with pytest.raises(Exception, match="kernel"):
+        TABLE["bbkb-global"](covar_module=kernel).load_state_dict(state)
+
+
+@pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])
+def test_float32_candidates_are_learned_in_float64(strategy: Any) -> None:
+    """The same choices as from float64 candidates with the same numbers."""
+    X = make_candidates().float()
+    kernel = RBFKernel().requires_grad_(False)
+    kernel.lengthscale = 0.3
+    chosen = []
+    for dtype in (torch.float32, torch.float64):
+        built = strategy(X.to(dtype), covar_module=kernel, lam=1e-3, seed=3)
+
+        def feedback(X: Tensor) -> Tensor:
+            return objective(X.double())
+
+        history = built.run(feedback, 60, progress=False)
+        assert history.X.dtype == dtype
+        chosen.append(history.indices)
+    assert torch.equal(*chosen)
+
+
+def test_squares_of_a_batch_stay_within_memory(double: dict[str, Any]) -> None:
+    """A pool with little room sums up instead of keeping, to the same batch."""
+    X = torch.rand(300, 2, generator=torch.Generator().manual_seed(0)).to(**double)
+    kernel = make_kernel().to(**double)
+    noise = torch.full((20,), 1.0, **double)
+    posterior = NystromPosterior.from_data(kernel, X[:20], X[:20, 0], noise, X[:20])
+    batches, kept = [], []
+    for max_memory in (2 * 300 * 20 * 8, 2**30):
+        pool = CandidatePool(X, max_memory=max_memory)
+        pool.update(posterior)
+        assert pool.in_memory
+        rule, ucb = GlobalLocalRule(pool, 1.0, 6.0), LazyUCB(pool, 9.0, 1.0)
+        batch = [ucb.argmax()]
+        while rule.add(batch[-1], ucb.append(batch[-1])):
+            batch.append(ucb.argmax())
+        batches.append(batch)
+        kept.append(len(rule._squares))
+    assert batches[0] == batches[1]
+    assert kept[0] <= 2 * 300 * 20 * 8 / 4 / (2 * 300 * 8) < kept[1]

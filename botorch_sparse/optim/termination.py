@@ -162,7 +162,7 @@ class GlobalLocalRule:
         for start in range(0, len(unknown), POINTS_AT_A_TIME):
             self._add_squares(unknown[start : start + POINTS_AT_A_TIME])
         for index, count in self._new.items():
-            self._sums += count * self._squares[index]
+            self._sums.add_(self._squares[index], alpha=count)
         self._new.clear()
         full, embedded = self._sums
         sums = {
@@ -180,7 +180,7 @@ class GlobalLocalRule:
             if len(self._squares) < self._room:
                 self._squares[point] = square
             else:
-                self._sums += self._new.pop(point) * square
+                self._sums.add_(square, alpha=self._new.pop(point))
 
 
 def validate_local_bound(local_bound: str) -> None:

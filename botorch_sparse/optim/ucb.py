@@ -178,13 +178,13 @@ class LazyUCB:
             self._U = np.concatenate([self._U, np.empty_like(self._U)])
             self._P = np.concatenate([self._P, np.empty_like(self._P)])
         U = self._U[: self._num_rows]
-        w = self._whitening @ self._covariance(slice(index, index + 1))[:, 0]
-        a = w - (U @ w) @ U
+        w = _product(self._whitening, self._covariance(slice(index, index + 1))[:, 0])
+        a = w - _product(_product(U, w), U)
         self._num_rows += 1
         residual = max(float(self._initial[index] - w @ w), 0.0)
         # w'Mw >= |Mw|^2 since M <= I; in float32 the first may round to less.
         embedded = max(float(w @ a), float(a @ a))
-        return _Run(index, a, a @ self._whitening, embedded, residual)
+        return _Run(index, a, _product(a, self._whitening), embedded, residual)
 
     def _refresh_within_reach(self, fresh: float) -> None:
         """Refresh every candidate whose bound may not be below the best fresh one."""
@@ -208,7 +208,8 @@ class LazyUCB:
 
     def _refresh(self, index: np.ndarray) -> None:
         """Fresh bounds for some candidates."""
-        drop = self._P[self._absorbed : self._num_rows] @ self._covariance(index)
+        P = self._P[self._absorbed : self._num_rows]
+        drop = _product(P, self._covariance(index))
         variance = self._base[index] - np.square(drop).sum(0)
         sigma = np.sqrt(variance.clip(min=0.0))
         self._ucb[index] = self._mean[index] + self._multiplier * sigma
@@ -219,7 +220,7 @@ class LazyUCB:
         drop = np.empty_like(self._base)
         for start in range(0, len(drop), self._pool.chunk_size):
             chunk = slice(start, start + self._pool.chunk_size)
-            drop[chunk] = np.square(P @ self._covariance(chunk)).sum(0)
+            drop[chunk] = np.square(_product(P, self._covariance(chunk))).sum(0)
         self._base = (self._base - drop).clip(min=0.0)
         self._absorbed = self._num_rows
         self._ucb = self._mean + self._multiplier * np.sqrt(self._base)
@@ -230,3 +231,8 @@ class LazyUCB:
             return self._K[:, index]
         where = index if isinstance(index, slice) else torch.from_numpy(index)
         return self._pool.cross_covariance(where).cpu().numpy()
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A product by torch: NumPy has threads of its own, which would fight torch's."""
+    return torch.matmul(torch.from_numpy(a), torch.from_numpy(b)).numpy()

@@ -227,6 +227,13 @@ def _parser() -> argparse.ArgumentParser:
         help="of the RBF kernel (default: 17.5 for abalone, 12.5 for "
         "california_housing, 12.5 sqrt(d / 8) for d other features)",
     )
+    _add_run_options(parser)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """How the comparison is run, and where its plot goes."""
+    add = parser.add_argument
     add(
         "--gp-seconds",
         type=_positive_float,
@@ -243,7 +250,6 @@ def _parser() -> argparse.ArgumentParser:
         help="folder or .png (default: output)",
     )
     add("--quiet", action="store_true", help="no progress bars")
-    return parser
 
 
 def _positive_int(text: str) -> int:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
@@ -33,6 +32,7 @@ from botorch_sparse.posteriors.factorization import (
     factorize_inducing_covariance,
     independent_points,
 )
+from botorch_sparse.posteriors.validation import validate_data
 
 # Rows embedded at a time: a chunk of m = 100 features is about the size of an L2 cache.
 CHUNK_SIZE = 2048
@@ -110,7 +110,7 @@ class NystromPosterior:
             BotorchTensorDimensionError: If the shapes do not fit.
             InputDataError: If a noise variance is not positive.
         """
-        _validate(X, Y, noise, inducing_points)
+        validate_data(X, Y, noise, inducing_points)
         prior = cls.prior(
             covar_module,
             inducing_points,
@@ -381,23 +381,3 @@ def _append(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
     """Factor of the matrix of `L` bordered by `cross` and `corner`."""
     grown = UpdatableCholeskyLinearOperator(L).append(cross, corner)
     return grown.cholesky().to_dense()
-
-
-def _validate(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) -> None:
-    """Check shapes and signs at the door."""
-    if X.shape[:-1] != Y.shape or Y.shape != noise.shape:
-        raise BotorchTensorDimensionError(
-            f"Got X of shape {tuple(X.shape)}, Y of shape {tuple(Y.shape)} and noise "
-            f"of shape {tuple(noise.shape)}; need `batch_shape x n x d` and twice "
-            "`batch_shape x n`. Squeeze the output dimension of Y and expand the noise."
-        )
-    if inducing_points.dim() != X.dim() or inducing_points.shape[-1] != X.shape[-1]:
-        raise BotorchTensorDimensionError(
-            f"Got inducing points of shape {tuple(inducing_points.shape)} for X of "
-            f"shape {tuple(X.shape)}; need `batch_shape x m x d` with the same `d`."
-        )
-    if not (noise > 0).all():
-        raise InputDataError(
-            f"Got a noise variance of {noise.min().item():.3g}; all must be positive. "
-            "Use a small positive one for observations that are exact."
-        )

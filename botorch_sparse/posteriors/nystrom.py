@@ -25,6 +25,7 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from botorch_sparse.linear_operators import (
+    PosteriorCovarianceLinearOperator,
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
@@ -214,9 +215,9 @@ class NystromPosterior:
         phi = self.features(X)
         w = self.whiten(phi)
         if X2 is None:
-            residual = self.covar_module(X).to_dense() - phi @ phi.mT
-            negative = residual.diagonal(dim1=-2, dim2=-1).clamp_max(0.0)
-            return residual - torch.diag_embed(negative) + w @ w.mT
+            return PosteriorCovarianceLinearOperator(
+                X, phi, w, covar_module=self.covar_module
+            ).to_dense()
         phi2 = self.features(X2)
         residual = self.covar_module(X, X2).to_dense() - phi @ phi2.mT
         return residual + w @ self.whiten(phi2).mT

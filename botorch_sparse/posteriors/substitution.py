@@ -1,7 +1,7 @@
 r"""Forward substitution for many right-hand sides, as matrix products.
 
-LAPACK's `trsm` reaches a quarter of the speed of a matrix product for the few hundred
-rows of a Nystrom posterior. With the diagonal blocks of the factor inverted (the usual
+LAPACK's `trsm` is slower than a matrix product for the few hundred rows of a Nystrom
+posterior. With the diagonal blocks of the factor inverted (the usual
 construction on GPUs; the blocks are small and, in pivot order, well conditioned),
 
 .. math:: x_i = L_{ii}^{-1} b_i - (L_{ii}^{-1} L_{i,<i}) \, x_{<i},

@@ -12,8 +12,7 @@ all that the objective needs travels in the covariance operator: the residual (n
 the DTC likelihood), and which rows are repeats.
 """
 
-import math
-
+import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import (
@@ -22,17 +21,17 @@ from linear_operator.operators import (
     LinearOperator,
 )
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from botorch_sparse.linear_operators import (
+    LazyNystromLinearOperator,
     NystromAddedDiagLinearOperator,
     NystromLinearOperator,
 )
+from botorch_sparse.models.low_rank_objective import (
+    has_known_hyperparameters,
+    low_rank_objective,
+)
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows, fold_repeats
-
-# Features embedded at a time: 16 MB in float64. More than this many are recomputed in
-# the backward pass instead of kept.
-BLOCK_SIZE = 2**21
 
 
 class NystromPrior(MultivariateNormal):
@@ -48,7 +47,8 @@ class NystromPrior(MultivariateNormal):
         """The objective at `value`, a `batch_shape x n` tensor of observations."""
         covariance = self.lazy_covariance_matrix
         if isinstance(covariance, NystromAddedDiagLinearOperator):
-            return _objective(covariance, value - self.mean)
+            noise = covariance.noise
+            return _objective(covariance._linear_op, value - self.mean, noise)
         if _has_repeats(covariance):
             return _folded_objective(covariance, value - self.mean)
         return super().log_prob(value)
@@ -60,26 +60,29 @@ def nystrom_prior(
     rows: RepeatedRows | None = None,
     *,
     with_residual: bool = True,
-    block_size: int = BLOCK_SIZE,
 ) -> NystromPrior:
     """The prior at `X` in terms of Nystrom features.
 
     Args:
         features_of: The features; its data, if any, do not matter.
-        X: `n x d` points.
+        X: `batch_shape x n x d` points.
         rows: The repeated rows of `X`, if they are known. Repeats are embedded once.
         with_residual: Whether the objective is the collapsed bound (else the DTC
             likelihood).
-        block_size: Features embedded at a time; larger problems are split in rows.
 
     Returns:
-        The distribution. Cost: O(n m^2) time and O(n m) memory, `n` without repeats.
+        The distribution. Its objective costs O(n m^2), `n` without repeats.
     """
     folds = rows is not None and len(rows.first) < len(rows.inverse)
     points = X[rows.first] if rows is not None and folds else X
-    phi, residual = embed(features_of, points, with_residual, block_size)
     mean = features_of.mean_module(points)
-    covariance: LinearOperator = NystromLinearOperator(phi, residual)
+    covariance: LinearOperator = LazyNystromLinearOperator(
+        points,
+        features_of.inducing_points,
+        features_of.chol_inducing,
+        features_of=features_of,
+        with_residual=with_residual,
+    )
     if rows is not None and folds:
         index = rows.inverse.unsqueeze(-1)
         covariance = InterpolatedLinearOperator(
@@ -89,42 +92,18 @@ def nystrom_prior(
     return NystromPrior(mean, covariance)
 
 
-def embed(
-    features_of: NystromPosterior, X: Tensor, with_residual: bool, block_size: int
-) -> tuple[Tensor, Tensor | None]:
-    """Features `n x m` of the rows of `X`, and their residual `n` if wanted.
-
-    Above `block_size` features, blocks of rows are recomputed in the backward pass, so
-    that the kernel's intermediate results are kept for one block only.
-    """
-
-    def embed_block(block: Tensor) -> tuple[Tensor, Tensor]:
-        phi = features_of.features(block)
-        if not with_residual:
-            return phi, phi.new_empty(0)
-        return phi, features_of.residual(block, phi)
-
-    size = max(1, block_size // max(1, features_of.num_inducing))
-    if X.shape[-2] <= size:
-        phi, residual = embed_block(X)
-    else:
-        blocks = [
-            checkpoint(
-                embed_block, block, use_reentrant=False, preserve_rng_state=False
-            )
-            for block in X.split(size, dim=-2)
-        ]
-        phi = torch.cat([phi for phi, _ in blocks], dim=-2)
-        residual = torch.cat([residual for _, residual in blocks], dim=-1)
-    return phi, residual if with_residual else None
-
-
-def _objective(covariance: NystromAddedDiagLinearOperator, error: Tensor) -> Tensor:
+def _objective(nystrom: NystromLinearOperator, error: Tensor, noise: Tensor) -> Tensor:
     r""":math:`\log N(e; 0, \Phi^\top \Phi + D) - \frac12 \sum_i r_i / d_i`."""
-    inv_quad = covariance.inv_quad(error.unsqueeze(-1))
-    normalizer = error.shape[-1] * math.log(2 * math.pi)
-    log_prob = -0.5 * (inv_quad + covariance.logdet() + normalizer)
-    return log_prob - covariance.collapsed_penalty()
+    if isinstance(nystrom, LazyNystromLinearOperator):
+        features_of, with_residual = nystrom.features_of, nystrom.with_residual
+        if has_known_hyperparameters(features_of):
+            return low_rank_objective(
+                features_of, nystrom.X, error, noise, with_residual=with_residual
+            )
+    covariance = nystrom.add_diagonal(noise)
+    gaussian = MultivariateNormal(torch.zeros_like(error), covariance)
+    with gpytorch.settings.fast_computations(log_prob=True):
+        return gaussian.log_prob(error) - covariance.collapsed_penalty()
 
 
 def _has_repeats(covariance: LinearOperator) -> bool:
@@ -144,5 +123,5 @@ def _folded_objective(covariance: AddedDiagLinearOperator, error: Tensor) -> Ten
     first = torch.arange(repeated.base_linear_op.shape[-1], device=inverse.device)
     rows = RepeatedRows(first=first, inverse=inverse)  # only its sums are used
     folded = fold_repeats(rows, error, noise.diagonal(dim1=-1, dim2=-2))
-    unique = repeated.base_linear_op.add_diagonal(folded.noise)
-    return _objective(unique, folded.Y) + folded.log_likelihood_gain
+    objective = _objective(repeated.base_linear_op, folded.Y, folded.noise)
+    return objective + folded.log_likelihood_gain

@@ -10,7 +10,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from botorch_sparse.models.nystrom_prior import NystromPrior, embed, nystrom_prior
+from botorch_sparse.models.nystrom_prior import NystromPrior, nystrom_prior
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
 
 
@@ -65,17 +65,15 @@ KERNELS = {
 @pytest.mark.parametrize("collapsed", [True, False])
 @pytest.mark.parametrize("folds", [True, False])
 @pytest.mark.parametrize("fixed_noise", [True, False])
-@pytest.mark.parametrize("block_size", [2**21, 40])
 def test_value_and_gradient_are_dense(
     kernel: str,
     collapsed: bool,
     folds: bool,
     fixed_noise: bool,
-    block_size: int,
     double: dict[str, Any],
 ) -> None:
     problem = Problem(KERNELS[kernel](), fixed_noise, **double)
-    prior = problem.low_rank(folds, with_residual=collapsed, block_size=block_size)
+    prior = problem.low_rank(folds, with_residual=collapsed)
     value = problem.likelihood(prior).log_prob(problem.Y)
     expected = problem.dense_objective(collapsed)
     torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
@@ -107,23 +105,40 @@ def test_float32() -> None:
     )
 
 
-def test_blocks_keep_nothing_for_the_backward_pass(double: dict[str, Any]) -> None:
-    """With blocks only `n x m` results are saved, whatever the kernel computes."""
+def test_the_forward_pass_keeps_no_features(double: dict[str, Any]) -> None:
     problem = Problem(KERNELS["matern"](), False, **double)
-    posterior = NystromPosterior.prior(problem.kernel, problem.S)
-    saved: list[int] = []
+    n, m = problem.X.shape[0], problem.S.shape[0]
+    saved: list[torch.Size] = []
 
     def record(tensor: Tensor) -> Tensor:
-        saved.append(tensor.numel())
+        saved.append(tensor.shape)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
-        embed(posterior, problem.X, True, block_size=40)
-    in_blocks = sum(saved)
-    saved.clear()
-    with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
-        embed(posterior, problem.X, True, block_size=2**21)
-    assert in_blocks < sum(saved) / 3
+        problem.likelihood(problem.low_rank(False)).log_prob(problem.Y)
+    assert (m, m) in saved
+    assert all(shape.numel() < n * m or n not in shape for shape in saved)
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_hyperparameters_from_another_computation(
+    folds: bool, double: dict[str, Any]
+) -> None:
+    """Such a kernel's gradient goes through the features at hand."""
+    problem = Problem(KERNELS["rbf"](), True, **double)
+    log_scale = torch.tensor(0.2, requires_grad=True, **double)
+    kernel = problem.kernel
+    del kernel._parameters["raw_outputscale"]
+    kernel.raw_outputscale = log_scale.exp()
+    value = problem.likelihood(problem.low_rank(folds)).log_prob(problem.Y)
+    expected = problem.dense_objective(True)
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        torch.autograd.grad(value, log_scale, retain_graph=True),
+        torch.autograd.grad(expected, log_scale),
+        rtol=1e-8,
+        atol=1e-8,
+    )
 
 
 def test_no_square_factorization(

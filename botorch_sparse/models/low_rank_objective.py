@@ -1,0 +1,255 @@
+r"""Value and gradient of the low-rank objective, in blocks of rows.
+
+With whitened features :math:`V = \Phi D^{-1/2}` and errors :math:`z = D^{-1/2} e`,
+
+.. math::
+    B = I + V V^\top, \quad v = B^{-1} V z, \quad
+    F = -\tfrac12 \Big( z^\top z - v^\top V z + \log|B| + \log|D| + n \log 2\pi
+    + \textstyle\sum_i r_i / d_i \Big).
+
+With :math:`u = z - V^\top v` the gradient is as short:
+
+.. math::
+    \frac{\partial F}{\partial V} = v u^\top + (I - B^{-1}) V, \quad
+    \frac{\partial F}{\partial e} = -D^{-1/2} u, \quad
+    \frac{\partial F}{\partial d_i} = \frac{u_i^2 + V_i^\top B^{-1} V_i - 1}{2 d_i}
+    + \frac{r_i}{2 d_i^2}, \quad
+    \frac{\partial F}{\partial k_{ii}} = - \frac{1}{2 d_i}.
+
+The identity in the first, the terms in `r` and the last belong to the collapsed bound
+[Titsias2009]_; without them it is the DTC likelihood. Since :math:`V V^\top = B - I`
+and :math:`V u = v`, what flows into the factor `L` of `K_SS` needs `m x m` matrices
+alone. So two passes over blocks of rows are enough: one adds up :math:`B` and
+:math:`V z`; the other computes each block again and pulls its gradient through the
+kernel. Neither keeps a tensor of the size of :math:`\Phi`.
+
+All sums are in float64: :math:`z^\top z - v^\top V z` cancels where the noise is small.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import log, pi
+from typing import Any
+
+import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from botorch_sparse.posteriors import NystromPosterior
+
+# Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache.
+BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**24}
+
+
+def low_rank_objective(
+    features_of: NystromPosterior,
+    X: Tensor,
+    error: Tensor,
+    noise: Tensor,
+    *,
+    with_residual: bool = True,
+    block_size: int | None = None,
+) -> Tensor:
+    r"""The collapsed bound [Titsias2009]_ (Eq. 9) or the DTC likelihood.
+
+    .. math:: \log N(e; 0, \Phi^\top \Phi + D) - \tfrac12 \sum_i r(x_i, x_i) / d_i
+
+    Differentiable once, in everything that the kernel, `X`, the inducing points, the
+    errors and the noise were computed from.
+
+    Args:
+        features_of: The features; its data, if any, do not matter.
+        X: `batch_shape x n x d` points.
+        error: `batch_shape x n` observations less their prior mean.
+        noise: `batch_shape x n` noise variances `d_i`, positive.
+        with_residual: Whether to subtract the sum over the residual.
+        block_size: Features embedded at a time, fitting the cache by default.
+
+    Returns:
+        A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory.
+    """
+    m = max(1, features_of.num_inducing)
+    if block_size is None:
+        block_size = BLOCK_SIZE.get(X.device.type, 2**18)
+    task = _Task(features_of, with_residual, max(1, block_size // m))
+    S, L = features_of.inducing_points, features_of.chol_inducing
+    hyperparameters = features_of.covar_module.parameters()
+    return _LowRankObjective.apply(task, error, noise, X, S, L, *hyperparameters)
+
+
+def has_known_hyperparameters(features_of: NystromPosterior) -> bool:
+    """Whether the kernel depends on its parameters and inputs alone.
+
+    Hyperparameters that are the result of another computation (sampled ones, say) are
+    no parameters of the module, and `low_rank_objective` would miss their gradient.
+    """
+    with torch.enable_grad():
+        point = features_of.inducing_points[..., :1, :].detach()
+        K = features_of.covar_module(point).to_dense()
+    known = {id(p) for p in features_of.covar_module.parameters()}
+    seen, ahead = set(), [K.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable") and id(node.variable) not in known:
+            return False
+        ahead += [function for function, _ in node.next_functions]
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What stays the same for all blocks.
+
+    Attributes:
+        features_of: The features.
+        with_residual: Whether the objective is the collapsed bound.
+        num_rows: Rows of a block.
+    """
+
+    features_of: NystromPosterior
+    with_residual: bool
+    num_rows: int
+
+    def blocks(self, n: int) -> Iterator[slice]:
+        """The rows of each block."""
+        for start in range(0, n, self.num_rows):
+            yield slice(start, min(start + self.num_rows, n))
+
+    def kernel(self, X: Tensor) -> list[Tensor]:
+        """`k_S(x)`, `m` rows, and `k(x, x)` where the residual is wanted."""
+        values = [self.features_of.covariance_with_inducing(X)]
+        if self.with_residual:
+            values.append(self.features_of.covar_module(X, diag=True))
+        return values
+
+
+class _LowRankObjective(torch.autograd.Function):
+    """See `low_rank_objective`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        task: _Task,
+        error: Tensor,
+        noise: Tensor,
+        X: Tensor,
+        S: Tensor,
+        L: Tensor,
+        *hyperparameters: Tensor,
+    ) -> Tensor:
+        d, z = noise.double(), error.double() * noise.double().rsqrt()
+        gram, moment, residual = _add_up(task, z, d, X, L.double())
+        eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        L_B = psd_safe_cholesky(eye + gram)
+        v = torch.cholesky_solve(moment.unsqueeze(-1), L_B).squeeze(-1)
+        inv_quad = z.square().sum(-1) - (moment * v).sum(-1)
+        log_det_B = 2 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        terms = d.log() + log(2 * pi) + residual / d
+        ctx.task, ctx.residual = task, residual
+        ctx.save_for_backward(error, noise, X, S, L, gram, L_B, v, *hyperparameters)
+        return (-0.5 * (inv_quad + log_det_B + terms.sum(-1))).to(error.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        error, noise, X, S, L, gram, L_B, v, *hyperparameters = ctx.saved_tensors
+        d, z = noise.double(), error.double() * noise.double().rsqrt()
+        X, S = (
+            tensor.detach().requires_grad_(needed)
+            for tensor, needed in zip((X, S), ctx.needs_input_grad[3:5], strict=True)
+        )
+        leaves = _Leaves([X, S, *hyperparameters])
+        task = replace(
+            ctx.task, features_of=replace(ctx.task.features_of, inducing_points=S)
+        )
+        scale, B_inv = grad.double().unsqueeze(-1), torch.cholesky_inverse(L_B)
+        grad_z, grad_d = torch.empty_like(z), torch.empty_like(d)
+        for rows in task.blocks(X.shape[-2]):
+            with torch.enable_grad():
+                values = task.kernel(X[..., rows, :])
+            V = _whitened(values[0].detach(), L.double(), d[..., rows])
+            u = z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
+            inner = B_inv @ V
+            grad_z[..., rows] = -u
+            grad_d[..., rows] = u.square() + (inner * V).sum(-2) - 1
+            # dF/dV, and through V = L^-1 k_S(x) D^-1/2 on to k_S(x)
+            grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
+            grad_V += v.unsqueeze(-1) * u.unsqueeze(-2)
+            grad_V *= (scale * d[..., rows].rsqrt()).unsqueeze(-2)
+            grad_K = torch.linalg.solve_triangular(L.double().mT, grad_V, upper=True)
+            leaves.pull(values, [grad_K, -0.5 * scale / d[..., rows]])
+        grad_d = 0.5 * scale * (grad_d + ctx.residual / d) / d
+        grad_error = scale * grad_z * d.rsqrt()
+        # sum_i (dF/dV_i) V_i', hence dF/dL = -L^-T (.)
+        M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
+        M = M + gram if task.with_residual else M
+        grad_L = -torch.linalg.solve_triangular(L.double().mT, M, upper=True).tril()
+        grad_L = grad_L * scale.unsqueeze(-1)
+        return (
+            None,
+            grad_error.to(error.dtype),
+            grad_d.to(noise.dtype),
+            *leaves.grads[:2],
+            grad_L.to(L.dtype),
+            *leaves.grads[2:],
+        )
+
+
+def _add_up(
+    task: _Task, z: Tensor, d: Tensor, X: Tensor, L: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sums `V V'` and `V z` over all rows, and the residual of each."""
+    gram = z.new_zeros(torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1)))
+    moment, residual = gram.new_zeros(gram.shape[:-1]), torch.zeros_like(d)
+    for rows in task.blocks(X.shape[-2]):
+        K, *k_diag = task.kernel(X[..., rows, :])
+        V = _whitened(K, L, d[..., rows])
+        gram += V @ V.mT
+        moment += (V @ z[..., rows].unsqueeze(-1)).squeeze(-1)
+        if task.with_residual:
+            r = k_diag[0] - V.square().sum(-2) * d[..., rows]
+            residual[..., rows] = r.clamp_min(0.0)
+    return gram, moment, residual
+
+
+def _whitened(K: Tensor, L: Tensor, d: Tensor) -> Tensor:
+    """`V = L^-1 k_S(x) D^-1/2`, `m x rows`."""
+    V = torch.linalg.solve_triangular(L, K.to(L.dtype), upper=False)
+    return V * d.rsqrt().unsqueeze(-2)
+
+
+class _Leaves:
+    """Tensors whose gradients add up over the blocks; None where not wanted.
+
+    Args:
+        tensors: The tensors.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._tensors = list(tensors)
+        self.grads: list[Tensor | None] = [None] * len(self._tensors)
+
+    def pull(self, outputs: list[Tensor], grads: list[Tensor]) -> None:
+        """Add what flows back from `outputs`."""
+        pairs = [
+            (output, grad.expand(output.shape).to(output.dtype))
+            for output, grad in zip(outputs, grads, strict=False)
+            if output.requires_grad
+        ]
+        wanted = [i for i, t in enumerate(self._tensors) if t.requires_grad]
+        if not pairs or not wanted:
+            return
+        parts = torch.autograd.grad(
+            [output for output, _ in pairs],
+            [self._tensors[i] for i in wanted],
+            [grad for _, grad in pairs],
+            allow_unused=True,
+        )
+        for i, part in zip(wanted, parts, strict=True):
+            known = self.grads[i]
+            if part is not None:
+                self.grads[i] = part if known is None else known + part

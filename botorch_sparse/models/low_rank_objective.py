@@ -18,8 +18,14 @@ With :math:`u = z - V^\top v` the gradient is as short:
 
 The identity in the first, the terms in `r` and the last belong to the collapsed bound
 [Titsias2009]_; without them it is the DTC likelihood. Since :math:`V V^\top = B - I`
-and :math:`V u = v`, what flows into the factor `L` of `K_SS` needs `m x m` matrices
-alone. So two passes over blocks of rows are enough: one adds up :math:`B` and
+and :math:`V u = v`, what flows into `K_SS` needs `m x m` matrices alone:
+
+.. math::
+    \frac{\partial F}{\partial K_{SS}} = -\tfrac12 L^{-\top} M L^{-1}, \qquad
+    M = \sum_i \frac{\partial F}{\partial V_i} V_i^\top
+    = v v^\top + (I - B^{-1}) (B - I).
+
+So two passes over blocks of rows are enough: one adds up :math:`B` and
 :math:`V z`; the other computes each block again and pulls its gradient through the
 kernel. Neither keeps a tensor of the size of :math:`\Phi`.
 
@@ -59,7 +65,8 @@ def low_rank_objective(
     errors and the noise were computed from.
 
     Args:
-        features_of: The features; its data, if any, do not matter.
+        features_of: The features, whose factor `L` is that of `K_SS`; its data, if any,
+            do not matter.
         X: `batch_shape x n x d` points.
         error: `batch_shape x n` observations less their prior mean.
         noise: `batch_shape x n` noise variances `d_i`, positive.
@@ -72,10 +79,14 @@ def low_rank_objective(
     m = max(1, features_of.num_inducing)
     if block_size is None:
         block_size = BLOCK_SIZE.get(X.device.type, 2**18)
+    L = features_of.chol_inducing.detach()
+    features_of = replace(features_of, chol_inducing=L)
     task = _Task(features_of, with_residual, max(1, block_size // m))
-    S, L = features_of.inducing_points, features_of.chol_inducing
-    hyperparameters = features_of.covar_module.parameters()
-    return _LowRankObjective.apply(task, error, noise, X, S, L, *hyperparameters)
+    S, hyperparameters = (
+        features_of.inducing_points,
+        features_of.covar_module.parameters(),
+    )
+    return _LowRankObjective.apply(task, error, noise, X, S, *hyperparameters)
 
 
 def has_known_hyperparameters(features_of: NystromPosterior) -> bool:
@@ -114,6 +125,11 @@ class _Task:
     with_residual: bool
     num_rows: int
 
+    @property
+    def factor(self) -> Tensor:
+        """The factor `L` of `K_SS` in float64."""
+        return self.features_of.chol_inducing.double()
+
     def blocks(self, n: int) -> Iterator[slice]:
         """The rows of each block."""
         for start in range(0, n, self.num_rows):
@@ -138,11 +154,10 @@ class _LowRankObjective(torch.autograd.Function):
         noise: Tensor,
         X: Tensor,
         S: Tensor,
-        L: Tensor,
         *hyperparameters: Tensor,
     ) -> Tensor:
         d, z = noise.double(), error.double() * noise.double().rsqrt()
-        gram, moment, residual = _add_up(task, z, d, X, L.double())
+        gram, moment, residual = _add_up(task, z, d, X)
         eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         L_B = psd_safe_cholesky(eye + gram)
         v = torch.cholesky_solve(moment.unsqueeze(-1), L_B).squeeze(-1)
@@ -150,13 +165,13 @@ class _LowRankObjective(torch.autograd.Function):
         log_det_B = 2 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         terms = d.log() + log(2 * pi) + residual / d
         ctx.task, ctx.residual = task, residual
-        ctx.save_for_backward(error, noise, X, S, L, gram, L_B, v, *hyperparameters)
+        ctx.save_for_backward(error, noise, X, S, gram, L_B, v, *hyperparameters)
         return (-0.5 * (inv_quad + log_det_B + terms.sum(-1))).to(error.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        error, noise, X, S, L, gram, L_B, v, *hyperparameters = ctx.saved_tensors
+        error, noise, X, S, gram, L_B, v, *hyperparameters = ctx.saved_tensors
         d, z = noise.double(), error.double() * noise.double().rsqrt()
         X, S = (
             tensor.detach().requires_grad_(needed)
@@ -167,11 +182,12 @@ class _LowRankObjective(torch.autograd.Function):
             ctx.task, features_of=replace(ctx.task.features_of, inducing_points=S)
         )
         scale, B_inv = grad.double().unsqueeze(-1), torch.cholesky_inverse(L_B)
+        L = task.factor
         grad_z, grad_d = torch.empty_like(z), torch.empty_like(d)
         for rows in task.blocks(X.shape[-2]):
             with torch.enable_grad():
                 values = task.kernel(X[..., rows, :])
-            V = _whitened(values[0].detach(), L.double(), d[..., rows])
+            V = _whitened(values[0].detach(), L, d[..., rows])
             u = z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
             inner = B_inv @ V
             grad_z[..., rows] = -u
@@ -180,29 +196,30 @@ class _LowRankObjective(torch.autograd.Function):
             grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
             grad_V += v.unsqueeze(-1) * u.unsqueeze(-2)
             grad_V *= (scale * d[..., rows].rsqrt()).unsqueeze(-2)
-            grad_K = torch.linalg.solve_triangular(L.double().mT, grad_V, upper=True)
+            grad_K = torch.linalg.solve_triangular(L.mT, grad_V, upper=True)
             leaves.pull(values, [grad_K, -0.5 * scale / d[..., rows]])
         grad_d = 0.5 * scale * (grad_d + ctx.residual / d) / d
         grad_error = scale * grad_z * d.rsqrt()
-        # sum_i (dF/dV_i) V_i', hence dF/dL = -L^-T (.)
         M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
         M = M + gram if task.with_residual else M
-        grad_L = -torch.linalg.solve_triangular(L.double().mT, M, upper=True).tril()
-        grad_L = grad_L * scale.unsqueeze(-1)
+        half = torch.linalg.solve_triangular(L.mT, M, upper=True)
+        grad_K_SS = torch.linalg.solve_triangular(L, half, upper=False, left=False)
+        with torch.enable_grad():
+            K_SS = task.features_of.covar_module(S).to_dense()
+        leaves.pull([K_SS], [-0.5 * scale.unsqueeze(-1) * grad_K_SS])
         return (
             None,
             grad_error.to(error.dtype),
             grad_d.to(noise.dtype),
-            *leaves.grads[:2],
-            grad_L.to(L.dtype),
-            *leaves.grads[2:],
+            *leaves.grads,
         )
 
 
 def _add_up(
-    task: _Task, z: Tensor, d: Tensor, X: Tensor, L: Tensor
+    task: _Task, z: Tensor, d: Tensor, X: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sums `V V'` and `V z` over all rows, and the residual of each."""
+    L = task.factor
     gram = z.new_zeros(torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1)))
     moment, residual = gram.new_zeros(gram.shape[:-1]), torch.zeros_like(d)
     for rows in task.blocks(X.shape[-2]):
@@ -219,7 +236,7 @@ def _add_up(
 def _whitened(K: Tensor, L: Tensor, d: Tensor) -> Tensor:
     """`V = L^-1 k_S(x) D^-1/2`, `m x rows`."""
     V = torch.linalg.solve_triangular(L, K.to(L.dtype), upper=False)
-    return V * d.rsqrt().unsqueeze(-2)
+    return V.mul_(d.rsqrt().unsqueeze(-2))
 
 
 class _Leaves:

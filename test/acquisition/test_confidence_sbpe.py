@@ -1,0 +1,190 @@
+"""S-BPE's radii against the paper's formulas, worked out here."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from botorch_sparse.acquisition.confidence import (
+    ConfidenceRadius,
+    RadiusStatistics,
+    SBPEContinuousRadius,
+    SBPERadius,
+    discretization_constant,
+)
+
+COMMON: dict[str, Any] = {"norm_bound": 1.5, "noise_variance": 0.09, "delta": 0.05}
+# tau = 0.5, n = 16, lambda_max / tau^2 = 0.36
+STATISTICS = RadiusStatistics(lam=0.25, num_evaluations=16, lambda_max=0.36)
+
+
+def printed_beta(delta: float) -> float:
+    """Theorem 3.5 with lambda_max = 0.09: `sqrt(0.09) / 0.5 = 0.6`."""
+    return (2 + 0.6) * 1.5 + 0.3 / 0.5 * math.sqrt(2 * math.log(1 / delta))
+
+
+def test_theorem_3_5() -> None:
+    radius = SBPERadius(**COMMON)
+    assert radius.constants == "theory"
+    assert radius.paper_value(STATISTICS) == pytest.approx(printed_beta(0.05))
+    assert radius.multiplier(STATISTICS) == radius.paper_value(STATISTICS)
+    assert radius.offset(STATISTICS) == 0.0
+
+
+def test_equation_13() -> None:
+    """B = 5 batches and 300 candidates: `beta(delta / (4 B |X|))`."""
+    radius = SBPERadius(**COMMON, num_intervals=4 * 5 * 300)
+    assert radius.paper_value(STATISTICS) == pytest.approx(printed_beta(0.05 / 6000))
+
+
+def test_sharp_and_practical() -> None:
+    L = math.log(20)
+    sharp = math.sqrt(1.36) * 1.5 + 0.6 * math.sqrt(2 * L)
+    radius = SBPERadius(**COMMON, bias="sharp")
+    assert radius.paper_value(STATISTICS) == pytest.approx(sharp, rel=1e-14)
+    many = replace(radius, num_intervals=50)
+    expected = math.sqrt(1.36) * 1.5 + 0.6 * math.sqrt(2 * (L + math.log(50)))
+    assert many.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
+    practical = SBPERadius(**COMMON, constants="practical", num_intervals=50)
+    assert practical.paper_value(STATISTICS) == pytest.approx(sharp, rel=1e-14)
+
+
+@pytest.mark.parametrize("h", [0.5, 3.0, 50.0])
+def test_theorem_e_2(h: float) -> None:
+    radius = SBPERadius(**COMMON, num_intervals=100, mgf_radius=h)
+    L = math.log(100 / 0.05)
+    noise = math.sqrt(2 * max(0.09, 2 * L / h**2) * L) / 0.5
+    expected = 2.6 * 1.5 + noise
+    assert radius.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
+    gaussian = SBPERadius(**COMMON, num_intervals=100).paper_value(STATISTICS)
+    wider = radius.paper_value(STATISTICS)
+    assert wider == gaussian if h == 50.0 else wider > gaussian
+
+
+def test_theorem_e_2_bounds_exponential_noise() -> None:
+    """Centred exponential noise: its moments allow h0 = 1/2, xi0 = 4; exact tails."""
+    # E exp(h (E - 1)) = exp(-h) / (1 - h) <= exp(h^2 xi0 / 2) on |h| <= 1/2
+    for h in torch.linspace(-0.5, 0.5, 101, dtype=torch.float64).tolist():
+        assert -h - math.log1p(-h) <= 2 * h**2 + 1e-15
+    radius = SBPERadius(0.0, 4.0, 0.5, mgf_radius=0.5)
+    for delta in (0.5, 0.1, 1e-3, 1e-6):
+        deviation = replace(radius, delta=delta).paper_value(RadiusStatistics(lam=1.0))
+        assert math.exp(-(deviation + 1)) <= delta  # P(E - 1 > deviation)
+
+
+@pytest.mark.parametrize("n", [1, 16, 400])
+@pytest.mark.parametrize("kernel_bound", [1.0, 4.0])
+def test_corollary_3_7(n: int, kernel_bound: float) -> None:
+    radius = SBPEContinuousRadius(
+        **COMMON, dim=3, kernel_bound=kernel_bound, discretization=7.0
+    )
+    statistics = replace(STATISTICS, num_evaluations=n)
+    delta = 0.05
+    # C_k^mu(delta / 2), as printed: F >= 1 and k_max >= 1
+    norm = 1.5 * (1 + n**0.5 * kernel_bound / 0.5)
+    norm += n**0.5 * 0.3 / 0.5 * math.sqrt(2 * math.log(2 * n / (delta / 2)))
+    grid = 7.0 * norm**3 * n**3
+    expected = printed_beta(delta / (2 * grid))
+    assert radius.paper_value(statistics) == pytest.approx(expected, rel=1e-13)
+    offset = 2 / n + expected * 2 / n**0.5
+    assert radius.offset(statistics) == pytest.approx(offset, rel=1e-13)
+
+
+def test_equation_15() -> None:
+    """`beta~(delta / (4 B))` is Corollary 3.7 at that delta."""
+    radius = SBPEContinuousRadius(**COMMON, dim=2, num_intervals=4 * 5)
+    divided = SBPEContinuousRadius(**{**COMMON, "delta": 0.05 / 20}, dim=2)
+    assert radius.paper_value(STATISTICS) == pytest.approx(
+        divided.paper_value(STATISTICS), rel=1e-14
+    )
+
+
+def test_continuous_mends_small_numbers() -> None:
+    """Below one, k_max enters by its root and F as 1; above, as printed."""
+    small = SBPEContinuousRadius(**COMMON, dim=2, kernel_bound=0.25)
+    root = SBPEContinuousRadius(**COMMON, dim=2, kernel_bound=0.5)
+    n, L = 16, math.log(20)
+    noise = 4 * 0.6 * math.sqrt(2 * (L + math.log(64)))
+    expected = 2 * math.log((1.5 * (1 + 4 / 0.5 * 0.5) + noise) * n)
+    assert small._log_grid_size(STATISTICS, L) == pytest.approx(expected, rel=1e-14)
+    assert root._log_grid_size(STATISTICS, L) > expected
+    weak = replace(small, norm_bound=0.3)
+    expected = 2 * math.log((1 + 4 / 0.5 * 0.5 + noise) * n)
+    assert weak._log_grid_size(STATISTICS, L) == pytest.approx(expected, rel=1e-14)
+
+
+def test_continuous_limits() -> None:
+    radius = SBPEContinuousRadius(**COMMON, dim=40)
+    assert math.isfinite(radius.paper_value(STATISTICS))  # the grid overflows
+    none = replace(STATISTICS, num_evaluations=0)
+    one = replace(STATISTICS, num_evaluations=1)
+    assert radius.offset(none) == radius.offset(one)
+    practical = replace(radius, constants="practical")
+    assert practical.offset(STATISTICS) == 0.0
+    finite = SBPERadius(**COMMON, constants="practical")
+    assert practical.paper_value(STATISTICS) == finite.paper_value(STATISTICS)
+
+
+@pytest.mark.parametrize("bias", ["paper", "sharp"])
+def test_scales_and_monotone(bias: Any) -> None:
+    for radius in (
+        SBPERadius(**COMMON, bias=bias),
+        SBPEContinuousRadius(**COMMON, bias=bias, dim=2),
+    ):
+        assert isinstance(radius, ConfidenceRadius)
+        value = radius.paper_value(STATISTICS)
+        assert type(value) is float
+        assert radius.botorch_beta(STATISTICS) == pytest.approx(value**2, rel=1e-14)
+        wider = radius.paper_value(replace(STATISTICS, lambda_max=0.5))
+        assert wider > value
+        quieter = radius.paper_value(replace(STATISTICS, lam=1.0))
+        assert quieter < value
+        larger = replace(radius, mgf_radius=0.1).paper_value(STATISTICS)
+        assert larger > value
+    exact = replace(STATISTICS, lambda_max=0.0)
+    sharp = SBPERadius(1.5, 0.0, 0.05, bias="sharp")
+    assert sharp.paper_value(exact) == 1.5  # without noise, only the norm
+
+
+@pytest.mark.parametrize("nu", [1.5, 2.5, None])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_discretization_constant(nu: float | None, dim: int) -> None:
+    """On the grid of the docstring the nearest point differs by at most 1/n.
+
+    The largest change of a function of norm C is `C |k_x - k_x'|`.
+    """
+    lengthscale, outputscale, side, C, n = 0.3, 2.0, 1.5, 1.7, 2
+    kernel = RBFKernel() if nu is None else MaternKernel(nu=nu)
+    kernel = kernel.double().requires_grad_(False)
+    kernel.lengthscale = lengthscale
+    slope = {None: 1.0, 2.5: math.sqrt(5 / 3), 1.5: math.sqrt(3)}[nu]
+    lipschitz = outputscale**0.5 / lengthscale * slope
+    c = discretization_constant(dim, lipschitz, side)
+    per_side = math.floor((c * (C * n) ** dim) ** (1 / dim))
+    half_diagonal = 0.5 * side / per_side * math.sqrt(dim)
+    x = torch.zeros(1, dim, dtype=torch.float64)
+    z = torch.full((1, dim), half_diagonal / math.sqrt(dim), dtype=torch.float64)
+    change = 2 * outputscale * (1 - float(kernel(x, z).to_dense()))
+    assert C * change**0.5 <= 1 / n
+    assert c == pytest.approx((1.5 * lipschitz) ** dim * dim ** (dim / 2), rel=1e-14)
+    assert discretization_constant(dim, 1e-3) == 1.0
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(InputDataError, match=r"num_intervals=0\.5.*2 \* num_cand"):
+        SBPERadius(**COMMON, num_intervals=0.5)
+    with pytest.raises(InputDataError, match=r"mgf_radius=0.*\(0, inf\].*sub-Gauss"):
+        SBPERadius(**COMMON, mgf_radius=0.0)
+    with pytest.raises(InputDataError, match=r"bias='tight'.*'paper', 'sharp'"):
+        SBPERadius(**COMMON, bias="tight")  # type: ignore[arg-type]
+    for name, value in {"dim": 0, "kernel_bound": 0.0, "discretization": 0.0}.items():
+        with pytest.raises(InputDataError, match=f"{name}={value}"):
+            SBPEContinuousRadius(**{**COMMON, "dim": 2, name: value})
+    with pytest.raises(InputDataError, match=r"lambda_max=-0\.1.*exact posterior"):
+        replace(STATISTICS, lambda_max=-0.1)
+    with pytest.raises(InputDataError, match=r"norm_lower_bound=-1"):
+        replace(STATISTICS, norm_lower_bound=-1)

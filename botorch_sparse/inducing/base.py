@@ -4,7 +4,11 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
+
+# Rows of a cross-covariance taken at a time.
+CHUNK_SIZE = 2048
 
 
 @runtime_checkable
@@ -54,3 +58,59 @@ def bernoulli(probabilities: Tensor, generator: torch.Generator) -> Tensor:
         device=generator.device,
     )
     return (uniform.to(probabilities.device) < probabilities).nonzero().squeeze(-1)
+
+
+def draw(p: Tensor, cap: int | None, generator: torch.Generator) -> Tensor:
+    """Bernoulli draws that are never empty and never more than `cap`.
+
+    Args:
+        p: `n` inclusion probabilities; the largest is taken if none is drawn.
+        cap: Largest number of points, or None.
+        generator: Source of randomness.
+
+    Returns:
+        Sorted indices.
+    """
+    index = bernoulli(p, generator)
+    if len(index) == 0 and len(p) > 0:
+        return p.argmax().unsqueeze(0)
+    return at_most(cap, index, p, generator)
+
+
+def at_most(
+    cap: int | None, index: Tensor, p: Tensor, generator: torch.Generator
+) -> Tensor:
+    """At most `cap` of the indices, drawn in proportion to `p` (of all points)."""
+    if cap is None or len(index) <= cap:
+        return index
+    weights = p[index].to(generator.device)
+    chosen = torch.multinomial(weights, cap, generator=generator)
+    return index[chosen.to(index.device)].sort().values
+
+
+def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) -> Tensor:
+    """Exact GP variance at `X` given observations at `S`, in row chunks.
+
+    `K_SS + D` is factorized as it is: its smallest eigenvalue is at least min(noise),
+    so only a failure to rounding calls for jitter, of the order of the noise.
+
+    Args:
+        covar_module: The kernel.
+        X: `n x d` points.
+        S: `m x d` points, possibly none.
+        noise: `m` noise variances.
+
+    Returns:
+        An `n` tensor. Cost: O(n m^2) time, O(m^2 + chunk m) memory.
+    """
+    if len(S) == 0:
+        return covar_module(X, diag=True)
+    A = covar_module(S).to_dense() + torch.diag_embed(noise)
+    L = psd_safe_cholesky(A)
+    variances = []
+    for chunk in X.split(CHUNK_SIZE):
+        cross = covar_module(S, chunk).to_dense()
+        v = torch.linalg.solve_triangular(L, cross, upper=False)
+        k_diag = covar_module(chunk, diag=True)
+        variances.append((k_diag - v.square().sum(-2)).clamp_min(0.0))
+    return torch.cat(variances)

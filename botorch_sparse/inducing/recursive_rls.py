@@ -10,12 +10,9 @@ from dataclasses import dataclass
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.inducing.base import bernoulli
-
-CHUNK_SIZE = 2048
+from botorch_sparse.inducing.base import at_most, bernoulli, draw, variance_given
 
 
 @dataclass(frozen=True)
@@ -71,9 +68,22 @@ class RecursiveRLSSampler:
         variance: Tensor | None = None,
     ) -> Tensor:
         """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
-        with torch.no_grad():
-            index, _ = self._sample(covar_module, X, noise, generator, self.delta)
-        return index
+        return self.sample(covar_module, X, noise, generator=generator)[0]
+
+    @torch.no_grad()
+    def sample(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        noise: Tensor,
+        *,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Sorted indices, and the probabilities with which they were included.
+
+        Weighting point `i` by `1 / p_i` makes sums over the sample unbiased.
+        """
+        return self._sample(covar_module, X, noise, generator, self.delta)
 
     def _sample(
         self,
@@ -84,50 +94,18 @@ class RecursiveRLSSampler:
         delta: float,
     ) -> tuple[Tensor, Tensor]:
         """One level of the recursion: indices, and the probabilities they had."""
-        n = X.shape[0]
+        n, cap = X.shape[0], self.max_inducing_points
         if n <= max(1, self.oversampling * 12 * math.log(1 / delta)):
-            index, p = torch.arange(n, device=X.device), torch.ones_like(noise)
-            index = self._cap(index, p, generator)
-            return index, p[index]
+            everything, p = torch.arange(n, device=X.device), torch.ones_like(noise)
+            return at_most(cap, everything, p, generator), p[:cap]
         half = bernoulli(torch.full_like(noise, 0.5), generator)
         sub, p_sub = self._sample(
             covar_module, X[half], noise[half], generator, delta / 3
         )
         S = half[sub]
-        variance = _variance_given(covar_module, X, X[S], noise[S] * p_sub)
+        variance = variance_given(covar_module, X, X[S], noise[S] * p_sub)
         leverage = 1.5 * variance / noise
         log_term = (leverage.sum() / delta).log().clamp_min(1.0)
         p = (self.oversampling * leverage * log_term).clamp_max(1.0)
-        index = bernoulli(p, generator)
-        if len(index) == 0:
-            index = leverage.argmax().unsqueeze(0)
-        index = self._cap(index, p, generator)
+        index = draw(p, cap, generator)
         return index, p[index]
-
-    def _cap(self, index: Tensor, p: Tensor, generator: torch.Generator) -> Tensor:
-        """At most `max_inducing_points` of the indices, in proportion to `p`."""
-        cap = self.max_inducing_points
-        if cap is None or len(index) <= cap:
-            return index
-        weights = p[index].to(generator.device)
-        chosen = torch.multinomial(weights, cap, generator=generator)
-        return index[chosen.to(index.device)].sort().values
-
-
-def _variance_given(
-    covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor
-) -> Tensor:
-    """Exact GP variance at `X` given observations at `S`, in row chunks.
-
-    `K_SS + D` is factorized as it is: its smallest eigenvalue is at least min(noise),
-    so only a failure to rounding calls for jitter, of the order of the noise.
-    """
-    A = covar_module(S).to_dense() + torch.diag_embed(noise)
-    L = psd_safe_cholesky(A)
-    variances = []
-    for chunk in X.split(CHUNK_SIZE):
-        cross = covar_module(S, chunk).to_dense()
-        v = torch.linalg.solve_triangular(L, cross, upper=False)
-        k_diag = covar_module(chunk, diag=True)
-        variances.append((k_diag - v.square().sum(-2)).clamp_min(0.0))
-    return torch.cat(variances)

@@ -1,0 +1,326 @@
+"""The accuracy certificate: bounds that hold, and what they cost."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from sampler_cases import clustered, effective_dimension, rbf, residual
+from torch import Tensor
+
+from botorch_sparse.inducing import (
+    AccuracyCertificate,
+    accuracy_certificate,
+    accuracy_certificates,
+    variance_inflation,
+)
+from botorch_sparse.inducing.spectral import (
+    ScaledResidual,
+    lanczos_upper_bound,
+    ritz_value,
+    sampled_upper_bound,
+)
+from botorch_sparse.posteriors import NystromPosterior
+
+F64: dict[str, Any] = {"dtype": torch.float64}
+
+
+def problem(seed: int, n: int = 60, m: int = 12) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, noise variances over two orders of magnitude, and inducing indices."""
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=g, **F64)
+    noise = 10 ** (-3 + 2 * torch.rand(n, generator=g, **F64))
+    return X, noise, torch.randperm(n, generator=g)[:m]
+
+
+def certify(
+    X: Tensor, noise: Tensor, index: Tensor, **options: Any
+) -> AccuracyCertificate:
+    kernel = rbf(0.3, dtype=X.dtype, device=X.device)
+    return accuracy_certificate(
+        NystromPosterior.prior(kernel, X[index]), X, noise, **options
+    )
+
+
+def largest_eigenvalue(X: Tensor, noise: Tensor, index: Tensor) -> float:
+    K = rbf(0.3, **F64)(X.cpu().double()).to_dense()
+    return torch.linalg.eigvalsh(residual(K, index, noise))[-1].item()
+
+
+@pytest.mark.parametrize("method", ["auto", "trace", "row-sum", "lanczos", "sampled"])
+def test_upper_bound_on_the_largest_eigenvalue(
+    method: str, tkwargs: dict[str, Any]
+) -> None:
+    """30 problems; those that draw fail with 1e-6 each."""
+    for seed in range(30):
+        X, noise, index = problem(seed)
+        got = certify(
+            X.to(**tkwargs),
+            noise.to(**tkwargs),
+            index.to(tkwargs["device"]),
+            method=method,
+            delta=1e-6,
+        )
+        exact = largest_eigenvalue(X.to(**tkwargs), noise.to(**tkwargs), index)
+        assert got.lambda_max >= (1 - 1e-6) * exact
+        assert got.lambda_max <= got.trace
+        assert got.failure_probability in (0.0, 1e-6)
+        if got.method == "lanczos" and got.lambda_max_estimate is not None:
+            assert got.lambda_max_estimate <= exact * (1 + 1e-6)
+        if method == "auto":
+            assert got.lambda_max <= 1.12 * exact
+
+
+def test_closed_forms() -> None:
+    X, noise, index = problem(3)
+    E = residual(rbf(0.3, **F64)(X).to_dense(), index, noise)
+    trace = certify(X, noise, index, method="trace")
+    assert trace.lambda_max == pytest.approx(E.trace().item(), rel=1e-7)
+    assert (trace.method, trace.failure_probability) == ("trace", 0.0)
+    assert trace.lambda_max_estimate is None
+    rows = certify(X, noise, index, method="row-sum")
+    expected = min(E.trace().item(), E.abs().sum(-1).max().item())
+    assert rows.lambda_max == pytest.approx(expected, rel=1e-7)
+    assert (trace.num_points, trace.num_inducing) == (60, 12)
+
+
+def test_no_inducing_points_and_all() -> None:
+    X, noise, _ = problem(4, n=30)
+    nothing = certify(X, noise, torch.arange(0))
+    K = rbf(0.3, **F64)(X).to_dense() / noise.sqrt() / noise.sqrt().unsqueeze(-1)
+    top = torch.linalg.eigvalsh(K)[-1].item()
+    assert top * (1 - 1e-9) <= nothing.lambda_max <= 1.12 * top
+    assert nothing.effective_dimension_lower == 0.0
+    everything = certify(X, noise, torch.arange(30))
+    assert everything.lambda_max <= 1e-8
+    assert everything.alpha == pytest.approx(1.0, abs=1e-3)
+    assert certify(X[:0], noise[:0], torch.arange(0)).lambda_max == 0.0
+
+
+def test_effective_dimension_between_its_bounds() -> None:
+    kernel = rbf(0.3, **F64)
+    for seed in range(20):
+        X, noise, index = problem(seed)
+        exact = effective_dimension(kernel(X).to_dense(), noise)
+        got = certify(X, noise, index)
+        assert got.effective_dimension_lower <= exact * (1 + 1e-9)
+        assert exact <= got.effective_dimension * (1 + 1e-9)
+    X, noise, index = problem(0, m=55)
+    tight = certify(X, noise, index)
+    assert tight.effective_dimension <= 1.05 * tight.effective_dimension_lower
+
+
+def test_variance_within_alpha_both_ways() -> None:
+    """`variance / alpha <= exact <= alpha variance`, and nearly reached."""
+    kernel, worst = rbf(0.3, **F64), [1.0, 1.0]
+    for seed in range(100):
+        X, noise, index = problem(seed, n=40, m=2 + seed % 20)
+        Z = torch.cat([X, 2 * torch.rand(200, 2, **F64) - 0.5])
+        posterior = NystromPosterior.from_data(
+            kernel, X, torch.zeros_like(noise), noise, X[index]
+        )
+        C = kernel(Z, X).to_dense()
+        exact = 1 - (
+            C * torch.linalg.solve(kernel(X).to_dense() + noise.diag(), C.mT).mT
+        ).sum(-1)
+        ratio = posterior.variance(Z) / exact
+        alpha = accuracy_certificate(posterior, X, noise, delta=1e-9).alpha
+        assert (ratio <= alpha * (1 + 1e-6)).all() and (ratio * alpha >= 1 - 1e-6).all()
+        worst[0] = max(worst[0], (ratio.max().log() / math.log(alpha)).item())
+        worst[1] = min(worst[1], (ratio.min().log() / math.log(alpha)).item())
+    assert worst[0] > 0.3 and worst[1] < -0.3  # not a bound for nothing
+
+
+def test_variance_inflation() -> None:
+    assert variance_inflation(0.0) == 1.0
+    assert variance_inflation(1.0) == pytest.approx((3 + math.sqrt(5)) / 2)
+    for r in (1e-3, 0.5, 7.0):
+        t = variance_inflation(r) - 1
+        assert (1 + 1 / t) * r == pytest.approx(t)  # the proof's choice of t
+
+
+class Dense(ScaledResidual):
+    """A given matrix in the place of the residual."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+        self.noise = self.X = matrix.new_ones(len(matrix))
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        return self.matrix @ v
+
+    def row_blocks(self) -> Iterator[Tensor]:
+        yield self.matrix
+
+    def rows(self, index: Tensor, weight: Tensor) -> "Dense":
+        root = weight.sqrt()
+        return Dense(self.matrix[index][:, index] / root / root.unsqueeze(-1))
+
+
+def spectrum(kind: str, n: int) -> Tensor:
+    ranks = torch.arange(1, n + 1, **F64)
+    return {
+        "harmonic": 1 / ranks,
+        "flat": torch.ones(n, **F64),
+        "linear": 1 - ranks / (n + 1),
+        "spiked": torch.cat([torch.ones(1, **F64), 0.9 * torch.ones(n - 1, **F64)]),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["harmonic", "flat", "linear", "spiked"])
+def test_lanczos_bound_over_many_starts(kind: str) -> None:
+    """It holds for 300 starts: at 1e-3 each more than 3 failures have odds of 3e-4."""
+    eigenvalues = spectrum(kind, 200)
+    matrix = Dense(eigenvalues.diag())
+    failures = 0
+    for seed in range(300):
+        g = torch.Generator().manual_seed(seed)
+        bound = lanczos_upper_bound(matrix, 1e-3, g)
+        failures += bound.value < eigenvalues.max().item()
+        assert bound.estimate is not None
+        assert bound.estimate <= eigenvalues.max().item() * (1 + 1e-12)
+        assert bound.value <= eigenvalues.max().item() / 0.9 * (1 + 1e-12)
+    assert failures <= 3
+
+
+def test_too_few_steps_fail_where_the_bound_says_so() -> None:
+    """Few steps on a long linear spectrum miss the top by more than a tenth."""
+    eigenvalues = spectrum("linear", 3000) ** 8
+    matrix = Dense(eigenvalues.diag())
+    g = torch.Generator().manual_seed(0)
+    assert ritz_value(matrix, 3, g) < 0.9 * eigenvalues.max().item()
+    assert ritz_value(matrix, 20, g) > 0.9 * eigenvalues.max().item()
+
+
+@pytest.mark.parametrize("kind", ["harmonic", "flat", "spiked"])
+@pytest.mark.parametrize("size", [5, 40, 400])
+def test_sampled_bound_over_many_draws(kind: str, size: int) -> None:
+    """At `delta = 0.1`, 200 draws: more than 40 failures have odds below 1e-5."""
+    g = torch.Generator().manual_seed(9)
+    V = torch.linalg.qr(torch.randn(100, 100, generator=g, **F64))[0]
+    eigenvalues = spectrum(kind, 100)
+    E = (V * eigenvalues) @ V.mT
+    bounds = [
+        sampled_upper_bound(Dense(E), E.diagonal(), 0.1, g, size).value
+        for _ in range(200)
+    ]
+    assert sum(bound < eigenvalues.max().item() for bound in bounds) <= 40
+    if size == 400:  # better than the trace by far
+        assert max(bounds) < 0.6 * eigenvalues.sum().item()
+
+
+@pytest.mark.parametrize("size", [20, 1000])
+def test_sampled_bound_where_single_rows_matter(size: int) -> None:
+    """The top eigenvector is one row, which few draws miss half of the time.
+
+    20 rows: at `delta = 0.01` more than 10 failures in 200 have odds of 1e-5; 1000
+    rows: hits are binomial, and the mean estimate of 40 draws has a standard error of
+    0.016.
+    """
+    g, repeats = torch.Generator().manual_seed(3), 200 if size == 20 else 40
+    eigenvalues = torch.cat([torch.ones(1, **F64), torch.full((900,), 0.01, **F64)])
+    matrix = Dense(eigenvalues.diag())
+    bounds = [
+        sampled_upper_bound(matrix, eigenvalues, 0.01, g, size) for _ in range(repeats)
+    ]
+    assert sum(bound.value < 1.0 for bound in bounds) <= 10
+    if size == 1000:
+        estimates = [bound.estimate or 0.0 for bound in bounds]
+        assert abs(sum(estimates) / repeats - 1.0) < 0.08
+
+
+def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[torch.Size] = []
+
+    class Recording(RBFKernel):
+        def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
+            out = super().forward(x1, x2, **params)
+            shapes.append(out.shape)
+            return out
+
+    n = 6000
+    X, kernel = clustered(n, **F64), Recording().double()
+    noise = torch.full((n,), 1e-3, **F64)
+    posterior = NystromPosterior.prior(kernel, X[:20])
+    got = accuracy_certificate(posterior, X, noise)
+    assert got.method == "sampled" and got.lambda_max < got.trace
+    assert max(shape.numel() for shape in shapes) <= 3000**2
+    assert sum(shape.numel() for shape in shapes) < n * n / 2
+
+
+def test_streamed_products_are_those_of_the_matrix(
+    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    X, noise, index = problem(5)
+    X, noise = X.to(**double), noise.to(**double)
+    prior = NystromPosterior.prior(rbf(0.3, **double), X[index.to(X.device)])
+    E = residual(rbf(0.3, **double)(X).to_dense(), index, noise).to(**double)
+    v = torch.randn(60, **double)
+    monkeypatch.setattr("botorch_sparse.inducing.spectral.DENSE_SIZE", 10)
+    monkeypatch.setattr("botorch_sparse.inducing.spectral.BLOCK_ROWS", 7)
+    error = ScaledResidual(prior, X, noise)
+    torch.testing.assert_close(error @ v, E @ v, rtol=1e-7, atol=1e-7)
+    assert len(list(error.row_blocks())) == 9
+    expected = E.abs().sum(-1).max().item()
+    assert error.largest_row_sum() == pytest.approx(expected, rel=1e-7)
+
+
+def test_batch_is_a_loop(double: dict[str, Any]) -> None:
+    """Batched kernels, points and noise; and a kernel shared by all."""
+    X = torch.rand(2, 3, 25, 2, **double)
+    noise = 0.01 + torch.rand(2, 3, 25, **double)
+    batched = ScaleKernel(
+        MaternKernel(batch_shape=torch.Size([2, 3]), ard_num_dims=2),
+        batch_shape=torch.Size([2, 3]),
+    ).to(**double)
+    batched.base_kernel.lengthscale = 0.2 + torch.rand(2, 3, 1, 2, **double)
+    batched.outputscale = 0.5 + torch.rand(2, 3, **double)
+    for kernel in (batched, rbf(0.4, **double)):
+        posterior = NystromPosterior.from_data(
+            kernel, X, torch.zeros_like(noise), noise, X[..., :6, :]
+        )
+        many = accuracy_certificates(posterior, X, noise)
+        assert len(many) == 6
+        for k, got in enumerate(many):
+            i, j = divmod(k, 3)
+            own = kernel[i, j] if kernel is batched else kernel
+            K = own(X[i, j]).to_dense()
+            E = residual(K, torch.arange(6), noise[i, j])
+            assert got.trace == pytest.approx(E.trace().item(), rel=1e-6)
+            top = torch.linalg.eigvalsh(E)[-1].item()
+            assert top * (1 - 1e-6) <= got.lambda_max <= 1.12 * top
+
+
+def test_same_seed_same_certificate() -> None:
+    X, noise, index = problem(0, n=200)
+    first = certify(X, noise, index, method="lanczos")
+    torch.rand(5)
+    assert first == certify(X, noise, index, method="lanczos")
+    other = torch.Generator().manual_seed(1)
+    again = certify(X, noise, index, method="lanczos", generator=other)
+    assert first.lambda_max_estimate != again.lambda_max_estimate
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"method": "guess"}, InputDataError, r"Got method='guess'; need one of"),
+        ({"delta": 0.0}, InputDataError, r"Got delta=0.0; need 0 < delta < 1"),
+        ({"noise": torch.ones(3)}, BotorchTensorDimensionError, r"noise of shape \(3,"),
+        ({"noise": torch.zeros(60)}, InputDataError, r"all must be positive"),
+        ({"X": torch.rand(2, 60, 2)}, UnsupportedError, r"Use accuracy_certificates"),
+    ],
+)
+def test_errors(change: dict[str, Any], error: type, message: str) -> None:
+    X, noise, index = problem(0)
+    posterior = NystromPosterior.prior(rbf(0.3, **F64), X[index])
+    arguments = {"X": X, "noise": noise, **change}
+    with pytest.raises(error, match=message):
+        accuracy_certificate(posterior, **arguments)

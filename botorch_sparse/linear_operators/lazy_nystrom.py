@@ -66,13 +66,13 @@ class LazyNystromLinearOperator(NystromLinearOperator):
             residual = self.features_of.residual(self.X, phi)
         return NystromLinearOperator(phi, residual)
 
-    @property  # type: ignore[override]
+    @property
     def root(self) -> LinearOperator:
         """The features, `batch_shape x n x m`."""
         return self.evaluate().root
 
-    @property  # type: ignore[override]
-    def residual(self) -> Tensor | None:
+    @property
+    def residual(self) -> Tensor | None:  # type: ignore[override]
         """The diagonal that the approximation leaves out, if it is wanted."""
         return self.evaluate().residual
 

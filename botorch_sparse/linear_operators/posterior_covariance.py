@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from linear_operator import to_linear_operator
@@ -14,41 +14,89 @@ if TYPE_CHECKING:
     from linear_operator.operators._linear_operator import IndexType
 
 
+class PriorCovariance(NamedTuple):
+    """The prior covariance of `batch_shape x q x d` points, in blocks."""
+
+    covar_module: Kernel
+    X: Tensor
+
+    def block(self, rows: slice, columns: slice) -> Tensor:
+        """Some rows and columns of the matrices of all elements of the batch."""
+        X, X2 = self.X[..., rows, :], self.X[..., columns, :]
+        # One tensor for the same points: the kernel's diagonal is then exact.
+        K = self.covar_module(X) if rows == columns else self.covar_module(X, X2)
+        return K.to_dense()
+
+    def diagonal(self) -> Tensor:
+        """The prior variances, `batch_shape x q`."""
+        return self.covar_module(self.X, diag=True)
+
+
 class PosteriorCovarianceLinearOperator(LinearOperator):
     r"""Covariance of a Nystrom posterior [Calandriello2019]_.
 
     .. math:: \mathrm{cov}(x, x') = k(x, x') - \phi(x)^\top \phi(x') + w(x)^\top w(x')
 
-    The diagonal, that is all variances, costs O(q m); everything else forms the
-    `q x q` matrix. The residual's diagonal is clamped at zero.
+    The diagonal, that is all variances, costs O(q m); so does the choice of an element
+    of the batch or of an output. A block of rows and columns costs what it holds.
+    Everything else forms the `q x q` matrix. The residual's diagonal is clamped at
+    zero. Build it with `from_features`.
 
     Args:
-        X: `batch_shape x q x d` points.
         phi: `batch_shape x q x m` Nystrom features.
         w: `batch_shape x q x m` whitened features.
-        covar_module: The kernel.
+        k_diag: `batch_shape x q x 1` prior variances.
+        element: `batch_shape x 1 x 1`, the element of the prior's batch, counted in row
+            order: a kernel cannot follow operations on batch dimensions.
+        prior: The prior covariance.
     """
 
     def __init__(
-        self, X: Tensor, phi: Tensor, w: Tensor, *, covar_module: Kernel
+        self,
+        phi: Tensor,
+        w: Tensor,
+        k_diag: Tensor,
+        element: Tensor,
+        *,
+        prior: PriorCovariance,
     ) -> None:
-        super().__init__(X, phi, w, covar_module=covar_module)
-        self.X = X
+        super().__init__(phi, w, k_diag, element, prior=prior)
         self.phi = phi
         self.w = w
-        self.covar_module = covar_module
+        self.k_diag = k_diag
+        self.element = element
+        self.prior = prior
+
+    @classmethod
+    def from_features(
+        cls, X: Tensor, phi: Tensor, w: Tensor, *, covar_module: Kernel
+    ) -> PosteriorCovarianceLinearOperator:
+        """The covariance of `X` (`batch_shape x q x d`), whose features are known."""
+        batch_shape = torch.broadcast_shapes(*(t.shape[:-2] for t in (X, phi, w)))
+        X, phi, w = (t.expand(*batch_shape, *t.shape[-2:]) for t in (X, phi, w))
+        prior = PriorCovariance(covar_module, X)
+        element = torch.arange(batch_shape.numel(), device=X.device)
+        element = element.reshape(*batch_shape, 1, 1)
+        return cls(phi, w, prior.diagonal().unsqueeze(-1), element, prior=prior)
 
     def to_dense(self) -> Tensor:
         """The matrix, `batch_shape x q x q`. Cost: O(q^2 m)."""
-        K = self.covar_module(self.X).to_dense().to(self.dtype)
-        residual = K - self.phi @ self.phi.mT
-        below_zero = residual.diagonal(dim1=-2, dim2=-1).clamp_max(0.0)
-        return residual - torch.diag_embed(below_zero) + self.w @ self.w.mT
+        return self._block(slice(None), slice(None))
+
+    def representation(self) -> tuple[Tensor, ...]:
+        """The dense matrix, which alone the points and the kernel reach."""
+        return to_linear_operator(self.to_dense()).representation()
+
+    def representation_tree(self) -> Any:
+        """How to build the dense matrix from itself."""
+        return to_linear_operator(self.to_dense()).representation_tree()
+
+    def _residual(self) -> Tensor:
+        """The residual's diagonal, not clamped."""
+        return self.k_diag.squeeze(-1) - self.phi.square().sum(-1)
 
     def _diagonal(self) -> Tensor:
-        k_diag = self.covar_module(self.X, diag=True).to(self.dtype)
-        residual = (k_diag - self.phi.square().sum(-1)).clamp_min(0.0)
-        return residual + self.w.square().sum(-1)
+        return self._residual().clamp_min(0.0) + self.w.square().sum(-1)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.to_dense() @ rhs
@@ -59,8 +107,33 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
     def _transpose_nonbatch(self) -> PosteriorCovarianceLinearOperator:
         return self
 
+    def _block(self, rows: slice, columns: slice) -> Tensor:
+        """Some rows and columns of the matrix."""
+        points = torch.arange(self.shape[-1], device=self.device)
+        i, j = points[rows].unsqueeze(-1), points[columns]
+        K = self.prior.block(rows, columns).to(self.dtype)
+        K = K.reshape(K.shape[:-2].numel(), *K.shape[-2:])
+        K = K[self.element[..., 0, 0].long()]
+        block = K - self.phi[..., rows, :] @ self.phi[..., columns, :].mT
+        below_zero = self._residual().clamp_max(0.0)[..., rows].unsqueeze(-1)
+        block = block - torch.where(i == j, below_zero, 0.0)
+        return block + self.w[..., rows, :] @ self.w[..., columns, :].mT
+
+    def _expand_batch(
+        self, batch_shape: torch.Size | list[int]
+    ) -> PosteriorCovarianceLinearOperator:
+        args = (arg.expand(*batch_shape, *arg.shape[-2:]) for arg in self._args)
+        return type(self)(*args, prior=self.prior)
+
     def _getitem(
         self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType
     ) -> LinearOperator:
-        dense = to_linear_operator(self.to_dense())
-        return dense._getitem(row_index, col_index, *batch_indices)
+        is_block = isinstance(row_index, slice) and isinstance(col_index, slice)
+        if not is_block:
+            dense = to_linear_operator(self.to_dense())
+            return dense._getitem(row_index, col_index, *batch_indices)
+        args = (arg[batch_indices] if batch_indices else arg for arg in self._args)
+        chosen = type(self)(*args, prior=self.prior)
+        if row_index == col_index == slice(None):
+            return chosen
+        return to_linear_operator(chosen._block(row_index, col_index))

@@ -10,13 +10,22 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.inducing import (
+    CertifiedSampler,
+    InducingPointSampler,
+    RecursiveRLSSampler,
+)
 from botorch_sparse.models.inducing_set import (
     InducingSet,
     capped,
     sample_inducing_points,
 )
+from botorch_sparse.models.memory import (
+    affordable_inducing_points,
+    default_max_memory,
+)
 from botorch_sparse.models.prediction import residual_fraction
+from botorch_sparse.models.shared_sampling import sample_shared_points
 from botorch_sparse.posteriors import (
     FoldedData,
     NystromPosterior,
@@ -29,11 +38,17 @@ EXACT_SIZE = 500
 DEFAULT_SEED = 0
 
 
-class AdaptiveInducingMixin:
-    """Inducing points of a `BatchedMultiOutputGPyTorchModel` with one output.
+def needs_variance(sampler: InducingPointSampler) -> bool:
+    """Whether a sampler may want the variances under previous inducing points."""
+    return not isinstance(sampler, RecursiveRLSSampler | CertifiedSampler)
 
-    The model calls `_set_inducing_options` in its constructor and offers
-    `_nystrom_posterior`, the posterior under the present inducing points.
+
+class AdaptiveInducingMixin:
+    """Inducing points of a `BatchedMultiOutputGPyTorchModel`.
+
+    The outputs share them; each element of a batch of training data has its own. The
+    model calls `_set_inducing_options` in its constructor and offers
+    `nystrom_posterior`, the posterior under the present inducing points.
     """
 
     train_inputs: Any
@@ -44,34 +59,40 @@ class AdaptiveInducingMixin:
     input_transform: Any
     transform_inputs: Callable[..., Tensor]
     _clear_cache: Callable[[], None]
-    _nystrom_posterior: Callable[[], NystromPosterior]
+    nystrom_posterior: Callable[[], NystromPosterior]
     _has_transformed_inputs: bool
     _original_train_inputs: Any
+    _num_outputs: int
+    _aug_batch_shape: torch.Size
+    _raw_rows: Any
+    _raw_train_X: Callable[[], Tensor]
+    _conditioned: Any
+    _keeps_conditioning: Callable[[], bool]
+    _data_kinds: Callable[[], set[tuple[torch.dtype, torch.device]]]
 
     _inducing: InducingSet | None = None
     _given_points: Tensor | None = None
     _has_warned: bool = False
+    _budget: int | None = None
 
     def _set_inducing_options(
         self,
         inducing_points: Tensor | None,
         inducing_sampler: InducingPointSampler | None,
         max_inducing_points: int | None,
+        max_memory: int | None,
     ) -> None:
         """Keep what the constructor got."""
         self._given_points = inducing_points
         self._keeps_all_of_few = inducing_sampler is None
-        sampler = inducing_sampler
-        if sampler is None:
-            sampler = RecursiveRLSSampler()
-        if isinstance(sampler, RecursiveRLSSampler):
-            sampler = capped(sampler, max_inducing_points)
-        self.inducing_sampler = sampler
+        sampler = CertifiedSampler() if inducing_sampler is None else inducing_sampler
+        self.inducing_sampler = capped(sampler, max_inducing_points)
         self.max_inducing_points = max_inducing_points
+        self.max_memory = max_memory
 
     @property
     def inducing_points(self) -> Tensor:
-        """The inducing points, `m x d`, before the input transform."""
+        """The inducing points, `batch_shape x m x d`, before the input transform."""
         return self._inducing_set().points
 
     @property
@@ -91,35 +112,49 @@ class AdaptiveInducingMixin:
             The model. Cost: O(n m^2).
         """
         previous = self._inducing_set()
-        if previous.given is not None:
+        if self._given_points is not None:
             return self
+        self._conditioned = None
         variance = None
-        if not isinstance(self.inducing_sampler, RecursiveRLSSampler):
+        if needs_variance(self.inducing_sampler):
             with torch.no_grad():
-                X = self._transformed_train_X()[previous.rows.first]
-                variance = self._nystrom_posterior().moments(X).variance
+                X = self._transformed_train_X()[..., previous.rows.first, :]
+                variance = self.nystrom_posterior().moments(X).variance
         self._draw(self.inducing_sampler, previous.rows, variance, generator)
         self._warn_if_capped()
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        if not self._is_moved_by(fn):
+            # Analytic acquisition functions call `.to` for each evaluation.
+            return torch.nn.Module._apply(self, fn)  # type: ignore[arg-type]
         known = self._inducing
         is_valid = known is not None and known.belongs_to(self._raw_train_X())
+        conditioned = self._conditioned if self._keeps_conditioning() else None
         super()._apply(fn)  # type: ignore[misc]
+        self._clear_cache()
         if self._has_transformed_inputs:
             self._original_train_inputs = fn(self._original_train_inputs)
         if self._given_points is not None:
             self._given_points = fn(self._given_points)
-        self._inducing = None
+        if conditioned is not None:
+            points = None if conditioned.points is None else fn(conditioned.points)
+            conditioned = conditioned._replace(rows=self._raw_rows, points=points)
+        self._conditioned = conditioned
+        self._inducing, self._budget = None, None
         if known is not None and is_valid:
-            self._inducing = known.apply(fn, self._raw_train_X(), self._given_points)
+            given = None if known.given is None else fn(known.given)
+            self._inducing = known.apply(fn, self._raw_train_X(), given)
         return self
 
-    def _raw_train_X(self) -> Tensor:
-        """Training inputs before the input transform, in train and in eval mode."""
-        if self._has_transformed_inputs:
-            return self._original_train_inputs
-        return self.train_inputs[0]
+    def _is_moved_by(self, fn: Callable[[Tensor], Tensor]) -> bool:
+        """Whether `fn` changes the dtype or device of anything in the model."""
+        module: Any = self
+        tensors = [*module.parameters(), *module.buffers()]
+        kinds = {(t.dtype, t.device) for t in tensors}
+        kinds |= self._data_kinds()
+        probes = [torch.empty(0, dtype=kind[0], device=kind[1]) for kind in kinds]
+        return any(fn(probe) is not probe for probe in probes)
 
     def _transformed_train_X(self) -> Tensor:
         """Training inputs after the input transform, in train and in eval mode."""
@@ -134,14 +169,20 @@ class AdaptiveInducingMixin:
         return X
 
     def _transformed_inducing_points(self) -> Tensor:
-        """Inducing points as the kernel sees them; they never teach the transform."""
+        """Inducing points as the kernel sees them, `aug_batch x m x d`.
+
+        They never teach the transform.
+        """
         points = self.inducing_points
+        points = points.unsqueeze(-3) if self._num_outputs > 1 else points
+        aug_batch = self.train_targets.shape[:-1]
+        points = points.expand(*aug_batch, *points.shape[-2:])
         if not hasattr(self, "input_transform"):
             return points
         return self.input_transform.preprocess_transform(points)
 
     def _folded_data(self, X: Tensor, rows: RepeatedRows) -> FoldedData:
-        """Observations with repeats folded, given transformed inputs `X` (`n x d`)."""
+        """Observations with repeats folded, given transformed inputs `X`."""
         Y = self.train_targets
         noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
         covariance = self.likelihood(noiseless, X).lazy_covariance_matrix
@@ -153,16 +194,20 @@ class AdaptiveInducingMixin:
         if self._inducing is not None and self._inducing.belongs_to(X):
             return self._inducing
         with torch.inference_mode(False):  # indices that autograd may keep
-            rows = RepeatedRows.find(X)
-            if self._given_points is None:
+            rows, given = RepeatedRows.find(X), self._given_points
+            if self._keeps_conditioning():
+                given = self._conditioned.points
+                if given is None:
+                    given = X
+            if given is None:
                 return self._draw_first(rows)
-            self._inducing = InducingSet.from_points(X, rows, self._given_points)
+            self._inducing = InducingSet.from_points(X, rows, given)
             return self._inducing
 
     def _draw_first(self, rows: RepeatedRows) -> InducingSet:
         """Draw without a previous posterior, or make one for samplers that use it."""
         sampler = self.inducing_sampler
-        if isinstance(sampler, RecursiveRLSSampler):
+        if not needs_variance(sampler):
             chosen = self._draw(sampler, rows)
             self._warn_if_capped()
             return chosen
@@ -178,45 +223,69 @@ class AdaptiveInducingMixin:
         generator: torch.Generator | None = None,
     ) -> InducingSet:
         """Draw inducing points among the unique rows, and drop the caches."""
-        cap, num_unique = self.max_inducing_points, len(rows.first)
+        cap, num_unique = self._inducing_cap(), len(rows.first)
         index = torch.arange(num_unique, device=rows.first.device)
         few = EXACT_SIZE if cap is None else min(EXACT_SIZE, cap)
         if not self._keeps_all_of_few or num_unique > few:
             if generator is None:
                 generator = torch.Generator().manual_seed(DEFAULT_SEED)
             with torch.no_grad():
-                X = self._transformed_train_X()
-                index = sample_inducing_points(
-                    sampler,
-                    self.covar_module,
-                    X[rows.first],
-                    self._folded_data(X, rows).noise,
-                    generator=generator,
-                    variance=variance,
-                    cap=cap,
-                )
+                index = self._sample(sampler, rows, variance, generator)
         self._inducing = InducingSet.from_index(self._raw_train_X(), rows, index)
         self._clear_cache()
         return self._inducing
 
+    def _sample(
+        self,
+        sampler: InducingPointSampler,
+        rows: RepeatedRows,
+        variance: Tensor | None,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Indices into the unique rows, `batch_shape x m`."""
+        X = self._transformed_train_X()
+        noise = self._folded_data(X, rows).noise
+        X, cap = X[..., rows.first, :], self._inducing_cap()
+        sampler = capped(sampler, cap)
+        given: Any = {"generator": generator, "variance": variance, "cap": cap}
+        if noise.dim() == 1:
+            return sample_inducing_points(sampler, self.covar_module, X, noise, **given)
+        return sample_shared_points(
+            sampler, self.covar_module, X, noise, num_outputs=self._num_outputs, **given
+        )
+
+    def _inducing_cap(self) -> int:
+        """Largest number of points to draw: asked for, the sampler's, or in memory."""
+        of_sampler = getattr(self.inducing_sampler, "max_inducing_points", None)
+        caps = (self.max_inducing_points, of_sampler, self._memory_cap())
+        return min(cap for cap in caps if cap is not None)
+
+    def _memory_cap(self) -> int:
+        """Inducing points that `max_memory` allows all outputs together."""
+        if self._budget is None:
+            self._budget = self.max_memory
+        if self._budget is None:
+            self._budget = default_max_memory(self._raw_train_X().device)
+        num_outputs = self._aug_batch_shape.numel()
+        return affordable_inducing_points(self._budget // max(1, num_outputs))
+
     def _warn_if_capped(self) -> None:
         """Say once what the cap on the inducing points leaves unexplained."""
-        chosen = self._inducing_set()
-        of_sampler = getattr(self.inducing_sampler, "max_inducing_points", None)
-        caps = [c for c in (self.max_inducing_points, of_sampler) if c is not None]
-        is_capped = any(self.num_inducing >= cap for cap in caps)
-        if self._has_warned or chosen.is_complete or not is_capped:
+        chosen, cap = self._inducing_set(), self._inducing_cap()
+        if self._has_warned or chosen.is_complete or self.num_inducing < cap:
             return
         self._has_warned = True
-        X = self._transformed_train_X()[chosen.rows.first]
+        X = self._transformed_train_X()[..., chosen.rows.first, :]
         left = residual_fraction(
             self.covar_module, X, self._transformed_inducing_points()
         )
+        remedy = "max_inducing_points (and an inducing_sampler that allows it)"
+        remedy = "max_memory" if cap == self._memory_cap() else remedy
         warnings.warn(
-            f"The inducing points reached their cap of {min(caps)}; the residual trace "
-            f"left is {left.trace:.3g}, {left.fraction:.2%} of the prior variance at "
-            "the training points. Pass a larger max_inducing_points (and an "
-            "inducing_sampler that allows it) if that is too much.",
+            f"The inducing points reached their cap of {cap}; the residual trace left "
+            f"is {left.trace:.3g}, {left.fraction:.2%} of the prior variance at the "
+            "training points. See model.certificate() for what that means, and pass a "
+            f"larger {remedy} if it is too much.",
             BotorchWarning,
             stacklevel=2,
         )

@@ -7,7 +7,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.models.validation import validate_index
 from botorch_sparse.posteriors import RepeatedRows
 
 
@@ -19,10 +20,11 @@ class InducingSet:
     our state: so neither transformed coordinates nor a buffer is kept.
 
     Attributes:
-        train_X: `n x d`, the raw training inputs that it belongs to.
+        train_X: `batch_shape x n x d`, the raw training inputs that it belongs to.
         rows: Their repeated rows.
-        index: `m` training rows, or None where the points were given.
-        given: `m x d` raw inputs, or None where the points were sampled.
+        index: `m` or `batch_shape x m` training rows; None if the points were given.
+        given: `m x d` or `batch_shape x m x d` raw inputs, or None if they were
+            sampled.
         is_complete: Whether every training point is an inducing point.
     """
 
@@ -36,11 +38,15 @@ class InducingSet:
     def from_points(
         cls, train_X: Tensor, rows: RepeatedRows, given: Tensor
     ) -> "InducingSet":
-        """Given points, `m x d` raw inputs. Cost: O((m + n) d log(m + n))."""
-        complete = len(given) >= len(rows.first)
+        """Given points, raw inputs. Cost: O((m + n) d log(m + n)) for each element."""
+        unique = train_X[..., rows.first, :]
+        complete = given.shape[-2] >= unique.shape[-2]
         if complete:
-            joint = RepeatedRows.find(torch.cat([given, train_X[rows.first]]))
-            complete = bool((joint.first < len(given)).all())
+            batch_shape = torch.broadcast_shapes(given.shape[:-2], unique.shape[:-2])
+            both = [t.expand(*batch_shape, *t.shape[-2:]) for t in (given, unique)]
+            elements = torch.cat(both, dim=-2)
+            elements = elements.reshape(-1, *elements.shape[-2:])
+            complete = all(_covers(element, given.shape[-2]) for element in elements)
         return cls(train_X, rows, None, given, complete)
 
     @classmethod
@@ -48,13 +54,17 @@ class InducingSet:
         cls, train_X: Tensor, rows: RepeatedRows, index: Tensor
     ) -> "InducingSet":
         """Sampled points, `m` different indices into the unique points."""
-        complete = len(index) == len(rows.first)
+        complete = index.shape[-1] == len(rows.first)
         return cls(train_X, rows, rows.first[index], None, complete)
 
     @property
     def points(self) -> Tensor:
-        """The inducing points, `m x d` raw inputs."""
-        return self.train_X[self.index] if self.given is None else self.given
+        """The inducing points, `batch_shape x m x d` raw inputs."""
+        if self.given is not None:
+            return self.given
+        if self.index is None or self.index.dim() == 1:
+            return self.train_X[..., self.index, :]
+        return self.train_X.take_along_dim(self.index.unsqueeze(-1), dim=-2)
 
     def belongs_to(self, train_X: Tensor) -> bool:
         """Whether it was chosen for `train_X`. Cost: O(1) for the same tensor."""
@@ -69,12 +79,19 @@ class InducingSet:
         return replace(self, train_X=train_X, rows=rows, index=index, given=given)
 
 
-def capped(sampler: RecursiveRLSSampler, cap: int | None) -> RecursiveRLSSampler:
-    """The sampler with at most `cap` points, on each level of its recursion too."""
-    if cap is None:
+def _covers(points: Tensor, num_inducing: int) -> bool:
+    """Whether the first rows of `points` (`p x d`) are all that there are."""
+    return bool((RepeatedRows.find(points).first < num_inducing).all())
+
+
+def capped(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
+    """The sampler with at most `cap` points, where it has an argument for that."""
+    if cap is None or not hasattr(sampler, "max_inducing_points"):
         return sampler
     own = sampler.max_inducing_points
-    return replace(sampler, max_inducing_points=cap if own is None else min(own, cap))
+    if own is not None and own <= cap:
+        return sampler
+    return replace(sampler, max_inducing_points=cap)  # type: ignore[type-var]
 
 
 def sample_inducing_points(
@@ -102,6 +119,7 @@ def sample_inducing_points(
         Sorted indices into the rows of `X`.
     """
     index = sampler(covar_module, X, noise, generator=generator, variance=variance)
+    validate_index(index, len(X))
     if cap is None or len(index) <= cap:
         return index
     weights = torch.ones_like(noise) if variance is None else variance / noise
@@ -114,6 +132,10 @@ def same_tensor(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same values on the same device and in one dtype."""
     if first is second:
         return True
+    if first.device == second.device and first.dtype == second.dtype:
+        layouts = [(t.data_ptr(), t.shape, t.stride()) for t in (first, second)]
+        if layouts[0] == layouts[1] and first.numel() > 0:
+            return True
     return (
         first.shape == second.shape
         and first.dtype == second.dtype

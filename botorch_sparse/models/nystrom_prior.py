@@ -74,7 +74,7 @@ def nystrom_prior(
         The distribution. Its objective costs O(n m^2), `n` without repeats.
     """
     folds = rows is not None and len(rows.first) < len(rows.inverse)
-    points = X[rows.first] if rows is not None and folds else X
+    points = X[..., rows.first, :] if rows is not None and folds else X
     mean = features_of.mean_module(points)
     covariance: LinearOperator = LazyNystromLinearOperator(
         points,
@@ -84,7 +84,7 @@ def nystrom_prior(
         with_residual=with_residual,
     )
     if rows is not None and folds:
-        index = rows.inverse.unsqueeze(-1)
+        index = rows.inverse.unsqueeze(-1).expand(*covariance.batch_shape, -1, 1)
         covariance = InterpolatedLinearOperator(
             covariance, left_interp_indices=index, right_interp_indices=index
         )
@@ -120,6 +120,7 @@ def _folded_objective(covariance: AddedDiagLinearOperator, error: Tensor) -> Ten
     """The objective of all observations from that of the unique points."""
     repeated, noise = covariance._linear_op, covariance._diag_tensor
     inverse = repeated.left_interp_indices.squeeze(-1)
+    inverse = inverse.reshape(-1, inverse.shape[-1])[0]  # the same in a batch
     first = torch.arange(repeated.base_linear_op.shape[-1], device=inverse.device)
     rows = RepeatedRows(first=first, inverse=inverse)  # only its sums are used
     folded = fold_repeats(rows, error, noise.diagonal(dim1=-1, dim2=-2))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.batching import inner_rows
 
 
 def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
@@ -20,28 +21,31 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
         \mathrm{cov}(x, x') = k(x, x') - \phi(x)^\top \phi(x') + w(x)^\top w(x')
 
     Args:
-        posterior: An unbatched posterior, in the dtype of `X` or in float64.
-        X: A `batch_shape x q x d` tensor.
+        posterior: A posterior in the dtype of `X` or in float64.
+        X: A `batch_shape x q x d` tensor; `batch_shape` broadcasts with that of the
+            posterior.
 
     Returns:
-        A Gaussian over `batch_shape x q`. Cost for `b` batches: O(b q m^2), and
-        O(b q^2 m) for the joint covariance, which is not formed for large `q` before
-        something asks for it: means and variances of all data stay cheap.
+        A Gaussian over `broadcast(batch_shape, posterior.batch_shape) x q`. Cost for
+        `b` batches: O(b q m^2), and O(b q^2 m) for the joint covariance, which is not
+        formed for large `q` before something asks for it: means and variances of all
+        data stay cheap.
     """
-    # One triangular solve for all points: with a batch dimension the m x m factor would
-    # be copied for each of its elements.
+    batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
-    phi = posterior.features(Z.reshape(-1, Z.shape[-1]))
+    phi = posterior.features(Z)
     w = posterior.whiten(phi)
-    phi, w = (F.reshape(*Z.shape[:-1], F.shape[-1]) for F in (phi, w))
-    mean = posterior.mean_module(Z) + w @ posterior.weights
-    covariance = PosteriorCovarianceLinearOperator(
+    mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
+    mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
+    # What is the same for all fantasies is computed once, and expanded after it.
+    covariance = PosteriorCovarianceLinearOperator.from_features(
         Z, phi, w, covar_module=posterior.covar_module
     )
     if Z.shape[-2] > LARGE_Q:
-        return MultivariateNormal(mean.to(X.dtype), covariance.to(X.dtype))
+        return MultivariateNormal(mean, covariance.expand(*batch_shape, -1, -1).to(X))
     dense = covariance.to_dense().to(X.dtype)
-    return MultivariateNormal(mean.to(X.dtype), to_linear_operator(dense))
+    dense = dense.expand(*batch_shape, *dense.shape[-2:])
+    return MultivariateNormal(mean, to_linear_operator(dense))
 
 
 # Points above which the joint covariance stays a lazy operator.
@@ -63,16 +67,16 @@ def residual_fraction(
 
     Args:
         covar_module: The kernel.
-        X: `n x d` points.
-        inducing_points: `m x d` inducing points.
+        X: `batch_shape x n x d` points.
+        inducing_points: `batch_shape x m x d` inducing points.
 
     Returns:
-        Both numbers. Cost: O(n m^2) time, O(chunk_size m) memory.
+        Both numbers, summed over a batch. Cost: O(n m^2) time, O(chunk_size m) memory.
     """
     prior = NystromPosterior.prior(covar_module, inducing_points)
     trace = sum(
         prior.residual(chunk, prior.features(chunk)).sum()
-        for chunk in X.split(prior.chunk_size)
+        for chunk in X.split(prior.chunk_size, dim=-2)
     )
     total = covar_module(X, diag=True).sum()
     return Residual(float(trace), float(trace / total))

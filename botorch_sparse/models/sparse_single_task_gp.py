@@ -1,13 +1,10 @@
 r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gpytorch
 import torch
 from botorch import settings
-from botorch.exceptions import InputDataError, UnsupportedError
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -16,26 +13,39 @@ from botorch.utils.types import DEFAULT, _DefaultType
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE, AdaptiveInducingMixin
-from botorch_sparse.models.inducing_set import (
-    same_tensor,
-)
+from botorch_sparse.models.conditioning import ConditioningMixin
+from botorch_sparse.models.fitting import FittingMixin
+from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.models.nystrom_prior import nystrom_prior
 from botorch_sparse.models.prediction import predict
+from botorch_sparse.models.summary import SummaryMixin
+from botorch_sparse.models.training_data import LazyTrainingDataMixin
+from botorch_sparse.models.validated import ValidatedMixin
 from botorch_sparse.models.validation import (
     validate_inducing_points,
+    validate_kernel,
+    validate_modules,
     validate_options,
+    validate_training_data,
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.precision import in_double
 
 
-class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
+class SparseSingleTaskGP(
+    ValidatedMixin,
+    FittingMixin,
+    SummaryMixin,
+    ConditioningMixin,
+    AdaptiveInducingMixin,
+    LazyTrainingDataMixin,
+    SingleTaskGP,
+):
     r"""`SingleTaskGP` on the Nystrom (DTC) posterior [Calandriello2019]_.
 
     .. math::
@@ -48,7 +58,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
 
     Cost, with `n` different training points: O(n m^2) for an evaluation of the fit
     objective and for the first posterior, then O(m^2) for each point predicted,
-    whatever `n` is. Memory O(n m) to fit.
+    whatever `n` is. Memory O(m^2) besides the data.
 
     The inducing points are drawn when they are first needed, under the hyperparameters
     of that moment, and stay until `resparsify` or a fit draws them again. Where all
@@ -65,30 +75,38 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         exact GP from the training data, at O(n^3), and not this posterior.
 
     Args:
-        train_X: `n x d` training inputs.
-        train_Y: `n x 1` observations. Repeated rows of `train_X` are folded exactly.
-        train_Yvar: `n x 1` noise variances, or None to infer one.
+        train_X: `batch_shape x n x d` training inputs.
+        train_Y: `batch_shape x n x m` observations. Repeated rows of `train_X` (in a
+            batch, those that repeat in every element) are folded exactly.
+        train_Yvar: `batch_shape x n x m` noise variances, or None to infer one.
         likelihood: As in `SingleTaskGP`.
         covar_module: As in `SingleTaskGP`.
         mean_module: As in `SingleTaskGP`.
         outcome_transform: As in `SingleTaskGP`.
         input_transform: As in `SingleTaskGP`.
-        inducing_points: `m x d` inputs as the user sees them, before the input
-            transform. They are used at any `n`, and never replaced.
+        inducing_points: `m x d` or `batch_shape x m x d` inputs as the user sees them,
+            before the input transform. They are used at any `n`, and never replaced.
         inducing_sampler: Draws inducing points among the training points,
-            `RecursiveRLSSampler()` with a fixed seed by default. It is
-            given the variances under the previous inducing points, at first under
-            those that the default sampler draws.
+            by default `CertifiedSampler()` with a fixed seed, which adds points until
+            the variance is certain to be within the factor 2.62 of the exact one. A
+            sampler that wants them is given the variances under the previous inducing
+            points, at first under those that `RecursiveRLSSampler` draws.
         max_inducing_points: Cap on sampled inducing points. By default that of the
-            sampler, 1000 for `RecursiveRLSSampler`. Reaching it warns once.
+            sampler, 1000 for `CertifiedSampler`. Reaching it warns once, and
+            `certificate` says what it costs.
         objective: "elbo" for the collapsed bound [Titsias2009]_, which is robust, or
             "dtc" for the likelihood of the approximate model, which can overfit.
+        max_memory: Bytes that a fit and a first posterior may take, besides about 100
+            MB for certificates; by default a quarter of what is free on the device
+            when inducing points are first drawn. It bounds their number, whatever `n`
+            is.
 
     Raises:
-        UnsupportedError: For several outputs or batches of training data.
-        BotorchTensorDimensionError: For inducing points that are not `m x d`.
+        BotorchTensorDimensionError: For inducing points that are not `m x d` or
+            `batch_shape x m x d`.
         InputDataError: For inducing points that are empty, not finite or of another
-            dtype or device, an unknown objective, or a cap below one.
+            dtype or device, an unknown objective, a cap below one, and other input
+            that cannot work.
 
     Example:
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
@@ -97,10 +115,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         torch.Size([3, 1])
     """
 
-    rounds: ClassVar[int] = 2
-
     _cached_posterior: NystromPosterior | None = None
-    _always_exact: bool = False
 
     def __init__(
         self,
@@ -116,7 +131,11 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         inducing_sampler: InducingPointSampler | None = None,
         max_inducing_points: int | None = None,
         objective: str = "elbo",
+        max_memory: int | None = None,
     ) -> None:
+        is_scaled = input_transform is not None
+        validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
+        validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -127,11 +146,13 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-        validate_options(train_X, train_Y, max_inducing_points, objective)
+        validate_options(max_inducing_points, objective, max_memory)
         if inducing_points is not None:
             validate_inducing_points(inducing_points, train_X)
+        if covar_module is not None:
+            validate_kernel(self)
         self._set_inducing_options(
-            inducing_points, inducing_sampler, max_inducing_points
+            inducing_points, inducing_sampler, max_inducing_points, max_memory
         )
         self.objective = objective
 
@@ -145,17 +166,19 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         Returns:
             A Gaussian over `batch_shape x q`.
         """
-        no_data = self.train_inputs is None or self.train_targets is None
+        if self._fantasy_posterior is not None and not self.training:
+            return predict(self._fantasy_posterior, _as_points(args[0]))
+        self._validate_call(*args)
+        no_data = self._inputs is None or self._targets is None
         if self.training or no_data or gpytorch.settings.prior_mode.on():
             return super().__call__(*args, **kwargs)
-        if self._cached_posterior is None and self._is_exact():
+        if self._cached_posterior is None and self.is_exact:
             return super().__call__(*args, **kwargs)
-        X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
-        return predict(self._nystrom_posterior(), X)
+        return predict(self._prediction_posterior(), _as_points(args[0]))
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at `x` (`n x d`); in train mode the low-rank one."""
-        if not self.training or self._is_exact():
+        """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
+        if not self.training or self.is_exact:
             return super().forward(x)
         X = self.transform_inputs(x)
         features_of = NystromPosterior.prior(
@@ -171,71 +194,18 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
             with_residual=self.objective == "elbo",
         )
 
-    def custom_fit(
-        self,
-        mll: MarginalLogLikelihood,
-        closure: Callable[[], tuple[Tensor, Sequence[Tensor | None]]] | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
-        rounds: int | None = None,
-        **kwargs: Any,
-    ) -> MarginalLogLikelihood:
-        """Fit with the inducing points fixed, draw them again, and refit.
-
-        `fit_gpytorch_mll` calls this. Within a round the objective does not change, and
-        the fit is BoTorch's own, retries and checkpoints included. It stops early when
-        the same inducing points are drawn.
-
-        Args:
-            mll: The marginal log likelihood of this model.
-            closure: As in `fit_gpytorch_mll`.
-            closure_kwargs: As in `fit_gpytorch_mll`.
-            optimizer_kwargs: As in `fit_gpytorch_mll`.
-            rounds: Number of fits, at least one; `self.rounds` by default.
-            **kwargs: As in `fit_gpytorch_mll`.
-
-        Returns:
-            `mll`, in eval mode.
-
-        Raises:
-            InputDataError: If `rounds` is below one.
-            ModelFittingError: If all attempts of a round failed.
-        """
-        rounds = self.rounds if rounds is None else rounds
-        if rounds < 1:
-            raise InputDataError(f"Got rounds={rounds}; need at least 1.")
-        for remaining in reversed(range(rounds)):
-            mll = _fit_fallback(
-                mll,
-                closure=closure,
-                closure_kwargs=closure_kwargs,
-                optimizer_kwargs=optimizer_kwargs,
-                **kwargs,
-            )
-            points = self.inducing_points
-            if remaining == 0 or same_tensor(points, self.resparsify().inducing_points):
-                break
-        return mll
-
-    def get_fantasy_model(
-        self, inputs: Tensor, targets: Tensor, **kwargs: Any
-    ) -> SingleTaskGP:
-        """Condition on new observations; for now where the model is exact.
-
-        Raises:
-            UnsupportedError: If not all training points are inducing points.
-        """
-        if not self._is_exact():
-            raise UnsupportedError(
-                f"SparseSingleTaskGP with {self.num_inducing} inducing points for "
-                f"{len(self.train_targets)} observations cannot be conditioned or "
-                "fantasized yet. Build a new model on all observations, or use an "
-                "acquisition function without fantasies, such as "
-                "qLogExpectedImprovement with X_pending."
-            )
-        fantasy_model = super().get_fantasy_model(inputs, targets, **kwargs)
-        fantasy_model._always_exact = True  # its caches are those of the exact GP
-        return fantasy_model
+    def subset_output(self, idcs: list[int]) -> "SparseSingleTaskGP":
+        """The model of some outputs, with the same inducing points."""
+        model = super().subset_output(idcs)
+        if list(idcs) == list(range(self.num_outputs)):
+            return model
+        original = model._original_train_inputs
+        if original is not None:
+            index = idcs[0] if len(idcs) == 1 else idcs
+            model._original_train_inputs = original[..., index, :, :]
+        if self._conditioned is not None and self._keeps_conditioning():
+            model._conditioned = self._conditioned._replace(rows=model._raw_rows)
+        return model
 
     @classmethod
     def construct_inputs(
@@ -245,6 +215,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         inducing_sampler: InducingPointSampler | None = None,
         max_inducing_points: int | None = None,
         objective: str = "elbo",
+        max_memory: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Constructor arguments from a data set and the model options of Ax.
@@ -255,6 +226,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
             inducing_sampler: As in the constructor.
             max_inducing_points: As in the constructor.
             objective: As in the constructor.
+            max_memory: As in the constructor.
             **kwargs: What Ax passes to every model; ignored.
 
         Returns:
@@ -266,6 +238,7 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
             "inducing_sampler": inducing_sampler,
             "max_inducing_points": max_inducing_points,
             "objective": objective,
+            "max_memory": max_memory,
         }
 
     def set_train_data(
@@ -276,32 +249,46 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
     ) -> None:
         """As in `ExactGP`; inducing points are drawn again where inputs changed."""
         super().set_train_data(inputs=inputs, targets=targets, strict=strict)
-        self._cached_posterior = None
+        self._drop_posterior()
 
-    def _clear_cache(self) -> None:
-        super()._clear_cache()
-        self._cached_posterior = None
+    def nystrom_posterior(self) -> NystromPosterior:
+        """The Nystrom posterior, in the transformed spaces of inputs and outcomes.
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> "SparseSingleTaskGP":
-        self._cached_posterior = None
-        return super()._apply(fn)
+        Of the batch shape of the model, with the outputs as the last dimension. It is
+        kept, and without gradient, unless gradients propagate (as with the caches of
+        `ExactGP`). Cost: O(n m^2) for the first call.
+        """
+        return self._prediction_posterior().absorbed()
 
-    def _is_exact(self) -> bool:
-        """Whether to run the exact GP: all points are inducing points, few repeat."""
-        if self._always_exact:
-            return True
-        chosen = self._inducing_set()
-        n, n_unique = len(chosen.rows.inverse), len(chosen.rows.first)
-        return chosen.is_complete and n <= max(EXACT_SIZE, 2 * n_unique)
-
-    def _nystrom_posterior(self) -> NystromPosterior:
-        """The posterior; kept, and without gradient, unless gradients propagate."""
+    def _prediction_posterior(self) -> NystromPosterior:
+        """The posterior, conditioning in the form it came in."""
+        if self._fantasy_posterior is not None:
+            return self._fantasy_posterior
         if settings.propagate_grads.on() or gpytorch.settings.detach_test_caches.off():
             return self._build_posterior()
         if self._cached_posterior is None:
             with torch.inference_mode(False), torch.no_grad():
                 self._cached_posterior = self._build_posterior(torch.float64)
         return self._cached_posterior
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it runs the exact GP: all points are inducing points, few repeat."""
+        known = self._conditioned
+        if known is not None and self._keeps_conditioning():
+            return known.points is None
+        chosen = self._inducing_set()
+        n, n_unique = len(chosen.rows.inverse), len(chosen.rows.first)
+        return chosen.is_complete and n <= max(EXACT_SIZE, 2 * n_unique)
+
+    def _clear_cache(self) -> None:
+        super()._clear_cache()
+        self._drop_posterior()
+
+    def _drop_posterior(self) -> None:
+        """Forget the posterior; the inducing points stay."""
+        self._cached_posterior = None
+        self._fantasy_posterior = None
 
     def _build_posterior(self, dtype: torch.dtype | None = None) -> NystromPosterior:
         """Condition on the unique training points. Cost: O(n m^2).
@@ -315,9 +302,14 @@ class SparseSingleTaskGP(AdaptiveInducingMixin, SingleTaskGP):
         source = X.dtype if dtype else torch.float64
         return NystromPosterior.from_data(
             in_double(self.covar_module, source),
-            X[rows.first].to(dtype),
+            X[..., rows.first, :].to(dtype),
             data.Y.to(dtype),
             data.noise.to(dtype),
             self._transformed_inducing_points().to(dtype),
             mean_module=in_double(self.mean_module, source),
         )
+
+
+def _as_points(X: Tensor) -> Tensor:
+    """A vector is as many points of one dimension, as in GPyTorch."""
+    return X.unsqueeze(-1) if X.dim() == 1 else X

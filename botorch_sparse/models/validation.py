@@ -1,55 +1,73 @@
 """What a sparse model checks at the door, beyond the checks of `SingleTaskGP`."""
 
+from typing import Any
+
+import torch
+from botorch import settings
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
-    UnsupportedError,
 )
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.means import Mean
 from torch import Tensor
 
+DTYPES = (torch.float64, torch.float32)
 OBJECTIVES = ("elbo", "dtc")
 
 
 def validate_options(
-    train_X: Tensor, train_Y: Tensor, max_inducing_points: int | None, objective: str
+    max_inducing_points: int | None, objective: str, max_memory: int | None
 ) -> None:
     """Check the options of a sparse model.
 
     Raises:
-        UnsupportedError: For several outputs or batches of training data.
-        InputDataError: For an unknown objective or a cap below one.
+        InputDataError: For an unknown objective, or a cap or budget below one.
     """
-    if train_X.dim() != 2 or train_Y.shape[-1] != 1:
-        raise UnsupportedError(
-            f"Got train_X of shape {tuple(train_X.shape)} and train_Y of shape "
-            f"{tuple(train_Y.shape)}; need `n x d` and `n x 1`. For several outputs "
-            "use a ModelListGP of one SparseSingleTaskGP each."
-        )
     if objective not in OBJECTIVES:
         raise InputDataError(f"Got objective={objective!r}; need one of {OBJECTIVES}.")
-    if max_inducing_points is not None and max_inducing_points < 1:
+    if max_inducing_points is not None and not is_positive_int(max_inducing_points):
         raise InputDataError(
-            f"Got max_inducing_points={max_inducing_points}; need at least 1, or None "
-            "for the cap of the sampler."
+            f"Got max_inducing_points={max_inducing_points!r}; need an integer of at "
+            "least 1, or None for the cap of the sampler."
         )
+    if max_memory is not None and not is_positive_int(max_memory):
+        raise InputDataError(
+            f"Got max_memory={max_memory!r}; need an integer number of bytes of at "
+            "least 1, or None for a quarter of what is free."
+        )
+
+
+def is_positive_int(value: Any) -> bool:
+    """Whether it is an integer of at least one, and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:
     """Check inducing points at the door.
 
     Raises:
-        BotorchTensorDimensionError: If they are not `m x d`.
+        BotorchTensorDimensionError: If they are not `m x d` or `batch_shape x m x d`.
         InputDataError: If there are none, or they differ in dtype or device from
             `train_X`, or are not finite.
     """
+    if not isinstance(inducing_points, Tensor):
+        raise InputDataError(
+            f"Got inducing_points of type {type(inducing_points).__name__}; need a "
+            "torch.Tensor. Try torch.as_tensor(inducing_points).to(train_X)."
+        )
     d = train_X.shape[-1]
     shape = tuple(inducing_points.shape)
-    if inducing_points.dim() != 2 or shape[-1] != d:
+    batch_shape = tuple(train_X.shape[:-2])
+    if len(shape) < 2 or shape[-1] != d or shape[:-2] not in ((), batch_shape):
         raise BotorchTensorDimensionError(
             f"Got inducing_points of shape {shape} for train_X of shape "
-            f"{tuple(train_X.shape)}; need raw inputs of shape `m x {d}`."
+            f"{tuple(train_X.shape)}; need raw inputs of shape `m x {d}`, or as many "
+            f"for each element of the batch: {(*batch_shape, 'm', d)}."
         )
-    if shape[0] == 0:
+    if shape[-2] == 0:
         raise InputDataError(
             "Got no inducing points; need at least one row. Pass None to have them "
             "sampled."
@@ -66,4 +84,199 @@ def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:
     if not inducing_points.isfinite().all():
         raise InputDataError(
             "Got inducing_points with NaN or infinity; all must be finite."
+        )
+
+
+def validate_training_data(
+    train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None, is_scaled: bool
+) -> None:
+    """Check what `SingleTaskGP` lets through, or fails at without a reason.
+
+    What it explains itself (numbers of dimensions, unequal dtypes, the shape of
+    `train_Yvar`) is left to it. Values are not looked at where
+    `botorch.settings.validate_input_scaling` is off.
+
+    Args:
+        train_X: `batch_shape x n x d` training inputs.
+        train_Y: `batch_shape x n x m` observations.
+        train_Yvar: `batch_shape x n x m` noise variances, or None.
+        is_scaled: Whether an input transform will scale the inputs.
+
+    Raises:
+        InputDataError: For anything but tensors in float32 or float64 on one device, no
+            data, values that are not finite or too large, or noise variances that
+            are negative, or known for some observations only.
+        BotorchTensorDimensionError: If inputs and observations differ in `n`.
+    """
+    data = {"train_X": train_X, "train_Y": train_Y}
+    if train_Yvar is not None:
+        data["train_Yvar"] = train_Yvar
+    _validate_tensors(data)
+    _validate_shapes(train_X, train_Y)
+    has_one_dtype = len({values.dtype for values in data.values()}) == 1
+    if settings.validate_input_scaling.off() or not has_one_dtype:
+        return
+    if train_Yvar is not None:
+        _validate_noise(train_Yvar)
+    for name, values in data.items():
+        _validate_finite(name, values)
+    _validate_magnitude("train_Y", train_Y, "train_Y / train_Y.abs().max()")
+    if not is_scaled:
+        _validate_magnitude("train_X", train_X, "input_transform=Normalize(d)")
+
+
+def _validate_tensors(data: dict[str, Any]) -> None:
+    for name, values in data.items():
+        if not isinstance(values, Tensor):
+            raise InputDataError(
+                f"Got {name} of type {type(values).__name__}; need a torch.Tensor. Try "
+                f"torch.as_tensor({name}, dtype=torch.float64)."
+            )
+    if len({values.device for values in data.values()}) > 1:
+        found = ", ".join(f"{name} on {T.device}" for name, T in data.items())
+        raise InputDataError(f"Got {found}; all must be on one device. Try .to(...).")
+    dtypes = {values.dtype for values in data.values()}
+    if len(dtypes) == 1 and not dtypes <= set(DTYPES):
+        raise InputDataError(
+            f"Got data in {dtypes.pop()}; need float64 (or float32). Try .double()."
+        )
+
+
+def _validate_shapes(train_X: Tensor, train_Y: Tensor) -> None:
+    came = f"Got train_X of shape {tuple(train_X.shape)} and train_Y of shape "
+    came += f"{tuple(train_Y.shape)}"
+    if train_X.dim() != train_Y.dim():
+        return  # BoTorch says it
+    if train_X.dim() < 2:
+        raise BotorchTensorDimensionError(
+            f"{came}; need `n x d` and `n x 1`. Try unsqueeze(-1)."
+        )
+    if 0 in (*train_X.shape, *train_Y.shape):
+        raise InputDataError(
+            f"{came}; need at least one point, one input dimension and one output."
+        )
+    if train_X.shape[-2] != train_Y.shape[-2]:
+        raise BotorchTensorDimensionError(f"{came}; they need the same n.")
+
+
+def _validate_noise(train_Yvar: Tensor) -> None:
+    unknown = int(train_Yvar.isnan().sum())
+    if unknown == train_Yvar.numel():
+        raise InputDataError(
+            "Got train_Yvar that is NaN everywhere; pass train_Yvar=None to infer the "
+            "noise variance."
+        )
+    if unknown:
+        raise InputDataError(
+            f"Got train_Yvar with NaN in {unknown} of {train_Yvar.numel()} entries; "
+            "noise variances must be known for all observations or for none. Pass "
+            "train_Yvar=None to infer one variance, or fill in an estimate, such as "
+            "train_Yvar.nan_to_num(nan=train_Yvar.nanmedian().item())."
+        )
+    if (train_Yvar < 0).any():
+        raise InputDataError(
+            f"Got train_Yvar as small as {train_Yvar.min().item():.3g}; variances must "
+            "not be negative. Pass squares of standard errors."
+        )
+
+
+def _validate_finite(name: str, values: Tensor) -> None:
+    bad = int((~values.isfinite()).sum())
+    if bad:
+        raise InputDataError(
+            f"Got {name} with NaN or infinity in {bad} of {values.numel()} entries; "
+            "all must be finite. Leave out the rows concerned, or impute them."
+        )
+
+
+def _validate_magnitude(name: str, values: Tensor, remedy: str) -> None:
+    """Squares summed over all entries must not overflow."""
+    largest = values.abs().max().item()
+    if largest > (torch.finfo(values.dtype).max / values.numel()) ** 0.5:
+        raise InputDataError(
+            f"Got {name} as large as {largest:.3g}, whose squares overflow in "
+            f"{values.dtype}; rescale it, for example by {remedy}."
+        )
+
+
+def validate_modules(
+    likelihood: Any, covar_module: Any, mean_module: Any, inducing_sampler: Any
+) -> None:
+    """Check the types of the parts that a model is given.
+
+    Raises:
+        InputDataError: If one is of the wrong type.
+    """
+    needed = {
+        "likelihood": (likelihood, _GaussianLikelihoodBase, "Gaussian likelihood"),
+        "covar_module": (covar_module, Kernel, "gpytorch.kernels.Kernel"),
+        "mean_module": (mean_module, Mean, "gpytorch.means.Mean"),
+    }
+    for name, (module, kind, words) in needed.items():
+        if module is not None and not isinstance(module, kind):
+            raise InputDataError(
+                f"Got {name}={_describe(module)}; need an instance of a {words}, or "
+                "None for BoTorch's default."
+            )
+    if inducing_sampler is not None and (
+        isinstance(inducing_sampler, type) or not callable(inducing_sampler)
+    ):
+        raise InputDataError(
+            f"Got inducing_sampler={_describe(inducing_sampler)}; need an instance of "
+            "an InducingPointSampler, such as RecursiveRLSSampler(), or None."
+        )
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"{value!r}" if isinstance(value, str | float) else type(value).__name__
+
+
+@torch.no_grad()
+def validate_kernel(model: SingleTaskGP) -> None:
+    """Evaluate a kernel that was given at two points, so that it fails here if ever.
+
+    Raises:
+        InputDataError: If it cannot be evaluated at inputs of this dimension, or is
+            not finite.
+    """
+    X = model.train_inputs[0][..., :2, :]
+    if hasattr(model, "input_transform"):
+        X = model.input_transform.preprocess_transform(X)
+    came = f"Got a {type(model.covar_module).__name__} which at inputs of shape "
+    came += f"{tuple(X.shape)}"
+    try:
+        K = model.covar_module(X).to_dense()
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputDataError(
+            f"{came} fails with {type(error).__name__}: {error} Check ard_num_dims, "
+            "active_dims and batch_shape."
+        ) from error
+    if not K.isfinite().all():
+        raise InputDataError(
+            f"{came} is NaN or infinite. Check its hyperparameters: a lengthscale must "
+            "be positive."
+        )
+
+
+def validate_index(index: Any, num_points: int) -> None:
+    """Check what a sampler returned.
+
+    Raises:
+        InputDataError: If it is not a vector of indices of `num_points` points with at
+            least one entry.
+    """
+    is_index = isinstance(index, Tensor) and index.dtype == torch.int64
+    if not is_index or index.dim() != 1 or len(index) == 0:
+        shown = f"{index.dtype} of shape {tuple(index.shape)}" if is_index else index
+        raise InputDataError(
+            f"The inducing sampler returned {shown}; need a vector of int64 indices "
+            "with at least one entry."
+        )
+    if index.min() < 0 or index.max() >= num_points:
+        raise InputDataError(
+            f"The inducing sampler returned indices from {index.min().item()} to "
+            f"{index.max().item()} for {num_points} unique training points; they must "
+            "be from 0 to one less."
         )

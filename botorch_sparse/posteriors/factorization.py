@@ -7,6 +7,7 @@ residual vanishes is that pseudo-inverse, and needs no jitter.
 """
 
 import warnings
+from dataclasses import dataclass
 
 import torch
 from botorch.exceptions import BotorchWarning, InputDataError
@@ -24,6 +25,21 @@ RELATIVE_RESIDUAL = {torch.float64: 1e-14, torch.float32: 1e-6}
 RELATIVE_JITTER = {torch.float64: 1e-14, torch.float32: 1e-7}
 
 
+@dataclass(frozen=True)
+class InducingFactor:
+    """Factors of a batch, padded to a common size.
+
+    Attributes:
+        chol: `batch_shape x p x p`, lower triangular; a unit row for a point left out.
+        index: `batch_shape x p`, the points in pivot order, those left out at the end.
+        kept: `batch_shape x p`, False for a point left out; None if there is none.
+    """
+
+    chol: Tensor
+    index: Tensor
+    kept: Tensor | None
+
+
 def factorize_inducing_covariance(covariance: Tensor) -> tuple[Tensor, Tensor]:
     r"""Pivoted Cholesky factor of `K_SS` without the redundant inducing points.
 
@@ -36,21 +52,71 @@ def factorize_inducing_covariance(covariance: Tensor) -> tuple[Tensor, Tensor]:
     costs less than an eigendecomposition on the device. Cost: O(m^3).
 
     Args:
-        covariance: A `batch_shape x m x m` tensor. With a batch dimension all `m`
-            points are kept (jitter is added where the factorization fails).
+        covariance: An `m x m` tensor; see `factorize_batch` for more.
 
     Returns:
-        The lower triangular factor, `batch_shape x p x p`, differentiable in
-        `covariance`, and the `p` indices of the points kept, in pivot order.
+        The lower triangular factor, `p x p`, differentiable in `covariance`, and the
+        `p` indices of the points kept, in pivot order.
 
     Raises:
         InputDataError: If `covariance` has entries that are not finite.
     """
-    m = covariance.shape[-1]
-    everything = torch.arange(m, device=covariance.device)
-    if m == 0:
-        return covariance, everything
-    K = covariance.detach()
+    if covariance.shape[-1] == 0:
+        return covariance, torch.arange(0, device=covariance.device)
+    correlation, scale = _correlation(covariance.detach())
+    if _is_regular(correlation):
+        everything = torch.arange(len(covariance), device=covariance.device)
+        return _scaled_cholesky(covariance, scale), everything
+    L, pivots = _pivoted_cholesky(correlation, RELATIVE_RESIDUAL[correlation.dtype])
+    if covariance.requires_grad:
+        return _scaled_cholesky(covariance[pivots][:, pivots], scale[pivots]), pivots
+    return L * scale[pivots].unsqueeze(-1), pivots
+
+
+def factorize_batch(covariance: Tensor) -> InducingFactor:
+    """`factorize_inducing_covariance` for each element of a batch.
+
+    Elements leave out different points. So they are padded to the largest `p`: a point
+    left out gets a unit row, and its feature is to be set to zero.
+
+    Args:
+        covariance: A `batch_shape x m x m` tensor.
+
+    Returns:
+        The factors, as accurate as one by one. Cost: O(m^3) for each element.
+
+    Raises:
+        InputDataError: If `covariance` has entries that are not finite.
+    """
+    if covariance.dim() == 2:
+        return InducingFactor(*factorize_inducing_covariance(covariance), kept=None)
+    batch_shape, m = covariance.shape[:-2], covariance.shape[-1]
+    correlation, scale = _correlation(covariance.detach())
+    if m == 0 or _is_regular(correlation):
+        everything = torch.arange(m, device=covariance.device)
+        L = _scaled_cholesky(covariance, scale) if m > 0 else covariance
+        return InducingFactor(L, everything.expand(*batch_shape, m), None)
+    factors = [
+        _pivoted_cholesky(element, RELATIVE_RESIDUAL[correlation.dtype])
+        for element in correlation.reshape(-1, m, m)
+    ]
+    rank = max(len(pivots) for _, pivots in factors)
+    index = torch.stack([_completed(pivots, m)[:rank] for _, pivots in factors])
+    ranks = torch.tensor([len(pivots) for _, pivots in factors], device=index.device)
+    kept = torch.arange(rank, device=index.device) < ranks.unsqueeze(-1)
+    index, kept = (t.reshape(*batch_shape, rank) for t in (index, kept))
+    scale = torch.where(kept, scale.take_along_dim(index, -1), 1.0)
+    if covariance.requires_grad:
+        L = _scaled_cholesky(_padded(covariance, index, kept), scale)
+    else:
+        padded = [_bordered_by_eye(L, rank) for L, _ in factors]
+        L = torch.stack(padded).reshape(*batch_shape, rank, rank)
+        L = L * scale.unsqueeze(-1)
+    return InducingFactor(L, index, None if kept.all() else kept)
+
+
+def _correlation(K: Tensor) -> tuple[Tensor, Tensor]:
+    """`K` scaled to a unit diagonal, and the scale: the square root of its diagonal."""
     if not K.isfinite().all():
         raise InputDataError(
             "The kernel returned NaN or infinity between inducing points. Check the "
@@ -58,18 +124,37 @@ def factorize_inducing_covariance(covariance: Tensor) -> tuple[Tensor, Tensor]:
         )
     scale = K.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    if K.dim() > 2:
-        return _scaled_cholesky(covariance, scale), everything
-    threshold = RELATIVE_RESIDUAL[K.dtype]
-    correlation = K / scale.unsqueeze(-1) / scale
-    if K.is_cuda:
-        L, info = torch.linalg.cholesky_ex(correlation)
-        if info == 0 and L.diagonal().square().min() > threshold:
-            return _scaled_cholesky(covariance, scale), everything
-    L, pivots = _pivoted_cholesky(correlation, threshold)
-    if covariance.requires_grad:
-        return _scaled_cholesky(covariance[pivots][:, pivots], scale[pivots]), pivots
-    return L * scale[pivots].unsqueeze(-1), pivots
+    return K / scale.unsqueeze(-1) / scale.unsqueeze(-2), scale
+
+
+def _is_regular(correlation: Tensor) -> bool:
+    """Whether a plain Cholesky on the device shows that no point is redundant."""
+    if not correlation.is_cuda:
+        return False
+    L, info = torch.linalg.cholesky_ex(correlation)
+    pivots = L.diagonal(dim1=-2, dim2=-1).square()
+    is_regular = ~info.any() & (pivots.min() > RELATIVE_RESIDUAL[correlation.dtype])
+    return bool(is_regular)
+
+
+def _completed(pivots: Tensor, m: int) -> Tensor:
+    """The pivots and then the other indices below `m`."""
+    left_out = torch.ones(m, dtype=torch.bool, device=pivots.device)
+    left_out[pivots] = False
+    return torch.cat([pivots, left_out.nonzero().squeeze(-1)])
+
+
+def _padded(K: Tensor, index: Tensor, kept: Tensor) -> Tensor:
+    """Rows and columns of `K` at `index`, the identity where they are not kept."""
+    K = K.take_along_dim(index.unsqueeze(-1), -2)
+    K = K.take_along_dim(index.unsqueeze(-2), -1)
+    both = kept.unsqueeze(-1) & kept.unsqueeze(-2)
+    return torch.where(both, K, torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
+
+
+def _bordered_by_eye(L: Tensor, size: int) -> Tensor:
+    """`L` in the upper left corner of an identity matrix of the given size."""
+    return torch.block_diag(L, torch.eye(size - len(L), dtype=L.dtype, device=L.device))
 
 
 def independent_points(schur: Tensor, prior_variance: Tensor) -> Tensor:

@@ -28,8 +28,12 @@ class RepeatedRows(NamedTuple):
 
     @classmethod
     def find(cls, X: Tensor) -> "RepeatedRows":
-        """Find the repeated rows of `X`, an `n x d` tensor. Cost: O(n d log n)."""
-        n = X.shape[0]
+        """Find the repeated rows of `X`, a `batch_shape x n x d` tensor.
+
+        In a batch, rows that repeat one another in every element. Cost: O(n d log n).
+        """
+        n = X.shape[-2]
+        X = X.movedim(-2, 0).flatten(1) if X.dim() > 2 else X
         _, group = torch.unique(X, dim=0, return_inverse=True)
         rows = torch.arange(n, device=X.device)
         num_unique = int(group.max()) + 1 if n > 0 else 0
@@ -40,18 +44,19 @@ class RepeatedRows(NamedTuple):
         return cls(first=first[order], inverse=rank[group])
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum `values` (`n`) over the rows of each unique point (`n_u`)."""
-        return values.new_zeros(self.first.shape[0]).index_add(0, self.inverse, values)
+        """Sum `values` (`batch_shape x n`) over the rows of each unique point."""
+        sums = values.new_zeros(*values.shape[:-1], self.first.shape[0])
+        return sums.index_add(-1, self.inverse, values)
 
 
 class FoldedData(NamedTuple):
     """Unique points with precision-weighted mean observations.
 
     Attributes:
-        Y: `n_u` precision-weighted means of the observations.
-        noise: `n_u` noise variances `d_i` of those means.
-        log_likelihood_gain: A scalar. The log likelihood of all observations is that
-            of the folded ones plus this term (DTC and exact GP alike).
+        Y: `batch_shape x n_u` precision-weighted means of the observations.
+        noise: `batch_shape x n_u` noise variances `d_i` of those means.
+        log_likelihood_gain: `batch_shape`. The log likelihood of all observations is
+            that of the folded ones plus this term (DTC and exact GP alike).
     """
 
     Y: Tensor
@@ -69,8 +74,8 @@ def fold_repeats(rows: RepeatedRows, Y: Tensor, noise: Tensor) -> FoldedData:
 
     Args:
         rows: The repeated rows of the inputs.
-        Y: `n` observations.
-        noise: `n` noise variances, positive.
+        Y: `batch_shape x n` observations.
+        noise: `batch_shape x n` noise variances, positive.
 
     Returns:
         The folded observations. Cost: O(n).
@@ -79,6 +84,7 @@ def fold_repeats(rows: RepeatedRows, Y: Tensor, noise: Tensor) -> FoldedData:
     d = rows.sum(precision).reciprocal()
     y = d * rows.sum(Y * precision)
     log_2pi = math.log(2 * math.pi)
-    scatter = ((Y - y[rows.inverse]).square() * precision).sum()
-    gain = -0.5 * ((noise.log() + log_2pi).sum() - (d.log() + log_2pi).sum() + scatter)
+    scatter = ((Y - y[..., rows.inverse]).square() * precision).sum(-1)
+    normalizer = (noise.log() + log_2pi).sum(-1) - (d.log() + log_2pi).sum(-1)
+    gain = -0.5 * (normalizer + scatter)
     return FoldedData(Y=y, noise=d, log_likelihood_gain=gain)

@@ -29,10 +29,10 @@ from botorch_sparse.linear_operators import (
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
-from botorch_sparse.posteriors.factorization import (
-    factorize_inducing_covariance,
-    independent_points,
-)
+from botorch_sparse.posteriors.appending import append_inducing
+from botorch_sparse.posteriors.batching import by_rows, inner_rows, solve_rows
+from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
 from botorch_sparse.posteriors.validation import validate_data
 
 # Rows embedded at a time: a chunk of m = 100 features is about the size of an L2 cache.
@@ -54,6 +54,8 @@ class NystromPosterior:
     with `from_data`; every update returns a new posterior. With no inducing points it
     is the prior. All variances are Bayesian: divide by lambda for the papers' scaling.
 
+    Batch dimensions broadcast, and fantasies keep one factor and their `updates`.
+
     Cost, with `n` data points and `m` inducing points: O(n m^2) to build, O(m^2) for
     each point predicted.
 
@@ -61,12 +63,15 @@ class NystromPosterior:
         covar_module: The kernel `k`.
         mean_module: The prior mean `c`.
         inducing_points: `batch_shape x m x d`, in the order of the pivots.
-        inducing_index: `m`, where each point kept stands among the inducing points that
-            were asked for.
+        inducing_index: `batch_shape x m`, where each point kept stands among the
+            inducing points that were asked for.
         chol_inducing: `batch_shape x m x m`, the factor `L` of `K_SS`.
-        chol_inner: `batch_shape x m x m`, the factor `L_B` of `B`.
+        chol_inner: `batch_shape x m x m`, the factor `L_B` of `B` before the `updates`.
         weights: `batch_shape x m`, the vector `a`.
         chunk_size: Rows embedded at a time.
+        kept: `batch_shape x m`, False for inducing points that are left out of one
+            element of a batch but not of another; None where all are in.
+        updates: Conditioning that is not in `chol_inner`; see `absorbed`.
     """
 
     covar_module: Kernel
@@ -77,6 +82,8 @@ class NystromPosterior:
     chol_inner: Tensor
     weights: Tensor
     chunk_size: int = CHUNK_SIZE
+    kept: Tensor | None = None
+    updates: tuple[LowRankUpdate, ...] = ()
 
     @classmethod
     def from_data(
@@ -101,8 +108,7 @@ class NystromPosterior:
             inducing_points: `batch_shape x m x d`; points that the others explain to
                 rounding are left out.
             mean_module: The prior mean `c`, zero by default.
-            chunk_size: Rows embedded at a time. Results agree across chunk sizes to
-                rounding, and to the bit for equal ones.
+            chunk_size: Rows embedded at a time; results differ by rounding.
 
         Returns:
             The posterior. Cost: O(n m^2) time, O(chunk_size m) memory.
@@ -133,8 +139,7 @@ class NystromPosterior:
 
         Args:
             covar_module: The kernel `k`.
-            inducing_points: `batch_shape x m x d`; points that the others explain to
-                rounding are left out.
+            inducing_points: As in `from_data`.
             mean_module: The prior mean `c`, zero by default.
             chunk_size: Rows embedded at a time.
 
@@ -142,23 +147,33 @@ class NystromPosterior:
             The posterior of no observations. Cost: O(m^3).
         """
         K_SS = covar_module(inducing_points).to_dense()
-        L, kept = factorize_inducing_covariance(K_SS)
-        m = kept.shape[0]
+        factor = factorize_batch(K_SS)
+        L, index = factor.chol, factor.index
+        m = index.shape[-1]
+        S = inducing_points.expand(*K_SS.shape[:-1], inducing_points.shape[-1])
         return cls(
             covar_module=covar_module,
             mean_module=ZeroMean() if mean_module is None else mean_module,
-            inducing_points=inducing_points[..., kept, :],
-            inducing_index=kept,
+            inducing_points=torch.take_along_dim(S, index.unsqueeze(-1), dim=-2),
+            inducing_index=index,
             chol_inducing=L,
             chol_inner=torch.eye(m, dtype=L.dtype, device=L.device).expand_as(L),
             weights=L.new_zeros(L.shape[:-1]),
             chunk_size=chunk_size,
+            kept=factor.kept,
         )
 
     @property
     def num_inducing(self) -> int:
         """The number `m` of inducing points in use."""
         return self.chol_inducing.shape[-1]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the predictions at a `q x d` tensor."""
+        factors = (self.chol_inducing, self.chol_inner, *(u.rows for u in self.updates))
+        shapes = [factor.shape[:-2] for factor in factors]
+        return torch.broadcast_shapes(*shapes, self.weights.shape[:-1])
 
     def features(self, X: Tensor) -> Tensor:
         r"""Nystrom features :math:`\phi(x) = L^{-1} k_S(x)`, one row for each point.
@@ -169,13 +184,18 @@ class NystromPosterior:
         Returns:
             A `batch_shape x q x m` tensor. Cost: O(q m^2).
         """
-        return self.features_from_covariance(self.covariance_with_inducing(X))
+        return by_rows(
+            X,
+            self.chol_inducing.shape[:-2],
+            lambda Z: self.features_from_covariance(self.covariance_with_inducing(Z)),
+        )
 
     def covariance_with_inducing(self, X: Tensor) -> Tensor:
         """Prior covariance `k_S(x)`, `batch_shape x m x q`, inducing points first."""
         if self.num_inducing == 0:
             return X.new_zeros(*X.shape[:-2], 0, X.shape[-2])
-        return self.covar_module(self.inducing_points, X).to_dense()
+        covariance = self.covar_module(self.inducing_points, X).to_dense()
+        return covariance if self.kept is None else covariance * self.kept.unsqueeze(-1)
 
     def features_from_covariance(self, covariance: Tensor) -> Tensor:
         """Features `batch_shape x q x m` from `k_S(x)` (`batch_shape x m x q`)."""
@@ -184,8 +204,10 @@ class NystromPosterior:
 
     def whiten(self, features: Tensor) -> Tensor:
         r"""Whitened features :math:`w(x) = L_B^{-1} \phi(x)`, `batch_shape x q x m`."""
-        w = torch.linalg.solve_triangular(self.chol_inner, features.mT, upper=False)
-        return w.mT
+        w = solve_rows(self.chol_inner, features)
+        for update in self.updates:
+            w = update.apply(w)
+        return w
 
     def residual(self, X: Tensor, features: Tensor) -> Tensor:
         r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
@@ -195,7 +217,7 @@ class NystromPosterior:
     def mean(self, X: Tensor) -> Tensor:
         r"""Posterior mean :math:`c(x) + w(x)^\top a`, `batch_shape x q`."""
         w = self.whiten(self.features(X))
-        return self.mean_module(X) + (w @ self.weights.unsqueeze(-1)).squeeze(-1)
+        return self.mean_module(X) + inner_rows(w, self.weights)
 
     def variance(self, X: Tensor) -> Tensor:
         r"""Posterior variance :math:`r(x, x) + w(x)^\top w(x)`, `batch_shape x q`."""
@@ -215,7 +237,7 @@ class NystromPosterior:
         phi = self.features(X)
         w = self.whiten(phi)
         if X2 is None:
-            return PosteriorCovarianceLinearOperator(
+            return PosteriorCovarianceLinearOperator.from_features(
                 X, phi, w, covar_module=self.covar_module
             ).to_dense()
         phi2 = self.features(X2)
@@ -236,9 +258,9 @@ class NystromPosterior:
         for chunk in self._chunks(X):
             phi = self.features(chunk)
             w = self.whiten(phi)
-            mean = (w @ self.weights.unsqueeze(-1)).squeeze(-1)
-            means.append(self.mean_module(chunk) + mean)
-            variances.append(self.residual(chunk, phi) + w.square().sum(-1))
+            means.append(self.mean_module(chunk) + inner_rows(w, self.weights))
+            variance = self.residual(chunk, phi) + w.square().sum(-1)
+            variances.append(variance.expand_as(means[-1]))
         return Moments(torch.cat(means, dim=-1), torch.cat(variances, dim=-1))
 
     def hallucinate(
@@ -272,8 +294,7 @@ class NystromPosterior:
 
         .. math:: \mathrm{var}_t(x) = r(x, x) + w(x)^\top (I + P P^\top)^{-1} w(x)
 
-        Pending points shrink the embedded part alone ([Calandriello2020]_, Section 3):
-        the residual is the price of a frozen inducing set.
+        The residual is the price of a frozen set ([Calandriello2020]_, Section 3).
 
         Args:
             X: A `batch_shape x q x d` tensor.
@@ -295,13 +316,23 @@ class NystromPosterior:
 
         Args:
             X: A `batch_shape x q x d` tensor.
-            Y: `batch_shape x q` observations.
+            Y: `batch_shape x q` observations; leading dimensions that `X` lacks are
+                observations of the same points, and share their factor.
             noise: `batch_shape x q` noise variances, positive.
 
         Returns:
-            A new posterior. Cost: O(q m^2) for one point, O(q m^2 + m^3) for more.
+            A new posterior. Cost: O(q m^2), and O(m^3) for several points. For batches
+            of `X` the factor stays, and O(q m) of `updates` for each element are added.
         """
         L_B, q = self.chol_inner, X.shape[-2]
+        if q == 0:
+            batch_shape = torch.broadcast_shapes(self.batch_shape, Y.shape[:-1])
+            return replace(self, weights=self.weights.expand(*batch_shape, -1))
+        is_fantasy = bool(self.updates) or X.shape[:-2] != L_B.shape[:-2]
+        if is_fantasy and q < self.num_inducing:
+            return self._condition_fantasies(X, Y, noise)
+        if self.updates:
+            return self.absorbed().condition(X, Y, noise)
         if q < self.num_inducing:
             V = self.features(X).mT / noise.sqrt().unsqueeze(-2)
             error = (Y - self.mean_module(X)) / noise.sqrt()
@@ -309,54 +340,35 @@ class NystromPosterior:
             L_new = UpdatableCholeskyLinearOperator(L_B).add_low_rank(V)
             chol_inner = L_new.cholesky().to_dense()
         else:
-            gram, moment = self._statistics(X, Y, noise)
+            gram, moment = self.statistics(X, Y, noise)
             chol_inner = torch.linalg.cholesky(L_B @ L_B.mT + gram)
         b = L_B @ self.weights.unsqueeze(-1) + moment
-        return self._replace_inner(chol_inner, b)
+        return self.replace_inner(chol_inner, b)
+
+    def absorbed(self) -> "NystromPosterior":
+        """The same posterior with its `updates` in `chol_inner`. Cost: O(m^3)."""
+        if not self.updates:
+            return self
+        L_B, a = absorb(self.chol_inner, self.weights, self.updates)
+        return replace(self, chol_inner=L_B, weights=a, updates=())
 
     def append_inducing(
         self, X_new: Tensor, X: Tensor, Y: Tensor, noise: Tensor
     ) -> "NystromPosterior":
-        r"""Append inducing points: border updates of `L` and `L_B`.
+        """Append inducing points `X_new` (`p x d`), given all data so far.
 
-        Needs the data again, since the new features must be taken at all of them. New
-        points that the present ones explain to rounding are left out.
+        See `botorch_sparse.posteriors.appending`. Cost: O(n (m + p)^2).
+        """
+        return append_inducing(self, X_new, X, Y, noise)
 
-        Args:
-            X_new: A `p x d` tensor of points to append.
-            X: All data so far, `n x d`.
-            Y: `n` observations.
-            noise: `n` noise variances.
+    def statistics(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        r"""The sums :math:`\Phi D^{-1} \Phi^\top` and :math:`\Phi D^{-1} (y - c)`.
 
         Returns:
-            A new posterior, whose `inducing_index` counts through the present inducing
-            points and then `X_new`. Cost: O(n (m + p)^2) for the statistics, O(m^2 p)
-            for the factors.
+            A `batch_shape x m x m` and a `batch_shape x m x 1` tensor. Cost: O(n m^2).
         """
-        S, m = self.inducing_points, self.num_inducing
-        # Taken once: for fewer rows the kernel would round otherwise, and the points
-        # that are independent in one rounding need not be in another.
-        cross = self.covariance_with_inducing(X_new)
-        corner = self.covar_module(X_new).to_dense()
-        phi = self.features_from_covariance(cross)
-        kept = independent_points(corner - phi @ phi.mT, corner.diagonal())
-        X_new, cross, corner = X_new[kept], cross[:, kept], corner[kept][:, kept]
-        grown = replace(
-            self,
-            inducing_points=torch.cat([S, X_new], dim=-2),
-            inducing_index=torch.cat([torch.arange(m, device=S.device), m + kept]),
-            chol_inducing=_append(self.chol_inducing, cross, corner),
-        )
-        gram, b = grown._statistics(X, Y, noise)
-        B_corner = gram[m:, m:] + torch.eye(len(kept), dtype=S.dtype, device=S.device)
-        L_B = _append(self.chol_inner, gram[:m, m:], B_corner)
-        return grown._replace_inner(L_B, b)
-
-    def _statistics(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The sums :math:`\Phi D^{-1} \Phi^\top` and :math:`\Phi D^{-1} (y - c)`."""
-        m = self.inducing_points.shape[-2]
-        gram = X.new_zeros(*X.shape[:-2], m, m)
-        moment = X.new_zeros(*X.shape[:-2], m, 1)
+        m = self.num_inducing
+        gram, moment = X.new_zeros(m, m), X.new_zeros(m, 1)
         start = 0
         for chunk in self._chunks(X):
             rows = slice(start, start + chunk.shape[-2])
@@ -368,17 +380,21 @@ class NystromPosterior:
             moment = moment + scaled.mT @ error
         return gram, moment
 
-    def _replace_inner(self, L_B: Tensor, b: Tensor) -> "NystromPosterior":
+    def replace_inner(self, L_B: Tensor, b: Tensor) -> "NystromPosterior":
         """The same inducing set with a new `L_B` and `a = L_B^-1 b`."""
-        a = torch.linalg.solve_triangular(L_B, b, upper=False).squeeze(-1)
-        return replace(self, chol_inner=L_B, weights=a)
+        return replace(self, chol_inner=L_B, weights=solve_rows(L_B, b.mT).squeeze(-2))
+
+    def _condition_fantasies(
+        self, X: Tensor, Y: Tensor, noise: Tensor
+    ) -> "NystromPosterior":
+        r"""One of `updates`, and :math:`a' = F^\top (a + P z)` with scaled errors."""
+        added = self.features(X) / noise.sqrt().unsqueeze(-1)
+        update = LowRankUpdate.from_rows(added, self.whiten(added))
+        z = (Y - self.mean_module(X)) / noise.sqrt()
+        a = self.weights + inner_rows(update.rows.mT, z)
+        weights = update.apply(a.unsqueeze(-2)).squeeze(-2)
+        return replace(self, weights=weights, updates=(*self.updates, update))
 
     def _chunks(self, X: Tensor) -> Iterator[Tensor]:
         """`X` in chunks of rows."""
         yield from X.split(self.chunk_size, dim=-2)
-
-
-def _append(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
-    """Factor of the matrix of `L` bordered by `cross` and `corner`."""
-    grown = UpdatableCholeskyLinearOperator(L).append(cross, corner)
-    return grown.cholesky().to_dense()

@@ -1,17 +1,18 @@
 """The pivoted factor of `K_SS` where `K_SS` is singular to rounding."""
 
-import warnings
 from typing import Any
 
 import oracles
 import pytest
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError
-from linear_operator.utils.errors import NotPSDError
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.posteriors import factorize_inducing_covariance
-from botorch_sparse.posteriors.factorization import independent_points
+from botorch_sparse.posteriors.factorization import (
+    factorize_batch,
+    independent_points,
+)
 
 
 def points(m: int, d: int = 2, **tkwargs: Any) -> Tensor:
@@ -86,32 +87,62 @@ def test_no_points(double: dict[str, Any]) -> None:
     assert L.shape == (0, 0) and kept.tolist() == []
 
 
-def test_batch_keeps_all_points(double: dict[str, Any]) -> None:
-    K = torch.stack([gram("matern52", points(6, **double))] * 2)
-    K[1] *= 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        L, kept = factorize_inducing_covariance(K)
-    assert kept.tolist() == list(range(6))
-    torch.testing.assert_close(L @ L.mT, K)
+def test_batch_is_each_element(tkwargs: dict[str, Any]) -> None:
+    """Elements of different rank: the factors of one by one, padded."""
+    S = points(8, **tkwargs)
+    elements = [gram(name, S) for name in ("matern52", "linear", "rbf", "polynomial")]
+    elements[2] = gram("rbf", S[[0, 1, 2, 0, 1, 2, 0, 1]])
+    K = torch.stack(elements).view(2, 2, 8, 8).to(**tkwargs)
+    factor = factorize_batch(K)
+    assert factor.kept is not None and factor.chol.shape == (2, 2, 8, 8)
+    for i in range(4):
+        at = (i // 2, i % 2)
+        L, kept = factorize_inducing_covariance(K[at])
+        rank = len(kept)
+        assert torch.equal(factor.kept[at], torch.arange(8, device=K.device) < rank)
+        assert torch.equal(factor.index[at][:rank], kept)
+        assert sorted(factor.index[at].tolist()) == list(range(8))
+        torch.testing.assert_close(factor.chol[at][:rank, :rank], L)
+        rest = factor.chol[at][rank:]
+        torch.testing.assert_close(rest, torch.eye(8, **tkwargs)[rank:])
 
 
-def test_batch_jitter_warns(double: dict[str, Any]) -> None:
-    K = torch.ones(2, 3, 3, **double)
-    K[0] = torch.eye(3, **double)
-    with pytest.warns(BotorchWarning, match=r"Jitter from 1e-14 k\(x, x\)"):
-        L, _ = factorize_inducing_covariance(K)
-    torch.testing.assert_close(L @ L.mT, K, rtol=0, atol=1e-12)
+def test_batch_is_cut_to_its_largest_rank(double: dict[str, Any]) -> None:
+    S = points(8, **double)
+    factor = factorize_batch(torch.stack([gram("linear", S), gram("linear", 2 * S)]))
+    assert factor.kept is None and factor.chol.shape[-1] == factor.index.shape[-1] < 8
 
 
-def test_indefinite_batch_is_an_error(double: dict[str, Any]) -> None:
-    K = torch.tensor([[1.0, 2.0], [2.0, 1.0]], **double).expand(2, 2, 2)
-    with (
-        pytest.raises(NotPSDError, match=r"kernel is positive semi-definite"),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        factorize_inducing_covariance(K)
+def test_batch_of_nothing(double: dict[str, Any]) -> None:
+    factor = factorize_batch(torch.zeros(3, 0, 0, **double))
+    assert factor.chol.shape == (3, 0, 0) and factor.index.shape == (3, 0)
+
+
+def test_batch_gradients_are_those_of_each_element(double: dict[str, Any]) -> None:
+    S = points(6, **double)
+    S[-1] = S[0]
+    kernel = oracles.make_kernel("matern52", **double)
+    scales = torch.tensor([0.5, 1.0], **double).view(2, 1, 1)
+
+    def product(scale: Tensor, S: Tensor) -> Tensor:
+        K = kernel(S * scale).to_dense()
+        if K.dim() == 2:
+            L, _ = factorize_inducing_covariance(K)
+            return (L @ L.mT).sum() + L.diagonal().log().sum()
+        factor = factorize_batch(K)
+        L = factor.chol
+        both = factor.kept.unsqueeze(-1) & factor.kept.unsqueeze(-2)
+        logs = L.diagonal(dim1=-1, dim2=-2).log().sum()
+        return torch.where(both, L @ L.mT, 0.0).sum() + logs
+
+    batch = torch.stack([S, S.roll(1, 0)])
+    batch[1, 0] += 0.1  # nothing is redundant in the second element
+    ours = scales.clone().requires_grad_()
+    product(ours, batch).backward()
+    for i in range(2):
+        single = scales[i].clone().requires_grad_()
+        product(single, batch[i]).backward()
+        torch.testing.assert_close(ours.grad[i], single.grad)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

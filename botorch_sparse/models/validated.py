@@ -1,0 +1,73 @@
+"""Checks at the doors of a sparse model that are used after it was built."""
+
+from typing import Any
+
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.models.utils.assorted import fantasize as fantasize_flag
+from torch import Tensor
+
+
+class ValidatedMixin:
+    """Says what is wrong with inputs and observations before GPyTorch fails at them.
+
+    Only shapes are looked at where points are predicted: a look at values would wait
+    for the device. NaN inputs give NaN at those points, as in `SingleTaskGP`.
+    """
+
+    training: bool
+    _inputs: Any
+    _targets: Any
+    _input_dimension: int | None
+
+    def _validate_call(self, *args: Any) -> None:
+        """Check what `__call__` gets, transformed inputs.
+
+        Raises:
+            BotorchTensorDimensionError: If the inputs have another dimension than the
+                training inputs, or these another length than the training targets.
+        """
+        d = self._input_dimension
+        if not args or d is None or self._targets is None:
+            return
+        rows = (
+            self._inputs[0] if isinstance(self._inputs, tuple | list) else self._inputs
+        )
+        n, num_targets = rows.shape[-2], self._targets.shape[-1]
+        if n != num_targets and not hasattr(self, "input_transform"):
+            raise BotorchTensorDimensionError(
+                f"The model has {n} training inputs and {num_targets} training targets;"
+                " they must be as many. Pass both to set_train_data."
+            )
+        if not self.training:
+            _validate_dimension(args[0], d)
+
+    def _validate_new_data(self, X: Tensor, Y: Tensor) -> None:
+        """Check what `get_fantasy_model` gets, transformed inputs and outcomes.
+
+        Raises:
+            BotorchTensorDimensionError: If the shapes do not fit.
+            InputDataError: If observations (not fantasies) are not finite.
+        """
+        if self._input_dimension is not None:
+            _validate_dimension(X, self._input_dimension)
+        if Y.dim() == 0 or X.dim() < 2 or X.shape[-2] != Y.shape[-1]:
+            raise BotorchTensorDimensionError(
+                f"Got new inputs of shape {tuple(X.shape)} and observations of shape "
+                f"{tuple(Y.shape)} (several outputs first, points last); they need as "
+                "many points."
+            )
+        if fantasize_flag.off() and not (X.isfinite().all() and Y.isfinite().all()):
+            raise InputDataError(
+                "Got new observations with NaN or infinity; all inputs and "
+                "observations must be finite. Leave out the rows concerned."
+            )
+
+
+def _validate_dimension(X: Tensor, d: int) -> None:
+    if X.dim() == 1 and d == 1:
+        return  # GPyTorch reads it as n x 1
+    if X.dim() < 2 or X.shape[-1] != d:
+        raise BotorchTensorDimensionError(
+            f"Got inputs of shape {tuple(X.shape)} for a model of inputs of dimension "
+            f"{d} (after the input transform); need `batch_shape x q x {d}`."
+        )

@@ -1,0 +1,265 @@
+"""Conditioning and fantasies of a sparse model, against dense closed forms."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from botorch import settings
+from botorch.models import SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
+from sparse_model_cases import (
+    BATCHES,
+    CLOSE,
+    Observed,
+    as_seen,
+    dtc,
+    make_model,
+    observed,
+    random_data,
+    transformed,
+)
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+
+close = torch.testing.assert_close
+F = 3  # fantasies
+
+
+def new_data(
+    model: SparseSingleTaskGP, same_inputs: bool, fixed_noise: bool, **tkwargs: Any
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Two points for each of `F` fantasies; noise as `fantasize` passes it."""
+    batch, num_outputs = tuple(model.batch_shape), model.num_outputs
+    X, Y, Yvar = random_data((F, *batch), num_outputs, n=2, seed=3, **tkwargs)
+    if same_inputs:
+        return X[0], Y, {"noise": Yvar[0]} if fixed_noise else {}
+    return X, Y, {"noise": Yvar} if fixed_noise else {}
+
+
+def check(
+    model: SparseSingleTaskGP, parent: SparseSingleTaskGP, data: Observed
+) -> None:
+    """The posterior of `model` is the closed form of `data`."""
+    X = random_data(tuple(parent.batch_shape), 1, n=4, seed=9)[0].to(data.X)
+    mean, covariance = dtc(parent, data, as_seen(parent, X))
+    ours = model(as_seen(model, X))
+    close(ours.mean, mean, **CLOSE)
+    close(ours.covariance_matrix, covariance.expand_as(ours.covariance_matrix), **CLOSE)
+    shape = (*model.batch_shape, 4, parent.num_outputs)
+    assert model.posterior(X).mean.shape == shape
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.parametrize("fixed_noise", [False, True])
+@pytest.mark.parametrize("transforms", [False, True])
+@pytest.mark.parametrize("same_inputs", [False, True])
+def test_conditioning_is_the_closed_form(
+    batch: tuple[int, ...],
+    num_outputs: int,
+    fixed_noise: bool,
+    transforms: bool,
+    same_inputs: bool,
+    double: dict[str, Any],
+) -> None:
+    """Also after a copy, a pickle, and after it was built from its data again."""
+    model = make_model(
+        batch, num_outputs, fixed_noise, transforms, normalize=transforms, **double
+    )
+    X, Y, noise = new_data(model, same_inputs, fixed_noise, **double)
+    data = observed(model) + transformed(model, X, Y, noise.get("noise"))
+    conditioned = model.condition_on_observations(X, Y, **noise)
+    assert conditioned.batch_shape == (F, *batch)
+    for copied in (
+        conditioned,
+        copy.deepcopy(conditioned),
+        pickle.loads(pickle.dumps(conditioned)),
+    ):
+        check(copied, model, data)
+    conditioned.train()
+    assert conditioned.train_inputs[0].shape[-2] == 16
+    conditioned.eval()
+    check(conditioned, model, data)
+    close(conditioned.train_inputs[0], data.X)
+    close(conditioned.train_targets, data.y)
+    check(model, model, observed(model))
+
+
+@pytest.mark.parametrize("fixed_noise", [False, True])
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_nested_fantasies(
+    fixed_noise: bool, num_outputs: int, double: dict[str, Any]
+) -> None:
+    model = make_model((), num_outputs, fixed_noise, normalize=True, **double)
+    X, X2 = (random_data((5,), 1, n=q, seed=q, **double)[0] for q in (1, 2))
+    first = model.fantasize(X, SobolQMCNormalSampler(torch.Size([F]), seed=1))
+    second = first.fantasize(X2, SobolQMCNormalSampler(torch.Size([2]), seed=2))
+    assert first.batch_shape == (F, 5) and second.batch_shape == (2, F, 5)
+    joined = observed(second)
+    if fixed_noise:
+        own = model.likelihood.noise
+        close(
+            joined.d[..., -3:], own.mean(-1, keepdim=True).expand_as(joined.d[..., -3:])
+        )
+    check(second, model, joined)
+    posterior = second.nystrom_posterior()
+    assert posterior.updates == ()
+    Z = as_seen(model, X2[0])
+    close(posterior.moments(Z).mean, second(Z).mean, **CLOSE)
+    close(posterior.moments(Z).variance, second(Z).variance, **CLOSE)
+    L_B = posterior.chol_inner
+    phi = second.nystrom_posterior().features(joined.X) / joined.d.sqrt().unsqueeze(-1)
+    B = torch.eye(L_B.shape[-1], **double) + phi.mT @ phi
+    close((L_B @ L_B.mT).expand_as(B), B, rtol=1e-6, atol=1e-6)
+
+
+def test_conditioning_again_and_again(double: dict[str, Any]) -> None:
+    """Unbatched conditioning keeps one factor, and stays the closed form."""
+    model = make_model(**double)
+    conditioned, data = model, observed(model)
+    for seed in range(4):
+        X, Y, _ = random_data((), 1, n=seed + 1, seed=seed, **double)
+        conditioned = conditioned.condition_on_observations(X, Y)
+        data = data + transformed(model, X, Y)
+    assert conditioned._prediction_posterior().updates == ()
+    check(conditioned, model, data)
+    assert conditioned.train_targets.shape == (24,)
+
+
+@pytest.mark.parametrize("q", [0, 8])
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_number_of_new_points(
+    q: int, batch: tuple[int, ...], fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    """None at all, and more than there are inducing points."""
+    model = make_model(batch, 2, fixed_noise, **double)
+    X = random_data((5, *batch), 1, n=8, seed=4, **double)[0][..., :q, :]
+    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([F]), seed=1))
+    assert fantasies.batch_shape == (F, 5, *batch)
+    check(fantasies, model, observed(fantasies))
+    assert fantasies.train_targets.shape == (F, 5, *batch, 2, 14 + q)
+
+
+def test_repeated_observations_are_those_of_the_exact_model(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New points that are inducing points: both routes agree to 1e-6."""
+    X, Y, Yvar = random_data((), 1, n=20, **double)
+    exact = SingleTaskGP(X, Y, Yvar)
+    sparse = SparseSingleTaskGP(X, Y, Yvar, inducing_points=X)
+    exact.posterior(X[:1])
+    new = X[3:6], Y[3:6] + 1.0
+    expected = exact.condition_on_observations(*new, noise=Yvar[3:6]).posterior(X)
+    for is_exact in (True, False):
+        if not is_exact:
+            monkeypatch.setattr(SparseSingleTaskGP, "is_exact", False)
+        ours = sparse.eval().condition_on_observations(*new, noise=Yvar[3:6])
+        assert (ours._fantasy_posterior is None) == is_exact
+        close(ours.posterior(X).mean, expected.mean, rtol=0, atol=1e-6)
+        close(
+            ours.posterior(X).distribution.covariance_matrix,
+            expected.distribution.covariance_matrix,
+            rtol=0,
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
+    """Training data, state dicts and moves after conditioning."""
+    model = make_model(m=14 if is_exact else 6, normalize=True, **double)
+    if is_exact:
+        X, Y, _ = random_data((), 1, **double)
+        model = SparseSingleTaskGP(X, Y, input_transform=model.input_transform).eval()
+    X, Y, _ = random_data((), 1, n=3, seed=8, **double)
+    conditioned = model.condition_on_observations(X, Y)
+    assert conditioned.is_exact == model.is_exact == is_exact
+    before = conditioned.posterior(X).mean
+    conditioned.train()
+    assert conditioned.is_exact == is_exact
+    close(conditioned.posterior(X).mean, before, **CLOSE)
+    assert torch.equal(conditioned.inducing_points, model.inducing_points) != is_exact
+
+    state = copy.deepcopy(conditioned.state_dict())
+    conditioned.covar_module.lengthscale = 1.3
+    conditioned.load_state_dict(state)
+    close(conditioned.posterior(X).mean, before, **CLOSE)
+    targets = conditioned.train_targets + 1.0
+    conditioned.set_train_data(targets=targets, strict=False)
+    assert (conditioned.posterior(X).mean - before).abs().max() > 0.1
+    conditioned.train()
+    conditioned.set_train_data(X, Y[:, 0], strict=False)
+    assert conditioned.posterior(X).mean.shape == (3, 1)
+    again = model.condition_on_observations(X, Y)
+    moved = again.float().posterior(X.float()).mean
+    close(moved.double(), before, rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_reach_the_fantasy_points(double: dict[str, Any]) -> None:
+    """Through the points, the observations, and through nested fantasies."""
+    model = make_model(normalize=True, **double)
+    test_X = random_data((), 1, n=2, seed=6, **double)[0]
+    X, Y, _ = random_data((2,), 1, n=2, seed=3, **double)
+    X2 = random_data((2,), 1, n=1, seed=4, **double)[0]
+
+    def moments(X: Tensor, Y: Tensor, X2: Tensor) -> tuple[Tensor, Tensor]:
+        conditioned = model.condition_on_observations(X, Y)
+        sampler = SobolQMCNormalSampler(torch.Size([2]), seed=1)
+        nested = conditioned.fantasize(X2, sampler, propagate_grads=True)
+        posterior = nested.posterior(test_X)
+        return posterior.mean, posterior.distribution.covariance_matrix
+
+    inputs = tuple(t.requires_grad_() for t in (X, Y, X2))
+    assert torch.autograd.gradcheck(moments, inputs)
+
+
+def test_hyperparameters_get_gradients_when_asked(double: dict[str, Any]) -> None:
+    model = make_model(**double)
+    X, Y, _ = random_data((2,), 1, n=1, seed=3, **double)
+    lengthscale = model.covar_module.raw_lengthscale
+    values = []
+    for propagate in (True, False):
+        with settings.propagate_grads(propagate):
+            conditioned = model.condition_on_observations(X, Y)
+        mean = conditioned.posterior(X[0]).mean.sum()
+        values.append(torch.autograd.grad(mean, lengthscale)[0])
+    model.zero_grad()
+    data = observed(model) + transformed(model, X, Y)
+    mean, _ = dtc(model, data, X[0])
+    stdvs = model.outcome_transform.stdvs.squeeze()
+    expected = torch.autograd.grad(stdvs * mean.sum(), lengthscale)[0]
+    close(values[0], expected, rtol=1e-6, atol=1e-8)
+    assert not torch.allclose(values[1], expected)
+
+
+class TestErrors:
+    """The messages of SingleTaskGP."""
+
+    def test_batches(self, double: dict[str, Any]) -> None:
+        model = make_model((2,), **double)
+        with pytest.raises(RuntimeError, match="Unsupported batch shapes"):
+            model.get_fantasy_model(
+                torch.rand(1, 2, **double), torch.rand(4, 3, 2, 1, **double)
+            )
+        with pytest.raises(RuntimeError, match="are not broadcastable"):
+            model.get_fantasy_model(
+                torch.rand(3, 1, 2, **double), torch.rand(3, 1, **double)
+            )
+
+    def test_train_mode(self, double: dict[str, Any]) -> None:
+        model = make_model(**double).train()
+        with pytest.raises(RuntimeError, match="after making predictions"):
+            model.condition_on_observations(
+                torch.rand(1, 2, **double), torch.rand(1, 1, **double)
+            )
+
+    def test_fixed_noise_needs_noise(self, double: dict[str, Any]) -> None:
+        model = make_model(fixed_noise=True, **double)
+        with pytest.raises(RuntimeError, match="requires a `noise` kwarg"):
+            model.condition_on_observations(
+                torch.rand(1, 2, **double), torch.rand(1, 1, **double)
+            )

@@ -1,0 +1,174 @@
+"""Acquisition functions that condition, fantasize or cache roots of a sparse model."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import (
+    PosteriorMean,
+    qKnowledgeGradient,
+    qMultiStepLookahead,
+)
+from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.objective import LinearMCObjective
+from botorch.models import SingleTaskGP
+from botorch.sampling import SobolQMCNormalSampler
+from sparse_model_cases import (
+    as_seen,
+    dtc,
+    make_model,
+    observed,
+    random_data,
+    transformed,
+)
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.training_data import JoinedRows
+
+close = torch.testing.assert_close
+pytestmark = pytest.mark.filterwarnings("ignore:Data:UserWarning")
+
+
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_integrated_variance_is_the_closed_form(
+    fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    model = make_model((), 1, fixed_noise, normalize=True, **double)
+    points = random_data((), 1, n=20, seed=2, **double)[0]
+    X = random_data((5,), 1, n=2, seed=3, **double)[0]
+    acqf = qNegIntegratedPosteriorVariance(model, mc_points=points)
+    Y = torch.zeros(5, 2, 1, **double)
+    noise = model.likelihood.noise.mean().expand(5, 2, 1) if fixed_noise else None
+    data = observed(model) + transformed(model, X, Y, noise)
+    _, covariance = dtc(model, data, as_seen(model, points))
+    scale = model.outcome_transform.stdvs.square().squeeze()
+    expected = -scale * covariance.diagonal(dim1=-1, dim2=-2).mean(-1)
+    close(acqf(X), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_knowledge_gradient_is_the_closed_form(
+    fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    model = make_model((), 1, fixed_noise, **double)
+    sampler = SobolQMCNormalSampler(torch.Size([4]), seed=1)
+    acqf = qKnowledgeGradient(model, num_fantasies=4, sampler=sampler)
+    X = random_data((5,), 1, n=6, seed=3, **double)[0]  # two points and four fantasies
+    actual, fantasies = X[:, :2], X[:, 2:].movedim(1, 0).unsqueeze(-2)
+    Y = sampler(model.posterior(actual, observation_noise=True))
+    noise = model.likelihood.noise.mean().expand(5, 2, 1) if fixed_noise else None
+    data = observed(model) + transformed(model, actual, Y, noise)
+    mean, _ = dtc(model, data, fantasies)
+    stdvs, means = model.outcome_transform.stdvs, model.outcome_transform.means
+    expected = (means + stdvs * mean).mean(0)[:, 0]
+    close(acqf(X), expected, rtol=1e-6, atol=1e-6)
+    X.requires_grad_()
+    acqf(X).sum().backward()
+    assert (X.grad.abs().sum(dim=(0, 2)) > 0).all()
+
+
+def test_lookahead(double: dict[str, Any]) -> None:
+    """Two steps: nested fantasies, with gradients to every point of the tree."""
+    model = make_model(**double)
+    acqf = qMultiStepLookahead(model, batch_sizes=[1, 1], num_fantasies=[2, 2])
+    size = acqf.get_augmented_q_batch_size(1)
+    X = random_data((3,), 1, n=size, seed=3, **double)[0].requires_grad_()
+    value = acqf(X)
+    value.sum().backward()
+    assert value.shape == (3,) and (X.grad.abs().sum(dim=(0, 2)) > 0).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: qKnowledgeGradient(
+            model, num_fantasies=4, sampler=SobolQMCNormalSampler(torch.Size([4]), 1)
+        ),
+        lambda model: qLogNoisyExpectedImprovement(
+            model,
+            model.train_inputs[0],
+            sampler=SobolQMCNormalSampler(torch.Size([16]), 1),
+            prune_baseline=False,
+        ),
+    ],
+)
+def test_values_of_the_exact_model(
+    make: Any, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all points as inducing points, by the sparse code; new ones among them."""
+    X, Y, Yvar = random_data((), 1, n=14, **double)
+    inner = X[:6].view(1, 6, 2)
+    expected = make(SingleTaskGP(X, Y, Yvar).eval())(inner)
+    monkeypatch.setattr(SparseSingleTaskGP, "is_exact", False)
+    ours = make(SparseSingleTaskGP(X, Y, Yvar, inducing_points=X).eval())(inner)
+    close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.parametrize("num_baseline", [8, 270])
+@pytest.mark.filterwarnings("error::botorch.exceptions.BotorchWarning")
+def test_cached_roots(
+    num_outputs: int, num_baseline: int, double: dict[str, Any]
+) -> None:
+    """The samples by a cached root are those of the joint posterior, dense or lazy."""
+    model = make_model((), num_outputs, n=300, **double)
+    baseline = random_data((), 1, n=num_baseline, seed=2, **double)[0]
+    X = random_data((3,), 1, n=2, seed=3, **double)[0]
+    weights = torch.ones(num_outputs, **double)
+    values = []
+    for cache_root in (True, False):
+        acqf = qLogNoisyExpectedImprovement(
+            model,
+            baseline,
+            sampler=SobolQMCNormalSampler(torch.Size([8]), seed=1),
+            objective=LinearMCObjective(weights),
+            cache_root=cache_root,
+            prune_baseline=False,
+        )
+        values.append(acqf(X))
+        if not cache_root:
+            continue
+        joint = torch.cat([baseline.expand(3, -1, -1), X], dim=-2)
+        posterior = model.posterior(joint)
+        cached = acqf._get_f_X_samples(posterior=posterior, q_in=2)
+        samples = acqf.sampler(posterior)[..., -2:, :]
+        close(cached, samples, rtol=1e-2, atol=1e-3)
+    assert all(value.isfinite().all() for value in values)
+
+
+def test_analytic_functions_keep_the_caches(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They call `.to(device)` before each evaluation, which moves nothing."""
+    model = make_model(**double)
+    X = random_data((5,), 1, n=1, seed=3, **double)[0]
+    fantasies = model.fantasize(
+        X.requires_grad_(), SobolQMCNormalSampler(torch.Size([3]), seed=1)
+    )
+    acqfs = [PosteriorMean(model), PosteriorMean(fantasies)]
+    values = [acqf(X.detach()) for acqf in acqfs]
+    expected = model._cached_posterior, fantasies._fantasy_posterior
+    assert None not in expected
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("A warm posterior is not built again.")
+
+    monkeypatch.setattr(SparseSingleTaskGP, "_build_posterior", refuse)
+    for acqf, value in zip(acqfs, values, strict=True):
+        close(acqf(X.detach()), value)
+    assert (model._cached_posterior, fantasies._fantasy_posterior) == expected
+    assert isinstance(fantasies._inputs, JoinedRows)
+    assert torch.autograd.grad(values[1].sum(), X)[0].abs().min() > 0
+
+
+def test_covariances_agree_between_calls(double: dict[str, Any]) -> None:
+    """Symmetric, positive semi-definite, and the same in any company."""
+    model = make_model((), 2, **double)
+    X = random_data((), 1, n=12, seed=2, **double)[0]
+    joint: Tensor = model(as_seen(model, X)).covariance_matrix
+    part: Tensor = model(as_seen(model, X[:5])).covariance_matrix
+    close(joint[..., :5, :5], part, rtol=1e-12, atol=1e-14)
+    close(joint, joint.mT, rtol=0, atol=1e-14)
+    assert torch.linalg.eigvalsh(joint).min() > -1e-12

@@ -1,0 +1,92 @@
+"""When hyperparameters are refitted in a loop."""
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from botorch.models import ModelListGP
+from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+
+from botorch_sparse.models import RefitSchedule, SparseSingleTaskGP
+
+
+def fits(schedule: RefitSchedule, sizes: list[int]) -> list[int]:
+    done = []
+    for n in sizes:
+        if schedule.is_due(n):
+            done.append(n)
+            schedule.record(n)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (RefitSchedule(), [5, 6, 7, 8, 9, 10, 11, 12]),
+        (RefitSchedule(every=3), [5, 8, 11]),
+        (RefitSchedule(growth=2.0), [5, 10]),
+        (RefitSchedule(growth=1.5), [5, 8, 12]),
+    ],
+)
+def test_when(schedule: RefitSchedule, expected: list[int]) -> None:
+    assert fits(schedule, list(range(5, 13))) == expected
+    assert not schedule.is_due(expected[-1])  # the same data are not fitted twice
+    assert schedule.is_due(3)  # other data
+
+
+def test_resumes() -> None:
+    schedule, twin = RefitSchedule(growth=2.0), RefitSchedule(growth=2.0)
+    fits(schedule, [10, 15])
+    twin.load_state_dict(schedule.state_dict())
+    assert twin.last_fit == 10
+    assert fits(twin, [15, 19, 20, 30]) == fits(schedule, [15, 19, 20, 30]) == [20]
+
+
+def test_fits_a_model_list() -> None:
+    X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
+    models = ModelListGP(*(SparseSingleTaskGP(X[:n], X[:n].sin()) for n in (9, 12)))
+    mll = SumMarginalLogLikelihood(models.likelihood, models)
+    schedule = RefitSchedule()
+    assert schedule.fit(mll, optimizer_kwargs={"options": {"maxiter": 2}})
+    assert schedule.last_fit == 12
+
+
+def test_fits_a_model_when_due() -> None:
+    X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
+    model = SparseSingleTaskGP(X, (6 * X).sin())
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    schedule = RefitSchedule(every=4)
+    options = {"options": {"maxiter": 3}}
+    assert schedule.fit(mll, optimizer_kwargs=options)
+    fitted = model.covar_module.lengthscale.clone()
+    assert schedule.last_fit == 12
+    mll.train()
+    assert not schedule.fit(mll, optimizer_kwargs=options)
+    assert torch.equal(model.covar_module.lengthscale, fitted)
+    assert not mll.training
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise ValueError("mine")
+
+    schedule = RefitSchedule()
+    with pytest.raises(ValueError, match="mine"):
+        schedule.fit(mll, optimizer=fail)
+    assert schedule.last_fit is None
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"growth": 1.0}, "growth=1.0"),
+        ({"growth": float("nan")}, "growth=nan"),
+        ({"every": 2, "growth": 2.0}, "one of them"),
+    ],
+)
+def test_refuses(options: dict[str, float], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        RefitSchedule(**options)  # type: ignore[arg-type]
+
+
+def test_refuses_another_state() -> None:
+    with pytest.raises(InputDataError, match="last_fit"):
+        RefitSchedule().load_state_dict({"every": 3})

@@ -1,0 +1,187 @@
+"""Data, models and dense closed forms shared by the tests of the sparse model.
+
+Everything dense here solves with `K_SS` and `n x n` matrices as the formulas read, over
+any leading batch dimensions, and takes nothing from the package but the model.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize, Warp
+from botorch.models.transforms.input import ChainedInputTransform
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+
+FAST = {"options": {"maxiter": 15}}
+BATCHES = [(), (2,), (2, 3)]
+CLOSE = {"rtol": 1e-7, "atol": 1e-7}
+
+
+def make_data(
+    n: int = 40, d: int = 2, repeats: int = 12, **tkwargs: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs in [0, 2]^d with repeated rows, observations, and noise variances."""
+    generator = torch.Generator().manual_seed(n + d)
+    X = 2 * torch.rand(n, d, generator=generator, dtype=torch.float64)
+    X[n - repeats :] = X[:repeats]
+    Y = (2 * X).sin().sum(-1, keepdim=True)
+    Y = Y + 0.1 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    Yvar = 0.02 + 0.1 * torch.rand(n, 1, generator=generator, dtype=torch.float64)
+    return X.to(**tkwargs), Y.to(**tkwargs), Yvar.to(**tkwargs)
+
+
+def make_transform(name: str | None, double: dict[str, Any]) -> Any:
+    """An input transform by name."""
+    if name is None:
+        return None
+    normalize = Normalize(2)
+    if name == "normalize":
+        return normalize
+    warp = Warp(
+        d=2,
+        indices=[0, 1],
+        concentration0_prior=LogNormalPrior(0.0, 0.5),
+        concentration1_prior=LogNormalPrior(0.0, 0.5),
+    )
+    warp._set_concentration(0, torch.tensor([1.4, 0.8]))
+    return ChainedInputTransform(normalize=normalize, warp=warp).to(**double)
+
+
+def make_mll(model: SingleTaskGP) -> ExactMarginalLogLikelihood:
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+def random_data(
+    batch: tuple[int, ...], num_outputs: int, n: int = 14, seed: int = 0, **tkwargs: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs in [0, 1]^2, and observations and noise variances of several outputs."""
+    generator = torch.Generator().manual_seed(seed + 7 * n + num_outputs)
+    shape = {"generator": generator, "dtype": torch.float64}
+    X = torch.rand(*batch, n, 2, **shape)
+    Y = (3 * X).sin().sum(-1, keepdim=True) + torch.arange(float(num_outputs))
+    Y = Y + 0.1 * torch.randn(*batch, n, num_outputs, **shape)
+    Yvar = 0.01 + 0.05 * torch.rand(*batch, n, num_outputs, **shape)
+    return X.to(**tkwargs), Y.to(**tkwargs), Yvar.to(**tkwargs)
+
+
+def make_model(
+    batch: tuple[int, ...] = (),
+    num_outputs: int = 1,
+    fixed_noise: bool = False,
+    standardize: bool = True,
+    normalize: bool = False,
+    n: int = 14,
+    m: int = 6,
+    **tkwargs: Any,
+) -> SparseSingleTaskGP:
+    """A sparse model with `m` given inducing points and different lengthscales."""
+    X, Y, Yvar = random_data(batch, num_outputs, n, **tkwargs)
+    S = random_data(batch, num_outputs, m, seed=5, **tkwargs)[0]
+    octf = Standardize(num_outputs, batch_shape=torch.Size(batch))
+    bounds = torch.tensor([[0.0, 0.0], [2.0, 2.0]], **tkwargs)
+    model = SparseSingleTaskGP(
+        X,
+        Y,
+        Yvar if fixed_noise else None,
+        outcome_transform=octf if standardize else None,
+        input_transform=Normalize(2, bounds=bounds) if normalize else None,
+        inducing_points=S,
+    )
+    lengthscale = model.covar_module.lengthscale
+    steps = torch.linspace(0.2, 0.5, lengthscale.numel(), **tkwargs)
+    model.covar_module.lengthscale = steps.view_as(lengthscale)
+    return model.eval()
+
+
+class Observed(NamedTuple):
+    """Data in the transformed spaces, outputs as the last batch dimension."""
+
+    X: Tensor
+    y: Tensor
+    d: Tensor
+
+    def __add__(self, other: "Observed") -> "Observed":  # type: ignore[override]
+        batch = torch.broadcast_shapes(self.y.shape[:-1], other.y.shape[:-1])
+        pairs = zip(self, other, (2, 1, 1), strict=True)
+        joined = [
+            torch.cat([t.expand(*batch, *t.shape[-k:]) for t in (a, b)], dim=-k)
+            for a, b, k in pairs
+        ]
+        return Observed(*joined)
+
+
+def observed(model: SparseSingleTaskGP) -> Observed:
+    """The training data of a model in eval mode."""
+    y = model.train_targets
+    return Observed(model.train_inputs[0], y, model.likelihood.noise.expand_as(y))
+
+
+def transformed(
+    model: SparseSingleTaskGP, X: Tensor, Y: Tensor, noise: Tensor | None = None
+) -> Observed:
+    """New data as the model sees them; `noise` is that of the transformed outcomes."""
+    if hasattr(model, "outcome_transform"):
+        Y = model.outcome_transform(Y, X=X)[0]
+    X = as_seen(model, X)
+    y = Y.mT if model.num_outputs > 1 else Y.squeeze(-1)
+    if noise is None:
+        d = model.likelihood.noise.expand(*model._aug_batch_shape, y.shape[-1])
+    else:
+        d = noise.mT if model.num_outputs > 1 else noise.squeeze(-1)
+    return Observed(X, y, d)
+
+
+def as_seen(model: SparseSingleTaskGP, X: Tensor) -> Tensor:
+    """Points as the kernel sees them: transformed, with a dimension for outputs."""
+    X = model.transform_inputs(X)
+    return X.unsqueeze(-3) if model.num_outputs > 1 else X
+
+
+def dtc(model: SparseSingleTaskGP, data: Observed, T: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and joint covariance at `T`, by solves with `K_SS` and the precision."""
+
+    def k(A: Tensor, B: Tensor) -> Tensor:
+        return model.covar_module(A, B).to_dense()
+
+    X, y, d = data
+    S = as_seen(model, model.inducing_points)
+    weighted = k(S, X) / d.unsqueeze(-2)
+    A = k(S, S) + weighted @ k(X, S)
+    error = (y - model.mean_module(X)).unsqueeze(-1)
+    mean = k(T, S) @ torch.linalg.solve(A, weighted @ error)
+    residual = k(T, T) - k(T, S) @ torch.linalg.solve(k(S, S), k(S, T))
+    covariance = residual + k(T, S) @ torch.linalg.solve(A, k(S, T))
+    return model.mean_module(T) + mean.squeeze(-1), covariance
+
+
+def noise_of(model: SingleTaskGP) -> Tensor:
+    return model.likelihood.noise.expand(len(model.train_targets))
+
+
+def dense_posterior(model: SparseSingleTaskGP, X_test: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and joint covariance, before untransforming, from unfolded data."""
+    return dtc(model, observed(model.eval()), as_seen(model, X_test))
+
+
+def dense_objective(model: SparseSingleTaskGP) -> Tensor:
+    """What `ExactMarginalLogLikelihood` should return for an unbatched model."""
+    X = model.transform_inputs(model.train_inputs[0])
+    S = model.inducing_points
+    if hasattr(model, "input_transform"):
+        S = model.input_transform.preprocess_transform(S)
+    k = lambda A, B: model.covar_module(A, B).to_dense()  # noqa: E731
+    Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
+    d, e = noise_of(model), model.train_targets - model.mean_module(X)
+    A = Q + d.diag()
+    value = e @ torch.linalg.solve(A, e) + A.logdet() + len(e) * math.log(2 * math.pi)
+    value = -0.5 * value
+    if model.objective == "elbo":
+        value = value - 0.5 * ((k(X, X) - Q).diagonal() / d).sum()
+    for _, module, prior, closure, _ in model.named_priors():
+        value = value + prior.log_prob(closure(module)).sum()
+    return value / len(e)

@@ -1,5 +1,6 @@
-"""Confidence radii; each says for which posterior it is proved."""
+"""Acquisition functions of batch bandits, rules that end batches, confidence radii."""
 
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.confidence import (
     BBKBRadius,
     BKBRadius,
@@ -7,11 +8,36 @@ from botorch_sparse.acquisition.confidence import (
     FixedBeta,
     RadiusStatistics,
 )
+from botorch_sparse.acquisition.exact_ratio import ExactRatio
+from botorch_sparse.acquisition.gap_stopping import (
+    ConfidenceGapStopping,
+    LowerConfidenceBound,
+    confidence_gap,
+    model_confidence_gap,
+)
+from botorch_sparse.acquisition.global_local import GlobalLocal
+from botorch_sparse.acquisition.global_ratio import GlobalRatioBound
+from botorch_sparse.acquisition.local_ratio import LocalRatioBound
+from botorch_sparse.acquisition.product_ratio import ProductRatioBound
+from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
+from botorch_sparse.acquisition.ratio_bound import RatioBound
 
 __all__ = [
     "BBKBRadius",
     "BKBRadius",
+    "BatchUpperConfidenceBound",
+    "ConfidenceGapStopping",
     "ConfidenceRadius",
+    "ExactRatio",
     "FixedBeta",
+    "GlobalLocal",
+    "GlobalRatioBound",
+    "LocalRatioBound",
+    "LowerConfidenceBound",
+    "ProductRatioBound",
     "RadiusStatistics",
+    "RatioBound",
+    "confidence_gap",
+    "model_confidence_gap",
+    "qBatchUpperConfidenceBound",
 ]

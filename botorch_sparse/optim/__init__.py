@@ -1,5 +1,9 @@
-"""Exact maximization over finite candidate sets."""
+"""Exact maximization over finite sets, and batches whose size the posterior decides."""
 
+from botorch_sparse.optim.adaptive_batch import (
+    AdaptiveBatch,
+    optimize_adaptive_batch,
+)
 from botorch_sparse.optim.candidate_pool import CandidatePool
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.optim.termination import (
@@ -11,6 +15,7 @@ from botorch_sparse.optim.termination import (
 from botorch_sparse.optim.ucb import EagerUCB, LazyUCB, eager_is_cheaper
 
 __all__ = [
+    "AdaptiveBatch",
     "CandidatePool",
     "EagerUCB",
     "ExactCandidatePool",
@@ -20,4 +25,5 @@ __all__ = [
     "ProductRule",
     "TerminationRule",
     "eager_is_cheaper",
+    "optimize_adaptive_batch",
 ]

@@ -182,6 +182,11 @@ class ExactUCB:
         self._num_rows = pool.num_rows
         self._run: _ExactRun | None = None
 
+    @property
+    def variance(self) -> Tensor:
+        """The variances of all candidates with the pending points, `A`."""
+        return self._variance
+
     def argmax(self) -> int:
         """The candidate of largest bound; ties go to the lowest index. O(A)."""
         return int(self.values().argmax())

@@ -12,17 +12,21 @@ References:
 """
 
 from collections import Counter
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Protocol, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.acquisition.ratios import (
+    LocalBound,
+    local_ratio,
+    local_sum,
+    validate_local_bound,
+)
 from botorch_sparse.optim.candidate_pool import CandidatePool
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 
 Pool: TypeAlias = CandidatePool | ExactCandidatePool
-LocalBound: TypeAlias = Literal["both", "embedded", "paper"]
 
 # New points of a batch whose squares are computed in one pass over the candidates.
 POINTS_AT_A_TIME = 8
@@ -165,12 +169,8 @@ class GlobalLocalRule:
             self._sums.add_(self._squares[index], alpha=count)
         self._new.clear()
         full, embedded = self._sums
-        sums = {
-            "both": torch.maximum(full, embedded),
-            "embedded": embedded,
-            "paper": full,
-        }[self._local_bound]
-        return 1.0 + float((sums / self._scale).max())
+        sums = local_sum(full, embedded, self._local_bound)
+        return float(local_ratio(sums, self._scale).max())
 
     def _add_squares(self, indices: list[int]) -> None:
         """Keep the squares of new points while there is room, or sum them up."""
@@ -181,11 +181,3 @@ class GlobalLocalRule:
                 self._squares[point] = square
             else:
                 self._sums.add_(square, alpha=self._new.pop(point))
-
-
-def validate_local_bound(local_bound: str) -> None:
-    """Refuse an unknown local bound."""
-    if local_bound not in get_args(LocalBound):
-        raise InputDataError(
-            f"Got local_bound={local_bound!r}; need one of {get_args(LocalBound)}."
-        )

@@ -1,0 +1,150 @@
+"""The upper confidence bound of batch bandits: mean frozen, variance hallucinated."""
+
+from typing import Any
+
+import torch
+from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
+from botorch.acquisition.input_constructors import acqf_input_constructor
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.models.model import Model
+from botorch.utils.transforms import t_batch_mode_transform
+from torch import Tensor
+
+from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable, freeze
+
+# The smallest variance, as in BoTorch's analytic acquisition functions.
+MIN_VARIANCE = 1e-12
+
+
+class BatchUpperConfidenceBound(UpperConfidenceBound):
+    r"""UCB with pending points: they shrink the variance, not the mean.
+
+    .. math:: \mu_{fb}(x) + \beta^{1/2} \sigma_t(x)
+
+    With `SparseSingleTaskGP` it is the bound of BBKB ([Calandriello2020]_ Eq. 4), whose
+    inducing set stands still inside a batch; with an exact GP that of GP-BUCB
+    [Desautels2014]_. Without pending points it is `UpperConfidenceBound`. Use it with
+    `optimize_acqf(..., sequential=True)`, with the optimizers for discrete and mixed
+    domains, or with `optimize_adaptive_batch`, which finds the size of the batch.
+
+    For a block of q > 1 points the value is the mean of their bounds, each with those
+    before it pending too, which is what greedy optimizers report.
+
+    The model is read once: build the acquisition function after the model is fitted.
+
+    Cost: O(m^2) for a new pending point, O(m^2 + j m) for a candidate with j pending
+    points (O(n^2) and O(n^2 + j n) for the exact GP, and O(n^3) once).
+
+    Args:
+        model: `SparseSingleTaskGP`, or an exact GP such as `SingleTaskGP`.
+        beta: What the variance is multiplied by; see the radii of
+            `botorch_sparse.acquisition`, whose `botorch_beta` it is.
+        X_pending: `j x d` points whose evaluations are still to come, or None.
+        posterior_transform: As in `UpperConfidenceBound`; needed for several outputs.
+        maximize: If False, the bound of minus the function.
+
+    Raises:
+        UnsupportedError: For a list of models, batches of models, or several outputs
+            without a posterior transform.
+
+    Example:
+        >>> from botorch.models import SingleTaskGP
+        >>> X = torch.rand(8, 2, dtype=torch.float64)
+        >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True).sin())
+        >>> ucb = BatchUpperConfidenceBound(model, beta=4.0)
+        >>> before = ucb(X[:1].unsqueeze(0) + 0.1)
+        >>> ucb.set_X_pending(X[:1] + 0.1)
+        >>> bool(ucb(X[:1].unsqueeze(0) + 0.1) < before)
+        True
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        beta: float | Tensor,
+        X_pending: Tensor | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        maximize: bool = True,
+    ) -> None:
+        super().__init__(model, beta, posterior_transform, maximize)
+        self.frozen: FrozenPosterior = freeze(model)
+        self.set_X_pending(X_pending)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Take other points as pending, `j x d`; those pending already cost nothing."""
+        AcquisitionFunction.set_X_pending(self, X_pending)
+        self.frozen = self.frozen.with_batch(self.X_pending)
+
+    @t_batch_mode_transform()
+    def forward(self, X: Tensor) -> Tensor:
+        """The bound at each point.
+
+        Args:
+            X: A `batch_shape x q x d` tensor.
+
+        Returns:
+            A `batch_shape` tensor, in the space of the untransformed outcomes.
+        """
+        points, frozen = X.reshape(-1, X.shape[-1]), self.frozen
+        f = frozen.features(points)
+        variance = frozen.sequential_variance(f, X.flatten(0, -3))
+        mean, sigma = self._moments(
+            points, frozen.mean(f), variance, frozen.initial_variance(f)
+        )
+        mean, sigma = (v.view(X.shape[:-1]).mean(-1) for v in (mean, sigma))
+        return self._bound(mean, sigma)
+
+    @torch.no_grad()
+    def values(self, table: FrozenTable) -> Tensor:
+        """The bounds of all choices of a table, `A`. Cost: O(A)."""
+        moments = self._moments(
+            table.X, table.mean, table.reduced_variance, table.variance
+        )
+        return self._bound(*moments)
+
+    def _bound(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        return (mean if self.maximize else -mean) + self.beta.to(mean).sqrt() * sigma
+
+    def _moments(
+        self, X: Tensor, mean: Tensor, variance: Tensor, variance_fb: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Untransformed mean and standard deviation of points, each `N`."""
+
+        def posterior(variance: Tensor) -> Any:
+            return self.frozen.posterior_from_moments(
+                X, mean, variance, self.posterior_transform
+            )
+
+        transform = getattr(self.model, "outcome_transform", None)
+        now = before = posterior(variance)
+        if transform is not None and not transform._is_linear:
+            # Undone, the mean of such outcomes depends on the variance.
+            before = posterior(variance_fb)
+        sigma = now.variance.clamp_min(MIN_VARIANCE).sqrt()
+        return before.mean.view(len(X)), sigma.view(len(X))
+
+
+@acqf_input_constructor(BatchUpperConfidenceBound)
+def construct_inputs_batch_ucb(
+    model: Model,
+    posterior_transform: PosteriorTransform | None = None,
+    X_pending: Tensor | None = None,
+    beta: float | Tensor = 0.2,
+    maximize: bool = True,
+) -> dict[str, Any]:
+    """Constructor arguments for Ax and `get_acqf_input_constructor`.
+
+    Args:
+        model: The model.
+        posterior_transform: As in `BatchUpperConfidenceBound`.
+        X_pending: As in `BatchUpperConfidenceBound`.
+        beta: As in `BatchUpperConfidenceBound`; the default is BoTorch's.
+        maximize: As in `BatchUpperConfidenceBound`.
+    """
+    return {
+        "model": model,
+        "beta": beta,
+        "X_pending": X_pending,
+        "posterior_transform": posterior_transform,
+        "maximize": maximize,
+    }

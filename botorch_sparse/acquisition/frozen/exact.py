@@ -1,0 +1,100 @@
+"""The frozen view of an exact GP: pending points by a factor of their covariance."""
+
+from typing import ClassVar
+
+import torch
+from botorch.models.model import Model
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+from torch.nn.functional import pad
+
+from botorch_sparse.acquisition.frozen.base import (
+    Covariances,
+    Features,
+    FrozenPosterior,
+)
+from botorch_sparse.acquisition.frozen.model_space import training_noise
+
+
+class FrozenExactPosterior(FrozenPosterior):
+    r"""Pending points of an exact GP, as in GP-BUCB [Desautels2014]_.
+
+    With :math:`\phi(x) = L^{-1} k_X(x)`, :math:`L L^\top = K + D`, and the factor of
+    the pending points' covariance under the posterior, :math:`L_p L_p^\top = C + D_p`,
+
+    .. math:: g(x) = L_p^{-1} \mathrm{cov}_{fb}(X_{batch}, x)
+
+    Nothing is left alone by pending points, and the embedded covariance is the full
+    one. Cost: O(n^3) once, O(n^2) for each point's features, O(n + j) for each pair.
+
+    Args:
+        model: A fitted exact GP with Gaussian noise.
+    """
+
+    needs_all_rows: ClassVar[bool] = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.train_X = self.model.train_inputs[0].detach()
+        self.dtype = self.train_X.dtype
+        with torch.inference_mode(False), torch.no_grad():
+            K = self.prior_covariance(self.train_X)
+            self.chol = psd_safe_cholesky(K + torch.diag_embed(training_noise(model)))
+            error = self.model.train_targets - self.model.forward(self.train_X).mean
+            self.weights = torch.linalg.solve_triangular(
+                self.chol, error.unsqueeze(-1), upper=False
+            )
+        self.chol_batch = K.new_zeros(*self.aug_shape, 0, 0)
+        self._start()
+
+    def mean(self, f: Features) -> Tensor:
+        """See `FrozenPosterior`."""
+        return self.model.forward(f.Z).mean + (f.phi @ self.weights).squeeze(-1)
+
+    def parts(self, f: Features) -> tuple[Tensor, Tensor]:
+        """See `FrozenPosterior`: there is no residual."""
+        variance = (f.prior_variance - f.phi.square().sum(-1)).clamp_min(0.0)
+        return torch.zeros_like(variance), variance
+
+    def prior_covariance(self, Z: Tensor, Z2: Tensor | None = None) -> Tensor:
+        """See `FrozenPosterior`."""
+        if Z2 is None:
+            return self.model.forward(Z).covariance_matrix
+        n = Z.shape[-2]
+        prior = self.model.forward(torch.cat([Z, Z2.expand(*Z.shape[:-2], -1, -1)], -2))
+        return prior.lazy_covariance_matrix[..., :n, n:].to_dense()
+
+    def covariances(self, f: Features, start: int = 0) -> Covariances:
+        """See `FrozenPosterior`. Cost: O(n) for each pair."""
+        s = self.batch.rows(slice(start, None))
+        full = self.prior_covariance(f.Z, s.Z) - f.phi @ s.phi.mT
+        return Covariances(full, full)
+
+    def reduction(self, f: Features) -> Tensor:
+        """See `FrozenPosterior`."""
+        full = self.covariances(f).full
+        return torch.linalg.solve_triangular(self.chol_batch, full.mT, upper=False).mT
+
+    def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
+        """See `FrozenPosterior`."""
+        last = self.chol_batch[..., -1, :]
+        full = self.covariances(f, len(self.X_batch) - 1).full.squeeze(-1)
+        known = (rows @ last[..., :-1].unsqueeze(-1)).squeeze(-1)
+        return (full - known) / last[..., -1:]
+
+    def _features(self, Z: Tensor) -> Features:
+        cross = self.prior_covariance(Z, self.train_X)
+        phi = torch.linalg.solve_triangular(self.chol, cross.mT, upper=False).mT
+        k_diag = self.model.forward(Z).lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+        return Features(Z, k_diag, phi, phi[..., :0])
+
+    def _extend(
+        self, f: Features, noise: Tensor, rows: Tensor, embedded: Tensor
+    ) -> None:
+        # The Schur complement of the border is the variance left, plus noise.
+        corner = (embedded + noise).sqrt().unsqueeze(-1)
+        border = torch.cat([rows, corner], -1)
+        self.chol_batch = torch.cat([pad(self.chol_batch, (0, 1)), border], -2)
+
+    def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:
+        return self._joint_covariance(f, X)

@@ -1,0 +1,151 @@
+"""Between a BoTorch model's own space and the user's: inputs, noise, posteriors."""
+
+from typing import Any
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models.gpytorch import (
+    BatchedMultiOutputGPyTorchModel,
+    ModelListGPyTorchModel,
+    MultiTaskGPyTorchModel,
+)
+from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior, Posterior
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.models import ExactGP
+from linear_operator import to_linear_operator
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+
+def validate_model(model: Model) -> None:
+    """Refuse a model whose posterior cannot be conditioned on points without values.
+
+    Raises:
+        UnsupportedError: For a list of models, a multi-task model, a model of another
+            kind than an exact GP, and batches of models.
+    """
+    name = type(model).__name__
+    if isinstance(model, ModelListGPyTorchModel):
+        raise UnsupportedError(
+            f"Got a {name} of {model.num_outputs} outputs; need one model. Try one "
+            "SingleTaskGP or SparseSingleTaskGP with all outputs in train_Y."
+        )
+    is_supported = isinstance(model, BatchedMultiOutputGPyTorchModel)
+    is_multi_task = isinstance(model, MultiTaskGPyTorchModel)
+    if not is_supported or is_multi_task or not isinstance(model, ExactGP):
+        raise UnsupportedError(
+            f"Got a {name}; need a model such as SingleTaskGP or SparseSingleTaskGP, "
+            "whose variance does not depend on the values still to come."
+        )
+    if model.batch_shape:
+        raise UnsupportedError(
+            f"Got a {name} of batch shape {tuple(model.batch_shape)}; need a model "
+            "without batches. Build one model for each batch element."
+        )
+
+
+def validate_batch(X: Tensor, d: int) -> None:
+    """Refuse pending points that are not a finite `s x d` tensor."""
+    if X.dim() != 2 or X.shape[-1] != d:
+        raise BotorchTensorDimensionError(
+            f"Got pending points of shape {tuple(X.shape)}; need `s x {d}`, one row "
+            "for each point."
+        )
+    if not X.isfinite().all():
+        raise InputDataError(
+            f"Got pending points with {int((~X.isfinite()).sum())} entries that are "
+            "not finite."
+        )
+
+
+def validate_noise(noise: Tensor, num_points: int) -> None:
+    """Refuse noise variances that are not one positive number for each point."""
+    if noise.shape[-1] not in (1, num_points) or not (noise > 0).all():
+        raise InputDataError(
+            f"Got noise variances of shape {tuple(noise.shape)}, the smallest "
+            f"{float(noise.min()):.3g}, for {num_points} points; need one positive "
+            "number for each."
+        )
+
+
+def raw_train_inputs(model: Any) -> Tensor:
+    """The training inputs before the input transform, of the first output."""
+    has_transformed = getattr(model, "_has_transformed_inputs", False)
+    X = model._original_train_inputs if has_transformed else model.train_inputs[0]
+    return X[0] if model.num_outputs > 1 else X
+
+
+def transformed_inputs(model: Model, X: Tensor) -> Tensor:
+    """The points as the kernel sees them, `N x d`, one for each row of `X`."""
+    Z = model.transform_inputs(X)
+    if Z.shape[:-1] != X.shape[:-1]:
+        raise UnsupportedError(
+            f"The input transform made {tuple(Z.shape)} of {tuple(X.shape)}; it needs "
+            "to keep the number of points. Leave out InputPerturbation or "
+            "AppendFeatures, or set transform_on_eval=False."
+        )
+    return Z
+
+
+def pending_noise(model: Model) -> Tensor:
+    """The noise variance of an evaluation still to come, one for each output.
+
+    Where noise was given with the data, its mean, as in `Model.fantasize`.
+    """
+    noise = getattr(model.likelihood, "noise", None)
+    if not isinstance(noise, Tensor):
+        raise UnsupportedError(
+            f"The likelihood {type(model.likelihood).__name__} has no `noise`; need "
+            "one such as GaussianLikelihood or FixedNoiseGaussianLikelihood."
+        )
+    return noise.detach().mean(-1)
+
+
+def training_noise(model: Model) -> Tensor:
+    """The noise variances of the training data, `aug x n`."""
+    Y = model.train_targets
+    noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
+    noisy = model.likelihood(noiseless, model.train_inputs[0])
+    return noisy.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+
+
+def untransformed_posterior(
+    model: Model,
+    mean: Tensor,
+    covariance: Tensor,
+    X: Tensor,
+    posterior_transform: PosteriorTransform | None = None,
+) -> Posterior:
+    """A posterior in the user's space from moments in the model's.
+
+    Args:
+        model: The model.
+        mean: `batch_shape x aug x q` means.
+        covariance: `batch_shape x aug x q x q` covariances.
+        X: The points, `batch_shape x q x d`.
+        posterior_transform: Applied last.
+
+    Returns:
+        A posterior over `batch_shape x q x 1`, or the model's outputs.
+    """
+    mean, covariance = mean.to(X.dtype), covariance.to(X.dtype)
+    if model.num_outputs > 1:
+        outputs = zip(mean.unbind(-2), covariance.unbind(-3), strict=True)
+        mvn = MultitaskMultivariateNormal.from_independent_mvns(
+            [MultivariateNormal(m, to_linear_operator(C)) for m, C in outputs]
+        )
+    else:  # as an operator: of a tensor a Cholesky factor would be taken at once
+        mvn = MultivariateNormal(mean, to_linear_operator(covariance))
+    posterior: Posterior = GPyTorchPosterior(mvn)
+    if hasattr(model, "outcome_transform"):
+        Z = model.transform_inputs(X)
+        posterior = model.outcome_transform.untransform_posterior(posterior, X=Z)
+    if posterior_transform is not None:
+        posterior = posterior_transform(posterior=posterior, X=X)
+    return posterior

@@ -1,0 +1,89 @@
+"""The frozen view of a Nystrom posterior: pending points by rank-one updates."""
+
+import torch
+from botorch.models.model import Model
+from torch import Tensor
+
+from botorch_sparse.acquisition.frozen.base import (
+    Covariances,
+    Features,
+    FrozenPosterior,
+)
+from botorch_sparse.linear_operators import RankOneUpdatedLinearOperator
+from botorch_sparse.posteriors import NystromPosterior
+
+
+class FrozenNystromPosterior(FrozenPosterior):
+    r"""Pending points in the whitened space [Calandriello2020]_.
+
+    .. math:: g_j(x) = w(x)^\top u_j, \qquad
+        I - U^\top U = (I + \textstyle\sum_s w_s w_s^\top / d_s)^{-1}
+
+    The residual :math:`k - \phi^\top\phi` stays: it is the price of a frozen inducing
+    set. A pending point costs O(m^2), and then O(m) for each point looked at.
+
+    Args:
+        model: A fitted model that is not exact, such as `SparseSingleTaskGP`.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        with torch.inference_mode(False), torch.no_grad():
+            self.nystrom: NystromPosterior = self.model.nystrom_posterior()
+        L_B = self.nystrom.chol_inner
+        self.dtype = L_B.dtype
+        self.update = RankOneUpdatedLinearOperator.identity(
+            L_B.shape[-1], self.aug_shape, dtype=L_B.dtype, device=L_B.device
+        )
+        self._last = L_B.new_zeros(*self.aug_shape, L_B.shape[-1])
+        self._start()
+
+    def mean(self, f: Features) -> Tensor:
+        """See `FrozenPosterior`."""
+        weighted = f.w @ self.nystrom.weights.unsqueeze(-1)
+        return self.nystrom.mean_module(f.Z) + weighted.squeeze(-1)
+
+    def parts(self, f: Features) -> tuple[Tensor, Tensor]:
+        """See `FrozenPosterior`."""
+        residual = (f.prior_variance - f.phi.square().sum(-1)).clamp_min(0.0)
+        return residual, f.w.square().sum(-1)
+
+    def prior_covariance(self, Z: Tensor, Z2: Tensor | None = None) -> Tensor:
+        """See `FrozenPosterior`."""
+        return self.nystrom.covar_module(Z, Z2).to_dense()
+
+    def covariances(self, f: Features, start: int = 0) -> Covariances:
+        """See `FrozenPosterior`. Cost: O(m) for each pair."""
+        s = self.batch.rows(slice(start, None))
+        embedded = f.w @ s.w.mT
+        K = self.prior_covariance(f.Z, s.Z)
+        return Covariances(K - f.phi @ s.phi.mT + embedded, embedded)
+
+    def reduction(self, f: Features) -> Tensor:
+        """See `FrozenPosterior`."""
+        return f.w @ self.update.U.mT
+
+    def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
+        """See `FrozenPosterior`."""
+        return (f.w @ self._last.unsqueeze(-1)).squeeze(-1)
+
+    def _features(self, Z: Tensor) -> Features:
+        phi = self.nystrom.features(Z)
+        k_diag = self.nystrom.covar_module(Z, diag=True)
+        return Features(Z, k_diag, phi, self.nystrom.whiten(phi))
+
+    def _extend(
+        self, f: Features, noise: Tensor, rows: Tensor, embedded: Tensor
+    ) -> None:
+        p = (f.w / noise.sqrt().unsqueeze(-1)).squeeze(-2)
+        self._last = self.update.new_row(p)
+        self.update = self.update.append(p)
+
+    def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:
+        w, g = self._blocks(f.w, X), self._blocks(self.reduction(f), X)
+        return w @ w.mT - g @ g.mT
+
+
+def uses_nystrom(model: Model) -> bool:
+    """Whether a model answers from a Nystrom posterior, and not as the exact GP."""
+    return not getattr(model, "is_exact", True)

@@ -1,0 +1,101 @@
+"""The Monte Carlo upper confidence bound of a block, pending points hallucinated."""
+
+from collections.abc import Callable
+from typing import Any
+
+from botorch.acquisition import AcquisitionFunction, qUpperConfidenceBound
+from botorch.acquisition.input_constructors import (
+    acqf_input_constructor,
+    construct_inputs_qUCB,
+)
+from botorch.acquisition.objective import MCAcquisitionObjective, PosteriorTransform
+from botorch.models.model import Model
+from botorch.sampling.base import MCSampler
+from botorch.utils.transforms import t_batch_mode_transform
+from torch import Tensor
+
+from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
+
+
+class qBatchUpperConfidenceBound(qUpperConfidenceBound):
+    r"""qUCB of q points at once, given points that are pending.
+
+    .. math:: E \max_j \big(\mu_j + |\tilde Y_j - \mu_j|\big), \qquad
+        \tilde Y \sim N(\mu_{fb}, \tfrac{\beta\pi}{2} \Sigma_t)
+
+    Points to choose enter by their joint covariance, as in `qUpperConfidenceBound`;
+    pending ones shrink it, mean frozen, instead of joining the maximum. There they
+    would be counted as if they were still to be chosen, with the value of the best.
+
+    The mean is frozen in the space of transformed outcomes. The model is read once,
+    when the acquisition function is built.
+
+    Args:
+        model: `SparseSingleTaskGP`, or an exact GP such as `SingleTaskGP`.
+        beta: As in `BatchUpperConfidenceBound`.
+        sampler: As in `qUpperConfidenceBound`.
+        objective: As in `qUpperConfidenceBound`.
+        posterior_transform: As in `qUpperConfidenceBound`.
+        X_pending: `j x d` points whose evaluations are still to come, or None.
+    """
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Take other points as pending, `j x d`; those pending already cost nothing."""
+        AcquisitionFunction.set_X_pending(self, X_pending)
+        frozen: FrozenPosterior | None = getattr(self, "frozen", None)
+        if frozen is None:
+            frozen = freeze(self.model)
+        self.frozen = frozen.with_batch(self.X_pending)
+
+    @t_batch_mode_transform()
+    def forward(self, X: Tensor) -> Tensor:
+        """The bound of each block.
+
+        Args:
+            X: A `batch_shape x q x d` tensor.
+
+        Returns:
+            A `batch_shape` tensor.
+        """
+        values = self._non_reduced_forward(X)
+        return self._sample_reduction(self._q_reduction(values))
+
+    def _get_samples_and_objectives(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        posterior = self.frozen.posterior(X, self.posterior_transform)
+        samples = self.get_posterior_samples(posterior)
+        return samples, self.objective(samples=samples, X=X)
+
+
+@acqf_input_constructor(qBatchUpperConfidenceBound)
+def construct_inputs_q_batch_ucb(
+    model: Model,
+    objective: MCAcquisitionObjective | None = None,
+    posterior_transform: PosteriorTransform | None = None,
+    X_pending: Tensor | None = None,
+    sampler: MCSampler | None = None,
+    X_baseline: Tensor | None = None,
+    constraints: list[Callable[[Tensor], Tensor]] | None = None,
+    beta: float = 0.2,
+) -> dict[str, Any]:
+    """Constructor arguments for Ax, as those of `qUpperConfidenceBound`.
+
+    Args:
+        model: The model.
+        objective: As in `qUpperConfidenceBound`.
+        posterior_transform: As in `qUpperConfidenceBound`.
+        X_pending: As in `qBatchUpperConfidenceBound`.
+        sampler: As in `qUpperConfidenceBound`.
+        X_baseline: For the cost of an infeasible point.
+        constraints: As in `construct_inputs_qUCB`.
+        beta: As in `qUpperConfidenceBound`; the default is BoTorch's.
+    """
+    return construct_inputs_qUCB(
+        model=model,
+        objective=objective,
+        posterior_transform=posterior_transform,
+        X_pending=X_pending,
+        sampler=sampler,
+        X_baseline=X_baseline,
+        constraints=constraints,
+        beta=beta,
+    )

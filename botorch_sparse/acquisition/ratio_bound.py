@@ -1,0 +1,183 @@
+"""The base of the rules that end a batch, as acquisition functions."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError
+from botorch.models.model import Model
+from botorch.utils.transforms import t_batch_mode_transform
+from torch import Tensor
+
+from botorch_sparse.acquisition.frozen import (
+    FrozenPoints,
+    FrozenPosterior,
+    FrozenTable,
+    freeze,
+)
+from botorch_sparse.acquisition.maximize_bound import maximize_bound
+from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
+
+# Rows of choices whose features are computed at a time.
+CHUNK_SIZE = 4096
+
+
+class RatioBound(AcquisitionFunction):
+    r"""A bound on the ratio :math:`\mathrm{var}_{fb}(x) / \mathrm{var}_t(x)`.
+
+    The first variance is that at the last feedback, the second that with the batch
+    pending, both with mean and inducing set frozen ([Calandriello2020]_ Section 3). A
+    batch goes on while the maximum over `x` is at most a threshold.
+
+    All is in the model's transformed space, and ratios are dimensionless; with several
+    outputs the largest ratio counts, which bounds that of every weighted sum of them.
+    The model is read once: build the bound after the model is fitted.
+
+    Args:
+        model: `SparseSingleTaskGP`, or an exact GP such as `SingleTaskGP`.
+        X_batch: `s x d` points of the batch so far, or None.
+        noise: `s` noise variances of their evaluations in the space of transformed
+            outcomes; that of the likelihood by default (its mean, if it was given
+            with the data).
+    """
+
+    def __init__(
+        self, model: Model, X_batch: Tensor | None = None, noise: Tensor | None = None
+    ) -> None:
+        super().__init__(model)
+        self.frozen: FrozenPosterior = freeze(model).with_batch(X_batch, noise)
+
+    @property
+    def X_batch(self) -> Tensor:
+        """The batch's points, `s x d`."""
+        return self.frozen.X_batch
+
+    @property
+    def X_pending(self) -> Tensor | None:
+        """The batch's points, or None: they are what is pending."""
+        return self.X_batch if len(self.X_batch) else None
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Replace the batch's points, `s x d`."""
+        self.frozen = self.frozen.with_batch(X_pending)
+
+    def add(self, X: Tensor, noise: Tensor | None = None) -> None:
+        """Add `s x d` points to the batch. Cost: O(m^2) for each.
+
+        Args:
+            X: The points.
+            noise: Their `s` noise variances, as in the constructor.
+        """
+        self.frozen = self.frozen.add(X, noise)
+
+    @t_batch_mode_transform(expected_q=1)
+    def forward(self, X: Tensor) -> Tensor:
+        """The bound at each point.
+
+        Args:
+            X: A `batch_shape x 1 x d` tensor.
+
+        Returns:
+            A `batch_shape` tensor of values of at least one.
+        """
+        points = FrozenPoints(self.frozen, X.reshape(-1, X.shape[-1]))
+        return self.at(points).to(X.dtype).reshape(X.shape[:-2])
+
+    def at(self, points: FrozenPoints) -> Tensor:
+        """The bound at points at hand, `N`."""
+        ratio = self._ratio(points)
+        return ratio.amax(0) if self.frozen.aug_shape else ratio
+
+    @abstractmethod
+    def _ratio(self, points: FrozenPoints) -> Tensor:
+        """The bound for each output, `aug x N`."""
+
+    def constant(self) -> float | None:
+        """The value where it is the same for all `x`, else None."""
+        return None
+
+    def global_bound(self) -> float:
+        """The sum bound of Lemma 1, which no bound but the product is above."""
+        return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
+
+    def maximum(
+        self,
+        *,
+        choices: Tensor | FrozenTable | None = None,
+        bounds: Tensor | None = None,
+        optimizer_options: dict[str, Any] | None = None,
+        enough: float = float("inf"),
+    ) -> float:
+        """The largest value over a finite set, or over a box with constraints.
+
+        On a box it is a local search from where the bound peaks, the batch's own
+        points; where that fails, it is the global bound.
+
+        Args:
+            choices: `A x d` choices, or a table of them. Cost: O(A m^2), for a table
+                O(A m) for each point of the batch that is new to it.
+            bounds: A `2 x d` tensor of lower and upper bounds.
+            optimizer_options: For `optimize_acqf`: `num_restarts` and `raw_samples`
+                (default: the batch's points alone), constraints, `fixed_features`, ...
+            enough: A value beyond which no larger one is looked for.
+
+        Returns:
+            The maximum, one at least.
+        """
+        if (choices is None) == (bounds is None):
+            raise InputDataError("Give either choices or bounds.")
+        if (value := self.constant()) is not None:
+            return value
+        if not len(self.X_batch):
+            return 1.0
+        if isinstance(choices, FrozenTable):
+            return float(self.at(choices).max())
+        if choices is not None:
+            return self._maximum_over(choices)
+        return maximize_bound(self, bounds, optimizer_options or {}, enough)
+
+    def bound(
+        self,
+        ratio_threshold: float,
+        *,
+        choices: Tensor | FrozenTable | None = None,
+        bounds: Tensor | None = None,
+        optimizer_options: dict[str, Any] | None = None,
+    ) -> float:
+        """A bound on all ratios that is as tight as the threshold asks for.
+
+        The global bound while that is at most the threshold, and nothing is maximized;
+        else the maximum.
+
+        Args:
+            ratio_threshold: Largest ratio of variances allowed, at least one.
+            choices: As in `maximum`.
+            bounds: As in `maximum`.
+            optimizer_options: As in `maximum`.
+        """
+        validate_ratio_threshold(ratio_threshold)
+        if (value := self.constant()) is not None:
+            return value
+        if (value := self.global_bound()) <= ratio_threshold:
+            return value
+        return self.maximum(
+            choices=choices,
+            bounds=bounds,
+            optimizer_options=optimizer_options,
+            enough=ratio_threshold,
+        )
+
+    def terminates(self, ratio_threshold: float, **domain: Any) -> bool:
+        """Whether the batch is over: the bound has crossed the threshold.
+
+        Args:
+            ratio_threshold: Largest ratio of variances allowed, at least one.
+            **domain: `choices` or `bounds`, and `optimizer_options`, as in `maximum`.
+        """
+        return self.bound(ratio_threshold, **domain) > ratio_threshold
+
+    @torch.no_grad()
+    def _maximum_over(self, choices: Tensor) -> float:
+        values = [self(X.unsqueeze(-2)).max() for X in choices.split(CHUNK_SIZE)]
+        return float(torch.stack(values).max())

@@ -1,0 +1,332 @@
+"""Batch UCB: dense conditioning, transforms, optimizers, input constructor."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batch_oracles import assert_close
+from botorch.acquisition import UpperConfidenceBound
+from botorch.acquisition.input_constructors import get_acqf_input_constructor
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms.input import InputPerturbation
+from botorch.optim import (
+    optimize_acqf,
+    optimize_acqf_discrete,
+    optimize_acqf_discrete_local_search,
+    optimize_acqf_mixed,
+)
+from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
+from botorch.utils.datasets import SupervisedDataset
+from frozen_oracles import (
+    KINDS,
+    DenseFrozen,
+    make_model,
+    random_batch,
+    sparse_problem,
+    tensors,
+)
+
+from botorch_sparse.acquisition import BatchUpperConfidenceBound
+from botorch_sparse.acquisition.frozen import FrozenTable
+from botorch_sparse.models import SparseSingleTaskGP
+
+BETA = 3.0
+
+
+def data(n: int = 30, **tkwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 2, generator=g, dtype=torch.float64).to(**tkwargs)
+    noise = torch.randn(n, 1, generator=g, dtype=torch.float64).to(**tkwargs)
+    return X, (5 * X).sin().sum(-1, keepdim=True) + 2 + 0.1 * noise
+
+
+def build(kind: str, *args: Any, **kwargs: Any) -> SingleTaskGP:
+    if kind == "exact":
+        return SingleTaskGP(*args, **kwargs).eval()
+    S = args[0][::3]
+    return SparseSingleTaskGP(*args, **kwargs, inducing_points=S).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pending_points_condition_the_covariance_only(
+    kind: str, double: dict[str, Any]
+) -> None:
+    """Against dense conditioning, mean frozen, to 1e-8, on 200 (40) problems."""
+    for seed in range(200 if kind == "nystrom" else 40):
+        problem = sparse_problem(seed)
+        dense = DenseFrozen(problem, kind)
+        batch, _ = random_batch(problem, seed)
+        X, X_pending, _ = tensors(problem, batch, np.ones(6), **double)
+        model = make_model(problem, kind, **double)
+        ucb = BatchUpperConfidenceBound(model, BETA, X_pending)
+        noise = np.full(6, float(problem.noise.mean()))
+        sigma = np.sqrt(dense.variance_after(batch, noise).clip(1e-12))
+        assert_close(ucb(X), dense.mean + BETA**0.5 * sigma, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("maximize", [True, False])
+def test_without_pending_points_it_is_ucb(
+    kind: str, maximize: bool, tkwargs: dict[str, Any]
+) -> None:
+    X, Y = data(**tkwargs)
+    model = build(kind, X, Y, input_transform=Normalize(2))
+    args = (model, BETA)
+    batch_ucb = BatchUpperConfidenceBound(*args, maximize=maximize)
+    ucb = UpperConfidenceBound(*args, maximize=maximize)
+    Z = X.unsqueeze(-2) * 0.97
+    tolerance = 1e-10 if tkwargs["dtype"] == torch.float64 else 1e-4
+    assert_close(batch_ucb(Z), ucb(Z).numpy(force=True), atol=tolerance)
+    assert batch_ucb(Z).dtype == tkwargs["dtype"]
+    assert batch_ucb(Z.view(5, 6, 1, 2)).shape == (5, 6)
+
+
+def test_for_an_exact_gp_it_is_gp_bucb(double: dict[str, Any]) -> None:
+    """The variance is that of the model conditioned on any values at the points."""
+    X, Y = data(**double)
+    model = SingleTaskGP(X, Y, input_transform=Normalize(2))
+    X_pending, Z = 0.9 * X[:4], X.unsqueeze(-2) * 0.97
+    mean = model.posterior(Z).mean.view(-1)
+    values = torch.zeros(4, 1, **double)
+    fantasy = model.condition_on_observations(X_pending, values)
+    sigma = fantasy.posterior(Z).variance.sqrt().view(-1)
+    ucb = BatchUpperConfidenceBound(model, BETA, X_pending)
+    expected = mean + BETA**0.5 * sigma
+    assert_close(ucb(Z), expected.numpy(force=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pending_points_come_and_go(kind: str, double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    model, Z = build(kind, X, Y), X.unsqueeze(-2) * 0.97
+    ucb = BatchUpperConfidenceBound(model, BETA)
+    empty = ucb(Z)
+    values = [empty]
+    for j in range(1, 5):
+        ucb.set_X_pending(0.9 * X[:j])  # one more: the others are not worked on again
+        fresh = BatchUpperConfidenceBound(model, BETA, 0.9 * X[:j])
+        assert_close(ucb(Z), fresh(Z).numpy(force=True), atol=1e-11)
+        values.append(ucb(Z))
+    for before, after in pairwise(values):
+        assert (after <= before + 1e-12).all()  # bounds only fall
+    ucb.set_X_pending(0.9 * X[1:3])
+    fresh = BatchUpperConfidenceBound(model, BETA, 0.9 * X[1:3])
+    assert torch.equal(ucb(Z), fresh(Z))
+    ucb.set_X_pending(None)
+    assert ucb.X_pending is None
+    assert torch.equal(ucb(Z), empty)
+    with pytest.warns(BotorchWarning, match="Pending points require a gradient"):
+        ucb.set_X_pending(X[:2].clone().requires_grad_(True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_means_of_sequential_bounds(
+    kind: str, double: dict[str, Any]
+) -> None:
+    X, Y = data(**double)
+    model, blocks = build(kind, X, Y), X[:12].view(4, 3, 2) * 0.97
+    ucb = BatchUpperConfidenceBound(model, BETA, X[20:22] * 0.9)
+    for block, value in zip(blocks, ucb(blocks), strict=True):
+        bounds = []
+        for j in range(3):
+            pending = torch.cat([X[20:22] * 0.9, block[:j]])
+            single = BatchUpperConfidenceBound(model, BETA, pending)
+            bounds.append(single(block[j : j + 1].unsqueeze(0)))
+        assert float(value) == pytest.approx(float(torch.cat(bounds).mean()), rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(kind: str, double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    ucb = BatchUpperConfidenceBound(build(kind, X, Y), BETA, 0.9 * X[:3])
+    points = (X[:4].unsqueeze(-2) * 0.97).requires_grad_(True)
+    assert torch.autograd.gradcheck(ucb, (points,), atol=1e-6)
+    blocks = (X[:6].view(2, 3, 2) * 0.97).requires_grad_(True)
+    assert torch.autograd.gradcheck(ucb, (blocks,), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outcome_and_posterior_transforms(kind: str, double: dict[str, Any]) -> None:
+    """Only the bound is untransformed; a sign turns it around, as Ax minimizes."""
+    X, Y = data(**double)
+    X_pending, Z = 0.9 * X[:3], X.unsqueeze(-2) * 0.97
+    model = build(kind, X, Y, outcome_transform=Standardize(1))
+    plain = build(kind, X, (Y - Y.mean()) / Y.std(), outcome_transform=None)
+    for other in (model, plain):
+        other.likelihood.noise = 0.05
+    expected = BatchUpperConfidenceBound(plain, BETA, X_pending)(Z) * Y.std() + Y.mean()
+    ucb = BatchUpperConfidenceBound(model, BETA, X_pending)
+    assert_close(ucb(Z), expected.numpy(force=True), rtol=1e-8)
+    sign = ScalarizedPosteriorTransform(torch.tensor([-1.0], **double))
+    minus = BatchUpperConfidenceBound(model, BETA, X_pending, posterior_transform=sign)
+    lowest = BatchUpperConfidenceBound(model, BETA, X_pending, maximize=False)
+    assert_close(minus(Z), lowest(Z).numpy(force=True), rtol=1e-10)
+    table = FrozenTable(minus.frozen, Z.squeeze(-2))
+    assert_close(minus.values(table), minus(Z).numpy(force=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mean_stays_under_a_nonlinear_outcome_transform(
+    kind: str, double: dict[str, Any]
+) -> None:
+    X, Y = data(**double)
+    model, Z = build(kind, X, Y, outcome_transform=Log()), X.unsqueeze(-2) * 0.97
+    ucb = BatchUpperConfidenceBound(model, 0.0, 0.9 * X[:3])
+    assert_close(ucb(Z), model.posterior(Z).mean.view(-1).numpy(force=True), rtol=1e-8)
+
+
+def test_several_outputs(double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    model = SingleTaskGP(X, torch.cat([Y, -(Y**2)], -1), input_transform=Normalize(2))
+    weights = ScalarizedPosteriorTransform(torch.tensor([0.3, -0.7], **double))
+    Z, X_pending = X.unsqueeze(-2) * 0.97, 0.9 * X[:3]
+    mean = model.posterior(Z, posterior_transform=weights).mean
+    values = torch.zeros(3, 2, **double)
+    fantasy = model.condition_on_observations(X_pending, values)
+    sigma = fantasy.posterior(Z, posterior_transform=weights).variance.sqrt()
+    ucb = BatchUpperConfidenceBound(model, BETA, X_pending, posterior_transform=weights)
+    expected = (mean + BETA**0.5 * sigma).view(-1)
+    assert_close(ucb(Z), expected.numpy(force=True), rtol=1e-6)
+    with pytest.raises(UnsupportedError, match="posterior transform"):
+        BatchUpperConfidenceBound(model, BETA)
+    with pytest.raises(UnsupportedError, match="Got a ModelListGP of 2 outputs"):
+        BatchUpperConfidenceBound(ModelListGP(model), BETA, None, weights)
+
+
+def test_several_outputs_of_a_sparse_model(double: dict[str, Any]) -> None:
+    """The weighted sum of what two models of one output each say."""
+    X, Y = data(**double)
+    Y = torch.cat([Y, -(Y**2)], -1)
+    weights = torch.tensor([0.3, -0.7], **double)
+    Z, X_pending = X.unsqueeze(-2) * 0.97, 0.9 * X[:3]
+    joint = build("nystrom", X, Y)
+    joint.likelihood.noise = torch.tensor([[0.05], [0.2]], **double)
+    mean, variance = torch.zeros(2, len(X), **double)
+    for i, weight in enumerate(weights):
+        single = build("nystrom", X, Y[:, i : i + 1])
+        single.likelihood.noise = joint.likelihood.noise[i]
+        lower = BatchUpperConfidenceBound(single, 0.0, X_pending)(Z)
+        sigma = BatchUpperConfidenceBound(single, 1.0, X_pending)(Z) - lower
+        mean, variance = mean + weight * lower, variance + (weight * sigma) ** 2
+    transform = ScalarizedPosteriorTransform(weights)
+    ucb = BatchUpperConfidenceBound(joint, BETA, X_pending, transform)
+    expected = mean + BETA**0.5 * variance.sqrt()
+    assert_close(ucb(Z), expected.numpy(force=True), rtol=1e-8)
+
+
+def test_deepcopy_and_pickle(double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    for kind in KINDS:
+        ucb = BatchUpperConfidenceBound(build(kind, X, Y), BETA, 0.9 * X[:2])
+        expected = ucb(X.unsqueeze(-2)).detach()
+        for twin in (copy.deepcopy(ucb), pickle.loads(pickle.dumps(ucb))):
+            assert_close(twin(X.unsqueeze(-2)), expected.numpy(force=True), rtol=1e-12)
+            twin.set_X_pending(0.9 * X[:3])
+        assert_close(ucb(X.unsqueeze(-2)), expected.numpy(force=True), rtol=1e-12)
+
+
+BOX = [[0.0, 0.0], [1.0, 1.0]]
+GRID = [i / 8 for i in range(9)]
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "continuous": lambda acqf, box, grid: optimize_acqf(
+        acqf, box, q=3, num_restarts=2, raw_samples=16, sequential=True
+    ),
+    "joint": lambda acqf, box, grid: optimize_acqf(
+        acqf, box, q=3, num_restarts=2, raw_samples=16
+    ),
+    "discrete": lambda acqf, box, grid: optimize_acqf_discrete(
+        acqf, 3, torch.cartesian_prod(grid, grid)
+    ),
+    "mixed": lambda acqf, box, grid: optimize_acqf_mixed(
+        acqf, box, 3, 2, [{0: 0.25}, {0: 0.75}], raw_samples=8
+    ),
+    "local search": lambda acqf, box, grid: optimize_acqf_discrete_local_search(
+        acqf, [grid, grid], 3, num_restarts=2, raw_samples=16
+    ),
+    "alternating": lambda acqf, box, grid: optimize_acqf_mixed_alternating(
+        acqf,
+        box,
+        discrete_dims={0: GRID},
+        q=3,
+        raw_samples=16,
+        num_restarts=2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_optimizers(kind: str, name: str, double: dict[str, Any]) -> None:
+    """Three points each, far apart: pending ones have nothing left to explore."""
+    X, Y = data(12, **double)
+    S = torch.cartesian_prod(*[torch.linspace(0, 1, 6, **double)] * 2)
+    model = (
+        SingleTaskGP(0.3 * X, Y)
+        if kind == "exact"
+        else SparseSingleTaskGP(0.3 * X, Y, inducing_points=S)
+    )
+    # The inducing points explain the box: little variance is out of reach.
+    model.covar_module.lengthscale, model.likelihood.noise = 0.3, 0.01
+    pending = torch.full((1, 2), 0.5, **double)
+    ucb = BatchUpperConfidenceBound(model, 400.0, pending)
+    box, grid = torch.tensor(BOX, **double), torch.tensor(GRID, **double)
+    with torch.random.fork_rng(), np.errstate(all="ignore"):
+        torch.manual_seed(0)
+        candidates, _ = OPTIMIZERS[name](ucb, box, grid)
+    assert candidates.shape == (3, 2)
+    assert torch.equal(ucb.X_pending, pending)
+    distance = torch.pdist(torch.cat([candidates, pending]))
+    assert distance.min() > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_input_constructor(kind: str, double: dict[str, Any]) -> None:
+    """With what Ax passes on to any analytic acquisition function."""
+    X, Y = data(**double)
+    model = build(kind, X, Y)
+    training_data = SupervisedDataset(
+        X, Y, feature_names=["a", "b"], outcome_names=["y"]
+    )
+    sign = ScalarizedPosteriorTransform(torch.tensor([-1.0], **double))
+    kwargs = get_acqf_input_constructor(BatchUpperConfidenceBound)(
+        model=model,
+        training_data={0: training_data},
+        bounds=[(0.0, 1.0)] * 2,
+        X_baseline=X,
+        X_pending=0.9 * X[:2],
+        posterior_transform=sign,
+        beta=BETA,
+    )
+    ucb = BatchUpperConfidenceBound(**kwargs)
+    other = BatchUpperConfidenceBound(model, BETA, 0.9 * X[:2], sign)
+    assert torch.equal(ucb(X.unsqueeze(-2)), other(X.unsqueeze(-2)))
+    defaults = get_acqf_input_constructor(BatchUpperConfidenceBound)(model=model)
+    assert BatchUpperConfidenceBound(**defaults).beta == 0.2
+
+
+def test_beta_for_each_batch_element(double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    betas = torch.tensor([1.0, 4.0, 9.0], **double)
+    model, Z = build("nystrom", X, Y), X[:3].unsqueeze(-2)
+    values = BatchUpperConfidenceBound(model, betas)(Z)
+    for i, beta in enumerate(betas.tolist()):
+        single = BatchUpperConfidenceBound(model, beta)(Z[i : i + 1])
+        assert float(values[i]) == pytest.approx(float(single), rel=1e-12)
+
+
+def test_input_transforms_of_many_points_are_refused(double: dict[str, Any]) -> None:
+    X, Y = data(**double)
+    perturbed = InputPerturbation(torch.zeros(2, 2, **double))
+    model = SingleTaskGP(X, Y, input_transform=perturbed)
+    with pytest.raises(UnsupportedError, match="keep the number of points"):
+        BatchUpperConfidenceBound(model, BETA)(X[:1].unsqueeze(0))
+    with pytest.raises(InputDataError, match="not finite"):
+        BatchUpperConfidenceBound(build("exact", X, Y), BETA, X[:1] * float("nan"))

@@ -1,0 +1,331 @@
+"""Bounds on ratios of variances against dense versions that recompute everything."""
+
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from batch_oracles import assert_close
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
+from frozen_oracles import (
+    KINDS,
+    DenseFrozen,
+    make_model,
+    random_batch,
+    sparse_problem,
+    tensors,
+)
+
+from botorch_sparse.acquisition import (
+    ExactRatio,
+    GlobalLocal,
+    GlobalRatioBound,
+    LocalRatioBound,
+    ProductRatioBound,
+    RatioBound,
+)
+from botorch_sparse.acquisition.frozen import FrozenTable, freeze
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.optim import GlobalLocalRule, GlobalRule, ProductRule
+
+COVARIANCES = ["both", "embedded", "paper"]
+
+
+def all_bounds(model: SingleTaskGP, X: Any, noise: Any) -> dict[str, RatioBound]:
+    local = {k: LocalRatioBound(model, X, k, noise) for k in COVARIANCES}
+    return {
+        "exact": ExactRatio(model, X, noise),
+        "global": GlobalRatioBound(model, X, noise),
+        "product": ProductRatioBound(model, X, noise),
+    } | local
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", range(4))
+def test_every_bound_is_its_dense_version(
+    block: int, kind: str, double: dict[str, Any]
+) -> None:
+    """On 200 random problems (40 for the exact GP), per-point noise, repeats."""
+    per_block = 50 if kind == "nystrom" else 10
+    for seed in range(per_block * block, per_block * block + per_block):
+        problem = sparse_problem(seed)
+        dense = DenseFrozen(problem, kind)
+        batch, noise = random_batch(problem, seed)
+        X, X_batch, d = tensors(problem, batch, noise, **double)
+        bounds = all_bounds(make_model(problem, kind, **double), X_batch, d)
+        value = {name: bound(X) for name, bound in bounds.items()}
+        ones = np.ones(len(X))
+        tolerance = {"rtol": 1e-6}
+        assert_close(value["exact"], dense.exact_ratio(batch, noise), **tolerance)
+        expected = dense.global_bound(batch, noise)
+        assert_close(value["global"], expected * ones, **tolerance)
+        expected = dense.product_bound(batch, noise)
+        assert_close(value["product"], expected * ones, **tolerance)
+        for name in COVARIANCES:
+            expected_local = dense.local_bound(batch, noise, name)
+            assert_close(value[name], expected_local, **tolerance)
+        # exact <= embedded <= both <= global <= product of the initial ratios
+        order = [value[k] for k in ("exact", "embedded", "both", "global")]
+        order.append(torch.full_like(order[0], dense.product_of_first(batch, noise)))
+        for smaller, larger in pairwise(order):
+            assert (smaller <= larger * (1 + 1e-9)).all()
+        if kind == "exact":
+            assert (value["global"] <= value["product"] * (1 + 1e-9)).all()
+
+
+def test_the_papers_local_bound_fails_at_some_percent_of_points(
+    double: dict[str, Any],
+) -> None:
+    """The full covariances alone do not bound this posterior's ratio."""
+    failures, total, worst = 0, 0, 1.0
+    for seed in range(200):
+        problem = sparse_problem(5000 + seed)
+        batch, noise = random_batch(problem, seed, size=3)
+        X, X_batch, d = tensors(problem, batch, noise, **double)
+        model = make_model(problem, "nystrom", **double)
+        ratio = ExactRatio(model, X_batch, d)(X)
+        excess = ratio / LocalRatioBound(model, X_batch, "paper", d)(X)
+        assert (ratio <= LocalRatioBound(model, X_batch, "both", d)(X) * 1.000001).all()
+        failures += int((excess > 1 + 1e-6).sum())
+        total += len(X)
+        worst = max(worst, float(excess.max()))
+    assert 0.01 < failures / total < 0.1
+    assert worst > 1.02
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
+    """`add` is the constructor's; a table kept along is the bound computed anew."""
+    for seed in range(10):
+        problem = sparse_problem(seed)
+        batch, noise = random_batch(problem, seed, size=30)
+        X, X_batch, d = tensors(problem, batch, noise, **double)
+        model = make_model(problem, kind, **double)
+        whole, grown = (
+            all_bounds(model, *args) for args in ((X_batch, d), (None, None))
+        )
+        table = FrozenTable(freeze(model), X.squeeze(-2))
+        for s in range(len(batch)):
+            for bound in grown.values():
+                bound.add(X_batch[s : s + 1], d[s : s + 1])
+            table.add(grown["both"].frozen)
+            if s % 7 == 0:
+                table.sums()
+        for name, bound in whole.items():
+            assert_close(grown[name](X), bound(X).numpy(force=True), rtol=1e-7)
+            assert_close(grown[name].at(table), bound(X).numpy(force=True), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["exact", "both", "embedded", "paper", "global"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(kind: str, name: str, double: dict[str, Any]) -> None:
+    problem = sparse_problem(5, kernel="scaled")
+    batch, noise = random_batch(problem, 5)
+    X, X_batch, d = tensors(problem, batch, noise, **double)
+    bound = all_bounds(make_model(problem, kind, **double), X_batch, d)[name]
+    # Away from the batch's points, where Matern kernels have their kinks.
+    points = (X[:4] + 0.013).requires_grad_(True)
+    assert torch.autograd.gradcheck(bound, (points,), atol=1e-6)
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_rules_for_tables_are_these_bounds(block: int, double: dict[str, Any]) -> None:
+    """The fast rules over a pool and the acquisition functions say the same."""
+    ended = 0
+    for seed in range(40 * block, 40 * block + 40):
+        problem = sparse_problem(seed)
+        batch, _ = random_batch(problem, seed, size=10)
+        X, X_batch, _ = tensors(problem, batch, np.ones(10), **double)
+        d = torch.full((10,), problem.lam, **double)
+        model, pool = make_model(problem, "nystrom", **double), problem.pool(**double)
+        full = GlobalRatioBound(model, X_batch, d).global_bound()
+        threshold = 1 + (full - 1) * float(np.random.default_rng(seed).uniform(0.1, 1))
+        pairs = [
+            (GlobalRule(pool, problem.lam, threshold), GlobalRatioBound(model)),
+            (ProductRule(pool, problem.lam, threshold), ProductRatioBound(model)),
+        ] + [
+            (
+                GlobalLocalRule(pool, problem.lam, threshold, k),
+                GlobalLocal(model, None, 3.0, k),
+            )
+            for k in ("both", "embedded")
+        ]
+        for rule, bound in pairs:
+            table = FrozenTable(bound.frozen, X.squeeze(-2))
+            for s, index in enumerate(batch):
+                bound.add(X_batch[s : s + 1], d[s : s + 1])
+                table.add(bound.frozen)
+                before = float(bound.frozen.variance_before[-1])
+                goes_on = rule.add(index, before)
+                assert goes_on is not bound.terminates(threshold, choices=table)
+                if not goes_on:
+                    expected = bound.bound(threshold, choices=X.squeeze(-2))
+                    assert rule.bound == pytest.approx(expected, rel=1e-7)
+                    ended += 1
+                    break
+    assert ended > 80
+
+
+def test_global_local_switches(double: dict[str, Any]) -> None:
+    problem = sparse_problem(3)
+    batch, noise = random_batch(problem, 3)
+    X, X_batch, d = tensors(problem, batch, noise, **double)
+    model = make_model(problem, "nystrom", **double)
+    total = GlobalRatioBound(model, X_batch, d)(X)
+    local = LocalRatioBound(model, X_batch, "both", d)(X)
+    above = float(total[0]) + 1e-6
+    assert torch.equal(GlobalLocal(model, X_batch, above, noise=d)(X), total)
+    assert torch.equal(GlobalLocal(model, X_batch, 1.0, noise=d)(X), local)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maximum_on_a_box(kind: str, double: dict[str, Any]) -> None:
+    """From the batch's own points the search finds the maximum of a fine grid."""
+    for seed in range(6):
+        problem = sparse_problem(seed, kernel="scaled")
+        problem.X = problem.X[:, :2]
+        batch, noise = random_batch(problem, seed, size=4)
+        _, X_batch, d = tensors(problem, batch, noise, **double)
+        bound = LocalRatioBound(make_model(problem, kind, **double), X_batch, "both", d)
+        axis = torch.linspace(0, 1, 60, **double)
+        grid = torch.cartesian_prod(axis, axis)
+        box = torch.tensor([[0.0] * 2, [1.0] * 2], **double)
+        found, on_grid = bound.maximum(bounds=box), bound.maximum(choices=grid)
+        at_batch = float(bound(X_batch.unsqueeze(-2)).max())
+        assert found >= on_grid * (1 - 1e-9)
+        assert at_batch <= found <= bound.global_bound() * (1 + 1e-12)
+        assert on_grid - 1 <= 1.35 * (at_batch - 1)  # the peaks are at the batch
+        assert not bound.terminates(found * 1.001, bounds=box)
+        assert bound.terminates(at_batch * 0.999, bounds=box)
+
+
+def test_no_search_while_the_global_bound_decides(double: dict[str, Any]) -> None:
+    problem = sparse_problem(3)
+    batch, noise = random_batch(problem, 3)
+    _, X_batch, d = tensors(problem, batch, noise, **double)
+    model, k = make_model(problem, "nystrom", **double), problem.X.shape[-1]
+    box = torch.tensor([[0.0] * k, [1.0] * k], **double)
+    target = "botorch_sparse.acquisition.maximize_bound.optimize_acqf"
+    bound = LocalRatioBound(model, X_batch, "both", d)
+    ceiling = bound.global_bound()
+    with patch(target, side_effect=AssertionError):
+        assert not bound.terminates(ceiling, bounds=box)
+        assert bound.terminates(1.0, bounds=box)  # a point of the batch is above it
+        assert LocalRatioBound(model).maximum(bounds=box) == 1.0
+        assert GlobalRatioBound(model, X_batch, d).maximum(bounds=box) == ceiling
+    for error in (RuntimeError, ValueError):  # the global bound is the safe answer
+        with patch(target, side_effect=error):
+            assert bound.maximum(bounds=box) == ceiling
+    with patch(target, return_value=(None, torch.tensor(float("nan")))):
+        assert bound.maximum(bounds=box) == ceiling
+
+
+def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
+    problem = sparse_problem(8, kernel="scaled")
+    problem.X = problem.X[:, :2]
+    model = make_model(problem, "nystrom", **double)
+    X_batch = torch.tensor([[0.3, 0.2], [0.5, 0.2]], **double)
+    bound = LocalRatioBound(model, X_batch)
+    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], **double)
+    fixed = bound.maximum(bounds=box, optimizer_options={"fixed_features": {1: 0.2}})
+    line = torch.stack([torch.linspace(0, 1, 400), torch.full((400,), 0.2)], -1)
+    on_line = bound.maximum(choices=line.to(**double))
+    assert fixed == pytest.approx(on_line, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dtypes(kind: str, tkwargs: dict[str, Any]) -> None:
+    problem = sparse_problem(11, lam=0.1)
+    dense = DenseFrozen(problem, kind)
+    batch, noise = random_batch(problem, 11)
+    X, X_batch, d = tensors(problem, batch, noise, **tkwargs)
+    bounds = all_bounds(make_model(problem, kind, **tkwargs), X_batch, d)
+    for name in COVARIANCES:
+        value = bounds[name](X)
+        assert value.dtype == tkwargs["dtype"]
+        expected = dense.local_bound(batch, noise, name)
+        assert_close(value, expected, rtol=5e-3)
+    assert bounds["both"](X.reshape(-1, 1, 1, X.shape[-1])).shape == (len(X), 1)
+
+
+def test_transforms_and_default_noise(double: dict[str, Any]) -> None:
+    """Ratios are those of the transformed space; units of X and Y do not matter."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(40, 2, generator=g).to(**double)
+    Y = (5 * X).sin().sum(-1, keepdim=True)
+    Yvar = (0.01 + 0.1 * torch.rand(40, 1, generator=g)).to(**double)
+    values = []
+    for scale, shift in ((1.0, 0.0), (30.0, -7.0)):
+        model = SparseSingleTaskGP(
+            scale * X + shift,
+            scale * Y + shift,
+            scale**2 * Yvar,
+            input_transform=Normalize(2),
+            inducing_points=scale * X[::4] + shift,
+        )
+        bound = LocalRatioBound(model, scale * X[:3] + shift + 0.01 * scale)
+        assert_close(
+            bound.frozen.noise,
+            model.likelihood.noise.mean().expand(3).numpy(force=True),
+        )
+        values.append(bound((scale * X + shift).unsqueeze(-2)))
+    assert_close(values[1], values[0].numpy(force=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_outputs_take_the_largest_ratio(
+    kind: str, double: dict[str, Any]
+) -> None:
+    problem = sparse_problem(2)
+    X, X_batch, _ = tensors(problem, [0, 1, 2], np.ones(3), **double)
+    X_train, Y = X.squeeze(-2)[problem.row], problem.Y.to(**double).unsqueeze(-1)
+    Y = torch.cat([Y, -(Y**2)], -1)
+    Yvar = torch.tensor([0.1, 0.5], **double).expand_as(Y).contiguous()
+    kernel = problem.make_kernel(**double)  # one for both outputs, and a noise each
+
+    def build(*args: Any) -> SingleTaskGP:
+        kwargs = {"covar_module": kernel, "outcome_transform": None}
+        if kind == "exact":
+            return SingleTaskGP(*args, **kwargs)
+        S = X_train[: len(X_train) // 2]
+        return SparseSingleTaskGP(*args, **kwargs, inducing_points=S)
+
+    joint = build(X_train, Y, Yvar)
+    singles = [build(X_train, Y[:, [i]], Yvar[:, [i]]) for i in range(2)]
+    for cls in (GlobalRatioBound, ProductRatioBound, LocalRatioBound, ExactRatio):
+        expected = torch.stack([cls(m, X_batch)(X) for m in singles]).amax(0)
+        assert_close(cls(joint, X_batch)(X), expected.numpy(force=True), rtol=1e-8)
+
+
+def test_errors(double: dict[str, Any]) -> None:
+    problem = sparse_problem(2)
+    model = make_model(problem, "nystrom", **double)
+    X = problem.X.to(**double)
+    with pytest.raises(UnsupportedError, match="ModelListGP of 2 outputs; need one"):
+        GlobalRatioBound(ModelListGP(model, model))
+    batched = SingleTaskGP(torch.rand(2, 5, 1, **double), torch.rand(2, 5, 1, **double))
+    with pytest.raises(UnsupportedError, match=r"batch shape \(2,\)"):
+        GlobalRatioBound(batched)
+    with pytest.raises(InputDataError, match="local_bound='other'; need one of"):
+        LocalRatioBound(model, X[:2], "other")  # type: ignore[arg-type]
+    with pytest.raises(InputDataError, match=r"ratio_threshold=0.5; need at least 1"):
+        GlobalRatioBound(model, X[:2]).terminates(0.5, choices=X)
+    with pytest.raises(InputDataError, match="Give either choices or bounds"):
+        LocalRatioBound(model, X[:2]).maximum()
+    with pytest.raises(BotorchTensorDimensionError, match="one row for each point"):
+        LocalRatioBound(model, X[0])
+    with pytest.raises(InputDataError, match=f"{X.shape[-1]} entries that are not"):
+        LocalRatioBound(model, torch.full_like(X[:1], float("nan")))
+    for noise in (torch.ones(3, **double), torch.tensor([1.0, 0.0], **double)):
+        with pytest.raises(InputDataError, match="for 2 points; need one positive"):
+            GlobalRatioBound(model, X[:2], noise)
+    with pytest.raises(AssertionError, match="q=1"):
+        LocalRatioBound(model, X[:2])(X[:6].view(3, 2, -1))

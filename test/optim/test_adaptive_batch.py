@@ -1,0 +1,310 @@
+"""Adaptive batches against a dense greedy loop, on choices and on boxes."""
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from batch_oracles import assert_close
+from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from frozen_oracles import KINDS, DenseFrozen, make_model, sparse_problem
+
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    ExactRatio,
+    GlobalLocal,
+    GlobalRatioBound,
+    LocalRatioBound,
+    ProductRatioBound,
+)
+from botorch_sparse.acquisition.frozen import FrozenPosterior
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.optim import GlobalLocalRule, optimize_adaptive_batch
+
+BETA = 4.0
+RULES = {
+    "global": GlobalRatioBound,
+    "local": LocalRatioBound,
+    "global-local": GlobalLocal,
+    "product": ProductRatioBound,
+    "exact": ExactRatio,
+}
+BOX = [[0.0, 0.0], [1.0, 1.0]]
+FAST: dict[str, Any] = {
+    "num_restarts": 2,
+    "raw_samples": 16,
+    "options": {"seed": 0, "maxiter": 30, "n_burnin": 50, "n_thinning": 2},
+}
+
+
+def dense_batch(
+    dense: DenseFrozen, noise: float, threshold: float, rule: str
+) -> list[int]:
+    """Everything anew for every point."""
+    batch: list[int] = []
+    while True:
+        d = np.full(len(batch), noise)
+        sigma = np.sqrt(dense.variance_after(batch, d).clip(1e-12))
+        batch.append(int((dense.mean + BETA**0.5 * sigma).argmax()))
+        d = np.full(len(batch), noise)
+        bound = {
+            "global": lambda b=batch, d=d: dense.global_bound(b, d),
+            "product": lambda b=batch, d=d: dense.product_bound(b, d),
+            "exact": lambda b=batch, d=d: dense.exact_ratio(b, d).max(),
+        }.get(rule, lambda b=batch, d=d: dense.local_bound(b, d, "both").max())
+        if bound() > threshold or len(batch) == 40:
+            return batch
+
+
+def continuous(**tkwargs: Any) -> SparseSingleTaskGP:
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(40, 2, generator=g, dtype=torch.float64).to(**tkwargs)
+    Y = (5 * X).sin().sum(-1, keepdim=True)
+    transform = Normalize(2)
+    model = SparseSingleTaskGP(X, Y, input_transform=transform, inducing_points=X[::2])
+    model.covar_module.lengthscale, model.likelihood.noise = 0.4, 0.3
+    return model.eval()
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_are_the_dense_greedy_batch(
+    kind: str, rule: str, double: dict[str, Any]
+) -> None:
+    sizes = []
+    for seed in range(8):
+        problem = sparse_problem(seed)
+        dense, noise = DenseFrozen(problem, kind), float(problem.noise.mean())
+        threshold = 1 + 2.5 * float(dense.variance.max()) / noise
+        model = make_model(problem, kind, **double)
+        ucb, bound = BatchUpperConfidenceBound(model, BETA), RULES[rule](model)
+        batch = optimize_adaptive_batch(
+            ucb, bound, threshold, choices=problem.X.to(**double), max_batch_size=40
+        )
+        expected = dense_batch(dense, noise, threshold, rule)
+        assert batch.indices is not None
+        assert batch.indices.tolist() == expected
+        assert torch.equal(batch.X.cpu(), problem.X[expected])
+        crossed = batch.bound > threshold
+        assert batch.reason == ("ratio_threshold" if crossed else "max_batch_size")
+        assert ucb.X_pending is None and not len(bound.X_batch)
+        sizes.append(len(expected))
+    assert max(sizes) > 2
+
+
+def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
+    """The fast path of the strategies and this one choose the same batch."""
+    for seed in range(20):
+        problem = sparse_problem(seed)
+        problem.count = torch.ones_like(problem.count)  # the same noise for all
+        pool, lam = problem.pool(**double), problem.lam
+        threshold = 1 + 2.5 * float(pool.variance.max()) / lam
+        rule = GlobalLocalRule(pool, lam, threshold)
+        ucb, expected = pool.ucb(BETA**0.5, lam), [-1]
+        expected = [ucb.argmax()]
+        while rule.add(expected[-1], ucb.append(expected[-1])) and len(expected) < 60:
+            expected.append(ucb.argmax())
+        model = make_model(problem, "nystrom", **double)
+        batch = optimize_adaptive_batch(
+            BatchUpperConfidenceBound(model, BETA),
+            GlobalLocal(model),
+            threshold,
+            choices=problem.X.to(**double),
+            max_batch_size=60,
+        )
+        assert batch.indices is not None
+        assert batch.indices.tolist() == expected
+        if batch.reason == "ratio_threshold":
+            assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_tables_it_is_the_same(kind: str, double: dict[str, Any]) -> None:
+    """Choices too many for memory are embedded again at each step."""
+    problem = sparse_problem(7)
+    model, X = make_model(problem, kind, **double), problem.X.to(**double)
+    args = (BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model), 3.0)
+    kwargs = {"choices": X, "max_batch_size": 8}
+    kept = optimize_adaptive_batch(*args, **kwargs)
+    with patch("botorch_sparse.optim.next_point.MAX_MEMORY", 0):
+        streamed = optimize_adaptive_batch(*args, **kwargs)
+    assert torch.equal(kept.indices, streamed.indices)
+    assert_close(kept.values, streamed.values.numpy(force=True), rtol=1e-9)
+
+
+def test_choices_are_embedded_once(double: dict[str, Any]) -> None:
+    problem = sparse_problem(7)
+    model, X = make_model(problem, "nystrom", **double), problem.X.to(**double)
+    rows, features = [], FrozenPosterior.features
+
+    def spy(self: FrozenPosterior, X: torch.Tensor) -> Any:
+        rows.append(len(X))
+        return features(self, X)
+
+    ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)
+    with patch.object(FrozenPosterior, "features", spy):
+        batch = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=12)
+    assert batch.reason == "max_batch_size"
+    assert sorted(rows)[-1] == len(X) and sum(rows) <= len(X) + 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pending_points_count_from_the_start(kind: str, double: dict[str, Any]) -> None:
+    """A batch that goes on after a part of it is pending is the whole batch."""
+    problem = sparse_problem(9)
+    model, X = make_model(problem, kind, **double), problem.X.to(**double)
+    ucb, rule = BatchUpperConfidenceBound(model, BETA), GlobalLocal(model)
+    whole = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=8)
+    bound = LocalRatioBound(model, whole.X).maximum(choices=X)
+    whole = optimize_adaptive_batch(ucb, rule, bound * 0.999, choices=X)
+    for part in (1, 2):
+        ucb.set_X_pending(whole.X[:part])
+        rest = optimize_adaptive_batch(ucb, rule, bound * 0.999, choices=X)
+        assert torch.equal(torch.cat([whole.X[:part], rest.X]), whole.X)
+        assert torch.equal(ucb.X_pending, whole.X[:part])
+
+
+def test_any_acquisition_function(double: dict[str, Any]) -> None:
+    """The rule decides the size of a batch of qLogEI, and its model may be another."""
+    problem = sparse_problem(9)
+    model, X = make_model(problem, "exact", **double), problem.X.to(**double)
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    acqf = qLogExpectedImprovement(model, best_f=0.0, sampler=sampler)
+    rule = LocalRatioBound(make_model(problem, "nystrom", **double))
+    batch = optimize_adaptive_batch(acqf, rule, 3.0, choices=X, max_batch_size=5)
+    assert batch.reason == "ratio_threshold" or len(batch.X) == 5
+    assert acqf.X_pending is None
+    assert len(batch.values) == len(batch.X)
+    ucb = UpperConfidenceBound(model, BETA)
+    with pytest.raises(UnsupportedError, match="Try BatchUpperConfidenceBound"):
+        optimize_adaptive_batch(ucb, rule, 3.0, choices=X)
+
+
+@pytest.mark.parametrize("rule", ["global", "local", "global-local"])
+def test_box(rule: str, tkwargs: dict[str, Any]) -> None:
+    """The rule holds before the last point, and not after it."""
+    model = continuous(**tkwargs)
+    box = torch.tensor(BOX, **tkwargs)
+    ucb = BatchUpperConfidenceBound(model, BETA)
+    batch = optimize_adaptive_batch(
+        ucb, RULES[rule](model), 3.0, bounds=box, optimizer_options=FAST
+    )
+    assert batch.reason == "ratio_threshold" and batch.indices is None
+    assert batch.bound > 3.0 and len(batch.X) > 1
+    assert ((batch.X >= 0) & (batch.X <= 1)).all() and batch.X.dtype == box.dtype
+    before = RULES[rule](model, batch.X[:-1])
+    assert before.bound(3.0, bounds=box, optimizer_options=FAST) <= 3.0
+    for s in range(len(batch.X)):  # values are the bounds at the time
+        ucb.set_X_pending(batch.X[:s])
+        value = float(ucb(batch.X[s : s + 1].unsqueeze(0)).detach())
+        assert value == pytest.approx(float(batch.values[s]), rel=1e-4)
+
+
+def test_seed_and_state(double: dict[str, Any]) -> None:
+    """The same batch under a seed, whatever the global generator; all is restored."""
+    model, box = continuous(**double), torch.tensor(BOX, **double)
+    pending = torch.tensor([[0.2, 0.7]], **double)
+    ucb, rule = BatchUpperConfidenceBound(model, BETA, pending), GlobalLocal(model)
+    batches = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.random.get_rng_state()
+        batches.append(
+            optimize_adaptive_batch(ucb, rule, 2.5, bounds=box, optimizer_options=FAST)
+        )
+        assert torch.equal(state, torch.random.get_rng_state())
+        assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
+    assert torch.equal(batches[0].X, batches[1].X)
+    target = "botorch_sparse.optim.next_point.optimize_acqf"
+    with patch(target, wraps=optimize_acqf) as spy:
+        optimize_adaptive_batch(ucb, rule, 2.5, bounds=box, optimizer_options=FAST)
+    seeds = [call.kwargs["options"]["seed"] for call in spy.call_args_list]
+    assert seeds == list(range(len(batches[0].X)))  # other starts for each point
+    with patch(target, side_effect=RuntimeError), pytest.raises(RuntimeError):
+        optimize_adaptive_batch(ucb, rule, 2.5, bounds=box)
+    assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
+
+
+def test_constraints(double: dict[str, Any]) -> None:
+    model, box = continuous(**double), torch.tensor(BOX, **double)
+    ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)
+    index, ones = torch.tensor([0, 1], device=box.device), torch.ones(2, **double)
+
+    def ball(x: torch.Tensor) -> torch.Tensor:
+        return 0.09 - (x - 0.5).square().sum(-1)
+
+    starts = torch.full((1, 1, 2), 0.5, **double)
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({"inequality_constraints": [(index, -ones, -0.6)]}, lambda X: 0.6 - X.sum(-1)),
+        (
+            {"equality_constraints": [(index, ones, 0.8)]},
+            lambda X: -(X.sum(-1) - 0.8).abs(),
+        ),
+        ({"fixed_features": {1: 0.3}}, lambda X: -(X[:, 1] - 0.3).abs()),
+        (
+            {
+                "nonlinear_inequality_constraints": [(ball, True)],
+                "batch_initial_conditions": starts,
+                "num_restarts": 1,
+                "raw_samples": None,
+            },
+            ball,
+        ),
+    ]
+    for options, slack in cases:
+        batch = optimize_adaptive_batch(
+            ucb,
+            rule,
+            2.5,
+            bounds=box,
+            max_batch_size=4,
+            optimizer_options=FAST | options,
+        )
+        assert (slack(batch.X) >= -1e-6).all()
+
+
+def test_sizes(double: dict[str, Any]) -> None:
+    problem = sparse_problem(7)
+    model, X = make_model(problem, "nystrom", **double), problem.X.to(**double)
+    ucb, rule = BatchUpperConfidenceBound(model, BETA), GlobalRatioBound(model)
+    one = optimize_adaptive_batch(ucb, rule, 1.0, choices=X)
+    assert len(one.X) == 1 and one.reason == "ratio_threshold"
+    on = optimize_adaptive_batch(
+        ucb, rule, one.bound, choices=X
+    )  # reached, not crossed
+    assert len(on.X) == 2 and on.bound > one.bound
+    least = optimize_adaptive_batch(ucb, rule, 1.0, choices=X, min_batch_size=4)
+    assert len(least.X) == 4 and least.reason == "ratio_threshold"
+    most = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=3)
+    assert len(most.X) == 3 and most.reason == "max_batch_size"
+    assert torch.equal(most.X[:1], one.X)
+    for kwargs in ({"min_batch_size": 0}, {"min_batch_size": 3, "max_batch_size": 2}):
+        with pytest.raises(InputDataError, match="need 1 <= min_batch_size"):
+            optimize_adaptive_batch(ucb, rule, choices=X, **kwargs)
+    with pytest.raises(InputDataError, match="Give either choices or bounds"):
+        optimize_adaptive_batch(ucb, rule)
+    with pytest.raises(InputDataError, match=r"choices of shape \(0, .\)"):
+        optimize_adaptive_batch(ucb, rule, choices=X[:0])
+    with pytest.raises(InputDataError, match="need at least 1, such as 2"):
+        optimize_adaptive_batch(ucb, rule, 0.9, choices=X)
+
+
+def test_several_outputs(double: dict[str, Any]) -> None:
+    X = torch.rand(30, 2, generator=torch.Generator().manual_seed(1)).to(**double)
+    Y = torch.cat([X.sum(-1, keepdim=True).sin(), X[:, :1] ** 2], -1)
+    model = SingleTaskGP(X, Y, input_transform=Normalize(2))
+    weights = ScalarizedPosteriorTransform(torch.tensor([1.0, -0.5], **double))
+    ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
+    choices = torch.cartesian_prod(*[torch.linspace(0, 1, 9, **double)] * 2)
+    batch = optimize_adaptive_batch(ucb, GlobalLocal(model), 4.0, choices=choices)
+    assert batch.indices is not None
+    for s, index in enumerate(batch.indices.tolist()):
+        ucb.set_X_pending(batch.X[:s])
+        assert int(ucb(choices.unsqueeze(-2)).argmax()) == index

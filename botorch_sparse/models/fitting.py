@@ -17,6 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.inducing_set import same_tensor
+from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.validation import is_positive_int
 
 # Relative decrease of the objective (per observation) at which L-BFGS stops. On abalone
@@ -89,9 +90,10 @@ class FittingMixin:
         hyperparameters are fitted with at most `max_fit_inducing_points`, and the
         final, larger set is drawn once, under the fitted hyperparameters. Inducing
         points that were given, and those of a sampler that was given, are used as they
-        are. L-BFGS stops at a relative decrease of 1e-6; for another one pass
-        `optimizer_kwargs={"options": {"ftol": ...}}`. Where the model is exact the
-        options are BoTorch's.
+        are. L-BFGS runs over the logarithms of positive hyperparameters (for several
+        outputs over the hyperparameters themselves) and stops at a relative decrease of
+        1e-6; for another one pass `optimizer_kwargs={"options": {"ftol": ...}}`. Where
+        the model is exact, optimizer and options are BoTorch's.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -126,8 +128,8 @@ class FittingMixin:
             self._fewer_inducing_points(cap),
         ):
             for remaining in reversed(range(rounds)):
-                options = self._optimizer_options(optimizer_kwargs, arguments)
-                _fit_once(mll, optimizer_kwargs=options, **arguments)
+                optimizer = self._optimizer(optimizer_kwargs, arguments)
+                _fit_once(mll, **{**arguments, **optimizer})
                 if remaining == 0 or not self._has_news(mll, not is_asked):
                     break
         return mll.eval()
@@ -142,22 +144,23 @@ class FittingMixin:
             return False
         return loss is None or bool((_loss(mll) - loss).abs().max() > ROUND_GAIN)
 
-    def _optimizer_options(
+    def _optimizer(
         self, optimizer_kwargs: dict[str, Any] | None, kwargs: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """The options of the optimizer, with our tolerance where none was asked for."""
-        given = optimizer_kwargs or {}
+    ) -> dict[str, Any]:
+        """The optimizer and its options, ours where no others were asked for."""
+        given, is_batch = optimizer_kwargs or {}, self._aug_batch_shape.numel() > 1
         is_default = "optimizer" not in kwargs and "method" not in given
-        is_joint = (
-            self._aug_batch_shape.numel() > 1 and kwargs.get("closure") is not None
-        )
+        is_joint = is_batch and kwargs.get("closure") is not None
         if not is_default or is_joint or self._runs_exactly():
-            return optimizer_kwargs
+            return {"optimizer_kwargs": optimizer_kwargs}
         options = {"ftol": TOLERANCE, **(given.get("options") or {})}
-        if self._aug_batch_shape.numel() > 1:
+        if is_batch:
             # BoTorch fits the outputs one by one, with a tolerance of another name.
             options.setdefault("factr", None)
-        return {**given, "options": options}
+        chosen: dict[str, Any] = {"optimizer_kwargs": {**given, "options": options}}
+        if not is_batch:
+            chosen["optimizer"] = fit_gpytorch_mll_in_logarithms
+        return chosen
 
     def _runs_exactly(self) -> bool:
         """Whether the model is the exact GP."""

@@ -1,0 +1,98 @@
+"""The fit over logarithms finds BoTorch's optimum, in fewer evaluations."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.constraints import Interval
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
+
+
+def objective(**tkwargs: Any) -> ExactMarginalLogLikelihood:
+    """Lengthscales of different size and a small noise."""
+    generator = torch.Generator().manual_seed(5)
+    X = torch.rand(40, 4, dtype=torch.float64, generator=generator).to(**tkwargs)
+    Y = (7 * X[:, :1]).sin() + 0.3 * X[:, 1:2].square() + 0.05 * X[:, 2:3]
+    noise = torch.randn(40, 1, dtype=torch.float64, generator=generator).to(**tkwargs)
+    model = SingleTaskGP(X, Y + 0.01 * noise)
+    return ExactMarginalLogLikelihood(model.likelihood, model).train()
+
+
+def count(mll: ExactMarginalLogLikelihood) -> list[None]:
+    calls: list[None] = []
+    forward = mll.forward
+
+    def counted(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(None)
+        return forward(*args, **kwargs)
+
+    mll.forward = counted
+    return calls
+
+
+def test_same_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
+    plain, ours = objective(**double), objective(**double)
+    num_plain, num_ours = count(plain), count(ours)
+    options = {"ftol": 1e-10, "gtol": 1e-7}
+    expected = fit_gpytorch_mll_scipy(plain, options=options)
+    result = fit_gpytorch_mll_in_logarithms(ours, options=options)
+    assert result.fval == pytest.approx(expected.fval, abs=1e-6)
+    assert len(num_ours) < 0.8 * len(num_plain)
+    for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(q, p, rtol=1e-2, atol=1e-3)
+
+
+def test_parameters_are_those_of_the_result(double: dict[str, Any]) -> None:
+    mll = objective(**double)
+    result = fit_gpytorch_mll_in_logarithms(mll)
+    loss, _ = get_loss_closure_with_grads(mll, dict(mll.named_parameters()))()
+    assert float(loss) == pytest.approx(result.fval, abs=1e-12)
+
+
+def test_bounds_hold_to_the_bit(tkwargs: dict[str, Any]) -> None:
+    mll = objective(**tkwargs)
+    name = "model.covar_module.raw_lengthscale"
+    lower, upper = torch.tensor(0.3, **tkwargs), torch.tensor(0.7, **tkwargs)
+    fit_gpytorch_mll_in_logarithms(mll, bounds={name: (lower, upper)})
+    lengthscale = dict(mll.named_parameters())[name]
+    assert (lengthscale >= lower).all() and (lengthscale <= upper).all()
+    assert (lengthscale == upper).any()
+
+
+def test_constraints_without_a_positive_lower_bound(double: dict[str, Any]) -> None:
+    """A transformed constraint's raw parameter is not positive, and stays."""
+    ours, plain = objective(**double), objective(**double)
+    for mll in (ours, plain):
+        kernel = mll.model.covar_module
+        kernel.register_constraint("raw_lengthscale", Interval(0.01, 5.0))
+        mll.likelihood.noise_covar.raw_noise.requires_grad_(False)
+    result = fit_gpytorch_mll_in_logarithms(ours)
+    assert result.fval == fit_gpytorch_mll_scipy(plain).fval
+
+
+def test_some_parameters_alone(double: dict[str, Any]) -> None:
+    mll = objective(**double)
+    before = {n: p.detach().clone() for n, p in mll.named_parameters()}
+    noise = "likelihood.noise_covar.raw_noise"
+    fit_gpytorch_mll_in_logarithms(mll, {noise: dict(mll.named_parameters())[noise]})
+    for name, parameter in mll.named_parameters():
+        assert torch.equal(parameter, before[name]) == (name != noise)
+
+
+def test_a_closure_of_ones_own_is_botorchs(double: dict[str, Any]) -> None:
+    ours, plain = objective(**double), objective(**double)
+    closures = [
+        get_loss_closure_with_grads(m, dict(m.named_parameters()))
+        for m in (ours, plain)
+    ]
+    options = {"maxiter": 3}
+    fit_gpytorch_mll_in_logarithms(ours, closure=closures[0], options=options)
+    fit_gpytorch_mll_scipy(plain, closure=closures[1], options=options)
+    for p, q in zip(ours.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(p, q)

@@ -5,6 +5,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,8 +62,20 @@ def _with_peak(
     function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[Any, float]:
     result = function(*args)
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return result, kilobytes / 1024**2
+    return result, _peak_kilobytes() / 1024**2
+
+
+def _peak_kilobytes() -> int:
+    """Largest resident memory of this process alone.
+
+    Linux hands `ru_maxrss` down from the parent when a process is started.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _synchronize() -> None:

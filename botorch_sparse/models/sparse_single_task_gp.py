@@ -1,10 +1,12 @@
 r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
+import warnings
 from typing import Any
 
 import gpytorch
 import torch
 from botorch import settings
+from botorch.exceptions import BotorchWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -71,8 +73,13 @@ class SparseSingleTaskGP(
     under the loaded hyperparameters. `copy.deepcopy` and `pickle` keep them.
 
     Note:
-        `botorch.cross_validation.loo_cv` and pathwise (Matheron) sampling rebuild the
-        exact GP from the training data, at O(n^3), and not this posterior.
+        `botorch_sparse.models.loo_cv` leaves out observations of this posterior, in
+        O(n m^2). `botorch.cross_validation.loo_cv` rebuilds the exact GP from the
+        training data, in O(n^3), and says so with a warning. Sample paths
+        (`draw_matheron_paths`) are those of this posterior and cost O(m) for each
+        point. Joint samples at `q` points cost O(q^3): to acquisition functions that
+        want all data, such as `qLogNoisyExpectedImprovement`, give a few hundred of
+        the best points as `X_baseline`.
 
     Args:
         train_X: `batch_shape x n x d` training inputs.
@@ -116,6 +123,7 @@ class SparseSingleTaskGP(
     """
 
     _cached_posterior: NystromPosterior | None = None
+    _has_warned_of_prior: bool = False
 
     def __init__(
         self,
@@ -179,6 +187,7 @@ class SparseSingleTaskGP(
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
         if not self.training or self.is_exact:
+            self._warn_of_exact_prior(x)
             return super().forward(x)
         X = self.transform_inputs(x)
         features_of = NystromPosterior.prior(
@@ -192,6 +201,27 @@ class SparseSingleTaskGP(
             X,
             self._inducing_set().rows if is_data else None,
             with_residual=self.objective == "elbo",
+        )
+
+    def _warn_of_exact_prior(self, x: Tensor) -> None:
+        """Say once that the prior at all data, without the predictions, is dense.
+
+        That is what `botorch.cross_validation.loo_cv` asks for, and nothing else does
+        in eval mode, but in prior mode.
+        """
+        if self.training or self._has_warned_of_prior or x.shape[-2] <= EXACT_SIZE:
+            return
+        if gpytorch.settings.prior_mode.on() or self._inputs is None:
+            return
+        if not same_tensor(x, self.train_inputs[0]) or self.is_exact:
+            return
+        self._has_warned_of_prior = True
+        warnings.warn(
+            f"The exact prior at all {x.shape[-2]} training points was asked for, as "
+            "botorch.cross_validation.loo_cv does. Its results are those of the exact "
+            "GP, at O(n^3), and not of this model: use botorch_sparse.models.loo_cv.",
+            BotorchWarning,
+            stacklevel=3,
         )
 
     def subset_output(self, idcs: list[int]) -> "SparseSingleTaskGP":

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fitting import TOLERANCE
+from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
 
 FAST = {"options": {"maxiter": 8}}
 
@@ -157,29 +157,33 @@ class TestRounds:
         assert model.is_exact and len(optimizer.calls) == 1
 
 
-class TestOptions:
-    """Our tolerance where none was asked for, BoTorch's where the model is exact."""
+class TestOptimizer:
+    """Logarithms where nothing else was asked for; BoTorch's where exact or batched."""
 
     def seen(self, model: SparseSingleTaskGP, monkeypatch: Any, **kwargs: Any) -> Any:
         seen: list[Any] = []
         monkeypatch.setattr(
             "botorch_sparse.models.fitting._fit_once",
-            lambda mll, **kwargs: seen.append(kwargs["optimizer_kwargs"]),
+            lambda mll, **kwargs: seen.append(kwargs),
         )
         model.custom_fit(make_mll(model), rounds=1, **kwargs)
-        return seen[0]
+        return seen[0].get("optimizer"), seen[0]["optimizer_kwargs"]
 
-    def test_tolerance(self, double: dict[str, Any], monkeypatch: Any) -> None:
+    def test_choice(self, double: dict[str, Any], monkeypatch: Any) -> None:
         X, Y = make_data(**double)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
-        assert self.seen(sparse, monkeypatch) == {"options": {"ftol": TOLERANCE}}
-        ours = {"ftol": TOLERANCE, "maxiter": 8}
+        ours, theirs = fit_gpytorch_mll_in_logarithms, Recorder()
+        assert self.seen(sparse, monkeypatch) == (ours, None)
         given = self.seen(sparse, monkeypatch, optimizer_kwargs=FAST)
-        assert given == {"options": ours}
-        asked = {"options": {"ftol": 0.1}}
-        assert self.seen(sparse, monkeypatch, optimizer_kwargs=asked) == asked
-        assert self.seen(sparse, monkeypatch, optimizer=Recorder()) is None
-        assert self.seen(SparseSingleTaskGP(X, Y), monkeypatch) is None
+        assert given == (ours, FAST)
+        other = {"method": "SLSQP"}
+        given = self.seen(sparse, monkeypatch, optimizer_kwargs=other)
+        assert given == (None, other)
+        given = self.seen(sparse, monkeypatch, optimizer=theirs)
+        assert given == (theirs, None)
+        assert self.seen(SparseSingleTaskGP(X, Y), monkeypatch) == (None, None)
+        two = SparseSingleTaskGP(X, torch.cat([Y, Y], -1), inducing_points=X[:9])
+        assert self.seen(two, monkeypatch) == (None, None)
 
 
 class TestWarmRefit:

@@ -223,10 +223,8 @@ class AdaptiveInducingMixin:
         generator: torch.Generator | None = None,
     ) -> InducingSet:
         """Draw inducing points among the unique rows, and drop the caches."""
-        cap, num_unique = self._inducing_cap(), len(rows.first)
-        index = torch.arange(num_unique, device=rows.first.device)
-        few = EXACT_SIZE if cap is None else min(EXACT_SIZE, cap)
-        if not self._keeps_all_of_few or num_unique > few:
+        index = torch.arange(len(rows.first), device=rows.first.device)
+        if not self._takes_all(rows):
             if generator is None:
                 generator = torch.Generator().manual_seed(DEFAULT_SEED)
             with torch.no_grad():
@@ -234,6 +232,11 @@ class AdaptiveInducingMixin:
         self._inducing = InducingSet.from_index(self._raw_train_X(), rows, index)
         self._clear_cache()
         return self._inducing
+
+    def _takes_all(self, rows: RepeatedRows) -> bool:
+        """Whether there are so few unique points that the exact GP is cheap."""
+        few = min(EXACT_SIZE, self._inducing_cap())
+        return self._keeps_all_of_few and len(rows.first) <= few
 
     def _sample(
         self,

@@ -19,6 +19,7 @@ from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.validation import is_positive_int
+from botorch_sparse.posteriors import RepeatedRows
 
 # Change of the objective (per observation) under newly drawn inducing points that makes
 # another round worth its cost, by default. On california_housing (n = 16512, 256
@@ -59,6 +60,8 @@ class FittingMixin:
     _has_warned: bool
     _given_points: Tensor | None
     _inducing_set: Callable[..., Any]
+    _takes_all: Callable[..., bool]
+    _raw_train_X: Callable[[], Tensor]
     _aug_batch_shape: Any
     inducing_points: Tensor
     num_inducing: int
@@ -156,10 +159,18 @@ class FittingMixin:
         """Whether the model is the exact GP."""
         return self.is_exact  # type: ignore[attr-defined]
 
+    def _unique_rows(self) -> RepeatedRows:
+        """The repeated rows of the data, without drawing inducing points."""
+        known, X = self._inducing, self._raw_train_X()
+        if known is not None and known.belongs_to(X):
+            return known.rows
+        return RepeatedRows.find(X)
+
     @contextmanager
     def _fewer_inducing_points(self, cap: int | None) -> Iterator[None]:
         """Draw at most `cap` inducing points inside, and the final ones on leaving."""
-        if cap is None or self._given_points is not None or not self._keeps_all_of_few:
+        is_free = self._given_points is None and self._keeps_all_of_few
+        if cap is None or not is_free or self._takes_all(self._unique_rows()):
             yield
             return
         sampler, has_warned = self.inducing_sampler, self._has_warned

@@ -8,6 +8,7 @@ import pytest
 import torch
 from botorch.exceptions import BotorchWarning, InputDataError, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.constraints import Interval
@@ -32,7 +33,7 @@ def make_data(n: int = 60, d: int = 2, **tkwargs: Any) -> tuple[Tensor, Tensor]:
     return X.to(**tkwargs), Y.to(**tkwargs)
 
 
-def make_mll(model: SparseSingleTaskGP) -> ExactMarginalLogLikelihood:
+def make_mll(model: SingleTaskGP) -> ExactMarginalLogLikelihood:
     return ExactMarginalLogLikelihood(model.likelihood, model)
 
 
@@ -155,6 +156,15 @@ class TestRounds:
             make_mll(model), optimizer=optimizer, max_fit_inducing_points=5
         )
         assert model.is_exact and len(optimizer.calls) == 1
+
+    def test_an_exact_model_is_fitted_exactly(self, double: dict[str, Any]) -> None:
+        """Also one with more points than a fit takes inducing points."""
+        X, Y = make_data(n=290, **double)
+        sparse, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
+        for model in (sparse, exact):
+            fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
+        for p, q in zip(sparse.parameters(), exact.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
 
 
 class TestOptimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,10 +16,17 @@ if TYPE_CHECKING:
 
 
 class PriorCovariance(NamedTuple):
-    """The prior covariance of `batch_shape x q x d` points, in blocks."""
+    """The prior covariance of `batch_shape x q x d` points, in blocks.
+
+    Attributes:
+        covar_module: The kernel.
+        X: The points.
+        on_dense: Called with `q` when the posterior's `q x q` matrix is formed.
+    """
 
     covar_module: Kernel
     X: Tensor
+    on_dense: Callable[[int], None] | None = None
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         """Some rows and columns of the matrices of all elements of the batch."""
@@ -69,18 +77,26 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     @classmethod
     def from_features(
-        cls, X: Tensor, phi: Tensor, w: Tensor, *, covar_module: Kernel
+        cls,
+        X: Tensor,
+        phi: Tensor,
+        w: Tensor,
+        *,
+        covar_module: Kernel,
+        on_dense: Callable[[int], None] | None = None,
     ) -> PosteriorCovarianceLinearOperator:
         """The covariance of `X` (`batch_shape x q x d`), whose features are known."""
         batch_shape = torch.broadcast_shapes(*(t.shape[:-2] for t in (X, phi, w)))
         X, phi, w = (t.expand(*batch_shape, *t.shape[-2:]) for t in (X, phi, w))
-        prior = PriorCovariance(covar_module, X)
+        prior = PriorCovariance(covar_module, X, on_dense)
         element = torch.arange(batch_shape.numel(), device=X.device)
         element = element.reshape(*batch_shape, 1, 1)
         return cls(phi, w, prior.diagonal().unsqueeze(-1), element, prior=prior)
 
     def to_dense(self) -> Tensor:
         """The matrix, `batch_shape x q x q`. Cost: O(q^2 m)."""
+        if self.prior.on_dense is not None:
+            self.prior.on_dense(self.shape[-1])
         return self._block(slice(None), slice(None))
 
     def representation(self) -> tuple[Tensor, ...]:

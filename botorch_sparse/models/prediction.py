@@ -1,8 +1,12 @@
 """Joint predictions of a Nystrom posterior, and what its inducing points leave out."""
 
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from botorch.exceptions import BotorchWarning
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
@@ -12,8 +16,42 @@ from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.batching import inner_rows
 
+# Points above which the joint covariance stays a lazy operator.
+LARGE_Q = 256
+# Points above which forming and factorizing it takes seconds and gigabytes.
+VERY_LARGE_Q = 2000
 
-def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
+
+@dataclass
+class LargeJointNotice:
+    """Says once what to do instead of joint samples at very many points."""
+
+    has_warned: bool = False
+
+    def __call__(self, q: int) -> None:
+        """Warn if the joint covariance of `q` points is too much."""
+        if self.has_warned or q <= VERY_LARGE_Q:
+            return
+        self.has_warned = True
+        warnings.warn(
+            f"The joint covariance of {q} points is formed. Joint samples at q points "
+            "cost O(q^3) time and O(q^2) memory, unlike means and variances. "
+            "Acquisition functions that sample at the data "
+            "(qLogNoisyExpectedImprovement, prune_inferior_points) do with a few "
+            "hundred of the best points; for one outcome that is maximized X_baseline="
+            "X[model.posterior(X).mean.squeeze(-1).topk(300).indices]. For Thompson "
+            "sampling use PathwiseThompsonSampling or draw_matheron_paths: O(q).",
+            BotorchWarning,
+            stacklevel=2,
+        )
+
+
+def predict(
+    posterior: NystromPosterior,
+    X: Tensor,
+    *,
+    on_dense: Callable[[int], None] | None = None,
+) -> MultivariateNormal:
     r"""The joint posterior at `X`.
 
     .. math::
@@ -24,6 +62,7 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
         posterior: A posterior in the dtype of `X` or in float64.
         X: A `batch_shape x q x d` tensor; `batch_shape` broadcasts with that of the
             posterior.
+        on_dense: Called with `q` when a joint covariance that was not formed here is.
 
     Returns:
         A Gaussian over `broadcast(batch_shape, posterior.batch_shape) x q`. Cost for
@@ -39,17 +78,13 @@ def predict(posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
     # What is the same for all fantasies is computed once, and expanded after it.
     covariance = PosteriorCovarianceLinearOperator.from_features(
-        Z, phi, w, covar_module=posterior.covar_module
+        Z, phi, w, covar_module=posterior.covar_module, on_dense=on_dense
     )
     if Z.shape[-2] > LARGE_Q:
         return MultivariateNormal(mean, covariance.expand(*batch_shape, -1, -1).to(X))
     dense = covariance.to_dense().to(X.dtype)
     dense = dense.expand(*batch_shape, *dense.shape[-2:])
     return MultivariateNormal(mean, to_linear_operator(dense))
-
-
-# Points above which the joint covariance stays a lazy operator.
-LARGE_Q = 256
 
 
 class Residual(NamedTuple):

@@ -24,7 +24,7 @@ from botorch_sparse.models.conditioning import ConditioningMixin
 from botorch_sparse.models.fitting import FittingMixin
 from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.prediction import predict
+from botorch_sparse.models.prediction import LargeJointNotice, predict
 from botorch_sparse.models.summary import SummaryMixin
 from botorch_sparse.models.training_data import LazyTrainingDataMixin
 from botorch_sparse.models.validated import ValidatedMixin
@@ -163,6 +163,7 @@ class SparseSingleTaskGP(
             inducing_points, inducing_sampler, max_inducing_points, max_memory
         )
         self.objective = objective
+        self._joint_notice = LargeJointNotice()
 
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Prior at the training inputs in train mode, posterior at `X` in eval mode.
@@ -175,14 +176,19 @@ class SparseSingleTaskGP(
             A Gaussian over `batch_shape x q`.
         """
         if self._fantasy_posterior is not None and not self.training:
-            return predict(self._fantasy_posterior, _as_points(args[0]))
+            return self._predict(self._fantasy_posterior, args[0])
         self._validate_call(*args)
         no_data = self._inputs is None or self._targets is None
         if self.training or no_data or gpytorch.settings.prior_mode.on():
             return super().__call__(*args, **kwargs)
         if self._cached_posterior is None and self.is_exact:
             return super().__call__(*args, **kwargs)
-        return predict(self._prediction_posterior(), _as_points(args[0]))
+        return self._predict(self._prediction_posterior(), args[0])
+
+    def _predict(self, posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
+        """The posterior at `X`; a vector is as many points of one dimension."""
+        X = X.unsqueeze(-1) if X.dim() == 1 else X
+        return predict(posterior, X, on_dense=self._joint_notice)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
@@ -338,8 +344,3 @@ class SparseSingleTaskGP(
             self._transformed_inducing_points().to(dtype),
             mean_module=in_double(self.mean_module, source),
         )
-
-
-def _as_points(X: Tensor) -> Tensor:
-    """A vector is as many points of one dimension, as in GPyTorch."""
-    return X.unsqueeze(-1) if X.dim() == 1 else X

@@ -6,6 +6,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.acquisition.input_constructors import acqf_input_constructor
 from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions import InputDataError
 from botorch.models.model import Model
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
@@ -44,6 +45,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         maximize: If False, the bound of minus the function.
 
     Raises:
+        InputDataError: If `beta` is negative.
         UnsupportedError: For a list of models, batches of models, or several outputs
             without a posterior transform.
 
@@ -67,6 +69,11 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         maximize: bool = True,
     ) -> None:
         super().__init__(model, beta, posterior_transform, maximize)
+        if not (self.beta >= 0).all():
+            raise InputDataError(
+                f"Got beta={beta}; need a number of at least 0, such as 4: its root "
+                "multiplies the standard deviation."
+            )
         self.frozen: FrozenPosterior = freeze(model)
         self.set_X_pending(X_pending)
 

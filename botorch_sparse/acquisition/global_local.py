@@ -44,8 +44,8 @@ class GlobalLocal(LocalRatioBound):
 
     def constant(self) -> float | None:
         """See `RatioBound`."""
-        value = self.global_bound()
-        return value if value <= self.ratio_threshold else None
+        exceeds = self.frozen.global_exceeds(self.ratio_threshold)
+        return None if exceeds else self.global_bound()
 
     def bound(self, ratio_threshold: float, **domain: Any) -> float:
         """See `RatioBound`; the switch is at the threshold given."""

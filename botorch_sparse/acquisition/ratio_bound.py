@@ -17,7 +17,7 @@ from botorch_sparse.acquisition.frozen import (
     freeze,
 )
 from botorch_sparse.acquisition.maximize_bound import maximize_bound
-from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
+from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 
 # Rows of choices whose features are computed at a time.
 CHUNK_SIZE = 4096
@@ -99,7 +99,7 @@ class RatioBound(AcquisitionFunction):
 
     def global_bound(self) -> float:
         """The sum bound of Lemma 1, which no bound but the product is above."""
-        return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
+        return self.frozen.global_bound()
 
     def maximum(
         self,
@@ -159,8 +159,8 @@ class RatioBound(AcquisitionFunction):
         validate_ratio_threshold(ratio_threshold)
         if (value := self.constant()) is not None:
             return value
-        if (value := self.global_bound()) <= ratio_threshold:
-            return value
+        if not self.frozen.global_exceeds(ratio_threshold):
+            return self.global_bound()
         return self.maximum(
             choices=choices,
             bounds=bounds,

@@ -100,6 +100,8 @@ def optimize_adaptive_batch(
     """
     _validate(acqf, bounds, choices, max_batch_size, min_batch_size)
     validate_ratio_threshold(ratio_threshold)
+    if choices is not None:
+        _validate_choices(choices, termination.X_batch.shape[-1])
     pending, frozen = acqf.X_pending, termination.frozen
     if not len(termination.X_batch):
         termination.frozen = _view(acqf, termination)
@@ -127,7 +129,6 @@ def _choose(
     chosen = []
     for size in range(1, limit + 1):
         chosen.append(source.choose())
-        bound = source.termination.global_bound()
         if size >= min_batch_size:
             bound = source.bound(ratio_threshold)
             if bound > ratio_threshold:
@@ -155,10 +156,6 @@ def _validate(
     """Check what `optimize_adaptive_batch` was given."""
     if (choices is None) == (bounds is None):
         raise InputDataError("Give either choices or bounds.")
-    if choices is not None and (choices.dim() != 2 or not len(choices)):
-        raise InputDataError(
-            f"Got choices of shape {tuple(choices.shape)}; need `A x d`, with A > 0."
-        )
     limit = MAX_BATCH_SIZE if max_batch_size is None else max_batch_size
     if not 1 <= min_batch_size <= limit:
         raise InputDataError(
@@ -169,4 +166,17 @@ def _validate(
         raise UnsupportedError(
             f"{type(acqf).__name__} takes no pending points. Try "
             "BatchUpperConfidenceBound, or an acquisition function with X_pending."
+        )
+
+
+def _validate_choices(X: Tensor, d: int) -> None:
+    """Refuse choices that are not a finite `A x d` tensor."""
+    if X.dim() != 2 or not len(X) or X.shape[-1] != d:
+        raise InputDataError(
+            f"Got choices of shape {tuple(X.shape)}; need `A x {d}`, with A > 0."
+        )
+    if not X.isfinite().all():
+        raise InputDataError(
+            f"Got choices with {int((~X.isfinite()).any(-1).sum())} rows that are not "
+            "finite; leave them out."
         )

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
@@ -17,6 +18,8 @@ CHUNK_SIZE = 2048
 # Bytes that the features of choices may take before they are computed at each step.
 MAX_MEMORY = 2 * 1024**3
 DEFAULT_OPTIONS = {"num_restarts": 10, "raw_samples": 256}
+# Arguments of `optimize_acqf` that are not the user's: one best point is asked for.
+OWN_OPTIONS = {"acq_function", "bounds", "q", "return_best_only"}
 
 
 class Point(NamedTuple):
@@ -48,6 +51,11 @@ class Box:
         self.termination = termination
         self._bounds = bounds
         given = optimizer_options or {}
+        if own := sorted(OWN_OPTIONS & given.keys()):
+            raise InputDataError(
+                f"Got optimizer_options with {own}; points are chosen one by one. "
+                "Leave them out; max_batch_size limits their number."
+            )
         # Given starts stay alone, since random ones need not satisfy the constraints.
         starts = given.get("batch_initial_conditions")
         default = DEFAULT_OPTIONS if starts is None else {"num_restarts": len(starts)}

@@ -330,3 +330,6 @@ def test_input_transforms_of_many_points_are_refused(double: dict[str, Any]) -> 
         BatchUpperConfidenceBound(model, BETA)(X[:1].unsqueeze(0))
     with pytest.raises(InputDataError, match="not finite"):
         BatchUpperConfidenceBound(build("exact", X, Y), BETA, X[:1] * float("nan"))
+    for beta in (-1.0, float("nan"), torch.tensor([1.0, -1.0], **double)):
+        with pytest.raises(InputDataError, match="need a number of at least 0"):
+            BatchUpperConfidenceBound(build("exact", X, Y), beta)

@@ -23,6 +23,7 @@ from frozen_oracles import (
     sparse_problem,
     tensors,
 )
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from botorch_sparse.acquisition import (
     ExactRatio,
@@ -254,6 +255,29 @@ def test_dtypes(kind: str, tkwargs: dict[str, Any]) -> None:
         expected = dense.local_bound(batch, noise, name)
         assert_close(value, expected, rtol=5e-3)
     assert bounds["both"](X.reshape(-1, 1, 1, X.shape[-1])).shape == (len(X), 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_holds_in_float32(kind: str, device: torch.device) -> None:
+    """Near data of so little noise that variances are at the rounding of float32."""
+    kernel = ScaleKernel(RBFKernel()).to(device).requires_grad_(False)
+    kernel.outputscale, kernel.base_kernel.lengthscale = 20.0, 2.0
+    for seed in range(12):
+        X = torch.rand(30, 2, generator=torch.Generator().manual_seed(seed)).to(device)
+        Y = X.sum(-1, keepdim=True).sin()
+        args, kwargs = (X, Y, torch.full_like(Y, 1e-5)), {"outcome_transform": None}
+        model = (
+            SingleTaskGP(*args, covar_module=kernel, **kwargs)
+            if kind == "exact"
+            else SparseSingleTaskGP(
+                *args, covar_module=kernel, **kwargs, inducing_points=X[::3]
+            )
+        )
+        bounds = (ExactRatio, LocalRatioBound, GlobalRatioBound, ProductRatioBound)
+        values = [bound(model, X[:4])(X.unsqueeze(-2)) for bound in bounds]
+        for smaller, larger in pairwise(values if kind == "exact" else values[:3]):
+            assert (smaller <= larger * (1 + 1e-5)).all()
+        assert (values[0] >= 1).all() and values[0].dtype == torch.float32
 
 
 def test_transforms_and_default_noise(double: dict[str, Any]) -> None:

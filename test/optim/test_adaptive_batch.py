@@ -290,10 +290,38 @@ def test_sizes(double: dict[str, Any]) -> None:
             optimize_adaptive_batch(ucb, rule, choices=X, **kwargs)
     with pytest.raises(InputDataError, match="Give either choices or bounds"):
         optimize_adaptive_batch(ucb, rule)
-    with pytest.raises(InputDataError, match=r"choices of shape \(0, .\)"):
-        optimize_adaptive_batch(ucb, rule, choices=X[:0])
+    for shape, bad in ((r"\(0, .\)", X[:0]), (r"\(.*, 9\)", X.new_ones(4, 9))):
+        with pytest.raises(InputDataError, match="choices of shape " + shape):
+            optimize_adaptive_batch(ucb, rule, choices=bad)
+    with pytest.raises(InputDataError, match="1 rows that are not finite"):
+        optimize_adaptive_batch(ucb, rule, choices=torch.cat([X, X[:1] / 0 * 0]))
+    box = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
+    for options in ({"q": 2}, {"return_best_only": False}):
+        with pytest.raises(InputDataError, match="chosen one by one"):
+            optimize_adaptive_batch(ucb, rule, bounds=box, optimizer_options=options)
     with pytest.raises(InputDataError, match="need at least 1, such as 2"):
         optimize_adaptive_batch(ucb, rule, 0.9, choices=X)
+
+
+def test_one_scalar_a_step_visits_the_host(double: dict[str, Any]) -> None:
+    """The sum bound until it crosses, then the maximum of the local one."""
+    model, axis = continuous(**double), torch.linspace(0, 1, 15, **double)
+    choices = torch.cartesian_prod(axis, axis)
+    model.likelihood.noise = 1.0
+    ucb, threshold = BatchUpperConfidenceBound(model, 100.0), 3.0
+    sizes, copies, to_float = [], [0], torch.Tensor.__float__
+
+    def spy(self: torch.Tensor) -> float:
+        copies[0] += 1
+        return to_float(self)
+
+    for rule in (GlobalRatioBound(model), GlobalLocal(model), LocalRatioBound(model)):
+        copies[0] = 0
+        with patch.object(torch.Tensor, "__float__", spy):
+            batch = optimize_adaptive_batch(ucb, rule, threshold, choices=choices)
+        sizes.append(len(batch.X))
+        assert copies[0] <= len(batch.X) + 1  # both where the sum bound crosses
+    assert sizes[0] < sizes[1] == sizes[2]
 
 
 def test_several_outputs(double: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from botorch.exceptions import InputDataError
@@ -28,7 +28,8 @@ class RadiusStatistics:
         leverage_sum: :math:`\sum_s \mathrm{var}_t(x_s)/\lambda`, current variances.
         lambda_max: An upper bound r on :math:`\lambda_{\max}(K - Q)/\lambda`, the
             largest error of the Nystrom approximation at the data in units of the
-            noise; 0 for an exact posterior.
+            noise; 0 for an exact posterior. Strategies measure it for radii that set
+            `needs_lambda_max`.
         norm_lower_bound: A number that the RKHS norm of the function exceeds, as the
             feedback shows; see `GuessAndDouble`.
     """
@@ -80,7 +81,15 @@ class RadiusStatistics:
 
 @runtime_checkable
 class ConfidenceRadius(Protocol):
-    """What every radius offers; inherit from it and write `paper_value`."""
+    """What every radius offers; inherit from it and write `paper_value`.
+
+    Attributes:
+        needs_lambda_max: Whether it looks at `lambda_max`, which costs O(n m^2).
+        needs_mean_norm: Whether `update` looks at the mean.
+    """
+
+    needs_lambda_max: ClassVar[bool] = False
+    needs_mean_norm: ClassVar[bool] = False
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r"""The number that the paper prints; each class says what it multiplies.
@@ -97,9 +106,27 @@ class ConfidenceRadius(Protocol):
         """The beta of BoTorch's `mean + sqrt(beta) * sigma`."""
         return self.multiplier(statistics) ** 2
 
+    def interval_multiplier(self, statistics: RadiusStatistics) -> float:
+        """The factor of an interval that holds, for rules that stop or eliminate.
+
+        The `multiplier`, unless that is made for choosing points alone.
+        """
+        return self.multiplier(statistics)
+
     def offset(self, statistics: RadiusStatistics) -> float:
         """What is added to the radius whatever the variance, in units of Y."""
         return 0.0
+
+    def update(
+        self, statistics: RadiusStatistics, mean_norm: float
+    ) -> RadiusStatistics:
+        """What a new posterior tells; most radii learn nothing from its mean.
+
+        Args:
+            statistics: Of the posterior.
+            mean_norm: The RKHS norm of its mean, see `posterior_mean_norm`.
+        """
+        return statistics
 
 
 class StandardDeviationRadius(ConfidenceRadius, Protocol):

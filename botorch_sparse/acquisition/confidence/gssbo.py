@@ -7,7 +7,7 @@ References:
 import math
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
@@ -98,6 +98,8 @@ class GSSBORadius(StandardDeviationRadius):
         penalty: Where Eq. 19's penalty goes, `"multiplier"` or `"offset"`.
         constants: `"theory"`, `"paper"` or `"practical"`.
     """
+
+    needs_lambda_max: ClassVar[bool] = True
 
     dim: int
     delta: float

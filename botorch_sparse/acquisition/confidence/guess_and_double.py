@@ -7,6 +7,7 @@ References:
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -42,12 +43,17 @@ class GuessAndDouble(ConfidenceRadius):
     that is large enough. Until the bound has reached the norm the interval may miss f
     where no data are, so F should be a fair guess.
 
-    The maximum lives in the statistics (`norm_lower_bound`), which the strategy saves
-    with its state: call `update` after each posterior. Without calls the bound stays.
+    The maximum lives in the statistics (`norm_lower_bound`). Strategies call `update`
+    after each posterior and save the statistics with their state; in a loop of your own
+    call it yourself, or the bound stays. Other hyperparameters are another norm: there
+    the evidence starts again.
 
     Args:
         radius: The radius with the first guess as its `norm_bound`, positive.
     """
+
+    needs_lambda_max: ClassVar[bool] = True
+    needs_mean_norm: ClassVar[bool] = True
 
     radius: NormBoundRadius
 

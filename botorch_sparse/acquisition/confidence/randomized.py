@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 import torch
+from botorch.exceptions import UnsupportedError
 
 from botorch_sparse.acquisition.confidence.base import (
     ConfidenceRadius,
@@ -42,9 +43,9 @@ class RandomizedRadius(ConfidenceRadius):
         \text{exponential:}\quad Z = s + m E,\ E \sim \mathrm{Exp}(1); \qquad
         \text{half-normal:}\quad Z = s + m \sqrt{\pi/2}\, |N|,\ N \sim N(0, 1),
 
-    of mean s + m. A smaller Z than 1 gives up the interval: this is for choosing
-    points, not for stopping rules or elimination. `paper_value` and `offset` are those
-    of the radius.
+    of mean s + m. A smaller Z than 1 gives up the interval: the draw is for choosing
+    points. Stopping rules take `interval_multiplier`, which as `paper_value` and
+    `offset` is that of the radius.
 
     The draw is a function of the seed and the number of evaluations alone: asking again
     gives the same, and so does a run that is resumed.
@@ -80,9 +81,29 @@ class RandomizedRadius(ConfidenceRadius):
         """The radius's factor times the draw."""
         return self.draw(statistics) * self.radius.multiplier(statistics)
 
+    def interval_multiplier(self, statistics: RadiusStatistics) -> float:
+        """The radius's own, without the draw."""
+        return self.radius.interval_multiplier(statistics)
+
     def offset(self, statistics: RadiusStatistics) -> float:
         """The radius's own."""
         return self.radius.offset(statistics)
+
+    @property
+    def needs_lambda_max(self) -> bool:  # type: ignore[override]
+        """That of the radius."""
+        return self.radius.needs_lambda_max
+
+    @property
+    def needs_mean_norm(self) -> bool:  # type: ignore[override]
+        """That of the radius."""
+        return self.radius.needs_mean_norm
+
+    def update(
+        self, statistics: RadiusStatistics, mean_norm: float
+    ) -> RadiusStatistics:
+        """That of the radius."""
+        return self.radius.update(statistics, mean_norm)
 
     def draw(self, statistics: RadiusStatistics) -> float:
         """The Z of these statistics."""
@@ -126,6 +147,17 @@ class ShiftedExponentialRadius(VarianceRadius):
         value = torch.empty((), dtype=torch.float64)
         value.exponential_(generator=_generator(self.seed, statistics))
         return 2 * math.log(max(self.num_candidates / 2, 1.0)) + 2 * float(value)
+
+    def interval_multiplier(self, statistics: RadiusStatistics) -> float:
+        """There is none.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "ShiftedExponentialRadius has no interval to stop by; use "
+            "SrinivasFiniteRadius, or a number of evaluations."
+        )
 
 
 def _as_seed(seed: int | torch.Generator) -> int:

@@ -8,7 +8,7 @@ References:
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from botorch_sparse.acquisition.confidence.base import (
     Constants,
@@ -61,6 +61,8 @@ class SBPERadius(StandardDeviationRadius, NormBoundRadius):
             bounded by :math:`\exp(h^2 \xi^2 / 2)` for :math:`|h| \le h_0`. Infinite for
             sub-Gaussian noise.
     """
+
+    needs_lambda_max: ClassVar[bool] = True
 
     _: KW_ONLY
     constants: Constants = "theory"

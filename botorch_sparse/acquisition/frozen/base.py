@@ -40,6 +40,7 @@ from botorch_sparse.acquisition.frozen.model_space import (
     validate_model,
     validate_noise,
 )
+from botorch_sparse.acquisition.ratios import sum_ratio
 
 
 class Features(NamedTuple):
@@ -104,6 +105,8 @@ class FrozenPosterior(ABC):
         self.aug_shape = torch.Size([m] if m > 1 else [])
         self.dtype = torch.float64
         self.X_batch = torch.empty(0, 0)
+        self._global_bound: float | None = None
+        self._global_floor = 1.0  # the bound for fewer points, which is no larger
 
     @torch.no_grad()
     def _start(self) -> None:
@@ -163,8 +166,20 @@ class FrozenPosterior(ABC):
         view.noise = torch.cat([self.noise, noise], -1)
         view.variance = torch.cat([self.variance, residual + embedded], -1)
         view.variance_before = torch.cat([self.variance_before, residual + left], -1)
+        view._global_bound, view._global_floor = None, self._global_floor
         view._extend(f, noise, rows, left)
         return view
+
+    def global_bound(self) -> float:
+        """The sum bound of Lemma 1, the largest of all outputs; copied once."""
+        if self._global_bound is None:
+            self._global_bound = float(sum_ratio(self.variance, self.noise).max())
+            self._global_floor = self._global_bound
+        return self._global_bound
+
+    def global_exceeds(self, threshold: float) -> bool:
+        """Whether the sum bound does; once it did for fewer points nothing is asked."""
+        return self._global_floor > threshold or self.global_bound() > threshold
 
     @abstractmethod
     def _extend(

@@ -1,4 +1,4 @@
-"""Whole algorithms with ask and tell, on finite sets of candidates."""
+"""Whole algorithms with ask and tell, on tables of candidates and on boxes."""
 
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.bbkb import BBKB
@@ -7,15 +7,19 @@ from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.random_search import RandomSearch
+from botorch_sparse.strategies.sbpe import SBPE
+from botorch_sparse.strategies.sbpe_regression import UncertaintyReduction
 
 __all__ = [
     "BBKB",
     "BKB",
     "GPBUCB",
     "GPUCB",
+    "SBPE",
     "Batch",
     "BatchRecord",
     "History",
     "RandomSearch",
     "Strategy",
+    "UncertaintyReduction",
 ]

@@ -1,53 +1,88 @@
 """Ask and tell: what all strategies share."""
 
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from botorch_sparse.acquisition.gap_stopping import ConfidenceGapStopping
 from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.strategies.domain import DomainOptions, one_domain, table_config
+from botorch_sparse.strategies.feedback import validate_feedback
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class Strategy(ABC):
-    """Proposes batches of candidates and learns from their feedback.
+    """Proposes batches of points and learns from their feedback.
 
-    Maximizes over the rows of a table. `ask` proposes a batch and keeps it pending;
-    `tell` takes feedback, whole or in parts, in any order, also for points that were
-    never proposed. The strategy learns once all pending points are told, or at the next
-    `ask` from what there is; points still pending then shrink the variance alone.
+    Maximizes over the rows of a table, or over a continuous domain. `ask` proposes a
+    batch and keeps it pending; `tell` takes feedback, whole or in parts, in any order,
+    also for points that were never proposed. The strategy learns once all pending
+    points are told, or at the next `ask` from what there is; points still pending then
+    shrink the variance alone.
 
     `state_dict` holds all there is to know: a strategy built with the same arguments
     that loads it goes on to the same bits (on the same machine, versions and number of
     threads), also in the middle of a batch.
 
+    Points are known by number: rows of the table, then all others in the order in which
+    they were first seen. A continuous domain is a table without rows.
+
     Args:
         candidates: `A x d` points to choose from.
         seed: Seed of the strategy's generator.
+        **domain: Instead of candidates, `bounds` (`2 x d`) of a continuous domain, with
+            `inequality_constraints`, `equality_constraints` and `fixed_features` as in
+            `optimize_acqf`.
     """
 
-    def __init__(self, candidates: Tensor, *, seed: int = 0) -> None:
-        validate_candidates(candidates)
-        self.candidates = candidates
-        self.history = History(candidates)
+    def __init__(
+        self,
+        candidates: Tensor | None = None,
+        *,
+        seed: int = 0,
+        **domain: Unpack[DomainOptions],
+    ) -> None:
+        self.box = one_domain(candidates, domain)
+        if candidates is not None:
+            validate_candidates(candidates)
+            self.candidates = candidates
+        elif self.box is not None:
+            self.candidates = self.box.bounds[:0]
+        self.history = History(self.candidates)
         self.generator = torch.Generator().manual_seed(seed)
-        self._pending: list[tuple[int, int]] = []  # (candidate, batch number)
+        self._pending: list[tuple[int, int]] = []  # (point number, batch number)
         self._num_learned = 0
         self._best = float("-inf")  # for the progress bar
         self._rows: dict[torch.dtype, dict[bytes, int]] = {}
 
     @property
     def pending(self) -> Tensor:
-        """Candidates asked for and not told yet, repeats included."""
+        """Numbers of the points asked for and not told yet, repeats included."""
         return torch.tensor([index for index, _ in self._pending], dtype=torch.long)
+
+    @property
+    def X_pending(self) -> Tensor:
+        """The points asked for and not told yet, `p x d`, repeats included."""
+        return self.history.points(self.pending)
+
+    def confidence_gap(self) -> float:
+        """Largest upper less largest lower confidence bound; see strategies with one.
+
+        Raises:
+            UnsupportedError: If the strategy has no confidence bounds.
+        """
+        raise UnsupportedError(
+            f"{type(self).__name__} has no confidence bounds to stop by; use "
+            "max_seconds or a number of evaluations."
+        )
 
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """Propose a batch, which stays pending until it is told or withdrawn.
@@ -68,8 +103,14 @@ class Strategy(ABC):
         start = time.perf_counter()
         if self._num_learned < len(self.history):
             self._learn()
-        record = self._describe()
-        chosen = self._select(max_batch_size)
+        extra, generator = self.history.num_extra, self.generator.get_state()
+        try:
+            record = self._describe()
+            chosen = self._select(max_batch_size)
+        except BaseException:
+            self.history.truncate(len(self.history), extra)
+            self.generator.set_state(generator)
+            raise
         number = len(self.history.batches)
         self._pending += [(index, number) for index in chosen]
         record.size = len(chosen)
@@ -90,13 +131,11 @@ class Strategy(ABC):
         """
         start = time.perf_counter()
         points_of = X.X if isinstance(X, Batch) else X
-        values = self._validate_feedback(points_of, Y)
+        values = validate_feedback(points_of, Y, self.candidates.shape[-1])
         evaluations, extra = len(self.history), self.history.num_extra
         pending, generator = list(self._pending), self.generator.get_state()
         try:
-            points = (
-                X.indices.tolist() if isinstance(X, Batch) else self._find(points_of)
-            )
+            points = self._numbers(X)
             number = X.number if isinstance(X, Batch) else -1
             settled = [self._settle(point, number) for point in points]
             points = [point for point, _ in settled]
@@ -115,7 +154,7 @@ class Strategy(ABC):
 
     def withdraw(self, batch: Batch) -> None:
         """Give up pending points whose evaluation failed for good."""
-        for point in batch.indices.tolist():
+        for point in self._numbers(batch):
             self._settle(point, batch.number)
 
     def run(
@@ -126,6 +165,7 @@ class Strategy(ABC):
         progress: bool = True,
         by_index: bool = False,
         max_seconds: float | None = None,
+        stopping: ConfidenceGapStopping | None = None,
     ) -> History:
         """Ask, evaluate and tell until the history holds `num_evaluations`.
 
@@ -138,10 +178,19 @@ class Strategy(ABC):
             progress: Whether to show a progress bar.
             by_index: Call the objective with the `b` candidate indices instead.
             max_seconds: Stop after the batch in which the time is up.
+            stopping: Stop once `confidence_gap()` is at most its tolerance.
 
         Returns:
             The history.
+
+        Raises:
+            InputDataError: If `by_index` is set on a continuous domain.
         """
+        if by_index and self.box is not None:
+            raise InputDataError(
+                "Got by_index=True, but a continuous domain has no indices; use an "
+                "objective of `b x d` points."
+            )
         limit = float("inf") if max_seconds is None else max_seconds
         deadline = time.perf_counter() + limit
         with tqdm(
@@ -152,11 +201,13 @@ class Strategy(ABC):
             disable=not progress,
         ) as bar:
             while len(self.history) < num_evaluations:
+                if stopping and self.confidence_gap() <= stopping.tolerance:
+                    break
                 left = num_evaluations - len(self.history)
                 pending = [index for index, _ in self._pending[:left]]
                 batch = self._batch(pending) if pending else self.ask(left)
-                Y = objective(batch.indices if by_index else batch.X)
-                self.tell(batch, Y)
+                rows = batch.indices if by_index else None
+                self.tell(batch, objective(batch.X if rows is None else rows))
                 self._show(bar, len(batch))
                 if time.perf_counter() > deadline:
                     break
@@ -194,7 +245,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
-        """Choose a batch of candidates."""
+        """Choose a batch: numbers of points, those of new ones by `add_point`."""
 
     def _learn(self) -> None:
         """Take the whole history into account."""
@@ -206,43 +257,22 @@ class Strategy(ABC):
 
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        X = self.candidates.detach()
-        checksum = zlib.crc32(X.cpu().contiguous().numpy().data)
-        return {
-            "strategy": type(self).__name__,
-            "candidates": [*X.shape, str(X.dtype), checksum],
-        }
+        domain = (
+            table_config(self.candidates) if self.box is None else self.box.config()
+        )
+        return {"strategy": type(self).__name__} | domain
 
     def _batch(self, chosen: list[int], number: int = -1) -> Batch:
-        """Candidates as a batch."""
-        indices = torch.tensor(chosen, dtype=torch.long)
-        X = self.candidates[indices.to(self.candidates.device)]
-        return Batch(X, indices, number)
+        """Points as a batch."""
+        points = torch.tensor(chosen, dtype=torch.long)
+        indices = points if self.box is None else None
+        return Batch(self.history.points(points), indices, number)
 
-    def _validate_feedback(self, X: Tensor, Y: Tensor) -> list[float]:
-        """Check feedback at the door; its values on the host."""
-        d = self.candidates.shape[-1]
-        Y = torch.as_tensor(Y).detach()
-        if (
-            X.dim() != 2
-            or X.shape[-1] != d
-            or Y.shape
-            not in {
-                X.shape[:1],
-                (*X.shape[:1], 1),
-            }
-        ):
-            raise BotorchTensorDimensionError(
-                f"Got X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)}; "
-                f"need `b x {d}` and `b` or `b x 1`."
-            )
-        if not Y.isfinite().all() or not X.isfinite().all():
-            raise InputDataError(
-                f"Got {int((~Y.isfinite()).sum())} values of Y and "
-                f"{int((~X.isfinite()).sum())} of X that are NaN or infinite. Tell the "
-                "others alone, and withdraw(batch) points that can't be evaluated."
-            )
-        return Y.reshape(-1).double().tolist()
+    def _numbers(self, X: Batch | Tensor) -> list[int]:
+        """Point numbers of a batch or of `b x d` points."""
+        if isinstance(X, Batch):
+            return self._find(X.X) if X.indices is None else X.indices.tolist()
+        return self._find(X)
 
     def _settle(self, point: int, batch: int) -> tuple[int, int]:
         """Remove a point from the pending ones, those of its own batch first.
@@ -263,20 +293,28 @@ class Strategy(ABC):
         return point, -1
 
     def _find(self, X: Tensor) -> list[int]:
-        """Point numbers of `b x d` points; those that are no candidates are added.
+        """Point numbers of `b x d` points; those never seen are added.
 
-        Candidates are recognized in the dtype of `X`, which may be less precise.
+        Candidates and pending points are recognized in the dtype of `X`, which may be
+        less precise.
         """
-        if X.dtype not in self._rows:
-            rows = self._rows[X.dtype] = {}
-            for index, key in enumerate(_keys(self.candidates.to(X.dtype))):
-                rows.setdefault(key, index)
-        rows = self._rows[X.dtype]
+        rows = self._rows_in(X.dtype)
+        if self._pending and X.dtype != self.candidates.dtype:
+            pending = zip(_keys(self.X_pending.to(X.dtype)), self.pending, strict=True)
+            rows = {key: int(number) for key, number in pending} | rows
         beside = X.detach().to(self.candidates)
         return [
             rows[key] if key in rows else self.history.add_point(x)
             for key, x in zip(_keys(X), beside, strict=True)
         ]
+
+    def _rows_in(self, dtype: torch.dtype) -> dict[bytes, int]:
+        """Rows of the table by their bytes in a dtype."""
+        if dtype not in self._rows:
+            rows = self._rows[dtype] = {}
+            for index, key in enumerate(_keys(self.candidates.to(dtype))):
+                rows.setdefault(key, index)
+        return self._rows[dtype]
 
     def _show(self, bar: "tqdm[Any]", num_new: int) -> None:
         """Update the progress bar."""

@@ -1,27 +1,16 @@
 """Batch budgeted kernelized bandits."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, Unpack, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.acquisition.confidence import (
-    BBKBRadius,
-    ConfidenceRadius,
-    RadiusStatistics,
-)
-from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.acquisition.ratios import LocalBound
+from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
-from botorch_sparse.optim.termination import (
-    GlobalLocalRule,
-    GlobalRule,
-    LocalBound,
-    TerminationRule,
-    validate_local_bound,
-)
-from botorch_sparse.strategies.surrogates import NystromSurrogate
-from botorch_sparse.strategies.ucb import UCBStrategy, validate_lam
+from botorch_sparse.strategies.rules import BatchRule, Repeat
+from botorch_sparse.strategies.ucb import NystromSettings, UCBOptions, UCBStrategy
 
 Termination = Literal["global", "global-local"]
 
@@ -42,9 +31,13 @@ class BBKB(UCBStrategy):
     each point of it O(m) for every candidate within reach of the maximum (`"global"`);
     `"global-local"` adds a few passes of O(A m) over all candidates for each batch.
 
+    On a continuous domain (`bounds`) each point of a batch comes from `optimize_acqf`,
+    at O(m^2) for each point that it looks at; without a kernel all hyperparameters are
+    inferred.
+
     Args:
-        candidates: `A x d` points to choose from.
-        covar_module: The kernel; its hyperparameters stay as they are.
+        candidates: `A x d` points to choose from; or give `bounds`.
+        covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
@@ -54,10 +47,12 @@ class BBKB(UCBStrategy):
         termination: `"global"` for the sum rule (Lemma 1), `"global-local"` for the sum
             until it crosses and the local rule (Lemma 3) from there: larger batches.
         local_bound: See `GlobalLocalRule`.
-        radius: A confidence radius in place of the practical one of Theorem 2.
+        initial_sampler: See `NystromSurrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
-        seed: Seed of the strategy's generator.
+        repeat: See `BatchRule`.
+        **options: Keyword arguments of `UCBStrategy`, such as `seed`, `radius`,
+            `bounds` and `min_batch_width`.
 
     Example:
         >>> import torch, gpytorch
@@ -74,9 +69,9 @@ class BBKB(UCBStrategy):
 
     def __init__(
         self,
-        candidates: Tensor,
-        covar_module: Kernel,
-        lam: float = 1e-4,
+        candidates: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
         noise_variance: float = 1e-4,
         norm_bound: float = 1.0,
         delta: float = 1e-3,
@@ -85,45 +80,23 @@ class BBKB(UCBStrategy):
         termination: Termination = "global-local",
         *,
         local_bound: LocalBound = "both",
-        radius: ConfidenceRadius | None = None,
+        initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
-        seed: int = 0,
+        repeat: Repeat | None = None,
+        **options: Unpack[UCBOptions],
     ) -> None:
-        validate_lam(lam)
-        validate_local_bound(local_bound)
         if termination not in get_args(Termination):
             raise InputDataError(
                 f"Got termination={termination!r}; need one of {get_args(Termination)}."
             )
         super().__init__(
             candidates,
-            surrogate=NystromSurrogate(
-                candidates,
-                covar_module,
-                lam,
-                PosteriorVarianceSampler(oversampling),
-                max_memory=max_memory,
-            ),
-            radius=radius or BBKBRadius(norm_bound, noise_variance, delta),
-            statistics=RadiusStatistics(lam=lam, ratio_threshold=ratio_threshold),
-            seed=seed,
+            covar_module,
+            lam,
+            noise_variance,
+            norm_bound,
+            delta,
+            rule=BatchRule(termination, ratio_threshold, local_bound, repeat),
+            nystrom=NystromSettings(oversampling, initial_sampler, max_memory),
+            **options,
         )
-        self.oversampling = oversampling
-        self.max_memory = max_memory
-        self.termination = termination
-        self.local_bound = local_bound
-
-    def _rule(self) -> TerminationRule | None:
-        pool, lam = self.surrogate.pool, self.statistics.lam
-        threshold = self.statistics.ratio_threshold
-        if self.termination == "global":
-            return GlobalRule(pool, lam, threshold)
-        return GlobalLocalRule(pool, lam, threshold, self.local_bound)
-
-    def _config(self) -> dict[str, Any]:
-        return super()._config() | {
-            "oversampling": self.oversampling,
-            "max_memory": self.max_memory,
-            "termination": self.termination,
-            "local_bound": self.local_bound,
-        }

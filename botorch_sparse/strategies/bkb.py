@@ -1,20 +1,15 @@
 """Budgeted kernelized bandits."""
 
-from typing import Any
+from typing import Unpack
 
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.acquisition.confidence import (
-    BKBRadius,
-    ConfidenceRadius,
-    RadiusStatistics,
-)
-from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.acquisition.confidence import BKBRadius
+from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
-from botorch_sparse.optim.termination import TerminationRule
-from botorch_sparse.strategies.surrogates import NystromSurrogate
-from botorch_sparse.strategies.ucb import UCBStrategy, validate_lam
+from botorch_sparse.strategies.rules import BatchRule, Repeat
+from botorch_sparse.strategies.ucb import NystromSettings, UCBOptions, UCBStrategy
 
 
 class BKB(UCBStrategy):
@@ -27,55 +22,45 @@ class BKB(UCBStrategy):
     Cost: O((A + n) m^2) for each evaluation.
 
     Args:
-        candidates: `A x d` points to choose from.
-        covar_module: The kernel; its hyperparameters stay as they are.
+        candidates: `A x d` points to choose from; or give `bounds`.
+        covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
         oversampling: The papers' q-bar; see `PosteriorVarianceSampler`.
-        radius: A confidence radius in place of the practical one of Theorem 2.
+        initial_sampler: See `NystromSurrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
-        seed: Seed of the strategy's generator.
+        repeat: See `BatchRule`.
+        **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
+
+    default_radius = BKBRadius
 
     def __init__(
         self,
-        candidates: Tensor,
-        covar_module: Kernel,
-        lam: float = 1e-4,
+        candidates: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
         noise_variance: float = 1e-4,
         norm_bound: float = 1.0,
         delta: float = 1e-3,
         oversampling: float = 2.0,
         *,
-        radius: ConfidenceRadius | None = None,
+        initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
-        seed: int = 0,
+        repeat: Repeat | None = None,
+        **options: Unpack[UCBOptions],
     ) -> None:
-        validate_lam(lam)
         super().__init__(
             candidates,
-            surrogate=NystromSurrogate(
-                candidates,
-                covar_module,
-                lam,
-                PosteriorVarianceSampler(oversampling),
-                max_memory=max_memory,
-            ),
-            radius=radius or BKBRadius(norm_bound, noise_variance, delta),
-            statistics=RadiusStatistics(lam=lam),
-            seed=seed,
+            covar_module,
+            lam,
+            noise_variance,
+            norm_bound,
+            delta,
+            rule=BatchRule("single", repeat=repeat),
+            nystrom=NystromSettings(oversampling, initial_sampler, max_memory),
+            **options,
         )
-        self.oversampling = oversampling
-        self.max_memory = max_memory
-
-    def _rule(self) -> TerminationRule | None:
-        return None
-
-    def _config(self) -> dict[str, Any]:
-        return super()._config() | {
-            "oversampling": self.oversampling,
-            "max_memory": self.max_memory,
-        }

@@ -1,58 +1,55 @@
 """GP-UCB with the exact posterior."""
 
+from typing import Unpack
+
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.acquisition.confidence import (
-    BBKBRadius,
-    ConfidenceRadius,
-    RadiusStatistics,
-)
-from botorch_sparse.optim.termination import TerminationRule
-from botorch_sparse.strategies.surrogates import ExactSurrogate
-from botorch_sparse.strategies.ucb import UCBStrategy, validate_lam
+from botorch_sparse.strategies.rules import BatchRule, Repeat
+from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
 
 
 class GPUCB(UCBStrategy):
-    r"""Exact GP-UCB on a table of candidates [Srinivas2010]_.
+    r"""Exact GP-UCB [Srinivas2010]_.
 
     The limit of `BKB` with all evaluated points inducing. The information gain in the
     radius is the running log-determinant (the self-normalized bound that
     [Calandriello2020]_ Theorem 2 refines), not a worst case over all sets.
 
-    Cost: O(A n) time for each evaluation and O(A n) memory, with `n` unique points.
+    Cost on a table: O(A n) time for each evaluation and O(A n) memory, with `n` unique
+    points. On a continuous domain: O(n^3) time for each evaluation.
 
     Args:
-        candidates: `A x d` points to choose from.
-        covar_module: The kernel; its hyperparameters stay as they are.
+        candidates: `A x d` points to choose from; or give `bounds`.
+        covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
-        radius: A confidence radius in place of the practical one.
-        seed: Seed of the strategy's generator.
+        repeat: See `BatchRule`.
+        **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
     def __init__(
         self,
-        candidates: Tensor,
-        covar_module: Kernel,
-        lam: float = 1e-4,
+        candidates: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
         noise_variance: float = 1e-4,
         norm_bound: float = 1.0,
         delta: float = 1e-3,
         *,
-        radius: ConfidenceRadius | None = None,
-        seed: int = 0,
+        repeat: Repeat | None = None,
+        **options: Unpack[UCBOptions],
     ) -> None:
-        validate_lam(lam)
         super().__init__(
             candidates,
-            surrogate=ExactSurrogate(candidates, covar_module, lam),
-            radius=radius or BBKBRadius(norm_bound, noise_variance, delta),
-            statistics=RadiusStatistics(lam=lam),
-            seed=seed,
+            covar_module,
+            lam,
+            noise_variance,
+            norm_bound,
+            delta,
+            rule=BatchRule("single", repeat=repeat),
+            nystrom=None,
+            **options,
         )
-
-    def _rule(self) -> TerminationRule | None:
-        return None

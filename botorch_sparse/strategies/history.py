@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from botorch_sparse.posteriors import RepeatedRows
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -13,16 +15,26 @@ class Batch:
 
     Attributes:
         X: `b x d` points.
-        indices: `b` rows of the candidate table.
+        indices: `b` rows of the candidate table; None on a continuous domain.
         number: Which `ask` proposed it; -1 where several did.
     """
 
     X: Tensor
-    indices: Tensor
+    indices: Tensor | None = None
     number: int = -1
 
     def __len__(self) -> int:
         return self.X.shape[0]
+
+    def unique(self) -> tuple[Tensor, Tensor]:
+        """Its different points, for experiments that are repeated in one go.
+
+        Returns:
+            `b_u x d` points in the order of their first appearance, and `b_u` numbers
+            of evaluations.
+        """
+        rows = RepeatedRows.find(self.X)
+        return self.X[rows.first], rows.inverse.bincount(minlength=len(rows.first))
 
 
 @dataclass
@@ -35,7 +47,8 @@ class BatchRecord:
             an exact posterior).
         beta: BoTorch's beta, the square of what multiplies the standard deviation; NaN
             for strategies that use none.
-        max_variance: Largest posterior variance when the batch starts; NaN likewise.
+        max_variance: Largest posterior variance of a candidate when the batch starts;
+            NaN likewise, and on continuous domains.
         ask_seconds: Wall time of `ask`.
         tell_seconds: Wall time of all `tell` that brought feedback for this batch.
     """
@@ -55,11 +68,14 @@ class History:
         batches: One `BatchRecord` for each `ask`.
         point_list: `point` as a list, `values` and `Y` likewise in full precision.
         values: See `point_list`.
+
+    Args:
+        candidates: `A x d` table; on a continuous domain it has no rows.
     """
 
     def __init__(self, candidates: Tensor) -> None:
         self._candidates = candidates
-        self._extra: list[Tensor] = []
+        self._extra = candidates[:0]  # points beside the table, with room for more
         self._extra_number: dict[bytes, int] = {}
         self.point_list: list[int] = []
         self.values: list[float] = []
@@ -105,15 +121,28 @@ class History:
         """Wall time spent in `ask` and `tell`."""
         return sum(b.ask_seconds + b.tell_seconds for b in self.batches)
 
+    @property
+    def num_unique(self) -> int:
+        """Number of different points evaluated."""
+        return len(set(self.point_list))
+
+    @property
+    def num_switches(self) -> int:
+        """How often an evaluation was of another point than the one before."""
+        pairs = zip(self.point_list[1:], self.point_list, strict=False)
+        return sum(now != before for now, before in pairs)
+
     def points(self, number: Tensor) -> Tensor:
         """Coordinates of point numbers, `k x d`."""
         number = number.to(self._candidates.device)
         num_candidates = len(self._candidates)
-        if not self._extra or bool((number < num_candidates).all()):
+        beside = number >= num_candidates
+        if not self._extra_number or not bool(beside.any()):
             return self._candidates[number]
-        known = self._candidates[number.clamp_max(num_candidates - 1)]
-        beside = torch.stack(self._extra)[(number - num_candidates).clamp_min(0)]
-        return torch.where((number < num_candidates).unsqueeze(-1), known, beside)
+        X = self._candidates.new_empty(len(number), self._candidates.shape[-1])
+        X[~beside] = self._candidates[number[~beside]]
+        X[beside] = self._extra[number[beside] - num_candidates]
+        return X
 
     def append(self, points: list[int], Y: list[float], batch: list[int]) -> None:
         """Add evaluations."""
@@ -123,24 +152,27 @@ class History:
 
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
-        number = len(self._candidates) + len(self._extra)
+        used = len(self._extra_number)
+        number = len(self._candidates) + used
         known = self._extra_number.setdefault(row_bytes(x), number)
         if known == number:
-            self._extra.append(x.clone())
+            if used == len(self._extra):
+                room = self._extra.new_empty(max(16, used), x.shape[-1])
+                self._extra = torch.cat([self._extra, room])
+            self._extra[used] = x.detach()
         return known
 
     def truncate(self, num_evaluations: int, num_extra: int) -> None:
         """Forget what came after; undoes a `tell` that failed."""
-        for x in self._extra[num_extra:]:
+        for x in self._extra[num_extra : self.num_extra]:
             del self._extra_number[row_bytes(x)]
-        del self._extra[num_extra:]
         for column in (self.point_list, self.values, self._batch):
             del column[num_evaluations:]
 
     @property
     def num_extra(self) -> int:
-        """Number of points told that are not candidates."""
-        return len(self._extra)
+        """Number of points told or proposed that are not candidates."""
+        return len(self._extra_number)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors and plain Python values."""
@@ -148,7 +180,7 @@ class History:
             "point": list(self.point_list),
             "Y": list(self.values),
             "batch": list(self._batch),
-            "extra": [x.clone() for x in self._extra],
+            "extra": self._extra[: self.num_extra].clone(),
             "batches": [asdict(b) for b in self.batches],
         }
 
@@ -156,7 +188,7 @@ class History:
         """Become the history that `state_dict` came from."""
         self.point_list, self.values = list(state["point"]), list(state["Y"])
         self._batch = list(state["batch"])
-        self._extra, self._extra_number = [], {}
+        self._extra, self._extra_number = self._candidates[:0], {}
         for x in state["extra"]:
             self.add_point(x.to(self._candidates))
         self.batches = [BatchRecord(**b) for b in state["batches"]]

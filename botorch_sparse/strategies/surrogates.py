@@ -1,4 +1,4 @@
-"""The posteriors that strategies on candidate tables learn with."""
+"""The posteriors that strategies learn with: those on tables of candidates."""
 
 from typing import Any, Protocol
 
@@ -6,6 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.acquisition.confidence import posterior_mean_norm
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
@@ -13,13 +14,18 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.rules import BatchRequest
+from botorch_sparse.strategies.table import TableSelection
 
 
 class Surrogate(Protocol):
-    """A posterior over all candidates that learns from a history."""
+    """A posterior over a domain that learns from a history.
 
-    pool: Any
-    covar_module: Kernel
+    Attributes:
+        lam: Noise variance of one evaluation, on the scale of its variances.
+    """
+
+    lam: float
 
     @property
     def num_inducing(self) -> int:
@@ -33,12 +39,45 @@ class Surrogate(Protocol):
         """
         ...
 
+    def residual_trace(self, history: History) -> float:
+        """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
+
+        An upper bound on its largest eigenvalue.
+        """
+        ...
+
+    def mean_norm(self, history: History) -> float:
+        """The RKHS norm of the posterior mean of a history that was learned."""
+        ...
+
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, on the candidates' device."""
         ...
 
-    def learn(self, history: History, generator: torch.Generator) -> None:
-        """Take the whole history into account."""
+    def max_variance(self) -> float:
+        """The largest present variance over the domain; NaN where not known."""
+        ...
+
+    def select(
+        self, request: BatchRequest, history: History, generator: torch.Generator
+    ) -> list[int]:
+        """A batch by the upper confidence bound: numbers of points."""
+        ...
+
+    def confidence_gap(self, multiplier: float, offset: float) -> float:
+        """The largest upper less the largest lower bound, in units of Y."""
+        ...
+
+    def kernel_config(self) -> dict[str, Any]:
+        """What a state must agree on, in plain values."""
+        ...
+
+    def learn(self, history: History, generator: torch.Generator) -> bool:
+        """Take the whole history into account.
+
+        Returns:
+            Whether the prior is another one than before.
+        """
         ...
 
     def snapshot(self) -> dict[str, Any]:
@@ -60,11 +99,11 @@ class Surrogate(Protocol):
         ...
 
 
-class NystromSurrogate:
+class NystromSurrogate(TableSelection):
     """Nystrom posterior whose inducing set is drawn anew each time it learns.
 
     Without inducing points yet, from more than one unique point, the first draw is by
-    recursive ridge leverage scores; afterwards `sampler` sees the variances of the
+    `initial_sampler`; afterwards `sampler` sees the variances of the
     posterior before ([Calandriello2020]_, Algorithm 1, lines 10-15).
 
     Args:
@@ -72,6 +111,8 @@ class NystromSurrogate:
         covar_module: The kernel.
         lam: Noise variance lambda of one evaluation.
         sampler: Sampler of inducing points.
+        initial_sampler: Sampler of the first ones, recursive ridge leverage scores by
+            default; `BLESSSampler` for a warm start from much data.
         max_memory: Bytes that the pool may keep.
     """
 
@@ -82,11 +123,13 @@ class NystromSurrogate:
         lam: float,
         sampler: InducingPointSampler,
         *,
+        initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
     ) -> None:
         self.covar_module = in_double(covar_module, candidates.dtype)
         self.lam = lam
         self.sampler = sampler
+        self.initial_sampler = initial_sampler or RecursiveRLSSampler()
         self.pool = CandidatePool(candidates.double(), max_memory=max_memory)
         self._inducing: list[int] = []
         self._forget()
@@ -103,6 +146,10 @@ class NystromSurrogate:
         """Inducing points in use."""
         return 0 if self.pool.posterior is None else self.pool.posterior.num_inducing
 
+    def kernel_config(self) -> dict[str, Any]:
+        """See `Surrogate`."""
+        return kernel_config(self.covar_module, self.pool.X)
+
     @torch.no_grad()
     def information_gain(self, history: History) -> float:
         r"""A bound on `log det(I + K D^-1)` of a history that was learned.
@@ -112,11 +159,23 @@ class NystromSurrogate:
         """
         if self.pool.posterior is None:
             return 0.0
-        data = FoldedEvaluations.of(history, len(history))
+        log_det = 2.0 * self.pool.posterior.chol_inner.diagonal().log().sum()
+        return float(log_det) + self.residual_trace(history)
+
+    @torch.no_grad()
+    def residual_trace(self, history: History) -> float:
+        """See `Surrogate`. Cost: O(n m^2)."""
         posterior = self.pool.posterior
-        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
+        if posterior is None:
+            return 0.0
+        data = FoldedEvaluations.of(history, len(history))
         residual = posterior.residual(data.X, posterior.features(data.X))
-        return float(log_det + (residual * data.counts).sum() / self.lam)
+        return float((residual * data.counts).sum()) / self.lam
+
+    def mean_norm(self, history: History) -> float:
+        """See `Surrogate`. Cost: O(m^2)."""
+        posterior = self.pool.posterior
+        return 0.0 if posterior is None else posterior_mean_norm(posterior)
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
@@ -130,11 +189,11 @@ class NystromSurrogate:
             return self.covar_module(X, diag=True)
         return self.pool.posterior.variance(X)
 
-    def learn(self, history: History, generator: torch.Generator) -> None:
+    def learn(self, history: History, generator: torch.Generator) -> bool:
         """Resample the inducing set and condition on the whole history."""
         data = FoldedEvaluations.of(history, len(history))
         fresh = self.pool.posterior is None and len(data) > 1
-        sampler = RecursiveRLSSampler() if fresh else self.sampler
+        sampler = self.initial_sampler if fresh else self.sampler
         chosen = sampler(
             self.covar_module,
             data.X,
@@ -143,6 +202,7 @@ class NystromSurrogate:
             variance=self.variance(history, data.point),
         )
         self._condition(data, chosen)
+        return False
 
     @torch.no_grad()
     def _condition(self, data: FoldedEvaluations, chosen: Tensor) -> None:
@@ -185,7 +245,7 @@ class NystromSurrogate:
         self._condition(data, chosen.to(data.X.device))
 
 
-class ExactSurrogate:
+class ExactSurrogate(TableSelection):
     """Exact posterior, updated one evaluation at a time.
 
     Runs of one candidate share a row of the factor; once there are twice as many rows
@@ -211,18 +271,36 @@ class ExactSurrogate:
         """Unique points in the exact posterior."""
         return len(self._seen)
 
+    def kernel_config(self) -> dict[str, Any]:
+        """See `Surrogate`."""
+        return kernel_config(self.covar_module, self.pool.X)
+
     def information_gain(self, history: History) -> float:
         """`log det(I + K D^-1)` when the data were last factorized anew."""
         return self.pool.information_gain
+
+    def residual_trace(self, history: History) -> float:
+        """See `Surrogate`."""
+        return 0.0
+
+    @torch.no_grad()
+    def mean_norm(self, history: History) -> float:
+        """See `Surrogate`. Cost: O(n^3), of the data factorized anew."""
+        data = FoldedEvaluations.of(history, len(history))
+        noise = self.lam / data.counts
+        return posterior_mean_norm(
+            NystromPosterior.from_data(self.covar_module, data.X, data.Y, noise, data.X)
+        )
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers."""
         return self.pool.variance_at(history.points(point).double(), point)
 
-    def learn(self, history: History, generator: torch.Generator) -> None:
+    def learn(self, history: History, generator: torch.Generator) -> bool:
         """Condition on what is new in the history."""
         self._append(history, len(history))
+        return False
 
     def _append(self, history: History, num_evaluations: int) -> None:
         """Condition on the evaluations up to a number."""
@@ -271,3 +349,18 @@ class ExactSurrogate:
             return
         self._rebuild(history, state["num_rebuilt"])
         self._append(history, num_learned)
+
+
+@torch.no_grad()
+def kernel_config(covar_module: Kernel, X: Tensor) -> dict[str, Any]:
+    """A kernel's parameters, exactly, and a few values for what it makes of them.
+
+    The values are rounded, since they may differ in the last bits between machines.
+
+    Args:
+        covar_module: The kernel.
+        X: `A x d` points of the domain.
+    """
+    K = covar_module(X[:: -(-len(X) // 4)]).to_dense()
+    state = {name: value.tolist() for name, value in covar_module.state_dict().items()}
+    return {"values": [f"{value:.4g}" for value in K.flatten().tolist()]} | state

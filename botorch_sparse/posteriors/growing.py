@@ -1,0 +1,199 @@
+r"""The variance of many rows while data and inducing points arrive one at a time.
+
+No feedback is involved: variances and inducing points depend on the inputs alone. With
+the notation of `NystromPosterior` every row `x` keeps its features, its residual
+`r(x)` and its embedded variance :math:`e(x) = \phi(x)^\top B^{-1} \phi(x)`. Both
+updates are exact and cost one pass over the rows, O(A m).
+
+*A data point* `x_s` (Sherman and Morrison), with :math:`v = B^{-1} \phi(x_s)`:
+
+.. math:: e(x) \leftarrow e(x) - \frac{(\phi(x)^\top v)^2}{d + \phi(x_s)^\top v}
+
+*An inducing point* `z` (a border of `L` and of `B`), with `b` and `c` the new column of
+`B` and :math:`s = c - b^\top B^{-1} b \ge 1`:
+
+.. math::
+    \phi_{m+1}(x) &= (k(x, z) - \phi(x)^\top \phi(z)) / r(z)^{1/2}, \\
+    r(x) &\leftarrow r(x) - \phi_{m+1}(x)^2, \\
+    e(x) &\leftarrow e(x) + (\phi_{m+1}(x) - \phi(x)^\top B^{-1} b)^2 / s.
+"""
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import ZeroMean
+from torch import Tensor
+
+from botorch_sparse.posteriors.factorization import (
+    RELATIVE_RESIDUAL,
+    factorize_inducing_covariance,
+)
+from botorch_sparse.posteriors.nystrom import NystromPosterior
+
+
+class GrowingPosterior:
+    """Variances of `A` rows under a growing design and a growing inducing set.
+
+    Data and inducing points are rows. Memory O(A m); use it where each step needs the
+    variance of every row, and `NystromPosterior` elsewhere.
+
+    Args:
+        covar_module: The kernel, for float64.
+        X: `A x d` rows, float64.
+        noise: Noise variance lambda of one observation.
+
+    Attributes:
+        counts: `A` numbers of observations of each row.
+        residual: `A` residual variances `r(x)`.
+        embedded: `A` embedded variances `e(x)`.
+        inducing: Rows that are inducing points, in their order.
+    """
+
+    @torch.no_grad()
+    def __init__(self, covar_module: Kernel, X: Tensor, noise: float) -> None:
+        self.covar_module = covar_module
+        self.X = X
+        self.noise = noise
+        self.counts = X.new_zeros(len(X))
+        self._prior = covar_module(X, diag=True).clone()
+        self._start(0)
+
+    def _start(self, num_inducing: int) -> None:
+        """No features yet, room for some."""
+        X = self.X
+        self.residual = self._prior.clone()
+        self.embedded = X.new_zeros(len(X))
+        self.inducing: list[int] = []
+        self._phi = X.new_empty(max(16, num_inducing), len(X))
+        self._inverse = X.new_empty(0, 0)  # B^-1
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def num_inducing(self) -> int:
+        """The number `m` of inducing points."""
+        return len(self.inducing)
+
+    @property
+    def features(self) -> Tensor:
+        """`m x A` features, one column for each row of `X`."""
+        return self._phi[: self.num_inducing]
+
+    @property
+    def variance(self) -> Tensor:
+        """`A` posterior variances. O(A)."""
+        return (self.residual + self.embedded).clamp_min(0.0)
+
+    @torch.no_grad()
+    def observe(self, row: int) -> None:
+        """One more observation of a row, its value still unknown. O(A m + m^2)."""
+        self.counts[row].add_(1)
+        if self.num_inducing == 0:
+            return
+        phi = self.features[:, row]
+        v = self._inverse @ phi
+        # phi'B^-1 phi >= |B^-1 phi|^2 since B >= I; it cannot round below that.
+        scale = self.noise + torch.maximum(phi @ v, v @ v)
+        self.embedded -= (v @ self.features).square_() / scale
+        self._inverse -= torch.outer(v, v / scale)
+
+    @torch.no_grad()
+    def add_inducing(self, row: int) -> bool:
+        """Make a row an inducing point, unless the others explain it. O(A m + m^2).
+
+        Returns:
+            Whether it was added.
+        """
+        r = self.residual[row].clone()
+        if not r > RELATIVE_RESIDUAL[self.X.dtype] * self._prior[row]:
+            self.residual[row] = 0.0
+            return False
+        m = self.num_inducing
+        new = self.covar_module(self.X[row : row + 1], self.X).to_dense().squeeze(0)
+        new = (new - self.features[:, row] @ self.features) / r.sqrt()
+        data = self.counts.nonzero().squeeze(-1)
+        weighted = new[data] * self.counts[data] / self.noise
+        b = self.features[:, data] @ weighted
+        v = self._inverse @ b
+        schur = (1 + new[data] @ weighted - b @ v).clamp_min(1.0)
+        self.embedded += (new - v @ self.features).square_() / schur
+        self.residual = (self.residual - new.square()).clamp_min_(0.0)
+        self.residual[row] = 0.0
+        self._inverse = _border(
+            self._inverse + torch.outer(v, v / schur), -v / schur, 1 / schur
+        )
+        if m == len(self._phi):
+            self._phi = torch.cat([self._phi, torch.empty_like(self._phi)])
+        self._phi[m] = new
+        self.inducing.append(row)
+        return True
+
+    @torch.no_grad()
+    def set_inducing(self, rows: Tensor) -> None:
+        """Start again with other inducing points and the same data. O(A m^2).
+
+        Args:
+            rows: `m` rows; those that others explain are left out.
+        """
+        K = self.covar_module(self.X[rows]).to_dense()
+        L, kept = factorize_inducing_covariance(K)
+        chosen = rows[kept]
+        self._start(len(chosen))
+        cross = self.covar_module(self.X[chosen], self.X).to_dense()
+        phi = torch.linalg.solve_triangular(L, cross, upper=False)
+        self._phi[: len(chosen)] = phi
+        self.inducing = chosen.tolist()
+        self.residual = (self._prior - phi.square().sum(0)).clamp_min(0.0)
+        L_B = torch.linalg.cholesky(self._inner())
+        self._inverse = torch.cholesky_inverse(L_B)
+        self.embedded = torch.linalg.solve_triangular(L_B, phi, upper=False).square()
+        self.embedded = self.embedded.sum(0)
+
+    @torch.no_grad()
+    def add_rows(self, X: Tensor) -> None:
+        """More rows at the end, `k x d`. O((A + k m) m)."""
+        phi, num = X.new_empty(len(self._phi), len(X)), self.num_inducing
+        k_diag = self.covar_module(X, diag=True)
+        if num > 0:
+            S = self.X[self.inducing]
+            cross = self.covar_module(S, X).to_dense()
+            L = self.features[:, self.inducing].mT.tril()
+            phi[:num] = torch.linalg.solve_triangular(L, cross, upper=False)
+        new = phi[:num]
+        self._phi = torch.cat([self._phi, phi], dim=1)
+        self.X = torch.cat([self.X, X])
+        self._prior = torch.cat([self._prior, k_diag])
+        self.counts = torch.cat([self.counts, X.new_zeros(len(X))])
+        residual = (k_diag - new.square().sum(0)).clamp_min(0.0)
+        self.residual = torch.cat([self.residual, residual])
+        embedded = (new * (self._inverse @ new)).sum(0)
+        self.embedded = torch.cat([self.embedded, embedded])
+
+    @torch.no_grad()
+    def posterior(self) -> NystromPosterior:
+        """This posterior with its mean still unknown (zero weights). O(n m^2)."""
+        S = torch.tensor(self.inducing, dtype=torch.long, device=self.X.device)
+        L_B = torch.linalg.cholesky(self._inner())
+        return NystromPosterior(
+            covar_module=self.covar_module,
+            mean_module=ZeroMean(),
+            inducing_points=self.X[S],
+            inducing_index=torch.arange(len(S), device=S.device),
+            chol_inducing=self.features[:, S].mT.tril(),
+            chol_inner=L_B,
+            weights=L_B.new_zeros(len(S)),
+        )
+
+    def _inner(self) -> Tensor:
+        r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2)."""
+        data = self.counts.nonzero().squeeze(-1)
+        phi = self.features[:, data]
+        eye = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
+        return eye + (phi * (self.counts[data] / self.noise)) @ phi.mT
+
+
+def _border(matrix: Tensor, column: Tensor, corner: Tensor) -> Tensor:
+    """A symmetric matrix with one more row and column."""
+    top = torch.cat([matrix, column.unsqueeze(-1)], dim=1)
+    bottom = torch.cat([column, corner.view(1)]).unsqueeze(0)
+    return torch.cat([top, bottom])

@@ -1,0 +1,356 @@
+"""The posterior that strategies on continuous domains learn with: a BoTorch model."""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
+from botorch_sparse.acquisition.confidence import posterior_mean_norm
+from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
+from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
+from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
+from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.model_building import (
+    Hyperparameters,
+    ModelBuilder,
+    fit_hyperparameters,
+)
+from botorch_sparse.strategies.rules import BatchRequest
+
+DEFAULT_GROWTH = 1.2
+OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
+GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
+# The features of so many points are computed at a time.
+CHUNK_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How a model on a continuous domain is built, fitted and maximized over.
+
+    Args:
+        covar_module: The kernel for float64 inputs, or None to infer all.
+        lam: Noise variance of an evaluation, or None with the kernel.
+        refit: When hyperparameters are fitted; None for never.
+        num_initial: Points before the model is used.
+        optimizer_options: For `optimize_acqf`.
+    """
+
+    covar_module: Kernel | None
+    lam: float | None
+    refit: RefitSchedule | None
+    num_initial: int
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        covar_module: Kernel | None,
+        lam: float | None,
+        refit: RefitSchedule | None,
+        num_initial: int | None,
+        optimizer_options: Mapping[str, Any] | None,
+        box: Box | None,
+    ) -> "ModelSettings":
+        """Settings with defaults, which differ with and without a kernel.
+
+        Raises:
+            InputDataError: For settings that need a continuous domain on a table, or a
+                number of initial points below one.
+        """
+        given = {
+            "refit": refit,
+            "num_initial": num_initial,
+            "optimizer_options": optimizer_options,
+        }
+        if box is None and any(value is not None for value in given.values()):
+            names = [name for name, value in given.items() if value is not None]
+            raise InputDataError(
+                f"Got {names} with candidates; they belong to a continuous domain. "
+                "Give bounds, or leave them out."
+            )
+        if num_initial is not None and num_initial < 1:
+            raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
+        if covar_module is None and refit is None:
+            refit = RefitSchedule(growth=DEFAULT_GROWTH)
+        default = 1 if covar_module is not None or box is None else 2 * box.dim
+        if covar_module is None:
+            default = max(5, default)
+        return cls(
+            covar_module,
+            lam,
+            None if refit is None else replace(refit),
+            default if num_initial is None else num_initial,
+            OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
+        )
+
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        refit = self.refit
+        return {
+            "lam": self.lam,
+            "refit": None if refit is None else [refit.every, refit.growth],
+            "num_initial": self.num_initial,
+            "optimizer_options": repr(sorted(self.optimizer_options.items())),
+        }
+
+
+class ModelSurrogate:
+    """`SparseSingleTaskGP` whose inducing set is drawn anew each time it learns.
+
+    As on tables ([Calandriello2020]_, Algorithm 1, lines 10-15), but where
+    hyperparameters were fitted since: then the variances are those of the previous
+    inducing set under the new hyperparameters. Without a sampler all points are
+    inducing points, and the model is the exact GP; so it is up to 500 points where
+    hyperparameters are inferred, as in `SparseSingleTaskGP`.
+
+    Args:
+        box: The domain.
+        settings: How the model is built, fitted and maximized over.
+        sampler: Sampler of inducing points; None for all points.
+        initial_sampler: Sampler of the first ones; see `NystromSurrogate`.
+    """
+
+    def __init__(
+        self,
+        box: Box,
+        settings: ModelSettings,
+        *,
+        sampler: InducingPointSampler | None,
+        initial_sampler: InducingPointSampler | None = None,
+    ) -> None:
+        self.box = box
+        self.settings = settings
+        self.sampler = sampler
+        self.initial_sampler = initial_sampler or RecursiveRLSSampler()
+        self.builder = ModelBuilder(box, settings.covar_module, settings.lam)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start from the prior."""
+        self.model: SparseSingleTaskGP | None = None
+        self._frozen: FrozenPosterior | None = None
+        self._hyperparameters: Hyperparameters | None = None
+        self._inducing: list[int] = []
+        self._last_fit: int | None = None
+        self.lam = 1.0 if self.settings.lam is None else self.settings.lam
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points in use."""
+        return len(self._inducing)
+
+    def max_variance(self) -> float:
+        """NaN: a maximum over a continuous domain is not known."""
+        return float("nan")
+
+    def kernel_config(self) -> dict[str, Any]:
+        """See `Surrogate`."""
+        return self.builder.kernel_config()
+
+    @torch.no_grad()
+    def information_gain(self, history: History) -> float:
+        """See `NystromSurrogate.information_gain`, of which this is the same bound."""
+        if self.model is None:
+            return 0.0
+        posterior = self.model.nystrom_posterior()
+        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
+        return float(log_det) + self.residual_trace(history)
+
+    @torch.no_grad()
+    def residual_trace(self, history: History) -> float:
+        """See `Surrogate`. Cost: O(n m^2)."""
+        if self.model is None:
+            return 0.0
+        data = FoldedEvaluations.of(history, len(history))
+        posterior = self.model.nystrom_posterior()
+        X = self.model.transform_inputs(data.X)
+        residual = posterior.residual(X, posterior.features(X))
+        return float((residual * data.counts).sum()) / self.lam
+
+    def mean_norm(self, history: History) -> float:
+        """See `Surrogate`, in units of the model's outcomes. Cost: O(m^2)."""
+        if self.model is None:
+            return 0.0
+        return posterior_mean_norm(self.model.nystrom_posterior())
+
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers, on the scale of `lam`."""
+        return self._variance_at(history.points(point).double())
+
+    @torch.no_grad()
+    def _variance_at(self, X: Tensor) -> Tensor:
+        frozen = self._frozen
+        if frozen is None:
+            return self.builder.prior_variance(X)
+        chunks = [
+            frozen.initial_variance(frozen.features(x)) for x in X.split(CHUNK_SIZE)
+        ]
+        return torch.cat(chunks)
+
+    def learn(self, history: History, generator: torch.Generator) -> bool:
+        """Fit where that is due, resample the inducing set, and condition.
+
+        Returns:
+            Whether the hyperparameters are others than before.
+        """
+        n = len(history)
+        data = FoldedEvaluations.of(history, n)
+        is_due = self._is_due(n)
+        if is_due:
+            seed = _seed(generator)
+            with manual_seed(seed):
+                self._hyperparameters = fit_hyperparameters(
+                    self.builder,
+                    history,
+                    data,
+                    self._hyperparameters,
+                    torch.Generator().manual_seed(seed),
+                )
+            self._last_fit = n
+            self._condition(history, data, self._inducing)
+        self._condition(history, data, self._draw(data, generator))
+        return is_due
+
+    def _is_due(self, num_evaluations: int) -> bool:
+        if self.settings.refit is None:
+            return False
+        schedule = replace(self.settings.refit)
+        schedule.last_fit = self._last_fit
+        return schedule.is_due(num_evaluations)
+
+    def _draw(self, data: FoldedEvaluations, generator: torch.Generator) -> list[int]:
+        """Numbers of the next inducing points; all where that is cheap."""
+        infers_all = self.settings.covar_module is None
+        if self.sampler is None or (infers_all and len(data) <= EXACT_SIZE):
+            return data.point.tolist()
+        fresh = self._frozen is None and len(data) > 1
+        model = self.builder.prior(self._hyperparameters)
+        chosen = (self.initial_sampler if fresh else self.sampler)(
+            model.covar_module,
+            model.transform_inputs(data.X),
+            model.likelihood.noise.detach() / data.counts,
+            generator=generator,
+            variance=self._variance_at(data.X),
+        )
+        return data.point[chosen.cpu()].tolist()
+
+    def _condition(
+        self, history: History, data: FoldedEvaluations, inducing: list[int]
+    ) -> None:
+        """Build the model of all data anew; with no inducing points, forget it."""
+        if not inducing:
+            self.model = self._frozen = None
+            return
+        S = history.points(torch.tensor(inducing)).double()
+        first = torch.arange(int(data.counts.sum()))
+        self.model = self.builder.build(history, first, S, self._hyperparameters)
+        self._frozen = freeze(self.model)
+        self._inducing = inducing
+        self.lam = float(self.model.likelihood.noise.detach())
+
+    def select(
+        self, request: BatchRequest, history: History, generator: torch.Generator
+    ) -> list[int]:
+        """Maximizers of the bound, one after the other, until the rule ends it."""
+        if self.model is None:
+            raise InputDataError("The model has no data yet: tell some feedback first.")
+        pending = history.points(torch.tensor(request.pending).long()).double()
+        acqf = BatchUpperConfidenceBound(
+            self.model, request.multiplier**2, pending if len(pending) else None
+        )
+        options = self._options(_seed(generator))
+        if request.rule.is_single:
+            return self._select_one(acqf, request, history, options)
+        batch = optimize_adaptive_batch(
+            acqf,
+            request.rule.on_model(self.model),
+            request.rule.ratio_threshold,
+            bounds=options.pop("bounds"),
+            max_batch_size=request.limit,
+            optimizer_options=options,
+        )
+        return [history.add_point(x) for x in self.box.clamp(batch.X)]
+
+    def _select_one(
+        self,
+        acqf: BatchUpperConfidenceBound,
+        request: BatchRequest,
+        history: History,
+        options: dict[str, Any],
+    ) -> list[int]:
+        """One point, as often as the rule says."""
+        with manual_seed(options["options"]["seed"]):
+            X, _ = optimize_acqf(acqf, q=1, **options)
+        X = self.box.clamp(X)
+        variance = float(acqf.frozen.add(X.double()).variance_before[..., -1])
+        count = request.rule.evaluations(variance, self.lam, request.limit)
+        return [history.add_point(X[0])] * count
+
+    def _options(self, seed: int) -> dict[str, Any]:
+        """Arguments of `optimize_acqf`, with randomness from a seed alone."""
+        options = self.settings.optimizer_options | self.box.arguments()
+        return options | {"options": {**(options.get("options") or {}), "seed": seed}}
+
+    def confidence_gap(self, multiplier: float, offset: float) -> float:
+        """The largest upper less the largest lower bound, by local searches.
+
+        These are thorough whatever the options say: a largest upper bound that is
+        missed would end a run too early.
+        """
+        options = self._options(0)
+        for name, least in GAP_OPTIONS.items():
+            options[name] = max(least, options[name])
+        gap = model_confidence_gap(
+            self.model,
+            multiplier**2,
+            bounds=options.pop("bounds"),
+            optimizer_options=options,
+        )
+        return gap + 2 * offset
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Surrogate`; no copies, since learning replaces what it changes."""
+        return copy(vars(self))
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """See `Surrogate`."""
+        vars(self).update(snapshot)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Inducing points by number, and hyperparameters."""
+        return {
+            "inducing": list(self._inducing),
+            "last_fit": self._last_fit,
+            "hyperparameters": self._hyperparameters,
+        }
+
+    def load_state_dict(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> None:
+        """Condition again on what had been learned, with the same inducing set."""
+        self._forget()
+        self._last_fit = state["last_fit"]
+        self._hyperparameters = state["hyperparameters"]
+        if num_learned > 0:
+            data = FoldedEvaluations.of(history, num_learned)
+            self._condition(history, data, state["inducing"])
+
+
+def _seed(generator: torch.Generator) -> int:
+    """A seed for BoTorch, which knows seeds alone."""
+    return int(torch.randint(2**31, (), generator=generator))

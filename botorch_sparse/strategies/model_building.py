@@ -1,0 +1,184 @@
+"""Models of a strategy on a continuous domain: built, fitted, and built alike again."""
+
+import warnings
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+import torch
+from botorch.exceptions import ModelFittingError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms import Normalize
+from botorch.utils.types import DEFAULT
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.history import History
+
+Hyperparameters: TypeAlias = dict[str, Tensor]
+
+# Hyperparameters are fitted by the exact likelihood of at most so many points.
+FIT_SIZE = 300
+# The least noise variance that a given lambda may have.
+MIN_NOISE = 1e-12
+
+
+class ModelBuilder:
+    """Builds the model of a history.
+
+    With a kernel the data are taken as they are, and the prior mean is zero: the
+    posterior of the papers. Without one, inputs are scaled to the unit cube, outcomes
+    are standardized, and kernel, noise and constant mean are BoTorch's defaults.
+
+    Models are always built from the same parts in the same way, so that a run that was
+    saved and loaded rounds alike.
+
+    Args:
+        box: The domain.
+        covar_module: A kernel for float64, or None.
+        lam: Its noise variance, or None.
+    """
+
+    def __init__(
+        self, box: Box, covar_module: Kernel | None, lam: float | None
+    ) -> None:
+        self.box = box
+        self.covar_module = covar_module
+        self.lam = lam
+        self._prior: SparseSingleTaskGP | None = None
+
+    def build(
+        self,
+        history: History,
+        evaluations: Tensor,
+        inducing_points: Tensor,
+        hyperparameters: Hyperparameters | None,
+    ) -> SparseSingleTaskGP:
+        """A model in eval mode of some evaluations.
+
+        Args:
+            history: The history.
+            evaluations: Which of its evaluations to take, by their place.
+            inducing_points: `m x d`.
+            hyperparameters: Of `hyperparameters_of`, or None for the initial ones.
+        """
+        X = history.points(history.point[evaluations]).double()
+        Y = torch.tensor(history.values, dtype=torch.float64)[evaluations]
+        model = self._model(X, Y.to(X.device).unsqueeze(-1), inducing_points)
+        set_hyperparameters(model, hyperparameters)
+        return model.eval()
+
+    def _model(
+        self, X: Tensor, Y: Tensor, inducing_points: Tensor
+    ) -> SparseSingleTaskGP:
+        arguments: dict[str, Any] = {
+            "input_transform": Normalize(
+                self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
+            ),
+            "outcome_transform": DEFAULT,
+        }
+        if self.covar_module is not None and self.lam is not None:
+            likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
+            likelihood.noise = self.lam
+            arguments = {
+                "covar_module": deepcopy(self.covar_module),
+                "likelihood": likelihood.to(X),
+                "mean_module": ZeroMean(),
+                "outcome_transform": None,
+            }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=InputDataWarning)
+            return SparseSingleTaskGP(
+                X, Y, inducing_points=inducing_points, **arguments
+            )
+
+    def prior(self, hyperparameters: Hyperparameters | None) -> SparseSingleTaskGP:
+        """A model of one made-up observation, for its kernel, noise and transform."""
+        if self._prior is None:
+            X = self.box.bounds[:1].double()
+            self._prior = self._model(X, X.new_zeros(1, 1), X).eval()
+        set_hyperparameters(self._prior, hyperparameters)
+        return self._prior
+
+    @torch.no_grad()
+    def prior_variance(self, X: Tensor) -> Tensor:
+        """Prior variances at `k x d` points under the initial hyperparameters."""
+        model = self.prior(None)
+        return model.covar_module(model.transform_inputs(X), diag=True)
+
+    @torch.no_grad()
+    def kernel_config(self) -> dict[str, Any]:
+        """A kernel's parameters, exactly, and a few values, rounded."""
+        if self.covar_module is None:
+            return {"default": True}
+        bounds = self.box.bounds.double()
+        K = self.covar_module(torch.cat([bounds, bounds.mean(0, keepdim=True)]))
+        values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
+        state = self.covar_module.state_dict()
+        return {"values": values} | {k: v.tolist() for k, v in state.items()}
+
+
+def hyperparameters_of(model: SparseSingleTaskGP) -> Hyperparameters:
+    """Copies of a model's parameters, by name."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+@torch.no_grad()
+def set_hyperparameters(
+    model: SparseSingleTaskGP, hyperparameters: Hyperparameters | None
+) -> None:
+    """Give a model the parameters of another one that was built alike."""
+    if hyperparameters is not None:
+        for name, parameter in model.named_parameters():
+            parameter.copy_(hyperparameters[name])
+
+
+def fit_hyperparameters(
+    builder: ModelBuilder,
+    history: History,
+    data: FoldedEvaluations,
+    start: Hyperparameters | None,
+    generator: torch.Generator,
+) -> Hyperparameters:
+    """Fit by the exact likelihood of at most `FIT_SIZE` points, drawn uniformly.
+
+    Each comes with all of its evaluations. The collapsed bound of all points, at the
+    same cost, puts down to noise what the inducing points leave open; that widens
+    intervals and batches, which rest on the noise, many times.
+
+    Cost: O(FIT_SIZE^3) for each step.
+
+    Args:
+        builder: Of the model.
+        history: The evaluations.
+        data: The same with repeats folded.
+        start: Where to start, such as the last ones, or None for the initial ones.
+        generator: Draws the points.
+
+    Returns:
+        The fitted ones; where the fit failed, those it started from, with a warning.
+    """
+    chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
+    evaluations = torch.isin(history.point, data.point[chosen]).nonzero().squeeze(-1)
+    S = data.X[chosen.to(data.X.device)]
+    model = builder.build(history, evaluations, S, start)
+    before = hyperparameters_of(model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    try:
+        fit_gpytorch_mll(mll.train())
+    except ModelFittingError as error:
+        warnings.warn(
+            f"Hyperparameters stay as they were, since a fit to {len(evaluations)} "
+            f"evaluations failed: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return before
+    return hyperparameters_of(model)

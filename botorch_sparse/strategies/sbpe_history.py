@@ -1,0 +1,62 @@
+"""The record of S-BPE's batches, beside that of its asks."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from botorch_sparse.strategies.history import History
+
+
+@dataclass
+class Round:
+    """One batch of S-BPE: points chosen blindly, then one look at their feedback.
+
+    Attributes:
+        length: Points that the schedule gave it.
+        num_evaluations: Points whose feedback was there at its end.
+        num_inducing: Inducing points of its posterior.
+        survivors: Candidates left after it; None on a continuous domain.
+        fraction: Share of what it explored that is left after it.
+        beta: BoTorch's beta, the square of what multiplies the standard deviation.
+        offset: What is added to the radius whatever the variance.
+        lambda_max: Certified upper bound on the largest eigenvalue of the residual
+            matrix at its points, in units of the noise variance.
+        max_width: Largest width of its intervals over what is left.
+    """
+
+    length: int
+    num_evaluations: int = 0
+    num_inducing: int = 0
+    survivors: int | None = None
+    fraction: float = 1.0
+    beta: float = float("nan")
+    offset: float = 0.0
+    lambda_max: float = float("nan")
+    max_width: float = float("inf")
+
+
+class RoundHistory(History):
+    """Evaluations, asks, and rounds of feedback.
+
+    Attributes:
+        rounds: One `Round` for each batch that has ended.
+    """
+
+    def __init__(self, candidates: Tensor) -> None:
+        super().__init__(candidates)
+        self.rounds: list[Round] = []
+
+    @property
+    def batch_list(self) -> list[int]:
+        """`batch_number` as a list."""
+        return self._batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `History.state_dict`."""
+        return super().state_dict() | {"rounds": [asdict(r) for r in self.rounds]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `History.load_state_dict`."""
+        super().load_state_dict(state)
+        self.rounds = [Round(**r) for r in state["rounds"]]

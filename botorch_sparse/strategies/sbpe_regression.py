@@ -1,0 +1,256 @@
+r"""Regression from a dataset that reduces uncertainty, with a uniform error bound.
+
+[Vakili2022]_ Section 4: points of largest posterior variance, then one look at all of
+their feedback. The published constants rest on Lemma G.1, which is false as printed
+(the Nystrom variance can be below the exact one). With the two-sided factor
+:math:`\alpha(r)` of `variance_inflation`, for every `x` and every `j < n`
+
+.. math::
+    \bar\sigma_n^2(x) \le \alpha \sigma_n^2(x) \le \alpha \sigma_j^2(x)
+    \le \alpha^2 \bar\sigma_j^2(x) \le \alpha^2 \bar\sigma_j^2(x_{j+1})
+    \le \alpha^3 \sigma_j^2(x_{j+1}),
+
+and with :math:`\sum_j \sigma_j^2(x_{j+1}) \le 2 \kappa I / \log(1 + \kappa / \tau^2)`,
+:math:`\kappa = \max k(x, x)`, the average over `j` is
+
+.. math:: \bar\sigma_n^2(x) \le
+    \frac{2 \alpha^3 \kappa I_n}{\log(1 + \kappa / \tau^2) \, n},
+
+where the paper has :math:`(1 + r)^2` for :math:`\alpha^3`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import torch
+from botorch.exceptions import UnsupportedError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.acquisition.confidence import Constants
+from botorch_sparse.acquisition.confidence.sbpe import Bias
+from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.strategies.domain import DomainOptions, one_domain
+from botorch_sparse.strategies.history import Batch, History
+from botorch_sparse.strategies.sbpe_bounds import BatchBounds
+from botorch_sparse.strategies.sbpe_domains import make_search
+from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy, Refresh
+from botorch_sparse.strategies.sbpe_rounds import RoundStrategy
+from botorch_sparse.strategies.sbpe_schedule import at_least_one
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    r"""How far the prediction is from the function, anywhere in the domain.
+
+    Each holds with probability at least :math:`1 - \delta` for a design that was chosen
+    by largest variance.
+
+    Attributes:
+        measured: :math:`\beta \max_x \bar\sigma_n(x)` plus the offset; the maximum is
+            exact on a table, and over drawn points on a continuous domain.
+        theorem: Theorem 4.1 (table) or 4.2 (continuous) with :math:`\alpha(r)` and the
+            information gain of the design itself in place of its maximum.
+        information_gain: An upper bound on :math:`I_n`, in nats.
+        lambda_max: The certified `r`.
+    """
+
+    measured: float
+    theorem: float
+    information_gain: float
+    lambda_max: float
+
+
+class UncertaintyReduction(RoundStrategy):
+    r"""Collects a dataset of nearly uniform accuracy [Vakili2022]_ (Section 4).
+
+    Use it to learn a function everywhere, where `SBPE` looks for its maximum. The
+    dataset is fixed before any feedback; `predict` and `error_bound` follow once all of
+    it is told.
+
+    Args:
+        candidates: `A x d` points to choose from.
+        covar_module: The kernel; by default BoTorch's for inputs in the unit cube.
+        lam: The regularizer :math:`\tau^2`, as the posterior's noise variance.
+        noise_std: R, the noise is R-sub-Gaussian.
+        norm_bound: Bound on the RKHS norm of the function.
+        delta: Failure probability, in (0, 1).
+        refresh: See `CertificatePolicy`.
+        constants: See `SBPERadius`, as for `bias` and `mgf_radius`.
+        bias: See there.
+        mgf_radius: See there.
+        discretization: See `SBPEContinuousRadius`.
+        seed: Seed of the strategy's generator.
+        **domain: `bounds` (`2 x d`) of a continuous domain instead of candidates.
+
+    Example:
+        >>> import torch, gpytorch
+        >>> X = torch.linspace(0, 1, 100, dtype=torch.float64).unsqueeze(-1)
+        >>> kernel = gpytorch.kernels.RBFKernel().double().requires_grad_(False)
+        >>> strategy = UncertaintyReduction(X, kernel, lam=1e-2)
+        >>> dataset = strategy.collect_dataset(20)
+        >>> strategy.tell(dataset, dataset.X.squeeze(-1).sin())
+        >>> mean, lower, upper = strategy.predict(X)
+        >>> bool((upper - lower <= 2 * strategy.error_bound().measured + 1e-9).all())
+        True
+    """
+
+    def __init__(
+        self,
+        candidates: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        lam: float = 1e-4,
+        noise_std: float = 1e-2,
+        norm_bound: float = 1.0,
+        delta: float = 1e-3,
+        refresh: Refresh = "certificate",
+        constants: Constants = "theory",
+        *,
+        bias: Bias = "paper",
+        mgf_radius: float = math.inf,
+        discretization: float = 1.0,
+        seed: int = 0,
+        **domain: Unpack[DomainOptions],
+    ) -> None:
+        box = one_domain(candidates, domain)
+        policy = CertificatePolicy(refresh, delta, num_batches=1)
+        where = candidates if box is None else box
+        search = make_search(where, covar_module, lam, policy, "variance")
+        # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
+        radius = search.radius(
+            num_intervals=4.0,
+            discretization=discretization,
+            norm_bound=norm_bound,
+            noise_variance=noise_std**2,
+            delta=delta,
+            constants=constants,
+            bias=bias,
+            mgf_radius=mgf_radius,
+        )
+        super().__init__(
+            candidates, box, search=search, radius=radius, lengths=[], seed=seed
+        )
+
+    def collect_dataset(self, n: int) -> Batch:
+        """The points of the dataset, chosen one by one by largest variance.
+
+        Args:
+            n: How many, repeats included.
+
+        Returns:
+            A batch of `n` points, to be told as every batch, whole or in parts.
+
+        Raises:
+            InputDataError: If `n` is not a whole number from 1 on.
+            UnsupportedError: If there is a dataset already: its points would depend on
+                the noise.
+        """
+        n = at_least_one("n", n)
+        if self.lengths:
+            raise UnsupportedError(
+                f"This strategy has collected a dataset of {self.lengths[0]} points; "
+                "build another one for another dataset."
+            )
+        self.lengths = [n]
+        try:
+            return self.ask()
+        except BaseException:
+            self.lengths = []
+            raise
+
+    def ask(self, max_batch_size: int | None = None) -> Batch:
+        """A further part of the dataset; see `RoundStrategy.ask`.
+
+        Raises:
+            UnsupportedError: Before `collect_dataset` or `run` has given it a size.
+        """
+        if not self.lengths:
+            raise UnsupportedError(
+                "The dataset has no size yet: call collect_dataset(n), or "
+                "run(objective, n)."
+            )
+        return super().ask(max_batch_size)
+
+    def run(
+        self,
+        objective: Callable[[Tensor], Tensor],
+        num_evaluations: int,
+        **options: Any,
+    ) -> History:
+        """Collect a dataset of that size, evaluate and tell it."""
+        if not self.lengths:
+            self.lengths = [at_least_one("num_evaluations", num_evaluations)]
+        return super().run(objective, num_evaluations, **options)
+
+    def predict(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, and lower and upper confidence bounds that hold at all points.
+
+        Args:
+            X: `q x d` points.
+
+        Returns:
+            Three tensors of shape `q`. O(q m^2).
+
+        Raises:
+            UnsupportedError: Before the dataset is told.
+        """
+        bounds = self._bounds()
+        with torch.no_grad():
+            lower, upper = bounds.interval(X.double())
+        return (
+            ((lower + upper) / 2).to(X),
+            lower.to(X),
+            upper.to(X),
+        )
+
+    @torch.no_grad()
+    def error_bound(self) -> ErrorBound:
+        """Bounds on the largest error of `predict`'s mean.
+
+        Raises:
+            UnsupportedError: Before the dataset is told.
+        """
+        bounds, lam = self._bounds(), self.search.lam
+        data, posterior = bounds.state, bounds.posterior
+        n, counts = float(data["counts"].sum()), data["counts"]
+        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
+        residual = posterior.residual(data["X"], posterior.features(data["X"]))
+        gain = 0.5 * float(log_det + (residual * counts).sum() / lam)
+        X = self.search.domain_sample()
+        kappa = float(posterior.covar_module(X, diag=True).max())
+        inflation = variance_inflation(max(self.certified, bounds.lambda_max)) ** 3
+        variance = inflation * 2 * kappa * gain / (math.log1p(kappa / lam) * n)
+        lower, upper = bounds.interval(X)
+        return ErrorBound(
+            measured=float((upper - lower).max()) / 2,
+            theorem=bounds.multiplier * math.sqrt(variance) + bounds.offset,
+            information_gain=gain,
+            lambda_max=bounds.lambda_max,
+        )
+
+    @property
+    def certified(self) -> float:
+        """What `r` was certified to stay below at every step of the design."""
+        return 0.0 if self.search.policy.refresh == "exact" else 1.0
+
+    def _bounds(self) -> BatchBounds:
+        if self.last_bounds is None:
+            raise UnsupportedError(
+                "There is no prediction before the dataset is told: call "
+                "collect_dataset(n), evaluate its points and tell their feedback."
+            )
+        return self.last_bounds
+
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | self._search_config()
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Strategy.state_dict`."""
+        return super().state_dict() | {"lengths": list(self.lengths)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Strategy.load_state_dict`."""
+        super().load_state_dict(state)
+        self.lengths = list(state["lengths"])

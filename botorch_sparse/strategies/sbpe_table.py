@@ -1,0 +1,138 @@
+"""S-BPE on a table of candidates ([Vakili2022]_ Section 5.1)."""
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.acquisition.confidence import ConfidenceRadius, SBPERadius
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.sbpe_bounds import BatchBounds
+from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe_search import (
+    Elimination,
+    Exploration,
+    Recommendation,
+    Search,
+)
+
+
+class TableSearch(Search):
+    """Explores the surviving rows of a table; see `Search` for the other arguments.
+
+    Args:
+        candidates: `A x d` points.
+
+    Attributes:
+        survivors: `A` truth values.
+        lower: `A` largest lower bounds of all batches that explored a row.
+        upper: `A` smallest upper bounds.
+        mean: `A` posterior means of the batch that `lower` is from.
+    """
+
+    def __init__(
+        self,
+        candidates: Tensor,
+        covar_module: Kernel,
+        lam: float,
+        policy: CertificatePolicy,
+        design: Exploration,
+    ) -> None:
+        super().__init__(covar_module, lam, policy, design)
+        self.X = candidates.double()
+        infinity = torch.full_like(self.X[:, 0], float("inf"))
+        self._keep(infinity > 0)
+        self.lower, self.upper = -infinity, infinity
+        self.mean = torch.zeros_like(infinity)
+
+    def _keep(self, survivors: Tensor) -> None:
+        """Go on with these candidates; their rows are looked up once."""
+        self.survivors = survivors
+        self._left = survivors.nonzero().squeeze(-1)
+
+    def radius(
+        self, *, num_intervals: float, discretization: float, **common: Any
+    ) -> ConfidenceRadius:
+        r"""Theorem 3.5 with :math:`\beta(\delta / (4 B |X|))`; see `Search.radius`."""
+        return SBPERadius(**common, num_intervals=num_intervals * len(self.X))
+
+    def config(self) -> list[Any]:
+        """See `Search.config`."""
+        return [self.design]
+
+    def domain_sample(self) -> Tensor:
+        """See `Search.domain_sample`."""
+        return self.X
+
+    def _domain_points(self) -> Tensor:
+        return self.X[:: -(-len(self.X) // 4)]
+
+    def _rows(self) -> Tensor:
+        return self.X[self._left]
+
+    def start(self, length: int, generator: torch.Generator) -> None:
+        """See `Search.start`."""
+        self._load_exploration(None)
+        self._exploration = self._explore()
+
+    def propose(self, history: History, generator: torch.Generator) -> int:
+        """See `Search.propose`."""
+        num_left = len(self._left)
+        if self.design == "random":
+            row = int(torch.randint(num_left, (1,), generator=generator))
+            self.exploration.record(row)
+        else:
+            row = self.exploration.argmax(num_left)
+            self.exploration.add(row, generator)
+        return int(self._left[row])
+
+    @torch.no_grad()
+    def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
+        r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2)."""
+        rows = self._left
+        lower, upper = bounds.interval(self.X[rows])
+        kept = upper >= lower.max()
+        better = lower > self.lower[rows]
+        mean = torch.where(better, (lower + upper) / 2, self.mean[rows])
+        survivors = torch.zeros_like(self.survivors)
+        survivors[rows[kept]] = True
+        # New tensors: a snapshot may hold the old ones.
+        self.mean = self.mean.index_copy(0, rows, mean)
+        self.lower = self.lower.index_copy(0, rows, lower.maximum(self.lower[rows]))
+        self.upper = self.upper.index_copy(0, rows, upper.minimum(self.upper[rows]))
+        self._keep(survivors)
+        return Elimination(
+            num_survivors=int(kept.sum()),
+            fraction=float(kept.double().mean()),
+            max_width=float((upper - lower)[kept].max()),
+        )
+
+    def recommend(self, history: History) -> Recommendation:
+        """See `Search.recommend`."""
+        lower = torch.where(self.survivors, self.lower, float("-inf"))
+        index = int(lower.argmax())
+        return Recommendation(
+            X=history.points(torch.tensor([index])).squeeze(0),
+            index=index,
+            mean=float(self.mean[index]),
+            lower=float(self.lower[index]),
+            upper=float(self.upper[index]),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Search.state_dict`."""
+        return {
+            "survivors": self.survivors.clone(),
+            "lower": self.lower.clone(),
+            "upper": self.upper.clone(),
+            "mean": self.mean.clone(),
+            "exploration": self._exploration_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Search.load_state_dict`."""
+        self._keep(state["survivors"].to(self.X.device, copy=True))
+        for name in ("lower", "upper", "mean"):
+            setattr(self, name, state[name].to(self.X.device, copy=True))
+        self._load_exploration(state["exploration"])

@@ -1,0 +1,92 @@
+"""Choosing from a table of candidates."""
+
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.acquisition.gap_stopping import confidence_gap
+from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.rules import BatchRequest
+
+
+class TableSelection:
+    """The part of a surrogate on a table that only its pool decides on."""
+
+    pool: Any
+    lam: float
+
+    def max_variance(self) -> float:
+        """The largest variance of a candidate."""
+        return float(self.pool.variance.max())
+
+    def select(
+        self, request: BatchRequest, history: History, generator: torch.Generator
+    ) -> list[int]:
+        """Maximizers of the bound, one after the other, until the rule ends it."""
+        ucb = self.pool.ucb(request.multiplier, self.lam)
+        rule = request.rule.on_table(self.pool, self.lam)
+        for index in request.pending:
+            variance = ucb.append(index)
+            if rule is not None:
+                rule.add(index, variance)
+        if rule is None:
+            index = ucb.argmax()
+            variance = float(ucb.append(index))
+            count = request.rule.evaluations(variance, self.lam, request.limit)
+            return [index] * count
+        chosen: list[int] = []
+        while True:
+            index = ucb.argmax()
+            chosen.append(index)
+            if len(chosen) == request.limit or not rule.add(index, ucb.append(index)):
+                return chosen
+
+    def confidence_gap(self, multiplier: float, offset: float) -> float:
+        """The largest upper less the largest lower bound."""
+        width = multiplier * self.pool.variance.clamp_min(0.0).sqrt() + offset
+        return float(confidence_gap(self.pool.mean, width))
+
+
+def uncertainty_sampling(
+    pool: ExactCandidatePool, pending: list[int], max_variance: float, limit: int
+) -> list[int]:
+    r"""Points of largest exact variance, one after the other ([Calandriello2020]_).
+
+    Algorithm 3, with variances where it prints standard deviations: its argument needs
+    :math:`\max_x \mathrm{var}(x) / \lambda \le 1/P`.
+
+    Args:
+        pool: The exact posterior; its mean has no part in it.
+        pending: Candidates that are pending already.
+        max_variance: Where to stop, :math:`\lambda / P`.
+        limit: Largest number of points.
+
+    Returns:
+        Candidates; none where the variance is small enough already. Cost: O(A n) for
+        each, with `n` points in the posterior.
+    """
+    ucb = pool.ucb(1.0, pool.noise)
+    for index in pending:
+        ucb.append(index)
+    chosen: list[int] = []
+    while len(chosen) < limit and float(ucb.variance.max()) > max_variance:
+        chosen.append(int(ucb.variance.argmax()))
+        ucb.append(chosen[-1])
+    return chosen
+
+
+def validate_width(min_batch_width: int | None, *, is_table: bool) -> None:
+    """Refuse a width below one, or on a continuous domain."""
+    if min_batch_width is None:
+        return
+    if not min_batch_width >= 1:
+        raise InputDataError(
+            f"Got min_batch_width={min_batch_width}; need at least 1, or None."
+        )
+    if not is_table:
+        raise InputDataError(
+            f"Got min_batch_width={min_batch_width} with bounds; uncertainty sampling "
+            "needs a table of candidates. Use num_initial points on a box."
+        )

@@ -1,0 +1,88 @@
+"""One table of strategies on a continuous domain for the tests.
+
+As a script: `python box_table.py IN OUT` loads saved runs, finishes each, saves.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from torch import Tensor
+
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPBUCB,
+    GPUCB,
+    RandomSearch,
+    Strategy,
+)
+
+BOUNDS = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
+LAM = 0.05
+OPTIONS = {"num_restarts": 2, "raw_samples": 32, "options": {"maxiter": 30}}
+
+
+def make_kernel() -> Kernel:
+    """An RBF kernel with two lengthscales, without gradients."""
+    kernel = RBFKernel(ard_num_dims=2).double().requires_grad_(False)
+    kernel.lengthscale = torch.tensor([[0.8, 0.4]], dtype=torch.float64)
+    return kernel
+
+
+def objective(X: Tensor) -> Tensor:
+    """A smooth function; a little bumpy noise is a function of X too."""
+    X = X.double()
+    smooth = torch.sin(2 * X[:, 0]) * torch.cos(3 * X[:, 1])
+    bumps = torch.frac(1e4 * torch.sin(X @ X.new_tensor([12.9898, 78.233])))
+    return smooth + 0.05 * bumps
+
+
+def _make(cls: type[Strategy], known: bool, **kwargs: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Strategy:
+        arguments: dict[str, Any] = {
+            "bounds": BOUNDS,
+            "optimizer_options": OPTIONS,
+            "seed": 0,
+        }
+        if known:
+            arguments |= {"covar_module": make_kernel(), "lam": LAM}
+            arguments["radius"] = FixedBeta(4.0)
+        return cls(**arguments | kwargs | overrides)
+
+    return build
+
+
+def _random(**overrides: Any) -> Strategy:
+    return RandomSearch(**{"bounds": BOUNDS, "batch_size": 4} | overrides)
+
+
+KNOWN: dict[str, Callable[..., Any]] = {
+    "bbkb-global": _make(BBKB, True, termination="global"),
+    "bbkb-global-local": _make(BBKB, True),
+    "bkb": _make(BKB, True),
+    "gpucb": _make(GPUCB, True),
+    "gpbucb-product": _make(GPBUCB, True),
+    "gpbucb-sum": _make(GPBUCB, True, rule="sum"),
+}
+INFERRED: dict[str, Callable[..., Any]] = {
+    "bbkb-inferred": _make(BBKB, False),
+    "bkb-inferred": _make(BKB, False),
+    "gpucb-inferred": _make(GPUCB, False),
+    "gpbucb-inferred": _make(GPBUCB, False),
+}
+TABLE = {**KNOWN, **INFERRED, "random": _random}
+
+
+if __name__ == "__main__":
+    runs = torch.load(sys.argv[1], weights_only=True)
+    finished = {}
+    for name, run in runs.items():
+        strategy = TABLE[name](seed=99)  # the state's generator counts
+        strategy.load_state_dict(run["state"])
+        history = strategy.run(objective, run["total"], progress=False)
+        finished[name] = {"X": history.X, "state": strategy.state_dict()}
+    torch.save(finished, sys.argv[2])

@@ -1,0 +1,157 @@
+"""Variances under growing data and inducing points against the dense posterior."""
+
+from typing import Any
+
+import oracles
+import pytest
+import torch
+from torch import Tensor
+
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.growing import GrowingPosterior
+
+KERNELS = ["rbf", "matern52", "matern12", "scaled", "linear"]
+LAM = 1e-2
+
+
+def rows(num: int = 60, **tkwargs: Any) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    return torch.rand(num, 2, generator=g, dtype=torch.float64).to(**tkwargs)
+
+
+def dense(kernel: str, growing: GrowingPosterior) -> oracles.Dense:
+    """The posterior from `n x n` matrices."""
+    X = growing.X.cpu()
+    data = growing.counts.cpu().nonzero().squeeze(-1)
+    d = LAM / growing.counts.cpu()[data]
+    zero = torch.zeros_like(d)
+    S = X[growing.inducing]
+    return oracles.dtc(oracles.DENSE[kernel], X[data], zero, d, S, X)
+
+
+def grow(kernel: str, steps: int, seed: int = 0, **tkwargs: Any) -> GrowingPosterior:
+    """Data and inducing points in random order, repeats of both among them."""
+    X = rows(**tkwargs)
+    growing = GrowingPosterior(oracles.make_kernel(kernel, **tkwargs), X, LAM)
+    g = torch.Generator().manual_seed(seed)
+    for step in range(steps):
+        row = int(torch.randint(len(X), (1,), generator=g))
+        growing.observe(row)
+        if step % 2:
+            growing.add_inducing(row)
+        if step % 7 == 0:
+            growing.observe(row)
+    return growing
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_against_the_dense_posterior(kernel: str, double: dict[str, Any]) -> None:
+    for steps in (1, 2, 9, 40):
+        growing = grow(kernel, steps, **double)
+        expected = dense(kernel, growing).variance
+        torch.testing.assert_close(
+            growing.variance.cpu(), expected, rtol=1e-6, atol=1e-9
+        )
+        assert len(set(growing.inducing)) == growing.num_inducing
+
+
+def test_the_parts_are_what_they_say(double: dict[str, Any]) -> None:
+    growing = grow("matern52", 30, **double)
+    posterior = growing.posterior()
+    phi = posterior.features(growing.X)
+    torch.testing.assert_close(phi.mT, growing.features, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        posterior.residual(growing.X, phi), growing.residual, rtol=1e-7, atol=1e-11
+    )
+    torch.testing.assert_close(
+        posterior.variance(growing.X), growing.variance, rtol=1e-7, atol=1e-11
+    )
+    assert posterior.weights.eq(0).all()
+
+
+def test_linear_kernel_has_few_inducing_points(double: dict[str, Any]) -> None:
+    growing = grow("linear", 40, **double)
+    assert growing.num_inducing == 2
+    before = growing.variance
+    free = next(r for r in range(60) if r not in growing.inducing)
+    assert not growing.add_inducing(free) and growing.num_inducing == 2
+    torch.testing.assert_close(growing.variance, before, rtol=0, atol=1e-12)
+
+
+def test_set_inducing_is_the_same_posterior(double: dict[str, Any]) -> None:
+    growing = grow("matern52", 30, **double)
+    other = GrowingPosterior(growing.covar_module, growing.X, LAM)
+    other.counts += growing.counts
+    order = torch.tensor(growing.inducing[::-1], device=growing.X.device)
+    other.set_inducing(order)
+    torch.testing.assert_close(other.variance, growing.variance, rtol=1e-8, atol=1e-11)
+    for posterior in (growing, other):  # and both go on alike
+        posterior.observe(5)
+        posterior.add_inducing(7)
+        posterior.observe(7)
+    torch.testing.assert_close(other.variance, growing.variance, rtol=1e-8, atol=1e-11)
+
+
+def test_rows_that_come_later(double: dict[str, Any]) -> None:
+    growing = grow("matern32", 20, **double)
+    new = rows(5, **double) + 0.3
+    growing.add_rows(new)
+    growing.observe(62)
+    growing.add_inducing(62)
+    growing.observe(3)
+    torch.testing.assert_close(
+        growing.variance.cpu(),
+        dense("matern32", growing).variance,
+        rtol=1e-6,
+        atol=1e-9,
+    )
+    prior = GrowingPosterior(growing.covar_module, growing.X[:3], LAM)
+    prior.add_rows(new)
+    assert prior.variance.shape == (8,) and prior.num_inducing == 0
+
+
+def test_small_noise_and_many_repeats_stay_sound(double: dict[str, Any]) -> None:
+    """The variance of one point seen 3000 times is lam / 3000, to many digits."""
+    X = rows(20, **double)
+    growing = GrowingPosterior(oracles.make_kernel("rbf", **double), X, 1e-8)
+    growing.add_inducing(4)
+    for _ in range(3000):
+        growing.observe(4)
+    assert float(growing.variance[4]) == pytest.approx(1e-8 / 3000, rel=1e-3)
+    assert bool((growing.variance >= 0).all())
+
+
+def test_no_square_matrix_and_no_kernel_call_for_data(
+    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    """A data point costs products with what is there; an inducing point one column."""
+    growing = grow("matern52", 10, **double)
+    kernel, calls = growing.covar_module, []
+    forward = kernel.forward
+
+    def spy(x1: Tensor, x2: Tensor, **kwargs: Any) -> Tensor:
+        calls.append((x1.shape[-2], x2.shape[-2]))
+        return forward(x1, x2, **kwargs)
+
+    monkeypatch.setattr(kernel, "forward", spy)
+    growing.observe(1)
+    assert calls == []
+    free = next(r for r in range(60) if r not in growing.inducing)
+    growing.add_inducing(free)
+    assert calls == [(1, 60)]
+
+
+def test_agrees_with_conditioning(double: dict[str, Any]) -> None:
+    """`NystromPosterior.from_data` on the folded points has the same variances."""
+    growing = grow("scaled", 25, **double)
+    data = growing.counts.nonzero().squeeze(-1)
+    posterior = NystromPosterior.from_data(
+        growing.covar_module,
+        growing.X[data],
+        torch.zeros(len(data), **double),
+        LAM / growing.counts[data],
+        growing.X[growing.inducing],
+    )
+    torch.testing.assert_close(
+        posterior.variance(growing.X), growing.variance, rtol=1e-7, atol=1e-11
+    )

@@ -1,0 +1,339 @@
+"""What strategies promise on continuous domains."""
+
+from typing import Any
+
+import box_table
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import (
+    InputDataError,
+    ModelFittingError,
+)
+from box_table import BOUNDS, KNOWN, LAM, OPTIONS, TABLE, objective
+from strategy_table import equal, without_times
+from torch import Tensor
+
+from botorch_sparse.acquisition import ConfidenceGapStopping, FixedBeta
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.strategies import BBKB, model_building
+from botorch_sparse.strategies import continuous as module
+
+all_strategies = pytest.mark.parametrize("name", TABLE)
+# One with batches of one point, and one without.
+SOME = ["bbkb-global-local", "gpbucb-inferred", "random"]
+
+
+def inside(X: Tensor) -> bool:
+    return bool(((X >= BOUNDS[0]) & (X <= BOUNDS[1])).all())
+
+
+@all_strategies
+def test_run(name: str) -> None:
+    strategy = TABLE[name]()
+    history = strategy.run(objective, 10, progress=False)
+    assert len(history) == 10 and len(strategy.pending) == 0
+    assert inside(history.X) and history.X.shape == (10, 2)
+    assert torch.equal(history.Y, objective(history.X))
+    assert history.indices.tolist() == [-1] * 10
+    sizes = [batch.size for batch in history.batches]
+    assert sum(sizes) == 10 and min(sizes) >= 1
+    batch = strategy.ask(2)
+    assert batch.indices is None and 1 <= len(batch) <= 2
+    assert torch.equal(strategy.X_pending, batch.X)
+    with pytest.raises(InputDataError, match="by_index=True, but a continuous domain"):
+        strategy.run(objective, 20, progress=False, by_index=True)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_same_seed_same_run(name: str) -> None:
+    runs = [TABLE[name](seed=seed) for seed in (4, 4, 5)]
+    for strategy in runs:
+        torch.rand(3)  # the global generator has no part in it
+        state = torch.get_rng_state()
+        strategy.run(objective, 12, progress=False)
+        assert torch.equal(torch.get_rng_state(), state)
+    states = [without_times(strategy.state_dict()) for strategy in runs]
+    assert equal(states[0], states[1])
+    assert not torch.equal(runs[0].history.X, runs[2].history.X)
+
+
+def test_initial_points() -> None:
+    strategy = TABLE["bbkb-global"]()
+    assert len(strategy.ask()) == 1  # Algorithm 1, line 1
+    strategy = TABLE["bbkb-inferred"]()
+    first, second = strategy.ask(3), strategy.ask()
+    assert (len(first), len(second)) == (3, 2)  # five in all
+    third = strategy.ask()  # nothing told yet: one more
+    assert len(third) == 1
+    strategy = TABLE["bbkb-inferred"](num_initial=12)
+    assert len(strategy.ask()) == 12
+    strategy = TABLE["bbkb-inferred"](num_initial=12)
+    X = strategy.box.sample(10, 0)
+    strategy.tell(X, objective(X))  # a warm start counts
+    assert len(strategy.ask()) == 2
+    bounds = torch.cat([BOUNDS, BOUNDS, BOUNDS], -1)
+    assert len(BBKB(bounds=bounds).ask()) == 12
+
+
+def dense_posterior(
+    X: Tensor, Y: Tensor, S: Tensor, Z: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """DTC mean and variance at `Z` with the kernel of the table, by dense algebra."""
+
+    def rbf(A: Tensor, B: Tensor) -> np.ndarray:
+        scale = torch.tensor([0.8, 0.4], dtype=torch.float64)
+        return torch.exp(-0.5 * torch.cdist(A / scale, B / scale).square()).numpy()
+
+    eigenvalues, V = np.linalg.eigh(rbf(S, S))
+    keep = eigenvalues > 1e-12 * eigenvalues.max()
+    basis = V[:, keep] / np.sqrt(eigenvalues[keep])
+    phi, phi_z = rbf(X, S) @ basis, rbf(Z, S) @ basis
+    gain = np.linalg.solve(phi @ phi.T + LAM * np.eye(len(X)), phi @ phi_z.T).T
+    return gain @ Y.numpy(), 1.0 - (gain * (phi_z @ phi.T)).sum(-1)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_posterior_and_choice_are_dense(name: str) -> None:
+    """Model, statistics and the first point of a batch, all computed anew."""
+    strategy = TABLE[name](optimizer_options={"num_restarts": 8, "raw_samples": 512})
+    X = strategy.box.sample(12, 3)
+    X = torch.cat([X, X[:4]])  # with repeats
+    strategy.tell(X, objective(X))
+    Z = strategy.box.sample(512, 1)
+    for _ in range(3):
+        history = strategy.history
+        saved = strategy.state_dict()["surrogate"]["inducing"]
+        S = history.points(torch.tensor(saved))
+        mean, variance = dense_posterior(history.X, history.Y, S, Z)
+        posterior = strategy.model.posterior(Z)
+        found = posterior.mean.squeeze(-1).detach().numpy()
+        np.testing.assert_allclose(found, mean, atol=1e-6)
+        found = posterior.variance.squeeze(-1).detach().numpy()
+        np.testing.assert_allclose(found, variance, rtol=1e-5, atol=1e-7)
+        _, own = dense_posterior(history.X, history.Y, S, history.X)
+        total = strategy.statistics.leverage_sum
+        assert total == pytest.approx(own.sum() / LAM, rel=1e-5)
+        batch = strategy.ask()
+        at, width = dense_posterior(history.X, history.Y, S, batch.X)
+        best = (mean + 2 * np.sqrt(variance)).max()
+        assert at[0] + 2 * np.sqrt(width[0]) >= best - 1e-3
+        before = strategy.statistics.log_det_sum
+        strategy.tell(batch, objective(batch.X))
+        grown = before + np.log1p(width / LAM).sum()
+        assert strategy.statistics.log_det_sum == pytest.approx(grown, rel=1e-6)
+        if name.startswith("gp"):
+            assert strategy.surrogate.num_inducing == history.num_unique
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "bkb"])
+def test_order_of_a_batchs_end(name: str) -> None:
+    """The inducing set is drawn with variances from before the feedback, with counts
+    that include it, before the posterior is built anew."""
+    strategy = TABLE[name]()
+    X = strategy.box.sample(12, 3)
+    X = torch.cat([X, X[:4]])
+    strategy.tell(X, objective(X))
+    seen: list[dict[str, Any]] = []
+    sampler = strategy.surrogate.sampler
+
+    def spy(covar_module: Any, X: Tensor, noise: Tensor, **kwargs: Any) -> Tensor:
+        chosen = sampler(covar_module, X, noise, **kwargs)
+        seen.append(kwargs | {"X": X, "noise": noise, "chosen": chosen})
+        return chosen
+
+    strategy.surrogate.sampler = spy
+    for _ in range(3):
+        batch, history = strategy.ask(), strategy.history
+        saved = strategy.state_dict()["surrogate"]["inducing"]
+        X, Y, S = history.X, history.Y, history.points(torch.tensor(saved))
+        strategy.tell(batch, objective(batch.X))
+        drawn = seen[-1]
+        unique, counts = history.X.unique(dim=0, return_counts=True)
+        place = [int((unique == x).all(-1).nonzero()) for x in drawn["X"]]
+        assert sorted(place) == list(range(len(unique)))  # the batch's points too
+        torch.testing.assert_close(drawn["noise"], LAM / counts[place].double())
+        _, before = dense_posterior(X, Y, S, drawn["X"])
+        torch.testing.assert_close(
+            drawn["variance"], torch.from_numpy(before), rtol=1e-5, atol=1e-7
+        )
+        saved = strategy.state_dict()["surrogate"]["inducing"]
+        new = history.points(torch.tensor(saved))
+        assert torch.equal(new, drawn["X"][drawn["chosen"]])
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("threshold", [1.0, 2.0, 4.0])
+def test_the_sum_rule_ends_a_batch(threshold: float) -> None:
+    strategy = TABLE["bbkb-global"](ratio_threshold=threshold)
+    strategy.tell(X := strategy.box.sample(40, 3), objective(X))
+    for _ in range(3):
+        batch = strategy.ask()
+        v = strategy.surrogate.variance(strategy.history, strategy.pending) / LAM
+        total = 1 + v.cumsum(0)
+        assert total[-1] > threshold
+        assert len(batch) == 1 or total[-2] <= threshold
+        strategy.tell(batch, objective(batch.X))
+
+
+def test_pending_points_shrink_the_variance_alone() -> None:
+    """Asked one by one or at once, the points differ no more than their starts."""
+    strategy = TABLE["bbkb-global"](radius=FixedBeta(1e6))
+    X = strategy.box.sample(30, 3)
+    strategy.tell(X, objective(X))
+    mean = strategy.model.posterior(X).mean
+    chosen = torch.cat([strategy.ask(1).X for _ in range(4)])
+    assert torch.equal(strategy.model.posterior(X).mean, mean)
+    assert float(torch.pdist(chosen).min()) > 0.05
+    told = strategy.history.points(strategy.pending[2:3])
+    strategy.tell(told, objective(told))  # one of four, by its coordinates
+    assert len(strategy.pending) == 3 and strategy.history.batch_number[-1] == 2
+
+
+def test_refits_on_schedule(monkeypatch: Any) -> None:
+    fits: list[int] = []
+    fit = module.fit_hyperparameters
+
+    def spy(builder: Any, history: Any, *args: Any) -> Any:
+        fits.append(len(history))
+        return fit(builder, history, *args)
+
+    monkeypatch.setattr(module, "fit_hyperparameters", spy)
+    TABLE["bbkb-global"]().run(objective, 12, progress=False)
+    assert fits == []  # a given kernel stays as it is
+    schedule = RefitSchedule(every=6)
+    strategy = TABLE["bkb-inferred"](refit=schedule)
+    strategy.run(objective, 15, progress=False)
+    assert fits == [5, 11] and schedule.last_fit is None
+    fits.clear()
+    strategy = TABLE["bkb-inferred"]()
+    strategy.run(objective, 12, progress=False)
+    assert fits == [5, 6, 8, 10, 12]  # grown by a fifth
+    lengthscales = strategy.model.covar_module.lengthscale
+    other = TABLE["bkb"](refit=RefitSchedule(every=5))
+    other.run(objective, 12, progress=False)
+    fitted = other.model.covar_module.lengthscale  # of a kernel without gradients
+    assert torch.equal(fitted, box_table.make_kernel().lengthscale)
+    assert float(other.model.likelihood.noise) != LAM
+    assert lengthscales.shape == (1, 2)
+
+
+def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> None:
+    """The likelihood is the exact one of a random subset, repeats included."""
+    monkeypatch.setattr(model_building, "FIT_SIZE", 8)
+    seen: list[Any] = []
+    fit = model_building.fit_gpytorch_mll
+
+    def spy(mll: Any) -> None:
+        seen.append(mll.model)
+        fit(mll)
+
+    monkeypatch.setattr(model_building, "fit_gpytorch_mll", spy)
+    strategy = TABLE["bbkb-inferred"]()
+    X = strategy.box.sample(20, 0)
+    X = torch.cat([X, X[:10], X[:10]])
+    strategy.tell(X, objective(X))
+    data = torch.cat([seen[0].train_inputs[0]])
+    unique, counts = data.unique(dim=0, return_counts=True)
+    assert len(unique) == 8 and seen[0].num_inducing == 8 and seen[0].is_exact
+    raw = BOUNDS[0] + unique * (BOUNDS[1] - BOUNDS[0])
+    expected = [int((torch.cdist(X, x.unsqueeze(0)) < 1e-9).sum()) for x in raw]
+    assert counts.tolist() == expected and set(expected) == {1, 3}
+    assert len(strategy.model.train_targets) == 40
+
+
+def test_a_fit_that_fails_keeps_hyperparameters(monkeypatch: Any) -> None:
+    strategy = TABLE["bkb-inferred"]()
+    strategy.run(objective, 8, progress=False)
+    kept = strategy.state_dict()["surrogate"]["hyperparameters"]
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise ModelFittingError("no")
+
+    monkeypatch.setattr(model_building, "fit_gpytorch_mll", fail)
+    with pytest.warns(RuntimeWarning, match="Hyperparameters stay as they were"):
+        strategy.run(objective, 10, progress=False)
+    assert equal(strategy.state_dict()["surrogate"]["hyperparameters"], kept)
+
+
+@pytest.mark.parametrize("name", ["bbkb-global-local", "bbkb-inferred", "random"])
+def test_constraints_and_fixed_features(name: str) -> None:
+    bounds = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=torch.float64)
+    first, ones = torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64)
+    domain = {
+        "bounds": bounds,
+        "inequality_constraints": [(first, -ones, -0.7)],  # x0 + x1 <= 0.7
+        "equality_constraints": [(torch.tensor([1, 2]), ones, 0.8)],
+        "fixed_features": {3: 0.25},
+    }
+    change: dict[str, Any] = {}
+    if name != "random":
+        quick = {"n_burnin": 100, "n_thinning": 4, "maxiter": 20}
+        change["optimizer_options"] = OPTIONS | {"options": quick}
+    if name == "bbkb-global-local":
+        kernel = box_table.RBFKernel().double().requires_grad_(False)
+        kernel.lengthscale = 0.4
+        change["covar_module"] = kernel
+    strategy = TABLE[name](**domain, **change)
+    history = strategy.run(lambda X: X.sum(-1), 10, progress=False)
+    X = history.X
+    assert bool(strategy.box.is_feasible(X).all()) and len(X) == 10
+    assert (X[:, 0] + X[:, 1] <= 0.7 + 1e-6).all()
+    torch.testing.assert_close(X[:, 1] + X[:, 2], torch.full_like(X[:, 1], 0.8))
+    assert (X[:, 3] == 0.25).all()
+    if name != "random":  # the optimum is at x0 = 0.7 - x1, x1 = 0
+        assert float(X.sum(-1).max()) > 0.7 + 0.8 + 0.25 - 0.1
+    with pytest.raises(InputDataError, match="'fixed_features'"):
+        TABLE[name](**domain | {"fixed_features": {3: 0.5}}, **change).load_state_dict(
+            strategy.state_dict()
+        )
+
+
+@pytest.mark.parametrize("name", ["bbkb-inferred", "gpucb-inferred"])
+def test_finds_the_maximum(name: str) -> None:
+    """In units as they come: an objective with an offset and a scale."""
+    strategy = TABLE[name](seed=1)
+    history = strategy.run(lambda X: 1000 + 50 * objective(X), 30, progress=False)
+    best = float(((history.Y - 1000) / 50).max())
+    assert best > 0.95  # the smooth part has maximum one
+    noise = float(strategy.model.likelihood.noise)
+    assert 1e-5 < noise < 0.1
+
+
+def test_all_points_inducing_is_the_exact_gp() -> None:
+    sparse, exact = TABLE["bkb"](oversampling=1e12), TABLE["gpucb"]()
+    X = sparse.box.sample(15, 0)
+    for strategy in (sparse, exact):
+        strategy.tell(X[:10], objective(X[:10]))
+        strategy.tell(X[10:], objective(X[10:]))
+    assert sparse.surrogate.num_inducing == 15
+    Z = sparse.box.sample(50, 1)
+    posteriors = [s.model.posterior(Z) for s in (sparse, exact)]
+    torch.testing.assert_close(posteriors[0].mean, posteriors[1].mean)
+    torch.testing.assert_close(posteriors[0].variance, posteriors[1].variance)
+    assert sparse.statistics == exact.statistics
+
+
+def test_repeats() -> None:
+    strategy = TABLE["bbkb-global"](repeat="until-uncertainty-halves", lam=2.0)
+    strategy.run(objective, 20, progress=False)
+    for _ in range(3):
+        batch = strategy.ask()
+        X, counts = batch.unique()
+        v = float(strategy.surrogate.variance(strategy.history, strategy.pending[:1]))
+        assert len(X) == 1 and counts.tolist() == [max(1, -(-2.0 // v))]
+        strategy.tell(batch, objective(batch.X))
+    assert strategy.history.num_unique < len(strategy.history)
+
+
+def test_stopping() -> None:
+    strategy = TABLE["bkb"]()
+    assert strategy.confidence_gap() == float("inf")
+    rule = ConfidenceGapStopping(0.8)
+    history = strategy.run(objective, 60, progress=False, stopping=rule)
+    assert 1 < len(history) < 60
+    posterior = strategy.model.posterior(strategy.box.sample(4096, 0))
+    mean, sigma = posterior.mean, posterior.variance.sqrt()
+    gap = float((mean + 2 * sigma).max() - (mean - 2 * sigma).max())
+    assert gap == pytest.approx(strategy.confidence_gap(), abs=0.02)
+    assert strategy.confidence_gap() <= 0.8

@@ -1,0 +1,218 @@
+"""Feedback, failures, resumption and arguments on continuous domains."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import box_table
+import pytest
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+)
+from box_table import BOUNDS, OPTIONS, TABLE, objective
+from strategy_table import equal, without_times
+from torch import Tensor
+
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.strategies import BBKB, Batch, History, RandomSearch
+from botorch_sparse.strategies import continuous as module
+
+# One with batches of one point, and one without.
+SOME = ["bbkb-global-local", "gpbucb-inferred", "random"]
+
+
+RESUMED = [
+    "bbkb-global-local",
+    "gpbucb-sum",
+    "bbkb-inferred",
+    "gpucb-inferred",
+    "random",
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_feedback_in_any_order(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 10, progress=False)
+    first, second = strategy.ask(3), strategy.ask(3)
+    strategy.tell(second, objective(second.X))
+    assert torch.equal(strategy.X_pending, first.X)
+    for x in first.X.float().flip(0):  # in float32, one by one, backwards
+        strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
+    assert len(strategy.pending) == 0
+    expected = torch.cat([second.X, first.X.flip(0)])
+    assert torch.equal(strategy.history.X[10:], expected)
+    outside = torch.tensor([[5.0, 5.0], [5.0, 5.0]], dtype=torch.float64)
+    strategy.tell(outside, torch.zeros(2, 1))  # never asked for, not even inside
+    assert strategy.history.batch_number[-2:].tolist() == [-1, -1]
+    batch = strategy.ask(2)
+    strategy.withdraw(batch)
+    assert len(strategy.pending) == 0
+    assert len(strategy.run(objective, 22, progress=False)) == 22
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_failures_leave_no_trace(name: str, monkeypatch: Any) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 10, progress=False)
+    batch = strategy.ask(3)
+    before = strategy.state_dict()
+    bad = torch.full((len(batch),), float("nan"))
+    with pytest.raises(InputDataError, match="NaN"):
+        strategy.tell(batch, bad)
+    with pytest.raises(BotorchTensorDimensionError, match="need `b x 2`"):
+        strategy.tell(batch.X[:, :1], bad)
+    assert equal(strategy.state_dict(), before)
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    if name == "random":
+        return
+    new = torch.cat([batch.X, BOUNDS])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "freeze", fail)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.tell(new, objective(new))
+    assert equal(strategy.state_dict(), before)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_seed", fail)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.ask()
+    assert equal(strategy.state_dict(), before)
+    twin = TABLE[name](seed=9)
+    twin.load_state_dict(before)
+    for s in (strategy, twin):
+        s.tell(new, objective(new))
+        s.run(objective, 20, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)
+
+
+@pytest.mark.parametrize("name", ["bbkb-inferred", "random"])
+def test_an_ask_that_fails_half_way(name: str, monkeypatch: Any) -> None:
+    strategy, twin = TABLE[name](), TABLE[name]()
+    before, add_point, calls = strategy.state_dict(), History.add_point, []
+
+    def fail_at_third(self: Any, x: Tensor) -> int:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return add_point(self, x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "add_point", fail_at_third)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.ask()
+    assert equal(strategy.state_dict(), before)
+    assert torch.equal(strategy.ask().X, twin.ask().X)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Runs saved in the middle of a batch and finished by one new process."""
+    folder = tmp_path_factory.mktemp("boxes")
+    runs = {name: {"state": middle(name).state_dict(), "total": 16} for name in RESUMED}
+    torch.save(runs, folder / "in.pt")
+    subprocess.run(
+        [sys.executable, box_table.__file__, folder / "in.pt", folder / "out.pt"],
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    return torch.load(folder / "out.pt", weights_only=True)
+
+
+def middle(name: str) -> Any:
+    """A strategy with part of one batch told, and another one pending."""
+    strategy = TABLE[name](seed=3)
+    strategy.run(objective, 11, progress=False)
+    first = strategy.ask(4)
+    strategy.tell(first.X[:1], objective(first.X[:1]))
+    strategy.ask(2)
+    return strategy
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_new_process_goes_on(name: str, finished: dict[str, Any]) -> None:
+    strategy = middle(name)
+    history = strategy.run(objective, 16, progress=False)
+    assert torch.equal(finished[name]["X"], history.X)
+    theirs = without_times(finished[name]["state"])
+    assert equal(theirs, without_times(strategy.state_dict()))
+
+
+def test_float32_bounds(device: torch.device) -> None:
+    bounds = BOUNDS.to(device, torch.float32)
+    for name in ("bbkb-inferred", "random"):
+        strategy = TABLE[name](bounds=bounds)
+        history = strategy.run(lambda X: objective(X.cpu()), 12, progress=False)
+        assert history.X.dtype == torch.float32 and history.Y.dtype == torch.float32
+        assert history.X.device == bounds.device
+        assert bool(((history.X >= bounds[0]) & (history.X <= bounds[1])).all())
+        assert strategy.history.num_extra == 12  # each known by one number
+
+
+MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
+    ("bbkb-global", {"bounds": BOUNDS + 1}, "'bounds'"),
+    ("bbkb-global", {"termination": "global-local"}, "'termination'"),
+    ("bbkb-global", {"lam": 0.1}, "'lam'"),
+    ("bbkb-global", {"refit": RefitSchedule(every=3)}, "'refit'"),
+    ("bbkb-global", {"num_initial": 3}, "'num_initial'"),
+    ("bbkb-global", {"optimizer_options": {"num_restarts": 3}}, "'optimizer_options'"),
+    (
+        "bbkb-inferred",
+        {"lam": 0.1, "covar_module": box_table.make_kernel()},
+        "'kernel'",
+    ),
+    ("gpbucb-sum", {"rule": "product"}, "'rule'"),
+]
+
+
+@pytest.mark.parametrize("name, change, match", MISMATCHES)
+def test_built_otherwise(name: str, change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match="does not fit this strategy.*" + match):
+        TABLE[name](**change).load_state_dict(TABLE[name]().state_dict())
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"bounds": None}, InputDataError, "Got neither of candidates and bounds"),
+    ({"candidates": BOUNDS}, InputDataError, "Got both of candidates and bounds"),
+    ({"bounds": BOUNDS[0]}, BotorchTensorDimensionError, "need `2 x d`"),
+    ({"bounds": BOUNDS.flip(0)}, InputDataError, "every lower bound below"),
+    ({"bounds": BOUNDS * float("inf")}, InputDataError, "need finite"),
+    ({"fixed_features": {2: 0.0}}, InputDataError, r"fixed_features\[2\]=0.0"),
+    ({"fixed_features": {1: 9.0}}, InputDataError, "a value within its bounds"),
+    ({"lam": -1.0, "covar_module": 0}, InputDataError, "lam=-1.0; need a positive"),
+    ({"lam": 1.0}, InputDataError, "lam=1.0 without covar_module"),
+    ({"min_batch_width": 3}, InputDataError, "needs a table of candidates"),
+    ({"num_initial": 0}, InputDataError, "num_initial=0; need at least 1"),
+]
+
+
+@pytest.mark.parametrize("change, error, match", BAD)
+def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
+    with pytest.raises(error, match=match):
+        BBKB(**{"bounds": BOUNDS} | change)
+
+
+def test_constraints_belong_to_bounds() -> None:
+    with pytest.raises(InputDataError, match=r"candidates with \['fixed_features'\]"):
+        RandomSearch(BOUNDS, fixed_features={0: 1.0})
+    with pytest.raises(InputDataError, match="candidates without covar_module"):
+        BBKB(BOUNDS)
+
+
+def test_a_batch_of_a_resumed_strategy_can_be_told() -> None:
+    """Batches are known by their coordinates, as after a restart."""
+    strategy = TABLE["bbkb-inferred"]()
+    strategy.run(objective, 8, progress=False)
+    batch = strategy.ask(3)
+    other = TABLE["bbkb-inferred"](optimizer_options=OPTIONS)
+    other.load_state_dict(strategy.state_dict())
+    other.tell(Batch(batch.X.clone(), None, batch.number), objective(batch.X))
+    assert len(other.pending) == 0
+    assert other.history.batch_number[-1] == batch.number

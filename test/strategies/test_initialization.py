@@ -1,0 +1,220 @@
+"""Uncertainty sampling before the first batch, and warm starts from existing data."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import strategy_table
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from strategy_table import TABLE, equal, make_candidates, objective, without_times
+from torch import Tensor
+
+from botorch_sparse.acquisition import ConfidenceGapStopping
+from botorch_sparse.inducing import BLESSSampler, RecursiveRLSSampler
+from botorch_sparse.strategies import BBKB, Strategy
+
+LAM = 0.1
+WIDTH = 12
+NAMES = ["bbkb-global", "bbkb-global-local", "bkb", "gpucb", "gpbucb-sum"]
+
+
+def build(name: str, **kwargs: Any) -> Any:
+    arguments: dict[str, Any] = {"lam": LAM, "min_batch_width": WIDTH}
+    return TABLE[name](**arguments | kwargs)
+
+
+def dense_variance(X: Tensor, Z: Tensor, lengthscale: float = 0.3) -> np.ndarray:
+    """Exact variances at `Z` with evaluations at `X`, repeats counted."""
+
+    def k(A: Tensor, B: Tensor) -> np.ndarray:
+        return torch.exp(-0.5 * torch.cdist(A, B).square() / lengthscale**2).numpy()
+
+    if len(X) == 0:
+        return np.ones(len(Z))
+    gain = np.linalg.solve(k(X, X) + LAM * np.eye(len(X)), k(X, Z))
+    return 1.0 - (k(X, Z) * gain).sum(0)
+
+
+def greedy(X: Tensor, known: list[int], width: float) -> list[int]:
+    """Algorithm 3, all computed anew at each step."""
+    chosen: list[int] = []
+    while True:
+        variance = dense_variance(X[known + chosen], X)
+        if variance.max() <= LAM / width:
+            return chosen
+        chosen.append(int(variance.argmax()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_first_batch_is_algorithm_three(name: str) -> None:
+    X = make_candidates(60)
+    strategy = build(name, candidates=X)
+    batch = strategy.ask()
+    assert batch.indices.tolist() == greedy(X, [], WIDTH)
+    assert dense_variance(batch.X, X).max() <= LAM / WIDTH
+    assert dense_variance(batch.X[:-1], X).max() > LAM / WIDTH
+    strategy.tell(batch, objective(batch.X))
+    assert len(strategy.ask()) < len(batch)
+    assert not strategy.state_dict()["is_initializing"]
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpucb"])
+def test_it_goes_on_from_what_is_told_and_pending(name: str) -> None:
+    X = make_candidates(60)
+    strategy = build(name, candidates=X)
+    known = [4, 17, 17, 30]
+    strategy.tell(X[known], objective(X[known]))
+    expected = greedy(X, known, WIDTH)
+    first, second = strategy.ask(5), strategy.ask(3)  # nothing told in between
+    assert first.indices.tolist() + second.indices.tolist() == expected[:8]
+    strategy.tell(second, objective(second.X))
+    assert strategy.ask().indices.tolist() == expected[8:]
+
+
+def test_enough_data_need_no_more() -> None:
+    X = make_candidates(60)
+    strategy = build("bbkb-global", candidates=X)
+    strategy.tell(X.repeat(20, 1), objective(X).repeat(20))
+    assert dense_variance(X.repeat(20, 1), X).max() < LAM / WIDTH
+    strategy.ask()
+    assert not strategy.state_dict()["is_initializing"]
+    strategy = build("bbkb-global", candidates=X, min_batch_width=1)
+    chosen = strategy.ask().indices.tolist()
+    assert chosen == greedy(X, [], 1)
+
+
+def batch_widths(seed: int, termination: Any, threshold: float) -> tuple[bool, bool]:
+    """Whether all batches were as wide as promised: exactly, and P (C - 1) / 3."""
+    X = make_candidates(100)
+    strategy = BBKB(
+        X,
+        strategy_table.make_kernel(),
+        lam=LAM,
+        noise_variance=1e-2,
+        ratio_threshold=threshold,
+        termination=termination,
+        min_batch_width=WIDTH,
+        seed=seed,
+    )
+    exact, wide = [], []
+    batch = strategy.ask()
+    strategy.tell(batch, objective(batch.X))
+    for _ in range(4):
+        leverage = strategy.surrogate.pool.variance.max() / LAM
+        batch = strategy.ask()
+        exact.append(len(batch) >= (threshold - 1) / float(leverage))
+        wide.append(len(batch) >= WIDTH * (threshold - 1) / 3)
+        strategy.tell(batch, objective(batch.X))
+    return all(exact), all(wide)
+
+
+@pytest.mark.parametrize("termination", ["global", "global-local"])
+def test_later_batches_are_wide(termination: str) -> None:
+    runs = [batch_widths(seed, termination, 2.0) for seed in range(20)]
+    assert all(exact for exact, _ in runs)
+    assert sum(wide for _, wide in runs) >= 19  # 95%
+
+
+def test_batches_of_a_larger_threshold_are_wider() -> None:
+    runs = [batch_widths(seed, "global", 5.0) for seed in range(3)]
+    assert runs == [(True, True)] * 3
+
+
+def test_without_initialization_batches_are_narrow() -> None:
+    strategy = TABLE["bbkb-global"](lam=LAM)
+    strategy.run(objective, 5, progress=False)
+    assert max(b.size for b in strategy.history.batches) < WIDTH / 3
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpbucb-sum"])
+def test_resumes_within_the_initialization(name: str) -> None:
+    runs = []
+    for interrupted in (False, True):
+        strategy = build(name)
+        for _ in range(3):
+            batch = strategy.ask(7)
+            strategy.tell(batch, objective(batch.X))
+        if interrupted:
+            other = build(name, seed=5)
+            other.load_state_dict(strategy.state_dict())
+            strategy = other
+        strategy.run(objective, 120, progress=False)
+        runs.append(without_times(strategy.state_dict()))
+    assert equal(*runs)
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        ({"min_batch_width": 0}, "min_batch_width=0; need at least 1"),
+        ({"num_initial": 5}, r"\['num_initial'\] with candidates"),
+        ({"optimizer_options": {}}, r"\['optimizer_options'\] with candidates"),
+    ],
+)
+def test_bad_arguments(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        build("bbkb-global", **change)
+
+
+def test_width_is_part_of_the_state() -> None:
+    with pytest.raises(InputDataError, match="'min_batch_width'"):
+        build("bkb", min_batch_width=3).load_state_dict(build("bkb").state_dict())
+    bless = build("bkb", initial_sampler=BLESSSampler(3.0))
+    with pytest.raises(InputDataError, match="'initial_sampler'"):
+        bless.load_state_dict(build("bkb").state_dict())
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "bkb"])
+def test_warm_start_through_bless(name: str, monkeypatch: Any) -> None:
+    """The first inducing set is BLESS's draw from the data; later ones are not."""
+    calls: list[tuple[int, str]] = []
+    for cls in (BLESSSampler, RecursiveRLSSampler):
+        original = cls.__call__
+
+        def spy(self: Any, *args: Any, _call: Any = original, **kwargs: Any) -> Tensor:
+            calls.append((len(args[1]), type(self).__name__))
+            return _call(self, *args, **kwargs)
+
+        monkeypatch.setattr(cls, "__call__", spy)
+    X = make_candidates(400)
+    strategy = TABLE[name](candidates=X, lam=LAM, initial_sampler=BLESSSampler(4.0))
+    strategy.tell(X[:300], objective(X[:300]))
+    assert calls == [(300, "BLESSSampler")]
+    assert 3 < strategy.surrogate.num_inducing < 200
+    mean, f = strategy.surrogate.pool.mean, objective(X)
+    assert float((mean - f).square().mean()) < 0.05 * float(f.var())
+    strategy.run(objective, 320, progress=False)
+    assert len(calls) == 1 and len(strategy.history) == 320
+    default = TABLE[name](candidates=X, lam=LAM)
+    default.tell(X[:300], objective(X[:300]))
+    assert calls[1:] == [(300, "RecursiveRLSSampler")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stopping(name: str) -> None:
+    strategy = TABLE[name](lam=LAM)
+    assert strategy.confidence_gap() == float("inf")
+    tolerance = 0.5
+    history = strategy.run(
+        objective, 3000, progress=False, stopping=ConfidenceGapStopping(tolerance)
+    )
+    assert 1 < len(history) < 3000
+    pool = strategy.surrogate.pool
+    width = strategy.radius.multiplier(strategy.statistics) * pool.variance.sqrt()
+    gap = float((pool.mean + width).max() - (pool.mean - width).max())
+    assert strategy.confidence_gap() == pytest.approx(gap) and gap <= tolerance
+    stopped = len(history)
+    strategy.run(
+        objective, 3000, progress=False, stopping=ConfidenceGapStopping(tolerance)
+    )
+    assert len(history) == stopped  # it has stopped already
+    before = TABLE[name](lam=LAM)  # one batch earlier the gap was above
+    before.run(objective, stopped - history.batches[-1].size, progress=False)
+    assert before.confidence_gap() > tolerance
+
+
+def test_random_search_cannot_stop() -> None:
+    strategy: Strategy = TABLE["random"]()
+    with pytest.raises(UnsupportedError, match="RandomSearch has no confidence bounds"):
+        strategy.run(objective, 20, progress=False, stopping=ConfidenceGapStopping(1.0))

@@ -1,0 +1,129 @@
+"""One point with the number of evaluations that halves its variance."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from strategy_table import TABLE, equal, make_candidates, objective, without_times
+from torch import Tensor
+
+from botorch_sparse.strategies import Batch
+from botorch_sparse.strategies.rules import BatchRule
+
+NAMES = ["bbkb-global", "bbkb-global-local", "bkb", "gpucb", "gpbucb-product"]
+LAM = 1.0
+REPEAT = "until-uncertainty-halves"
+
+
+def noisy(X: Tensor) -> Tensor:
+    """Feedback whose noise is about as large as the signal."""
+    g = torch.Generator().manual_seed(int(1e6 * float(X.sum())) % 2**31)
+    return objective(X) + torch.randn(len(X), generator=g, dtype=X.dtype)
+
+
+def build(name: str, **kwargs: Any) -> Any:
+    return TABLE[name](**{"lam": LAM, "noise_variance": 1.0, "seed": 2} | kwargs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
+    strategy = build(name, repeat=REPEAT)
+    for _ in range(25):
+        pool = strategy.surrogate.pool
+        before = pool.variance.clone()
+        batch = strategy.ask()
+        X, counts = batch.unique()
+        assert len(X) == 1 and counts.tolist() == [len(batch)]
+        index = int(batch.indices[0])
+        if len(strategy.history) > 0:
+            v = float(before[index])
+            assert len(batch) == max(1, -(-LAM // v))
+            c = len(batch)
+            assert v / (1 + c * v / LAM) <= v / 2 * (1 + 1e-9) or v > LAM
+            if c > 1:  # and not one evaluation more than that
+                assert v / (1 + (c - 1) * v / LAM) > v / 2
+            # By Lemma 1 no variance has shrunk by more than 1 + c v / lam.
+            ucb = pool.ucb(1.0, LAM)
+            for _ in range(c):
+                ucb.append(index)
+            after = (ucb.values() - pool.mean).square()
+            assert float((before / after).max()) <= 1 + c * v / LAM + 1e-6
+        strategy.tell(batch, noisy(batch.X))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fewer_switches_and_points(name: str) -> None:
+    """At the same number of evaluations, and with no worse a choice at the end."""
+    plain, repeated = build(name), build(name, repeat=REPEAT)
+    for strategy in (plain, repeated):
+        strategy.run(noisy, 400, progress=False)
+    ours, theirs = repeated.history, plain.history
+    assert len(ours) == len(theirs) == 400
+    assert ours.num_switches < 0.7 * theirs.num_switches
+    assert ours.num_unique < theirs.num_unique
+    f = objective(repeated.candidates)
+    best = [float(f[s.surrogate.pool.mean.argmax()]) for s in (plain, repeated)]
+    assert best[1] > float(f.max()) - 0.3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pending_repeats_count(name: str) -> None:
+    """Points pending shrink the variance that is to be halved."""
+    strategy = build(name, repeat=REPEAT)
+    strategy.run(noisy, 60, progress=False)
+    first, second = strategy.ask(), strategy.ask()
+    ucb = strategy.surrogate.pool.ucb(1.0, LAM)
+    for index in first.indices.tolist():
+        ucb.append(index)
+    v = float(ucb.append(int(second.indices[0])))
+    assert len(second) == max(1, -(-LAM // v))
+    assert len(strategy.ask(3)) <= 3
+    strategy.tell(second, noisy(second.X))  # out of order, then in part
+    strategy.tell(Batch(first.X[:1], first.indices[:1], first.number), torch.ones(1))
+    assert len(strategy.pending) >= len(first) - 1
+    strategy.run(noisy, 200, progress=False)
+
+
+def test_evaluations_at_the_edge() -> None:
+    rule = BatchRule("single", repeat=REPEAT)
+    assert rule.evaluations(2.0, 1.0, 50) == 1
+    assert rule.evaluations(0.3, 1.0, 50) == 4
+    assert rule.evaluations(0.25, 1.0, 50) == 4
+    assert rule.evaluations(0.3, 1.0, 2) == 2
+    assert rule.evaluations(0.0, 1.0, 50) == 50
+    assert BatchRule("single").evaluations(0.3, 1.0, 50) == 1
+
+
+def test_num_switches_and_unique_points() -> None:
+    strategy = TABLE["random"]()
+    assert strategy.history.num_switches == strategy.history.num_unique == 0
+    X = make_candidates()[[3, 3, 5, 5, 3]]
+    strategy.tell(X, objective(X))
+    assert strategy.history.num_switches == 2 and strategy.history.num_unique == 2
+
+
+def test_unique_points_of_a_batch(tkwargs: dict[str, Any]) -> None:
+    X = torch.tensor([[1.0, 2.0], [0.0, 1.0], [1.0, 2.0], [0.0, 1.0], [0.0, 1.0]])
+    unique, counts = Batch(X.to(**tkwargs)).unique()
+    assert torch.equal(unique, X[:2].to(**tkwargs))
+    assert counts.tolist() == [2, 3]
+    unique, counts = Batch(X[:0]).unique()
+    assert unique.shape == (0, 2) and len(counts) == 0
+
+
+@pytest.mark.parametrize("name", ["bkb", "bbkb-global-local"])
+def test_resumes_and_is_part_of_the_state(name: str) -> None:
+    whole, part = build(name, repeat=REPEAT), build(name, repeat=REPEAT)
+    whole.run(noisy, 90, progress=False)
+    part.run(noisy, 41, progress=False)
+    other = build(name, repeat=REPEAT, seed=9)
+    other.load_state_dict(part.state_dict())
+    part.run(noisy, 90, progress=False)
+    other.run(noisy, 90, progress=False)
+    states = [without_times(s.state_dict()) for s in (part, other)]
+    assert equal(*states)
+    with pytest.raises(InputDataError, match="'repeat'"):
+        build(name).load_state_dict(part.state_dict())
+    with pytest.raises(InputDataError, match="repeat='often'; need one of"):
+        build(name, repeat="often")

@@ -1,0 +1,241 @@
+"""S-BPE on continuous domains."""
+
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import oracles
+import pytest
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    BotorchWarning,
+    UnsupportedError,
+)
+from botorch.test_functions import Branin, Hartmann
+from gpytorch.kernels import MaternKernel
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sbpe_problems import LAM, arguments, rkhs_function, with_noise
+
+from botorch_sparse.acquisition.confidence import (
+    FixedBeta,
+    RadiusStatistics,
+    SBPEContinuousRadius,
+)
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies import SBPE, sbpe_region
+from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.sbpe_bounds import BatchBounds
+from botorch_sparse.strategies.sbpe_region import SurvivingRegion
+
+BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+
+
+def cut_of(function: Any, threshold: float) -> BatchBounds:
+    """A cut whose upper bound is close to a function: many exact observations."""
+    g = torch.linspace(0, 1, 9, dtype=torch.float64)
+    X = torch.cartesian_prod(g, g)
+    kernel = oracles.make_kernel("rbf", dtype=torch.float64)
+    noise = torch.full((len(X),), 1e-6, dtype=torch.float64)
+    posterior = NystromPosterior.from_data(kernel, X, function(X), noise, X)
+    return BatchBounds(posterior, 0.0, 0.0, 0.0, threshold)
+
+
+def disk(X: Tensor) -> Tensor:
+    """Positive within 0.3 of the centre."""
+    return 0.09 - (X - 0.5).square().sum(-1)
+
+
+def test_contains_is_the_intersection() -> None:
+    band = cut_of(lambda X: X[:, 0] - 0.5, 0.0)
+    region = SurvivingRegion(Box(BOX), [cut_of(disk, 0.0), band])
+    X = torch.rand(2000, 2, dtype=torch.float64) * 1.4 - 0.2
+    inside = (disk(X) > 0) & (X[:, 0] > 0.5)
+    close = (disk(X).abs() < 1e-2) | ((X[:, 0] - 0.5).abs() < 1e-2)
+    assert torch.equal(region.contains(X)[~close], inside[~close])
+    assert inside.any() and (~inside).any()
+    with pytest.raises(BotorchTensorDimensionError, match="need `n x 2`"):
+        region.contains(X[0])
+    assert bool(SurvivingRegion(Box(BOX)).contains(torch.rand(9, 2)).all())
+
+
+def test_samples_are_uniform_on_the_region() -> None:
+    """Rejection and walks alike: a quarter of the disk holds a quarter of them."""
+    g = torch.Generator().manual_seed(0)
+    region = SurvivingRegion(Box(BOX), [cut_of(disk, 0.0)])
+    X = region.sample(1000, g)
+    assert X.shape == (1000, 2) and bool(region.contains(X, 0.0).all())
+    walked = region._walk(X, g)
+    assert bool(region.contains(walked, 0.0).all())
+    for sample in (X, walked):
+        for corner in (sample > 0.5, sample < 0.5):
+            share = float(corner.all(-1).double().mean())
+            assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 1000)
+    assert bool((walked != X).any(-1).all())
+    with pytest.MonkeyPatch.context() as patch:  # even one step moves every point
+        patch.setattr(sbpe_region, "WALK_STEPS", 1)
+        assert bool((region._walk(X, g) != X).any(-1).all())
+    start = X[:1].expand(1000, -1)  # from one point, walks spread over the disk
+    spread = region._walk(start, g)
+    share = float((spread > 0.5).all(-1).double().mean())
+    assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 1000)
+
+
+def test_a_small_region_is_reached_from_its_anchor() -> None:
+    """Too small for rejection to find, not too small to walk in."""
+    g = torch.Generator().manual_seed(0)
+    small = SurvivingRegion(Box(BOX), [cut_of(disk, 0.09 - 4e-5)])  # radius 6e-3
+    small.anchor = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
+    assert bool(small.contains(small.anchor, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        X = small.sample(50, g)
+    assert bool(small.contains(X, 0.0).all())
+    assert float((X - 0.5).abs().max()) < 0.02
+    assert float(X.std(0).min()) > 1e-4
+
+
+def test_a_collapsed_region_is_its_anchor() -> None:
+    g = torch.Generator().manual_seed(0)
+    peak = cut_of(disk, 0.0)
+    anchor = torch.tensor([[0.503, 0.501]], dtype=torch.float64)
+    with torch.no_grad():  # the largest value that the anchor attains
+        peak = peak.with_threshold(float(peak.interval(anchor)[1]))
+    other = cut_of(lambda X: -disk(X), 0.0)
+    with torch.no_grad():
+        other = other.with_threshold(float(other.interval(anchor)[1]))
+    region = SurvivingRegion(Box(BOX), [peak, other], anchor)
+    with pytest.warns(BotorchWarning, match="Nothing but its best known point"):
+        X = region.sample(7, g)
+    assert torch.equal(X, anchor.expand(7, -1))
+
+
+def test_a_strategy_goes_on_in_a_collapsed_region() -> None:
+    """A norm bound far too small: no exception, the best known point, a warning."""
+    strategy = SBPE(
+        **arguments(
+            bounds=BOX,
+            num_evaluations=20,
+            radius=FixedBeta(0.0),
+            raw_samples=32,
+        )
+    )
+    f = with_noise(rkhs_function(1), 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        history = strategy.run(f, 20, progress=False)
+    assert any("Nothing but its best known" in str(w.message) for w in caught)
+    assert len(history) == 20
+    last = history.X[history.batch_number == len(history.batches) - 1]
+    assert bool((last == last[0]).all())
+    assert bool(strategy.region.contains(last).all())
+
+
+@pytest.mark.parametrize("exploration", ["variance", "random"])
+def test_points_are_inside_and_the_region_shrinks(exploration: Any) -> None:
+    strategy = SBPE(
+        **arguments(
+            bounds=BOX,
+            num_evaluations=45,
+            exploration=exploration,
+            radius=FixedBeta(6.0),
+            raw_samples=128,
+        )
+    )
+    f = with_noise(rkhs_function(0), 0)
+    while len(strategy.history) < 45:
+        batch = strategy.ask()
+        assert batch.indices is None
+        assert bool(strategy.region.contains(batch.X, 1e-6).all())
+        strategy.tell(batch, f(batch.X))
+    rounds = strategy.history.rounds
+    assert [r.survivors for r in rounds] == [None] * len(rounds)
+    assert min(r.fraction for r in rounds) < 0.8
+    best, g = strategy.recommend(), torch.Generator().manual_seed(0)
+    assert bool(strategy.region.contains(best.X.unsqueeze(0)).all())
+    X = strategy.region.sample(20, g)
+    assert bool(strategy.region.contains(X).all())
+    grid = torch.cartesian_prod(*[torch.linspace(0, 1, 40).double()] * 2)
+    top = float(rkhs_function(0)(grid).max())
+    assert top - float(rkhs_function(0)(best.X.unsqueeze(0))) < 0.25
+    with pytest.raises(UnsupportedError, match=r"region\.contains"):
+        _ = strategy.survivors
+    with pytest.raises(UnsupportedError, match="no confidence bounds"):
+        strategy.confidence_gap()
+
+
+def test_equation_15() -> None:
+    """Theory constants: Corollary 3.7 with delta / (4 B), offset and all."""
+    strategy = SBPE(**arguments(bounds=BOX, num_evaluations=20, raw_samples=32))
+    radius = strategy.radius
+    assert isinstance(radius, SBPEContinuousRadius)
+    assert radius.num_intervals == 4 * 4 and radius.dim == 2
+    batch = strategy.ask()
+    strategy.tell(batch, rkhs_function(0)(batch.X))
+    record = strategy.history.rounds[0]
+    statistics = RadiusStatistics(
+        lam=LAM, num_evaluations=5, lambda_max=record.lambda_max
+    )
+    assert record.beta == pytest.approx(radius.botorch_beta(statistics), rel=1e-12)
+    beta = math.sqrt(record.beta)
+    assert record.offset == pytest.approx(2 / 5 + 2 * beta / math.sqrt(5), rel=1e-12)
+    bounds = strategy.last_bounds
+    assert bounds is not None
+    lower, upper = bounds.interval(batch.X)
+    variance = bounds.posterior.variance(batch.X)
+    width = 2 * (beta * variance.sqrt() + record.offset)
+    torch.testing.assert_close(upper - lower, width, rtol=1e-10, atol=0)
+
+
+def test_variance_is_climbed() -> None:
+    """Each point of a batch has at least the variance of the best drawn one."""
+    strategy = SBPE(**arguments(bounds=BOX, num_evaluations=20, raw_samples=16))
+    for _ in range(5):
+        search: Any = strategy.search
+        best = 0.0
+        posterior = None
+        if search.has_started:
+            best = float(search.exploration.posterior.variance[:16].max())
+            posterior = search.exploration.posterior.posterior()
+        batch = strategy.ask(1)
+        if posterior is not None:
+            assert float(posterior.variance(batch.X)) >= best - 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["branin", "hartmann6"])
+@pytest.mark.parametrize("exploration", ["variance", "random"])
+def test_five_hundred_points(name: str, exploration: Any) -> None:
+    """Branin and Hartmann6, N = 500: every point is inside the region to 1e-6."""
+    problem = Branin(negate=True) if name == "branin" else Hartmann(6, negate=True)
+    low, high = problem.bounds.double()
+    scale = 50.0 if name == "branin" else 1.0
+    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
+    kernel.lengthscale = 0.4 if name == "branin" else 0.8
+    d = len(low)
+
+    def f(X: Tensor) -> Tensor:
+        return problem(low + X * (high - low)) / scale
+
+    strategy = SBPE(
+        bounds=torch.stack([torch.zeros(d), torch.ones(d)]).double(),
+        covar_module=kernel,
+        num_evaluations=500,
+        lam=1e-3,
+        noise_std=0.03,
+        radius=FixedBeta(9.0),
+        exploration=exploration,
+    )
+    objective = with_noise(f, 0, 0.03)
+    while len(strategy.history) < 500:
+        batch = strategy.ask()
+        assert bool(strategy.region.contains(batch.X, 1e-6).all())
+        strategy.tell(batch, objective(batch.X))
+    assert len(strategy.history.rounds) == 4
+    best = strategy.recommend()
+    regret = problem.optimal_value / scale - float(f(best.X.unsqueeze(0)))
+    assert regret < 0.3

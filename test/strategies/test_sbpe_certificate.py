@@ -1,0 +1,210 @@
+"""What the confidence bounds of S-BPE rest on, checked densely on random problems."""
+
+import math
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies import sbpe_exploration
+from botorch_sparse.strategies.sbpe_exploration import (
+    BatchExploration,
+    CertificatePolicy,
+)
+
+KERNEL = "matern52"
+
+
+class Problem:
+    """A random table, points of a batch with repeats, inducing points; all dense."""
+
+    def __init__(self, seed: int, clustered: bool = False) -> None:
+        g = torch.Generator().manual_seed(seed)
+        kind = {"generator": g, "dtype": torch.float64}
+        n, m = int(torch.randint(2, 25, (1,), generator=g)), 1
+        m = int(torch.randint(1, n + 1, (1,), generator=g))
+        self.X = torch.rand(n, 2, **kind) * (0.2 if clustered else 1.5)
+        self.Z = self.X[torch.randperm(n, generator=g)[:m]]
+        if clustered:  # inducing points away from the data
+            self.Z = self.Z + 0.8
+        self.x = torch.rand(30, 2, **kind) * 1.5
+        self.tau2 = float(10 ** (3 * torch.rand(1, **kind) - 2.5))
+        self.k = oracles.DENSE[KERNEL]
+        self.kappa = oracles.nystrom_kernel(self.k, self.Z)
+        noise = torch.full((n,), self.tau2, dtype=torch.float64)
+        zero = torch.zeros_like(noise)
+        self.approximate = oracles.dtc(self.k, self.X, zero, noise, self.Z, self.x)
+        self.exact = oracles.exact(self.k, self.X, zero, noise, self.x)
+
+    @property
+    def V(self) -> Tensor:
+        """`V_n(x)`, one row for each x (Eq. 5, in the form of Lemma C.2)."""
+        n = len(self.X)
+        inner = self.kappa(self.X, self.X) + self.tau2 * torch.eye(n).double()
+        return torch.linalg.solve(inner, self.kappa(self.X, self.x)).mT
+
+    @property
+    def r(self) -> float:
+        """`lambda_max / tau^2`."""
+        error = self.k(self.X, self.X) - self.kappa(self.X, self.X)
+        return float(torch.linalg.eigvalsh(error)[-1].clamp_min(0)) / self.tau2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_theorem_3_2(seed: int) -> None:
+    """Projection error, noise-free error within the span, effect of the noise."""
+    p = Problem(seed, clustered=seed % 3 == 0)
+    x, V = p.x, p.V
+    projection = (p.k(x, x) - p.kappa(x, x)).diagonal()
+    # sup over the unit ball of H_kappa of (g(x) - V'g_X)^2 is the squared norm of the
+    # representer kappa(x, .) - sum_i V_i kappa(x_i, .).
+    K = p.kappa(p.X, p.X)
+    noise_free = (
+        p.kappa(x, x).diagonal()
+        - 2 * (V * p.kappa(x, p.X)).sum(-1)
+        + ((V @ K) * V).sum(-1)
+    )
+    total = projection + noise_free + p.tau2 * V.square().sum(-1)
+    torch.testing.assert_close(total, p.approximate.variance, rtol=1e-7, atol=1e-9)
+
+
+def test_two_sided_certificate_and_lemma_g_1() -> None:
+    """alpha(r) holds on both sides; Lemma G.1 as printed fails on both."""
+    lower_failures = upper_failures = 0
+    for seed in range(150):
+        p = Problem(seed, clustered=seed % 2 == 0)
+        ratio = p.approximate.variance / p.exact.variance
+        alpha = variance_inflation(p.r)
+        assert float(ratio.max()) <= alpha * (1 + 1e-6)
+        assert float(ratio.min()) >= (1 - 1e-6) / alpha
+        lower_failures += bool((ratio < 1 - 1e-6).any())
+        upper_failures += bool((ratio > (1 + p.r) * (1 + 1e-6)).any())
+    assert lower_failures > 30  # "exact <= approximate" is false
+    assert upper_failures > 0  # "approximate <= (1 + r) exact" is false
+
+
+def test_lemma_g_1_by_hand() -> None:
+    """One observation of x, one inducing point z, correlation 1/2, tau^2 = 0.01.
+
+    phi(x) = a, B = 1 + a^2 / t and r = (1 - a^2) / t. At z the Nystrom variance
+    t / (t + a^2) is below the exact one, 1 - a^2 / (1 + t); at x it exceeds
+    (1 + r) t / (1 + t).
+    """
+    a, t = 0.5, 0.01
+    approximate = np.array([1 - a**2 + a**2 * t / (t + a**2), t / (t + a**2)])
+    exact = np.array([t / (1 + t), 1 - a**2 / (1 + t)])
+    r = (1 - a**2) / t
+    assert approximate[1] < 0.06 * exact[1]
+    assert approximate[0] > (1 + r) * exact[0]
+    alpha = variance_inflation(r)
+    assert (approximate <= alpha * exact).all() and (exact <= alpha * approximate).all()
+
+
+def explore(
+    refresh: Any, num: int, kernel: str = KERNEL, lam: float = 0.02, **tkwargs: Any
+) -> tuple[BatchExploration, list[float]]:
+    """A batch on a table, the bound after each point."""
+    g = torch.Generator().manual_seed(1)
+    X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**tkwargs)
+    growing = GrowingPosterior(oracles.make_kernel(kernel, **tkwargs), X, lam)
+    policy = CertificatePolicy(refresh, delta=0.1, num_batches=3)
+    exploration, bounds = BatchExploration(growing, policy), []
+    for _ in range(num):
+        exploration.add(exploration.argmax(300), g)
+        bounds.append(exploration.bound)
+        if len(bounds) % 5 == 0:
+            assert true_r(exploration, kernel) <= exploration.bound + 1e-6
+    return exploration, bounds
+
+
+def true_r(exploration: BatchExploration, kernel: str) -> float:
+    """The largest eigenvalue of the residual matrix, repeats as rows of their own."""
+    X = exploration.posterior.X.cpu()
+    k = oracles.DENSE[kernel]
+    q = oracles.nystrom_kernel(k, X[exploration.posterior.inducing], rtol=1e-14)
+    points = X[exploration.points]
+    error = k(points, points) - q(points, points)
+    return float(torch.linalg.eigvalsh(error)[-1]) / exploration.posterior.noise
+
+
+@pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
+@pytest.mark.parametrize("kernel", ["matern12", "matern52", "rbf"])
+def test_the_bound_holds_at_every_step(
+    refresh: str, kernel: str, double: dict[str, Any]
+) -> None:
+    num = 25 if refresh == "every" else 60
+    exploration, bounds = explore(refresh, num, kernel, **double)
+    assert max(bounds) <= 1.0
+    if refresh == "exact":
+        assert max(bounds) < 1e-6
+        assert exploration.posterior.num_inducing == len(set(exploration.points))
+    if refresh == "certificate" and kernel == "rbf":
+        assert exploration.posterior.num_inducing < len(set(exploration.points))
+
+
+def test_blocks_and_draws_are_used(
+    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    """With small blocks the whole batch is certified several times, and still holds."""
+    monkeypatch.setattr(sbpe_exploration, "BLOCK_SIZE", 10)
+    exploration, bounds = explore("certificate", 120, lam=0.3, **double)
+    assert exploration.num_draws >= 2 and max(bounds) <= 1.0
+    assert exploration.state_dict()["base_at"] > 0
+    # The trace alone would ask for more inducing points.
+    trace = exploration.posterior.counts @ exploration.posterior.residual
+    assert float(trace) > exploration.posterior.noise
+
+
+def test_noise_below_rounding_ends(
+    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    """Where rounding alone exceeds the noise no inducing point helps: the bound stays
+    above one, as it should, and the search for one ends."""
+    monkeypatch.setattr(sbpe_exploration, "BLOCK_SIZE", 5)
+    g = torch.Generator().manual_seed(1)
+    X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**double)
+    growing = GrowingPosterior(oracles.make_kernel("rbf", **double), X, 3e-15)
+    policy = CertificatePolicy("certificate", delta=0.1, num_batches=3)
+    exploration, appended = BatchExploration(growing, policy), 0
+    for _ in range(150):
+        exploration.add(exploration.argmax(300), g)
+        appended = len(exploration.events) - len(exploration.points)
+        assert appended <= 2 * len(exploration.points)
+    assert exploration.bound > 1.0
+
+
+def test_draws_spend_half_of_delta() -> None:
+    policy = CertificatePolicy("certificate", delta=0.2, num_batches=5)
+    spent = 5 * sum(policy.draw_delta(j) for j in range(1, 200_000))
+    assert 0.0999 < spent < 0.1
+    assert policy.draw_delta(3) == pytest.approx(3 * 0.2 / (math.pi**2 * 5 * 9))
+
+
+@pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
+def test_replay_to_the_bit(refresh: str, double: dict[str, Any]) -> None:
+    exploration, _ = explore(refresh, 20, **double)
+    other = BatchExploration(
+        GrowingPosterior(
+            exploration.posterior.covar_module, exploration.posterior.X, 0.02
+        ),
+        exploration.policy,
+    )
+    other.load_state_dict(exploration.state_dict())
+    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
+    for _ in range(10):
+        for e, g in zip((exploration, other), generators, strict=True):
+            e.add(e.argmax(300), g)
+        assert torch.equal(exploration.posterior.variance, other.posterior.variance)
+        assert exploration.bound == other.bound
+    assert exploration.events == other.events
+
+
+def test_bad_refresh() -> None:
+    with pytest.raises(InputDataError, match="refresh='never'; need 'certificate'"):
+        CertificatePolicy("never", 0.1, 1)  # type: ignore[arg-type]

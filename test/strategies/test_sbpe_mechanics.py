@@ -1,0 +1,327 @@
+"""S-BPE as every strategy: state, failures, pending points, bad input."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    BotorchWarning,
+    InputDataError,
+    UnsupportedError,
+)
+from gpytorch.kernels import MaternKernel
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+from sbpe_problems import arguments, make_kernel, make_table, rkhs_function
+from strategy_table import equal, without_times
+
+from botorch_sparse.acquisition.confidence import FixedBeta
+from botorch_sparse.strategies import SBPE
+
+f = rkhs_function(0)
+BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+CASES: dict[str, dict[str, Any]] = {
+    "table": {},
+    "every": {"refresh": "every", "num_evaluations": 60},
+    "exact": {"refresh": "exact"},
+    "random": {"exploration": "random"},
+    "doubling": {"schedule": "doubling"},
+    "box": {"bounds": BOX, "num_evaluations": 30, "raw_samples": 64},
+    "box-random": {"bounds": BOX, "exploration": "random", "num_evaluations": 60},
+}
+for case in ("box", "box-random"):
+    CASES[case]["radius"] = FixedBeta(6.0)
+all_cases = pytest.mark.parametrize("case", CASES)
+
+
+def build(case: str, **overrides: Any) -> SBPE:
+    return SBPE(**arguments(**CASES[case] | overrides))
+
+
+def advance(strategy: SBPE, num: int) -> None:
+    """Ask in small parts until `num` are told; the last part stays pending."""
+    while True:
+        batch = strategy.ask(6)
+        if len(strategy.history) + len(batch) > num:
+            return
+        strategy.tell(batch, f(batch.X))
+
+
+@all_cases
+def test_resume_in_the_middle_of_a_batch(case: str, tmp_path: Path) -> None:
+    straight, other = build(case, seed=3), build(case, seed=8)
+    N = straight.num_evaluations
+    advance(straight, N // 2)
+    torch.save(straight.state_dict(), tmp_path / "state.pt")
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert equal(other.state_dict(), straight.state_dict())
+    for strategy in (straight, other):
+        strategy.run(f, N, progress=False)
+    assert torch.equal(straight.history.X, other.history.X)
+    states = [without_times(s.state_dict()) for s in (straight, other)]
+    assert equal(*states)
+    mine, theirs = straight.recommend(), other.recommend()
+    assert torch.equal(mine.X, theirs.X) and mine.lower == theirs.lower
+
+
+SCRIPT = """
+import sys, torch
+sys.path[:0] = {paths!r}
+from test_sbpe_mechanics import build, f
+strategy = build({case!r}, seed=99)
+strategy.load_state_dict(torch.load({state!r}, weights_only=True))
+strategy.run(f, strategy.num_evaluations, progress=False)
+torch.save(strategy.state_dict(), {out!r})
+"""
+
+
+@pytest.mark.parametrize("case", ["table"])
+def test_resume_in_a_new_process(case: str, tmp_path: Path) -> None:
+    strategy = build(case, seed=3)
+    advance(strategy, strategy.num_evaluations // 2)
+    state, out = str(tmp_path / "state.pt"), str(tmp_path / "out.pt")
+    torch.save(strategy.state_dict(), state)
+    here = Path(__file__).parent
+    paths = [str(p) for p in (here, here.parent, here.parents[1])]
+    script = SCRIPT.format(paths=paths, case=case, state=state, out=out)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    strategy.run(f, strategy.num_evaluations, progress=False)
+    theirs = torch.load(out, weights_only=True)
+    assert equal(without_times(theirs), without_times(strategy.state_dict()))
+
+
+class Faulty(MaternKernel):
+    """Raises, or returns NaN, at the call told."""
+
+    countdown: int | None = None
+    returns_nan = False
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **kw: Any) -> Tensor:
+        value = super().forward(x1, x2, diag=diag, **kw)
+        if self.countdown is not None:
+            self.countdown -= 1
+            if self.countdown < 0:
+                self.countdown = None
+                if not self.returns_nan:
+                    raise RuntimeError("kernel out of order")
+                return value * float("nan")
+        return value
+
+
+def faulty() -> Faulty:
+    kernel = Faulty(nu=2.5).double().requires_grad_(False)
+    kernel.lengthscale = 0.6
+    return kernel
+
+
+@pytest.mark.parametrize("case", ["table", "every", "random", "box"])
+def test_a_kernel_that_raises(case: str) -> None:
+    """`ask` and `tell` fail at a call of the kernel and leave no trace."""
+    kernel, failures = faulty(), 0
+    strategy = build(case, covar_module=kernel, seed=1)
+    twin = build(case, covar_module=faulty(), seed=1)
+    for step in range(6):
+        batch = None
+        for call in (0, 2, 5):
+            before = strategy.state_dict()
+            kernel.countdown = call
+            try:
+                if step % 2 == 0:
+                    batch = strategy.ask(8)
+                else:
+                    strategy.tell(pending, f(pending.X))  # noqa: F821
+                break
+            except RuntimeError:
+                failures += 1
+                assert equal(strategy.state_dict(), before)
+        else:
+            kernel.countdown = None
+            if step % 2 == 0:
+                batch = strategy.ask(8)
+            else:
+                strategy.tell(pending, f(pending.X))  # noqa: F821
+        kernel.countdown = None
+        pending = batch if batch is not None else None  # noqa: F841
+    while len(twin.history) < len(strategy.history):
+        batch = twin.ask(8)
+        twin.tell(batch, f(batch.X))
+    assert failures > 0
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)
+
+
+def test_a_kernel_that_returns_nan_at_the_end_of_a_batch() -> None:
+    kernel = faulty()
+    kernel.returns_nan = True
+    strategy = build("table", covar_module=kernel)
+    batch = strategy.ask()
+    before, caught = strategy.state_dict(), 0
+    for call in range(8):
+        kernel.countdown = call
+        try:
+            strategy.tell(batch, f(batch.X))
+        except (InputDataError, RuntimeError):
+            caught += 1
+            kernel.countdown = None
+            assert equal(strategy.state_dict(), before)
+            continue
+        break
+    kernel.countdown = None
+    assert caught > 0
+    assert strategy.search.lower.isnan().sum() == 0
+
+
+@all_cases
+def test_waiting_for_a_batch(case: str) -> None:
+    strategy = build(case)
+    batch = strategy.ask()
+    with pytest.raises(UnsupportedError, match=f"and {len(batch)} of them are pending"):
+        strategy.ask()
+    strategy.tell(batch.X[:2], f(batch.X[:2]))
+    with pytest.raises(UnsupportedError, match=f"{len(batch) - 2} of them are pending"):
+        strategy.ask()
+    strategy.withdraw(batch)
+    assert len(strategy.pending) == 0
+    strategy.ask()
+    assert strategy.history.rounds[0].num_evaluations == 2
+    assert strategy.history.rounds[0].length == len(batch)
+
+
+def test_withdrawing_the_rest_ends_the_batch() -> None:
+    """Also the last batch, after which there is nothing to ask for."""
+    strategy = build("table", num_evaluations=20, schedule=[15, 5])
+    strategy.run(f, 15, progress=False)
+    batch = strategy.ask()
+    strategy.tell(batch.X[:3], f(batch.X[:3]))
+    assert len(strategy.history.rounds) == 1
+    strategy.withdraw(batch)
+    rounds = strategy.history.rounds
+    assert [r.num_evaluations for r in rounds] == [15, 3]
+    state = strategy.state_dict()
+    with pytest.raises(UnsupportedError, match="All 20 evaluations"):
+        strategy.ask()
+    assert equal(strategy.state_dict(), state)
+
+
+def test_a_kernel_that_raises_while_withdrawing() -> None:
+    kernel = faulty()
+    strategy = build("table", covar_module=kernel)
+    batch = strategy.ask()
+    strategy.tell(batch.X[:3], f(batch.X[:3]))
+    before, kernel.countdown = strategy.state_dict(), 0
+    with pytest.raises(RuntimeError, match="kernel out of order"):
+        strategy.withdraw(batch)
+    assert equal(strategy.state_dict(), before)
+    strategy.withdraw(batch)
+    assert strategy.history.rounds[0].num_evaluations == 3
+
+
+def test_a_run_ends_at_the_horizon() -> None:
+    """Withdrawn points are not replaced; points from elsewhere count on top."""
+    strategy = build("table")
+    strategy.withdraw(strategy.ask(5))
+    with pytest.warns(BotorchWarning, match="120 evaluations ends with 115"):
+        history = strategy.run(f, 120, progress=False)
+    assert len(history) == 115 and strategy.num_left == 0
+    assert [r.length for r in history.rounds] == strategy.lengths
+    other = build("table")
+    other.tell(make_table(5, seed=4), torch.zeros(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(other.run(f, 60, progress=False)) == 60
+        assert len(other.run(f, 125, progress=False)) == 125
+    with pytest.warns(BotorchWarning, match="num_evaluations=126"):
+        assert len(other.run(f, 126, progress=False)) == 125
+
+
+def test_a_batch_without_any_feedback_rules_nothing_out() -> None:
+    strategy = build("table")
+    strategy.withdraw(strategy.ask())
+    second = strategy.ask()
+    assert strategy.history.rounds[0].num_evaluations == 0
+    assert bool(strategy.survivors.all())
+    strategy.tell(second, f(second.X))
+    assert strategy.confidence_gap() < float("inf")
+
+
+@all_cases
+def test_bad_feedback_leaves_no_trace(case: str) -> None:
+    strategy = build(case)
+    batch = strategy.ask(4)
+    before = strategy.state_dict()
+    nan = torch.full((4,), float("nan"))
+    with pytest.raises(InputDataError, match="4 values of Y"):
+        strategy.tell(batch, nan)
+    with pytest.raises(BotorchTensorDimensionError, match="need `b x 2`"):
+        strategy.tell(batch, torch.zeros(3))
+    assert equal(strategy.state_dict(), before)
+    strategy.tell(batch, f(batch.X).unsqueeze(-1))
+    assert len(strategy.history) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"lam": 0.0}, "lam=0.0; need a positive"),
+        ({"lam": float("inf")}, "lam=inf; need a positive"),
+        ({"lam": float("nan")}, "lam=nan; need a positive"),
+        ({"num_evaluations": 0}, "num_evaluations=0"),
+        ({"delta": 1.0}, "delta=1.0"),
+        ({"norm_bound": -1.0}, "norm_bound=-1.0"),
+        ({"exploration": "greedy"}, "exploration='greedy'; need 'variance'"),
+        ({"refresh": "never"}, "refresh='never'"),
+        ({"schedule": "linear"}, "schedule='linear'"),
+        ({"constants": "none"}, "constants='none'"),
+        ({"mgf_radius": 0.0}, "mgf_radius=0.0"),
+        ({"candidates": None}, "neither of candidates and bounds"),
+        ({"bounds": BOX, "candidates": make_table(3)}, "both of candidates"),
+        ({"bounds": BOX, "raw_samples": 0}, "raw_samples=0"),
+        ({"candidates": torch.full((2, 1), float("nan"))}, "without NaN"),
+    ],
+)
+def test_bad_arguments(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        SBPE(**arguments(**change))
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "match"),
+    [
+        ("table", {"lam": 0.5}, "'lam'"),
+        ("table", {"refresh": "exact"}, "'policy'"),
+        ("table", {"exploration": "random"}, "'search'"),
+        ("table", {"num_evaluations": 121}, "'lengths'"),
+        ("table", {"norm_bound": 2.0}, "'radius'"),
+        ("table", {"candidates": make_table(199)}, "'candidates'"),
+        ("box", {"raw_samples": 65}, "'search'"),
+        ("box", {"bounds": 2 * BOX}, "'bounds'"),
+    ],
+)
+def test_built_otherwise(case: str, change: dict[str, Any], match: str) -> None:
+    strategy, other = build(case), build(case, **change)
+    with pytest.raises(InputDataError, match="does not fit this strategy.*" + match):
+        other.load_state_dict(strategy.state_dict())
+
+
+@pytest.mark.parametrize("case", ["table", "random", "box", "box-random"])
+def test_dtypes_and_devices(case: str, tkwargs: dict[str, Any]) -> None:
+    change: dict[str, Any] = {"covar_module": make_kernel(**tkwargs)}
+    if "bounds" in CASES[case]:
+        change |= {"bounds": BOX.to(**tkwargs), "num_evaluations": 20}
+    else:
+        change["candidates"] = make_table(**tkwargs)
+    strategy = build(case, **change)
+    history = strategy.run(f, strategy.num_evaluations, progress=False)
+    assert history.X.dtype == tkwargs["dtype"]
+    assert history.X.device.type == tkwargs["device"].type
+    best = strategy.recommend()
+    assert best.X.dtype == tkwargs["dtype"]
+    if "bounds" in CASES[case]:
+        inside = strategy.region.contains(best.X.unsqueeze(0), 1e-5)
+        assert bool(inside.all())

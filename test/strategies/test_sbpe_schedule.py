@@ -1,0 +1,84 @@
+"""Lengths of S-BPE's batches."""
+
+import math
+from typing import Any
+
+import pytest
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.strategies.sbpe_schedule import batch_lengths, max_num_batches
+
+
+def printed(N: int) -> list[int]:
+    """`N_i = ceil(sqrt(N N_{i-1}))` by search among integers, cut at N."""
+    lengths, last = [], 1
+    while sum(lengths) < N:
+        length = int(math.sqrt(N * last)) - 1
+        while length * length < N * last:
+            length += 1
+        last = length
+        lengths.append(min(length, N - sum(lengths)))
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("N", "expected"),
+    [
+        (10, [4, 6]),
+        (100, [10, 32, 57, 1]),
+        (10**4, [100, 1000, 3163, 5625, 112]),
+        (10**6, [1000, 31623, 177829, 421698, 367850]),
+    ],
+)
+def test_the_formula(N: int, expected: list[int]) -> None:
+    assert batch_lengths(N) == printed(N) == expected
+    assert len(expected) <= math.ceil(math.log2(math.log2(N))) + 1
+    assert max_num_batches(N) == math.ceil(math.log2(math.log2(N))) + 1
+
+
+def test_every_small_horizon() -> None:
+    for N in [*range(1, 3000), 2**16, 2**16 + 1, 10**9]:
+        for schedule in ("sqrt", "doubling"):
+            lengths = batch_lengths(N, schedule)  # type: ignore[arg-type]
+            assert sum(lengths) == N and min(lengths) > 0
+            assert len(lengths) <= max_num_batches(N, schedule)  # type: ignore[arg-type]
+        assert batch_lengths(N) == printed(N)
+
+
+def test_few_and_natural_logarithms() -> None:
+    assert [max_num_batches(N) for N in (1, 2, 3, 4, 5, 16, 17)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+    ]
+    natural = math.ceil(math.log(math.log(10**4))) + 1
+    assert natural < len(batch_lengths(10**4)) <= max_num_batches(10**4)
+
+
+def test_doubling_and_lists() -> None:
+    assert batch_lengths(1000, "doubling") == [32, 64, 128, 256, 512, 8]
+    assert batch_lengths(100, [10, 30]) == [10, 30, 30, 30]
+    assert batch_lengths(25, (10, 30)) == [10, 15]
+    assert max_num_batches(100, [10, 30]) == 4
+
+
+@pytest.mark.parametrize(
+    ("N", "schedule", "match"),
+    [
+        (0, "sqrt", "num_evaluations=0; need a whole number"),
+        (2.5, "sqrt", "num_evaluations=2.5"),
+        (float("nan"), "sqrt", "num_evaluations=nan"),
+        (None, "sqrt", "num_evaluations=None"),
+        (10, "linear", "schedule='linear'; need 'sqrt', 'doubling' or a list"),
+        (10, [], r"schedule=\[\]; need at least one batch length"),
+        (10, 5, "schedule=5; need at least one batch length in a list"),
+        (10, [3, 0], "batch length=0"),
+    ],
+)
+def test_bad_arguments(N: Any, schedule: Any, match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        batch_lengths(N, schedule)

@@ -7,7 +7,28 @@ from importlib import import_module
 
 import torch
 
-NAMES = ("posterior_cost", "fit_objective", "bbkb", "streaming")
+NAMES = (
+    "posterior_cost",
+    "fit_objective",
+    "bbkb",
+    "bbkb_paper",
+    "streaming",
+    "dropin_cost",
+    "dropin_accuracy",
+    "continuous",
+    "sbpe",
+)
+# Arguments of those that take some. The short ones have a long form of their own:
+# `python -m benchmarks.dropin_accuracy --output FILE.json`.
+ARGUMENTS: dict[str, list[str]] = {
+    "bbkb": [],
+    "bbkb_paper": [],
+    "streaming": [],
+    "dropin_cost": ["--short"],
+    "dropin_accuracy": ["--short"],
+    "continuous": ["--short"],
+    "sbpe": ["--short"],
+}
 
 
 def main() -> None:
@@ -25,7 +46,7 @@ def main() -> None:
     for name in names:
         print(f"\n== {name}", flush=True)
         module = import_module(f"benchmarks.{name}")
-        module.main() if name not in {"bbkb", "streaming"} else module.main([])
+        module.main(ARGUMENTS[name]) if name in ARGUMENTS else module.main()
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ class UCBStrategy(Strategy):
         rule: What ends a batch.
         nystrom: How inducing points are chosen; None for the exact posterior.
         radius: A confidence radius in place of the practical one of the strategy's
-            paper; `FixedBeta(4.0)` is the default where the kernel is left out.
+            paper; `FixedBeta(4.0)` is the default where the kernel is left out. There
+            outcomes are standardized, and so are the units of a radius that is given.
         min_batch_width: P. Begin by uncertainty sampling, until the largest exact
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
             points, with high probability ([Calandriello2020]_ Algorithm 3). Tables

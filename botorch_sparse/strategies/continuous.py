@@ -19,6 +19,7 @@ from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
+from botorch_sparse.models.inducing_set import sample_inducing_points
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
 from botorch_sparse.strategies.domain import Box
@@ -115,8 +116,9 @@ class ModelSurrogate:
     As on tables ([Calandriello2020]_, Algorithm 1, lines 10-15), but where
     hyperparameters were fitted since: then the variances are those of the previous
     inducing set under the new hyperparameters. Without a sampler all points are
-    inducing points, and the model is the exact GP; so it is up to 500 points where
-    hyperparameters are inferred, as in `SparseSingleTaskGP`.
+    inducing points, and the model is the exact GP. Where hyperparameters are inferred,
+    which no theorem covers, so it is up to 500 points, and from there on 500 is the
+    largest number of inducing points.
 
     Args:
         box: The domain.
@@ -240,12 +242,14 @@ class ModelSurrogate:
             return data.point.tolist()
         fresh = self._frozen is None and len(data) > 1
         model = self.builder.prior(self._hyperparameters)
-        chosen = (self.initial_sampler if fresh else self.sampler)(
+        chosen = sample_inducing_points(
+            self.initial_sampler if fresh else self.sampler,
             model.covar_module,
             model.transform_inputs(data.X),
             model.likelihood.noise.detach() / data.counts,
             generator=generator,
             variance=self._variance_at(data.X),
+            cap=EXACT_SIZE if infers_all else None,
         )
         return data.point[chosen.cpu()].tolist()
 

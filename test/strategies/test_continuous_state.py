@@ -216,3 +216,18 @@ def test_a_batch_of_a_resumed_strategy_can_be_told() -> None:
     other.tell(Batch(batch.X.clone(), None, batch.number), objective(batch.X))
     assert len(other.pending) == 0
     assert other.history.batch_number[-1] == batch.number
+
+
+def test_inferred_models_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All points are inducing up to it, and no more than that many beyond."""
+    monkeypatch.setattr("botorch_sparse.strategies.continuous.EXACT_SIZE", 9)
+    X = torch.rand(
+        25, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    Y = (9 * X).sin().sum(-1)
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    for n in (8, 25):
+        strategy = BBKB(bounds=bounds, oversampling=1e6)
+        strategy.tell(X[:n], Y[:n])
+        strategy.ask(1)
+        assert strategy.surrogate.num_inducing == min(n, 9)

@@ -158,9 +158,10 @@ class CertifiedSampler:
                     kept = index[error.prior.inducing_index].sort().values
                     kept = kept if len(kept) > 0 else index[:1]
                     return CertifiedDraw(kept, certificate, r <= self.tolerance)
-            index = extend(
-                index, leverage, min(cap, self._next(len(index), r)), generator
-            )
+            before = len(index)
+            index = extend(index, leverage, min(cap, self._next(before, r)), generator)
+            if len(index) == before:
+                cap = before  # nothing is left to add but rounding
 
     def _method(self, leverage: Tensor) -> str:
         """The cheapest method that can decide."""

@@ -3,6 +3,7 @@
 from typing import Protocol, runtime_checkable
 
 import torch
+from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
@@ -114,3 +115,12 @@ def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) ->
         k_diag = covar_module(chunk, diag=True)
         variances.append((k_diag - v.square().sum(-2)).clamp_min(0.0))
     return torch.cat(variances)
+
+
+def validate_cap(max_inducing_points: int | None) -> None:
+    """Refuse a cap below one."""
+    if max_inducing_points is not None and max_inducing_points < 1:
+        raise InputDataError(
+            f"Got max_inducing_points={max_inducing_points}; need at least 1, or None "
+            "for no cap."
+        )

@@ -14,7 +14,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing.base import bernoulli, draw, variance_given
+from botorch_sparse.inducing.base import bernoulli, draw, validate_cap, variance_given
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,7 @@ class BLESSSampler:
                 f"Got oversampling={self.oversampling} and step={self.step}; need "
                 "oversampling > 0 and step > 1."
             )
-        if self.max_inducing_points is not None and self.max_inducing_points < 1:
-            raise InputDataError(
-                f"Got max_inducing_points={self.max_inducing_points}; need at least 1, "
-                "or None for no cap."
-            )
+        validate_cap(self.max_inducing_points)
 
     def __call__(
         self,

@@ -18,6 +18,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.inducing.base import validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual
 from botorch_sparse.posteriors import NystromPosterior
@@ -94,11 +95,7 @@ class CertifiedSampler:
             raise InputDataError(
                 f"Got num_initial={self.num_initial}; need at least 1."
             )
-        if self.max_inducing_points is not None and self.max_inducing_points < 1:
-            raise InputDataError(
-                f"Got max_inducing_points={self.max_inducing_points}; need at least 1, "
-                "or None for no cap."
-            )
+        validate_cap(self.max_inducing_points)
 
     def __call__(
         self,

@@ -12,7 +12,13 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing.base import at_most, bernoulli, draw, variance_given
+from botorch_sparse.inducing.base import (
+    at_most,
+    bernoulli,
+    draw,
+    validate_cap,
+    variance_given,
+)
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,7 @@ class RecursiveRLSSampler:
                 f"Got oversampling={self.oversampling} and delta={self.delta}; need "
                 "oversampling > 0 and 0 < delta < 1."
             )
-        if self.max_inducing_points is not None and self.max_inducing_points < 1:
-            raise InputDataError(
-                f"Got max_inducing_points={self.max_inducing_points}; need at least 1, "
-                "or None for no cap."
-            )
+        validate_cap(self.max_inducing_points)
 
     def __call__(
         self,

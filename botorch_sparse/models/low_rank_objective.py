@@ -200,13 +200,10 @@ class _LowRankObjective(torch.autograd.Function):
             leaves.pull(values, [grad_K, -0.5 * scale / d[..., rows]])
         grad_d = 0.5 * scale * (grad_d + ctx.residual / d) / d
         grad_error = scale * grad_z * d.rsqrt()
-        M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
-        M = M + gram if task.with_residual else M
-        half = torch.linalg.solve_triangular(L.mT, M, upper=True)
-        grad_K_SS = torch.linalg.solve_triangular(L, half, upper=False, left=False)
         with torch.enable_grad():
             K_SS = task.features_of.covar_module(S).to_dense()
-        leaves.pull([K_SS], [-0.5 * scale.unsqueeze(-1) * grad_K_SS])
+        grad_K_SS = _grad_inducing_covariance(task, gram, L_B, v)
+        leaves.pull([K_SS], [scale.unsqueeze(-1) * grad_K_SS])
         return (
             None,
             grad_error.to(error.dtype),
@@ -231,6 +228,17 @@ def _add_up(
             r = k_diag[0] - V.square().sum(-2) * d[..., rows]
             residual[..., rows] = r.clamp_min(0.0)
     return gram, moment, residual
+
+
+def _grad_inducing_covariance(
+    task: _Task, gram: Tensor, L_B: Tensor, v: Tensor
+) -> Tensor:
+    """`dF/dK_SS = -1/2 L^-T M L^-1`, `m x m`."""
+    L = task.factor
+    M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
+    M = M + gram if task.with_residual else M
+    half = torch.linalg.solve_triangular(L.mT, M, upper=True)
+    return -0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
 
 
 def _whitened(K: Tensor, L: Tensor, d: Tensor) -> Tensor:

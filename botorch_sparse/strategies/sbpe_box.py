@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -160,8 +161,9 @@ class BoxSearch(Search):
     @torch.no_grad()
     def recommend(self, history: History) -> Recommendation:
         """See `Search.recommend`."""
-        assert self.region.anchor is not None  # there was a batch
         x = self.region.anchor
+        if x is None:
+            raise InputDataError("No batch has ended yet; tell its feedback first.")
         intervals = [cut.interval(x.double()) for cut in self.region.cuts]
         lower = torch.cat([low for low, _ in intervals])
         upper = torch.cat([high for _, high in intervals])

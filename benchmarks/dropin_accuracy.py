@@ -39,7 +39,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 DATA = ("california_housing", "sgemm_gpu")
 HELD_OUT = 0.2
 POWERS = 10
-OURS = ("sparse-sampled", "sparse-random", "sparse-auto")
+OURS = ("sparse-learned", "sparse-sampled", "sparse-random", "sparse-auto")
 PEERS = ("svgp", "sgpr")
 SCORES = ("rmse", "nlpd")
 
@@ -99,6 +99,9 @@ def build(method: str, data: Split) -> GPyTorchModel:
     builders: dict[str, Callable[[], GPyTorchModel]] = {
         "sparse-random": lambda: dropin_peers.sparse(*data[:2], data.random_points),
         "sparse-sampled": lambda: SparseSingleTaskGP(*data[:2], max_inducing_points=m),
+        "sparse-learned": lambda: SparseSingleTaskGP(
+            *data[:2], max_inducing_points=m, learn_inducing_points=True
+        ),
         "sparse-auto": lambda: SparseSingleTaskGP(*data[:2]),
         "svgp": lambda: dropin_peers.svgp(*data[:2], m),
         "sgpr": lambda: dropin_peers.sgpr(*data[:2], data.random_points),

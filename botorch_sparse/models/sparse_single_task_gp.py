@@ -23,6 +23,7 @@ from botorch_sparse.models.adaptive_inducing import EXACT_SIZE, AdaptiveInducing
 from botorch_sparse.models.conditioning import ConditioningMixin
 from botorch_sparse.models.fitting import FittingMixin
 from botorch_sparse.models.inducing_set import same_tensor
+from botorch_sparse.models.learned_points import LearnedPointsMixin
 from botorch_sparse.models.nystrom_prior import nystrom_prior
 from botorch_sparse.models.prediction import LargeJointNotice, predict
 from botorch_sparse.models.summary import SummaryMixin
@@ -42,6 +43,7 @@ from botorch_sparse.posteriors.precision import in_double
 class SparseSingleTaskGP(
     ValidatedMixin,
     FittingMixin,
+    LearnedPointsMixin,
     SummaryMixin,
     ConditioningMixin,
     AdaptiveInducingMixin,
@@ -70,7 +72,8 @@ class SparseSingleTaskGP(
     and `load_state_dict`, not by assigning a hyperparameter in eval mode.
 
     Inducing points are not part of the state dict: a model that loads one draws its own
-    under the loaded hyperparameters. `copy.deepcopy` and `pickle` keep them.
+    under the loaded hyperparameters. Only learned ones go from one model that learns
+    to another. `copy.deepcopy` and `pickle` keep the points.
 
     Note:
         `botorch_sparse.models.loo_cv` leaves out observations of this posterior, in
@@ -107,6 +110,11 @@ class SparseSingleTaskGP(
             MB for certificates; by default a quarter of what is free on the device
             when inducing points are first drawn. It bounds their number, whatever `n`
             is.
+        learn_inducing_points: Whether fits move the inducing points anywhere, starting
+            from those drawn or given, by the gradient of the objective [Titsias2009]_.
+            Fewer points then say as much, after a fit that takes several hundred
+            evaluations and not some thirty. For models that are fitted once; in loops,
+            more points that are drawn serve better.
 
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or
@@ -140,6 +148,7 @@ class SparseSingleTaskGP(
         max_inducing_points: int | None = None,
         objective: str = "elbo",
         max_memory: int | None = None,
+        learn_inducing_points: bool = False,
     ) -> None:
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
@@ -163,6 +172,7 @@ class SparseSingleTaskGP(
             inducing_points, inducing_sampler, max_inducing_points, max_memory
         )
         self.objective = objective
+        self.learn_inducing_points = learn_inducing_points
         self._joint_notice = LargeJointNotice()
 
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
@@ -252,6 +262,7 @@ class SparseSingleTaskGP(
         max_inducing_points: int | None = None,
         objective: str = "elbo",
         max_memory: int | None = None,
+        learn_inducing_points: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Constructor arguments from a data set and the model options of Ax.
@@ -263,6 +274,7 @@ class SparseSingleTaskGP(
             max_inducing_points: As in the constructor.
             objective: As in the constructor.
             max_memory: As in the constructor.
+            learn_inducing_points: As in the constructor.
             **kwargs: What Ax passes to every model; ignored.
 
         Returns:
@@ -275,6 +287,7 @@ class SparseSingleTaskGP(
             "max_inducing_points": max_inducing_points,
             "objective": objective,
             "max_memory": max_memory,
+            "learn_inducing_points": learn_inducing_points,
         }
 
     def set_train_data(

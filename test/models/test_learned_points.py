@@ -1,0 +1,206 @@
+"""Inducing points moved by a fit, against a dense collapsed bound."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import ModelFittingError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms import Normalize
+from botorch.optim.closures import get_loss_closure_with_grads
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+
+close = torch.testing.assert_close
+SHORT = {"options": {"maxiter": 60}}
+
+
+def make_data(
+    n: int = 120, num_outputs: int = 1, **tkwargs: Any
+) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    Y = torch.cat([(7 * X + k).sin().sum(-1, True) for k in range(num_outputs)], -1)
+    Y = Y + 0.1 * torch.randn(n, num_outputs, generator=generator, dtype=torch.float64)
+    return X.to(**tkwargs), Y.to(**tkwargs)
+
+
+def make_model(X: Tensor, Y: Tensor, m: int = 6, **options: Any) -> SparseSingleTaskGP:
+    options = {
+        "inducing_points": X[..., :m, :],
+        "learn_inducing_points": True,
+    } | options
+    return SparseSingleTaskGP(X, Y, **options)
+
+
+def fit(model: SparseSingleTaskGP, **options: Any) -> SparseSingleTaskGP:
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, **options)
+    return model
+
+
+def dense_bound(model: SparseSingleTaskGP, S: Tensor) -> Tensor:
+    """The collapsed bound of a model with one output, from n x n matrices."""
+    X, Y, noise = model.train_inputs[0], model.train_targets, model.likelihood.noise
+    K = model.covar_module(X).to_dense()
+    K_SS = model.covar_module(S).to_dense()
+    K_SX = model.covar_module(S, X).to_dense()
+    Q = K_SX.mT @ torch.linalg.solve(K_SS, K_SX)
+    C = Q + noise * torch.eye(len(X), dtype=X.dtype, device=X.device)
+    e = Y - model.mean_module(X)
+    fit_term = e @ torch.linalg.solve(C, e) + torch.logdet(C)
+    penalty = (K - Q).diagonal().sum() / noise
+    return -0.5 * (fit_term + penalty + len(X) * math.log(2 * math.pi)).squeeze()
+
+
+class TestLearning:
+    def test_ends_where_the_bound_is_flat(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        model = make_model(X, Y)
+        gradients = []
+        for maxiter in (1, 1000):
+            fit(model, optimizer_kwargs={"options": {"maxiter": maxiter}})
+            S = model.inducing_points.clone().requires_grad_()
+            gradients.append(torch.autograd.grad(dense_bound(model, S), S)[0].norm())
+        assert gradients[1] < 0.02 * gradients[0]
+        assert not torch.isin(model.inducing_points, X).any()
+
+    def test_raises_the_bound(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        fixed = fit(make_model(X, Y, learn_inducing_points=False))
+        learned = fit(make_model(X, Y))
+        bounds = [dense_bound(m, m.inducing_points).item() for m in (fixed, learned)]
+        assert bounds[1] > bounds[0] + 10
+
+    def test_drawn_points_are_the_start(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(700, **double)
+        model = SparseSingleTaskGP(
+            X, Y, max_inducing_points=9, learn_inducing_points=True
+        )
+        fit(model, optimizer_kwargs=SHORT)
+        assert model.inducing_points.shape == (9, 2)
+        drawn = SparseSingleTaskGP(X, Y, max_inducing_points=9)
+        fit(drawn)
+        bounds = [dense_bound(m, m.inducing_points).item() for m in (drawn, model)]
+        assert bounds[1] > bounds[0] + 10
+
+    @pytest.mark.parametrize("num_outputs", [1, 2])
+    def test_transforms_and_outputs(
+        self, num_outputs: int, double: dict[str, Any]
+    ) -> None:
+        """Raw inputs are learned: the same points on another scale of the inputs."""
+        X, Y = make_data(60, num_outputs, **double)
+        plain = fit(make_model(X, Y), optimizer_kwargs={"options": {"maxiter": 3}})
+        assert plain.inducing_points.shape == (6, 2)
+        bounds = torch.tensor([[0.0, 0.0], [4.0, 4.0]], **double)
+        scaled = make_model(
+            4 * X, Y, input_transform=Normalize(2, bounds=bounds, learn_bounds=False)
+        )
+        start = scaled.inducing_points.clone()
+        fit(scaled, optimizer_kwargs=SHORT)
+        moved = (scaled.inducing_points - start).abs().amax()
+        assert moved > 0.1
+        assert scaled.posterior(4 * X).mean.shape == (60, num_outputs)
+
+    def test_batch_learns_for_each_element(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(50, **double)
+        X, Y = torch.stack([X, X.flip(-1) ** 2]), torch.stack([Y, Y])
+        model = make_model(X, Y)
+        fit(model, optimizer_kwargs=SHORT)
+        assert model.inducing_points.shape == (2, 6, 2)
+        moved = model.inducing_points - X[..., :6, :]
+        assert (moved.flatten(1).abs().amax(-1) > 1e-3).all()
+
+
+class TestAround:
+    def test_parameters_are_those_of_the_class(self, double: dict[str, Any]) -> None:
+        model = make_model(*make_data(**double))
+        names = [name for name, _ in model.named_parameters()]
+        fit(model, optimizer_kwargs=SHORT)
+        assert [name for name, _ in model.named_parameters()] == names
+
+    def test_a_second_fit_starts_from_them(self, double: dict[str, Any]) -> None:
+        model = fit(make_model(*make_data(**double)))
+        points, bound = model.inducing_points, dense_bound(model, model.inducing_points)
+        fit(model)
+        assert dense_bound(model, model.inducing_points) >= bound - 1e-6
+        close(model.inducing_points, points, atol=0.02, rtol=0.0)
+
+    def test_exact_models_have_nothing_to_learn(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(30, **double)
+        model = SparseSingleTaskGP(X, Y, learn_inducing_points=True)
+        fit(model, optimizer_kwargs=SHORT)
+        assert model.is_exact
+        assert torch.equal(model.inducing_points, X)
+
+    def test_a_closure_moves_no_points(self, double: dict[str, Any]) -> None:
+        model = make_model(*make_data(**double))
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        parameters = dict(mll.named_parameters())
+        points = model.inducing_points.clone()
+        closure = get_loss_closure_with_grads(mll, parameters)
+        fit_gpytorch_mll(mll, closure=closure, optimizer_kwargs=SHORT)
+        assert torch.equal(model.inducing_points, points)
+
+    def test_a_failed_fit_moves_nothing(self, double: dict[str, Any]) -> None:
+        model = make_model(*make_data(**double))
+        points, state = model.inducing_points.clone(), copy.deepcopy(model.state_dict())
+        calls = []
+
+        def fails_later(mll: Any, closure: Any = None, **kwargs: Any) -> None:
+            calls.append(dict(mll.named_parameters()))
+            with torch.no_grad():
+                for parameter in mll.parameters():
+                    parameter.add_(0.1)
+            if "model.learned_points" in calls[-1]:
+                raise RuntimeError("nothing to do with numbers")
+
+        with pytest.raises((RuntimeError, ModelFittingError)):
+            fit(model, optimizer=fails_later)
+        assert len(calls) > 1
+        assert torch.equal(model.inducing_points, points)
+        assert model.state_dict().keys() == state.keys()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, state[name])
+
+
+class TestState:
+    def test_goes_to_models_that_learn(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        source = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        state = source.state_dict()
+        other = make_model(X, Y, m=4)
+        other.posterior(X[:2])
+        other.load_state_dict(state)
+        close(other.posterior(X).variance, source.posterior(X).variance)
+        fewer = make_model(X[:40], Y[:40], m=3)
+        fewer.load_state_dict(state)
+        assert torch.equal(fewer.inducing_points, source.inducing_points)
+        fixed = make_model(X, Y, m=4, learn_inducing_points=False)
+        fixed.load_state_dict(state)
+        assert torch.equal(fixed.inducing_points, X[:4])
+
+    def test_copies_and_moves(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        model = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        expected = model.posterior(X).mean
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            close(twin.posterior(X).mean, expected)
+            assert torch.equal(twin.inducing_points, model.inducing_points)
+        single = copy.deepcopy(model).to(torch.float32)
+        assert single.inducing_points.dtype == torch.float32
+        fantasy = model.condition_on_observations(X[:2] + 0.01, Y[:2])
+        assert torch.equal(fantasy.inducing_points, model.inducing_points)
+
+    def test_new_data_keep_the_points(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        model = fit(make_model(X[:80], Y[:80]), optimizer_kwargs=SHORT)
+        points = model.inducing_points
+        Y = model.outcome_transform(Y)[0].squeeze(-1)
+        model.set_train_data(X, Y, strict=False)
+        assert torch.equal(model.inducing_points, points)

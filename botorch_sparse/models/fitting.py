@@ -58,6 +58,8 @@ class FittingMixin:
     rounds: ClassVar[int] = 2
     max_fit_inducing_points: ClassVar[int | None] = 256
 
+    _fit_on_few: Callable[..., Any]
+    _keep_the_better: Callable[..., None]
     _learns: Callable[[], bool]
     _points_as_parameters: Callable[..., Any]
     _has_learned: bool
@@ -101,6 +103,14 @@ class FittingMixin:
         stops where BoTorch's does: the objective has plateaus, and a tolerance of 1e-6
         ended fits on sgemm_gpu that had not begun.
 
+        The collapsed bound takes for noise what its inducing points cannot resolve.
+        Where a function needs more of them than a fit can afford and its noise is
+        small, the exact likelihood of 500 random observations says more: by default
+        that fit comes first, the one above starts from it, and the hyperparameters
+        whose model predicts observations better that are left out are kept. On Hartmann
+        in 6 dimensions, 3000 observations with noise of 0.01 standard deviations, the
+        error halves. Asking for `rounds` or a cap asks for the bound alone.
+
         A model with `learn_inducing_points` goes on from there: a last fit moves the
         points themselves together with the hyperparameters, as many points as the
         fits before it used. A later fit starts from them, with nothing before it. A
@@ -135,17 +145,18 @@ class FittingMixin:
         options = {"closure": closure, "closure_kwargs": closure_kwargs, **kwargs}
         options["optimizer_kwargs"] = optimizer_kwargs
         learns = closure is None and self._learns()
-        with (
-            _each_warning_once(),
-            self._restored_on_failure(mll),
-            self._fewer_inducing_points(cap),
-        ):
-            if not (learns and self._has_learned):
-                rounds = 1 if learns and not is_asked else rounds
-                self._fit_in_rounds(mll, rounds, not is_asked, options)
-            if learns:
-                with self._points_as_parameters():
-                    _fit_once(mll, **self._with_optimizer(options, learns))
+        is_free = not (is_asked or learns or max_fit_inducing_points is not None)
+        with _each_warning_once(), self._restored_on_failure(mll):
+            few = self._fit_on_few(mll, options) if is_free else None
+            with self._fewer_inducing_points(cap):
+                if not (learns and self._has_learned):
+                    rounds = 1 if learns and not is_asked else rounds
+                    self._fit_in_rounds(mll, rounds, not is_asked, options)
+                if learns:
+                    with self._points_as_parameters():
+                        fit_once(mll, **self._with_optimizer(options, learns))
+            if few is not None:
+                self._keep_the_better(mll, few)
         return mll.eval()
 
     def _fit_in_rounds(
@@ -157,7 +168,7 @@ class FittingMixin:
     ) -> None:
         """Fit, and draw inducing points in between."""
         for remaining in reversed(range(rounds)):
-            _fit_once(mll, **self._with_optimizer(options))
+            fit_once(mll, **self._with_optimizer(options))
             if remaining == 0 or not self._has_news(mll, needs_gain):
                 break
 
@@ -257,7 +268,7 @@ def _loss(mll: MarginalLogLikelihood) -> Tensor:
     return get_loss_closure(mll.train())()
 
 
-def _fit_once(mll: MarginalLogLikelihood, **kwargs: Any) -> None:
+def fit_once(mll: MarginalLogLikelihood, **kwargs: Any) -> None:
     """BoTorch's fit, with a hint where it fails and never with NaN as its result."""
     try:
         _fit_fallback(mll, **kwargs)

@@ -21,6 +21,7 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE, AdaptiveInducingMixin
 from botorch_sparse.models.conditioning import ConditioningMixin
+from botorch_sparse.models.fit_on_few import FitOnFewMixin
 from botorch_sparse.models.fitting import FittingMixin
 from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.models.learned_points import LearnedPointsMixin
@@ -43,6 +44,7 @@ from botorch_sparse.posteriors.precision import in_double
 class SparseSingleTaskGP(
     ValidatedMixin,
     FittingMixin,
+    FitOnFewMixin,
     LearnedPointsMixin,
     SummaryMixin,
     ConditioningMixin,

@@ -173,7 +173,7 @@ class TestOptimizer:
     def seen(self, model: SparseSingleTaskGP, monkeypatch: Any, **kwargs: Any) -> Any:
         seen: list[Any] = []
         monkeypatch.setattr(
-            "botorch_sparse.models.fitting._fit_once",
+            "botorch_sparse.models.fitting.fit_once",
             lambda mll, **kwargs: seen.append(kwargs),
         )
         model.custom_fit(make_mll(model), rounds=1, **kwargs)

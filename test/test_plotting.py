@@ -1,10 +1,14 @@
 """The plots show the histories' own numbers."""
 
+import builtins
+import importlib
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions import InputDataError
 
 from botorch_sparse.datasets import Table
 
@@ -15,19 +19,27 @@ from matplotlib.figure import Figure
 from botorch_sparse.plotting import (
     plot_batch_sizes,
     plot_comparison,
+    plot_cumulative_regret,
     plot_num_inducing,
     plot_regret,
+    plot_seconds,
+    plot_simple_regret,
 )
 
 
 def history(sizes: list[int], num_inducing: list[int], device: Any) -> Any:
     batches = [
-        SimpleNamespace(size=size, num_inducing=m)
+        SimpleNamespace(
+            size=size, num_inducing=m, ask_seconds=0.5 * size, tell_seconds=1.0
+        )
         for size, m in zip(sizes, num_inducing, strict=True)
     ]
     indices = torch.arange(sum(sizes), device=device) % 3
     number = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes).long())
-    return SimpleNamespace(batches=batches, indices=indices, batch_number=number)
+    X = torch.eye(3, dtype=torch.float64, device=device)[indices]
+    return SimpleNamespace(
+        batches=batches, indices=indices, batch_number=number, X=X, Y=2.0 * X[:, 2]
+    )
 
 
 @pytest.fixture
@@ -98,3 +110,78 @@ def test_points_told_without_a_batch_leave_a_gap(device: Any) -> None:
     told.batch_number = torch.tensor([0, -1, 0])
     drawn = lines(plot_batch_sizes({"told": told}))["told"]
     assert drawn[::2] == [2, 2] and drawn[1] != drawn[1]
+
+
+def test_seconds_are_those_of_ask_and_tell_shared_by_a_batch(
+    histories: dict[str, Any],
+) -> None:
+    drawn = lines(plot_seconds(histories))
+    assert drawn["sparse"] == pytest.approx([1.5, 1, 1] + [0.5 + 1 / 3] * 3)
+    assert drawn["random"] == pytest.approx([1.5] * 4)
+
+
+def test_seconds_of_small_batches_are_averaged(device: Any) -> None:
+    single = history([1] * 120, [1] * 120, device)
+    for number, batch in enumerate(single.batches):
+        batch.ask_seconds, batch.tell_seconds = 0.0, float(number % 3)
+    drawn = lines(plot_seconds({"single": single}))["single"]
+    assert drawn == pytest.approx([1.0] * 120)  # pieces of three, the next from 2.4
+
+
+def test_simple_regret_of_a_table_never_rises(
+    histories: dict[str, Any], table: Table
+) -> None:
+    drawn = lines(plot_simple_regret(histories, table))
+    assert drawn["sparse"] == [1, 0.5, 0, 0, 0, 0]  # the best row comes third
+
+
+def test_cumulative_regret_of_a_table(histories: dict[str, Any], table: Table) -> None:
+    drawn = lines(plot_cumulative_regret(histories, table))
+    assert drawn["random"] == [1, 1.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("column", [True, False])
+def test_regret_of_a_function_without_noise(
+    histories: dict[str, Any], column: bool
+) -> None:
+    def truth(X: torch.Tensor) -> torch.Tensor:
+        value = X[:, 1] + 3 * X[:, 2]  # 0, 1, 3 in turn
+        return value.unsqueeze(-1) if column else value
+
+    drawn = lines(plot_cumulative_regret(histories, truth, optimum=3.0))
+    assert drawn["random"] == [3, 5, 5, 8]
+    drawn = lines(plot_simple_regret(histories, truth, optimum=3.0))
+    assert drawn["random"] == [3, 2, 0, 0]
+
+
+def test_without_a_truth_the_observations_stand_for_it(
+    histories: dict[str, Any],
+) -> None:
+    drawn = lines(plot_cumulative_regret(histories, optimum=2.0))
+    assert drawn["random"] == [2, 4, 4, 6]
+
+
+def test_regret_needs_an_optimum_and_rows_of_the_table(
+    histories: dict[str, Any], table: Table
+) -> None:
+    with pytest.raises(InputDataError, match="Got no optimum"):
+        plot_simple_regret(histories)
+    histories["sparse"].indices[2] = -1
+    with pytest.raises(InputDataError, match="1 negative indices"):
+        plot_simple_regret(histories, table)
+
+
+def test_without_matplotlib_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real_import = builtins.__import__
+
+    def without_matplotlib(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "botorch_sparse.plotting")
+    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
+    with pytest.raises(ImportError, match=r"pip install 'botorch_sparse\[plot\]'"):
+        importlib.import_module("botorch_sparse.plotting")

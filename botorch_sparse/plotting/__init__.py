@@ -1,0 +1,42 @@
+"""Figures drawn from strategies and their histories; needs the extra `plot`.
+
+The functions draw into `ax` where one is given, else into a new figure, and return
+the figure. They never call `plt.show` and touch no global state of matplotlib.
+"""
+
+try:
+    import matplotlib  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "botorch_sparse.plotting needs matplotlib: pip install 'botorch_sparse[plot]'."
+    ) from error
+
+from botorch_sparse.plotting.certificate import certified_step, plot_certificates
+from botorch_sparse.plotting.comparison import plot_comparison
+from botorch_sparse.plotting.elimination import plot_elimination
+from botorch_sparse.plotting.posterior import plot_confidence_band, plot_slice
+from botorch_sparse.plotting.progress import (
+    plot_batch_sizes,
+    plot_num_inducing,
+    plot_seconds,
+)
+from botorch_sparse.plotting.regret import (
+    plot_cumulative_regret,
+    plot_regret,
+    plot_simple_regret,
+)
+
+__all__ = [
+    "certified_step",
+    "plot_batch_sizes",
+    "plot_certificates",
+    "plot_comparison",
+    "plot_confidence_band",
+    "plot_cumulative_regret",
+    "plot_elimination",
+    "plot_num_inducing",
+    "plot_regret",
+    "plot_seconds",
+    "plot_simple_regret",
+    "plot_slice",
+]

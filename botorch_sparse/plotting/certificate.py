@@ -1,0 +1,94 @@
+"""How far the posterior was from the exact one, over a run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from botorch.exceptions import UnsupportedError
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
+from botorch_sparse.inducing.certificate import variance_inflation
+from botorch_sparse.models.summary import ModelCertificate
+from botorch_sparse.plotting.style import (
+    GREY,
+    finish_over_evaluations,
+    new_axes,
+    styles,
+)
+from botorch_sparse.strategies.folded import FoldedEvaluations
+
+Certificate = AccuracyCertificate | ModelCertificate
+CertifiedStep = tuple[int, Certificate]
+
+
+def certified_step(strategy: Any) -> CertifiedStep:
+    """The number of evaluations of a strategy, and the certificate of its posterior.
+
+    A history does not hold the inducing points of the past, so certificates are taken
+    while the strategy runs, after a `tell`. Cost: O(n m^2), and O(n^2 m) up to 5000
+    different points.
+
+    Args:
+        strategy: `BBKB` or `BKB` with feedback, on a table or on a box.
+
+    Returns:
+        What `plot_certificates` takes.
+
+    Raises:
+        UnsupportedError: If the strategy has no inducing points to certify.
+    """
+    history = strategy.history
+    if getattr(strategy, "model", None) is not None:
+        return len(history), strategy.model.certificate()
+    posterior = getattr(strategy, "posterior", None)
+    if posterior is None:
+        raise UnsupportedError(
+            f"{type(strategy).__name__} has no inducing points to certify; need BBKB "
+            "or BKB after some feedback."
+        )
+    data = FoldedEvaluations.of(history, len(history))
+    noise = strategy.statistics.lam / data.counts
+    return len(history), accuracy_certificate(posterior, data.X, noise)
+
+
+def plot_certificates(
+    steps: Mapping[str, Sequence[CertifiedStep] | Any], ax: Axes | None = None
+) -> Figure:
+    r"""The factor alpha between the variance and the exact GP's, over a run.
+
+    For every `x` the exact variance is within :math:`[\sigma^2 / \alpha,
+    \alpha \sigma^2]`. The dotted line is what :math:`\lambda_{\max} = \lambda` gives,
+    2.62: the papers' theorems allow for a factor of 3.
+
+    Args:
+        steps: By name of the strategy, a list of `certified_step` taken while it ran,
+            or the history of `SBPE`, which holds the certificates of its batches.
+        ax: Axes to draw into.
+
+    Returns:
+        The figure.
+    """
+    ax = new_axes(ax)
+    for style, run in zip(styles(iter(steps)), steps.values(), strict=True):
+        n, alpha = _over_rounds(run) if hasattr(run, "rounds") else _over_steps(run)
+        if len(n):
+            ax.plot(n, alpha, marker=".", **style)
+    ax.axhline(variance_inflation(1.0), color=GREY, lw=0.8, ls=":", zorder=0)
+    ax.set(ylabel="certified factor of variances")
+    ax.set_ylim(bottom=1.0)
+    return finish_over_evaluations(ax)
+
+
+def _over_steps(steps: Sequence[CertifiedStep]) -> tuple[Tensor, Tensor]:
+    n = torch.tensor([n for n, _ in steps])
+    return n, torch.tensor([certificate.alpha for _, certificate in steps])
+
+
+def _over_rounds(history: Any) -> tuple[Tensor, Tensor]:
+    """S-BPE's batches; each posterior has seen its own batch alone."""
+    lengths = torch.tensor([batch.num_evaluations for batch in history.rounds])
+    alpha = [variance_inflation(batch.lambda_max) for batch in history.rounds]
+    return lengths.cumsum(0), torch.tensor(alpha)

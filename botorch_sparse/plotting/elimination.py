@@ -1,0 +1,51 @@
+"""S-BPE: what its batches rule out."""
+
+from typing import Any
+
+from botorch.exceptions import InputDataError
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from botorch_sparse.plotting.style import COLORS, GREY, finish, new_axes
+from botorch_sparse.strategies.sbpe import SBPE
+
+
+def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) -> Figure:
+    """The confidence intervals of all candidates, and which of them are ruled out.
+
+    Each candidate has the tightest bounds of all batches that explored it. Those that
+    survive are blue, those ruled out grey, and the line is the largest lower bound:
+    whoever is below it cannot be the maximizer.
+
+    Args:
+        strategy: `SBPE` on a table, after its first batch.
+        dim: The column of the candidates on the horizontal axis.
+        ax: Axes to draw into.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputDataError: Before the feedback of the first batch.
+        UnsupportedError: On a box.
+    """
+    survivors = strategy.survivors.cpu()
+    if not strategy.history.rounds:
+        raise InputDataError(
+            "Got a strategy without confidence bounds: tell the feedback of the first "
+            "batch before."
+        )
+    search: Any = strategy.search
+    x, lower, upper = (
+        part.cpu() for part in (search.X[:, dim], search.lower, search.upper)
+    )
+    ax = new_axes(ax)
+    looks = ((~survivors, GREY, "ruled out"), (survivors, COLORS[0], "survives"))
+    for chosen, color, label in looks:
+        if chosen.any():
+            ax.vlines(
+                x[chosen], lower[chosen], upper[chosen], color, alpha=0.5, label=label
+            )
+    ax.axhline(float(lower[survivors].max()), color=COLORS[1], lw=1.0)
+    ax.set(xlabel=f"x{dim + 1}", ylabel="confidence interval")
+    return finish(ax)

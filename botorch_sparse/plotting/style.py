@@ -1,0 +1,70 @@
+"""Colours, axes and what all figures share."""
+
+from collections.abc import Iterator, Mapping
+from itertools import cycle
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+# Okabe and Ito's colours, told apart with any colour vision; one dash pattern each.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+GREY = "#666666"
+
+Histories = Mapping[str, Any]
+
+
+def new_axes(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure that pyplot does not know."""
+    if ax is not None:
+        return ax
+    return Figure(figsize=(5, 3.8), layout="constrained").subplots()
+
+
+def styles(names: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Keyword arguments of `Axes.plot`: colour and dashes by place."""
+    for name, color, dashes in zip(names, cycle(COLORS), cycle(DASHES), strict=False):
+        yield {"label": name, "color": color, "linestyle": dashes, "linewidth": 1.6}
+
+
+def styled(histories: Histories) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each history that is not empty, with the look of its place."""
+    pairs = zip(histories.values(), styles(iter(histories)), strict=True)
+    for history, style in pairs:
+        if len(history.batches):
+            yield history, style
+
+
+def evaluations(n: int) -> Tensor:
+    """The numbers of `n` evaluations, from 1."""
+    return torch.arange(1, n + 1)
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure that the axes belong to.
+
+    Raises:
+        TypeError: If they belong to none.
+    """
+    figure = ax.get_figure(root=True)
+    if not isinstance(figure, Figure):
+        raise TypeError(f"ax belongs to {figure!r}; it must belong to a Figure.")
+    return figure
+
+
+def finish(ax: Axes) -> Figure:
+    """Grid, spines and legend."""
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False)
+    return figure_of(ax)
+
+
+def finish_over_evaluations(ax: Axes) -> Figure:
+    """The same over a logarithmic axis of evaluations."""
+    ax.set(xscale="log", xlabel="evaluations")
+    return finish(ax)

@@ -1,0 +1,144 @@
+"""What a strategy or a model believes, as the figures of posteriors need it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.models.model import Model
+from torch import Tensor
+
+Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+# BoTorch's usual beta, for models, which have none of their own.
+DEFAULT_BETA = 4.0
+# Points of a joint posterior, whose covariance is of this size squared.
+CHUNK_SIZE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A posterior and the data behind it.
+
+    Attributes:
+        moments: Means and variances, `k` each, at `k x d` points.
+        observations: Points `n x d` and values `n`, or None.
+        inducing_points: `m x d`, or None where there are none to tell apart; for a
+            model of a subset, the samples in it.
+        candidates: `A x d` rows of a table: the only points that may be asked for.
+        bounds: `2 x d` of a box, or of the data of a model.
+        beta: BoTorch's beta of the band.
+    """
+
+    moments: Moments
+    observations: tuple[Tensor, Tensor] | None = None
+    inducing_points: Tensor | None = None
+    candidates: Tensor | None = None
+    bounds: Tensor | None = None
+    beta: float = DEFAULT_BETA
+
+    @torch.no_grad()
+    def at(self, X: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations at points, or at all candidates."""
+        mean, variance = self.moments(X if X is not None else torch.empty(0))
+        return mean.cpu(), variance.clamp_min(0.0).sqrt().cpu()
+
+
+def view_of(source: Any) -> View:
+    """The view of a strategy, of a BoTorch model, or of a function.
+
+    Args:
+        source: A strategy with a posterior; a fitted model, of which the first output
+            counts; or a function from `k x d` points to means and variances.
+
+    Raises:
+        InputDataError: If it is none of these.
+        UnsupportedError: If it is a strategy without a posterior, or without feedback.
+    """
+    if hasattr(source, "history"):
+        return _strategy_view(source)
+    if isinstance(source, Model):
+        return _model_view(source)
+    if callable(source):
+        return View(source)
+    raise InputDataError(
+        f"Got {type(source).__name__}; need a strategy, a BoTorch model, or a function "
+        "from points to means and variances."
+    )
+
+
+def _strategy_view(strategy: Any) -> View:
+    pool = getattr(getattr(strategy, "surrogate", None), "pool", None)
+    model = getattr(strategy, "model", None)
+    if (pool is None and model is None) or not len(strategy.history):
+        raise UnsupportedError(
+            f"{type(strategy).__name__} has no posterior to draw: need a strategy with "
+            "one, such as BBKB, and feedback. For SBPE use plot_elimination."
+        )
+    view = _pool_view(pool) if pool is not None else _model_view(model)
+    history = strategy.history
+    view = replace(view, observations=(history.X, history.Y))
+    if strategy.box is not None:
+        view = replace(view, bounds=strategy.box.bounds)
+    if hasattr(strategy, "radius") and hasattr(strategy, "statistics"):
+        beta = strategy.radius.botorch_beta(strategy.statistics)
+        view = replace(view, beta=beta)
+    return view
+
+
+def _pool_view(pool: Any) -> View:
+    """Of a table; the exact posterior has no inducing points of its own."""
+    posterior = getattr(pool, "posterior", None)
+    return View(
+        lambda _: (pool.mean, pool.variance),
+        inducing_points=None if posterior is None else posterior.inducing_points,
+        candidates=pool.X,
+    )
+
+
+def _model_view(model: Any) -> View:
+    def moments(X: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [model.posterior(x) for x in X.split(CHUNK_SIZE)]
+        mean, variance = (
+            torch.cat([getattr(part, name)[..., 0] for part in parts])
+            for name in ("mean", "variance")
+        )
+        return mean, variance
+
+    bounds, observations = None, _training_data(model)
+    if observations is not None:
+        X = observations[0]
+        bounds = torch.stack([X.amin(0), X.amax(0)])
+    return View(
+        moments,
+        observations=observations,
+        inducing_points=_points_in_use(model),
+        bounds=bounds,
+    )
+
+
+def _points_in_use(model: Any) -> Tensor | None:
+    """Inducing points of a sparse model, samples of one of a subset; None for all."""
+    if hasattr(model, "subset_indices"):
+        is_whole = len(model.subset_indices) == len(model.all_train_X)
+        return None if is_whole else model.all_train_X[model.subset_indices]
+    is_sparse = hasattr(model, "inducing_points") and not model.is_exact
+    return model.inducing_points if is_sparse else None
+
+
+def _training_data(model: Any) -> tuple[Tensor, Tensor] | None:
+    """What a model was trained on, in the user's units; None where it cannot tell."""
+    if not hasattr(model, "train_targets") or not getattr(model, "train_inputs", None):
+        return None
+    if hasattr(model, "all_train_X"):
+        return model.all_train_X, model.all_train_Y[..., 0]
+    model.eval()  # the inputs of a model in train mode are the raw ones already
+    X = getattr(model, "_original_train_inputs", None)
+    X = model.train_inputs[0] if X is None else X
+    Y = model.train_targets
+    if X.dim() > 2 or Y.dim() > 1:
+        return None
+    if (transform := getattr(model, "outcome_transform", None)) is not None:
+        Y = transform.untransform(Y.unsqueeze(-1))[0].squeeze(-1)
+    return X, Y.detach()

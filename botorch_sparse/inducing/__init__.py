@@ -10,6 +10,9 @@ from botorch_sparse.inducing.certificate import (
     variance_inflation,
 )
 from botorch_sparse.inducing.certified import CertifiedDraw, CertifiedSampler
+from botorch_sparse.inducing.gp_gradients import exact_gradients, pilot_gradients
+from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
+from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.inducing.posterior_variance import PosteriorVarianceSampler
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
 
@@ -18,11 +21,15 @@ __all__ = [
     "BLESSSampler",
     "CertifiedDraw",
     "CertifiedSampler",
+    "GradientFactors",
     "InducingPointSampler",
     "PosteriorVarianceSampler",
     "RecursiveRLSSampler",
     "SamplerInducingPointAllocator",
     "accuracy_certificate",
     "accuracy_certificates",
+    "exact_gradients",
+    "pilot_gradients",
+    "select_by_gradient_diversity",
     "variance_inflation",
 ]

@@ -5,5 +5,13 @@ from botorch_sparse.models.cross_validation import loo_cv
 from botorch_sparse.models.nystrom_prior import NystromPrior
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
+from botorch_sparse.models.subset_single_task_gp import SubsetSingleTaskGP
 
-__all__ = ["NystromPrior", "RefitSchedule", "SparseSingleTaskGP", "loo_cv", "pathwise"]
+__all__ = [
+    "NystromPrior",
+    "RefitSchedule",
+    "SparseSingleTaskGP",
+    "SubsetSingleTaskGP",
+    "loo_cv",
+    "pathwise",
+]

@@ -9,7 +9,7 @@ import oracles
 import pytest
 import torch
 from botorch.exceptions import InputDataError
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import LinearKernel, RBFKernel
 from sampler_cases import (
     abalone,
     clustered,
@@ -26,6 +26,7 @@ from botorch_sparse.inducing import (
     CertifiedSampler,
     InducingPointSampler,
     RecursiveRLSSampler,
+    certified,
 )
 from botorch_sparse.inducing.base import CHUNK_SIZE
 from botorch_sparse.inducing.spectral import BLOCK_ROWS
@@ -288,6 +289,33 @@ class TestCertified:
         drawn = self.draw(replace(self.sampler, tolerance=1e-12))
         assert drawn.certificate.lambda_max <= 1e-5
         assert len(drawn.index) <= 1500
+
+    def test_ends_where_only_rounding_is_left(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Residuals that are rounding exceed any tolerance, and no point is left.
+
+        Of forty points under a linear kernel one is the origin, without any variance;
+        the others are inducing points, all of them, from the start.
+        """
+        X = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)).double()
+        X[0] = 0
+        calls, extend = [], certified.extend
+
+        def spy(index: torch.Tensor, *args: Any) -> torch.Tensor:
+            calls.append(len(index))
+            assert len(calls) < 10, "it never ends"
+            return extend(index, *args)
+
+        monkeypatch.setattr(certified, "extend", spy)
+        drawn = CertifiedSampler().draw(
+            LinearKernel().double(),
+            X,
+            torch.full((40,), 1e-40, dtype=torch.float64),
+            generator=torch.Generator().manual_seed(0),
+        )
+        assert calls == [0, 39]  # the second time nothing was added
+        assert not drawn.is_certified and 0 not in drawn.index.tolist()
 
     def test_float32_counts_in_float64(self) -> None:
         sampler, g = self.sampler, torch.Generator().manual_seed(0)

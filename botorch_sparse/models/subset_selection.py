@@ -1,0 +1,151 @@
+"""Which rows of the data a subset model is conditioned on."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
+
+if TYPE_CHECKING:
+    from botorch_sparse.models.subset_single_task_gp import SubsetSingleTaskGP
+
+
+class SubsetSelection(Protocol):
+    """Chooses rows of a model's data.
+
+    Write one to select by something else: `model.all_train_X`, `model.all_train_Y`,
+    `model.sample_gradients()` and the posterior on the present subset,
+    `model.subset_indices`, are there to be used.
+    """
+
+    def __call__(
+        self,
+        model: "SubsetSingleTaskGP",
+        num: int,
+        forced: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Choose.
+
+        Args:
+            model: The model, conditioned on its present subset.
+            num: Rows to choose, forced ones included; fewer than there are.
+            forced: Indices of rows that must be chosen, at most `num`.
+            generator: Source of randomness, on the CPU unless the caller gave another.
+
+        Returns:
+            `num` different indices that include the forced ones.
+        """
+        ...
+
+
+def by_gradient(
+    model: "SubsetSingleTaskGP",
+    num: int,
+    forced: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    """Gradient diversity [Wei2025]_; see `select_by_gradient_diversity`."""
+    return select_by_gradient_diversity(
+        model.sample_gradients(), num, forced, model.noise_scale, generator
+    )
+
+
+def at_random(
+    model: "SubsetSingleTaskGP",
+    num: int,
+    forced: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    """The others uniformly, without replacement."""
+    others = _others(model.num_observations, forced)
+    order = torch.randperm(
+        len(others), generator=generator, device=generator.device
+    ).to(others.device)
+    return torch.cat([forced, others[order[: num - len(forced)]]])
+
+
+def most_recent(
+    model: "SubsetSingleTaskGP",
+    num: int,
+    forced: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    """The last rows."""
+    others = _others(model.num_observations, forced)
+    return torch.cat([forced, others[len(others) - (num - len(forced)) :]])
+
+
+SELECTIONS: dict[str, SubsetSelection] = {
+    "gradient": by_gradient,
+    "random": at_random,
+    "recent": most_recent,
+}
+
+
+def selection_named(selection: Any) -> SubsetSelection:
+    """The selection of a name, or the callable that was given.
+
+    Raises:
+        InputDataError: If it is neither.
+    """
+    if isinstance(selection, str) and selection in SELECTIONS:
+        return SELECTIONS[selection]
+    if callable(selection) and not isinstance(selection, type):
+        return selection  # type: ignore[no-any-return]
+    raise InputDataError(
+        f"Got selection={selection!r}; need one of {tuple(SELECTIONS)} or a callable "
+        "selection(model, num, forced, generator) that returns indices."
+    )
+
+
+def selection_generator(seed: int, count: int) -> torch.Generator:
+    """The randomness of the selection number `count` of a seed."""
+    state = np.random.SeedSequence([seed, count]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+def forced_rows(
+    n: int, num: int, num_initial: int, num_newest: int, device: torch.device
+) -> Tensor:
+    """Indices of the first and the last rows; where all do not fit, of fewer last."""
+    initial = torch.arange(min(num_initial, num), device=device)
+    newest = min(num_newest, num - len(initial), n - len(initial))
+    return torch.cat([initial, torch.arange(n - newest, n, device=device)])
+
+
+def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:
+    """Check what a selection returned, and take it to the device of the data.
+
+    Raises:
+        InputDataError: If it is not a vector of `num` different indices of `n` rows
+            that include the forced ones.
+    """
+    is_index = isinstance(index, Tensor) and index.dtype == torch.int64
+    if not is_index or index.dim() != 1 or len(index.unique()) != len(index):
+        shown = f"{index.dtype} of shape {tuple(index.shape)}" if is_index else index
+        raise InputDataError(
+            f"Got a subset {shown}; need a vector of different int64 indices."
+        )
+    if len(index) != num or (num > 0 and not 0 <= index.min() <= index.max() < n):
+        raise InputDataError(
+            f"Got a subset of {len(index)} indices for {n} rows of data; need {num} "
+            f"indices from 0 to {n - 1}."
+        )
+    index = index.to(forced.device)
+    if not bool(torch.isin(forced, index).all()):
+        raise InputDataError(
+            "Got a subset without some of the rows that are always in it: "
+            f"{forced.tolist()}. A selection must return them too."
+        )
+    return index
+
+
+def _others(n: int, forced: Tensor) -> Tensor:
+    """The indices below `n` that are not forced, in order."""
+    is_other = torch.ones(n, dtype=torch.bool, device=forced.device)
+    is_other[forced] = False
+    return is_other.nonzero().squeeze(-1)

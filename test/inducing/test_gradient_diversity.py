@@ -1,0 +1,228 @@
+"""Greedy selection by gradient diversity against loops over all candidates."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from botorch_sparse.inducing import GradientFactors, select_by_gradient_diversity
+
+close = torch.testing.assert_close
+
+
+def brute_force(gradients: Tensor, num: int, forced: list[int]) -> list[int]:
+    """Eq. 1's greedy, one candidate at a time."""
+    directions = [g / g.norm() for g in gradients.double().cpu()]
+    chosen = list(forced)
+    while len(chosen) < num:
+        scores = {
+            i: sum(float(directions[i] @ directions[j]) for j in chosen)
+            for i in range(len(directions))
+            if i not in chosen
+        }
+        chosen.append(min(scores, key=lambda i: (round(scores[i], 12), i)))
+    return chosen
+
+
+def make_factors(
+    n: int, m: int, batch: tuple[int, ...] = (), equal: bool = False, **tkwargs: Any
+) -> GradientFactors:
+    torch.manual_seed(n + m)
+    diagonal = torch.rand(*batch, n, **tkwargs) + 2.0
+    if equal:
+        diagonal = torch.full_like(diagonal, 2.5)
+    rows = 0.3 * torch.randn(*batch, n, m, **tkwargs)
+    return GradientFactors(diagonal, rows, torch.randn(*batch, n, **tkwargs))
+
+
+def dense_of(factors: GradientFactors) -> Tensor:
+    """Rows s_i (diag(d) - U U') e_i, written out; batch elements side by side."""
+    n, m = factors.rows.shape[-2:]
+    elements = zip(
+        factors.diagonal.reshape(-1, n),
+        factors.rows.reshape(-1, n, m),
+        factors.scale.reshape(-1, n),
+        strict=True,
+    )
+    return torch.cat([s[:, None] * (d.diag() - U @ U.T) for d, U, s in elements], -1)
+
+
+@pytest.mark.parametrize("p", [1, 3, 40])
+@pytest.mark.parametrize("forced", [[], [7], [5, 0, 11]])
+def test_is_the_brute_force_greedy(
+    p: int, forced: list[int], tkwargs: dict[str, Any]
+) -> None:
+    torch.manual_seed(p)
+    gradients = torch.randn(30, p, **tkwargs)
+    chosen = select_by_gradient_diversity(gradients, 12, forced)
+    assert chosen.device == gradients.device
+    assert chosen.tolist() == brute_force(gradients, 12, forced)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("noise_scale", [0.0, 0.5])
+def test_factors_are_the_dense_gradients(
+    batch: tuple[int, ...], equal: bool, noise_scale: float, double: dict[str, Any]
+) -> None:
+    factors = make_factors(40, 6, batch, equal, **double)
+    dense = dense_of(factors)
+    close(factors.to_dense(), dense)
+    if noise_scale > 0:
+        factors = factors.perturbed(noise_scale, torch.Generator().manual_seed(3))
+        dense = factors.to_dense()
+    gram = factors.gram()
+    rows = [gram.row(torch.tensor([j], device=dense.device)) for j in range(40)]
+    close(torch.stack(rows), dense @ dense.T, atol=1e-10, rtol=1e-10)
+    close(gram.squared_norms, dense.square().sum(-1))
+    chosen = select_by_gradient_diversity(factors, 20, [4, 2])
+    assert chosen.tolist() == brute_force(dense, 20, [4, 2])
+
+
+def test_a_perturbed_selection_is_that_of_the_dense_form(
+    double: dict[str, Any],
+) -> None:
+    factors = make_factors(50, 5, **double)
+    seeded = [torch.Generator().manual_seed(8) for _ in range(2)]
+    chosen = select_by_gradient_diversity(factors, 25, [1], 0.7, seeded[0])
+    perturbed = factors.perturbed(0.7, seeded[1]).to_dense()
+    assert chosen.tolist() == brute_force(perturbed, 25, [1])
+    assert chosen.tolist() != brute_force(dense_of(factors), 25, [1])
+
+
+@pytest.mark.parametrize("of_factors", [False, True])
+def test_the_perturbation_has_the_stated_moments(
+    of_factors: bool, double: dict[str, Any]
+) -> None:
+    n, scale, generator = 64, 0.3, torch.Generator().manual_seed(0)
+    zero = GradientFactors(*(torch.zeros(s, **double) for s in [n, (n, 1), n]))
+    noise = [
+        zero.perturbed(scale, generator).to_dense()
+        if of_factors
+        else scale * torch.randn(n, n, generator=generator, dtype=torch.float64)
+        for _ in range(300)
+    ]
+    E = torch.stack([e.cpu() for e in noise])
+    # 300 n normal numbers at least: mean within 5 standard errors, variance within 5%.
+    assert E.mean().abs() < 5 * scale / (300 * n) ** 0.5
+    close(E.square().mean(), torch.tensor(scale**2).double(), rtol=0.05, atol=0.0)
+    inner = (E @ E.mT)[:, 0, 5]
+    close(inner.square().mean(), torch.tensor(n * scale**4).double(), rtol=0.5, atol=0)
+    coordinates = (E[:, 3, 1:] * E[:, 3, :-1]).mean()
+    assert coordinates.abs() < 5 * scale**2 / (300 * n) ** 0.5
+
+
+def test_a_seed_reproduces_and_another_does_not(double: dict[str, Any]) -> None:
+    gradients = dense_of(make_factors(60, 5, **double))
+
+    def select(seed: int) -> list[int]:
+        generator = torch.Generator().manual_seed(seed)
+        chosen = select_by_gradient_diversity(gradients, 30, [0], 1.0, generator)
+        return chosen.tolist()
+
+    assert select(1) == select(1) != select(2)
+
+
+@pytest.mark.parametrize("of_factors", [False, True])
+def test_permuting_the_rows_permutes_the_choice(
+    of_factors: bool, double: dict[str, Any]
+) -> None:
+    factors = make_factors(40, 6, **double)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    order = order.to(double["device"])
+    place = order.argsort()
+    d, U, s = factors.diagonal, factors.rows, factors.scale
+    permuted = GradientFactors(d[order], U[order], s[order])
+    forms = (factors, permuted)
+    if not of_factors:
+        forms = (dense_of(factors), dense_of(permuted))
+    chosen = select_by_gradient_diversity(forms[0], 15, [3, 9])
+    again = select_by_gradient_diversity(forms[1], 15, place[[3, 9]])
+    assert order[again].tolist() == chosen.tolist()
+
+
+def test_ties_go_to_the_lowest_index_and_zero_has_no_direction(
+    tkwargs: dict[str, Any],
+) -> None:
+    scalars = torch.tensor([2.0, -1.0, 3.0, -7.0, 0.0, 5.0], **tkwargs)
+    # 0 is forced; signs alternate, then 4, without direction, comes before a sum of 0.
+    assert select_by_gradient_diversity(scalars, 4, [0]).tolist() == [0, 1, 2, 3]
+    repeated = torch.tensor([[1.0, 0.0], [0.6, 0.8]], **tkwargs).repeat(6, 1)
+    chosen = select_by_gradient_diversity(repeated, 3, [0]).tolist()
+    assert chosen == [0, 1, 2]
+    assert select_by_gradient_diversity(scalars, 1).tolist() == [0]
+    assert select_by_gradient_diversity(0 * scalars, 3).tolist() == [0, 1, 2]
+
+
+def test_all_and_none(double: dict[str, Any]) -> None:
+    gradients = torch.eye(4, **double)
+    everything = select_by_gradient_diversity(gradients, 4, [2])
+    assert everything.sort().values.tolist() == [0, 1, 2, 3]
+    assert everything[0] == 2
+    assert select_by_gradient_diversity(gradients, 0).tolist() == []
+    assert select_by_gradient_diversity(gradients, 2, [3, 1]).tolist() == [3, 1]
+
+
+class Largest(TorchDispatchMode):
+    """The largest tensor that was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, Tensor):
+                self.numel = max(self.numel, value.numel())
+        return result
+
+
+@pytest.mark.parametrize("noise_scale", [0.0, 0.1])
+def test_nothing_is_n_by_n(noise_scale: float, double: dict[str, Any]) -> None:
+    n, m = 500, 7
+    factors = make_factors(n, m, **double)
+    with Largest() as largest:
+        select_by_gradient_diversity(factors, 30, [0], noise_scale)
+    assert 0 < largest.numel <= 3 * n * m
+
+
+GOOD = torch.eye(5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"num": 6}, InputDataError, "Got num=6 for 5 samples"),
+        ({"num": 1, "forced": [0, 1]}, InputDataError, "of which 2 are forced"),
+        ({"num": 2.0}, InputDataError, "need an integer"),
+        ({"forced": [0, 0]}, InputDataError, "different int64"),
+        ({"forced": [0.5]}, InputDataError, "different int64"),
+        ({"forced": [5]}, InputDataError, "from 5 to 5 for 5"),
+        ({"forced": [-1]}, InputDataError, "from -1 to -1"),
+        ({"noise_scale": -1.0}, InputDataError, "must not be negative"),
+        ({"noise_scale": float("nan")}, InputDataError, "must not be negative"),
+        ({"gradients": torch.eye(5).long()}, InputDataError, "floating-point"),
+        ({"gradients": GOOD / 0}, InputDataError, "25 entries that are NaN"),
+        (
+            {"gradients": torch.zeros(2, 2, 2)},
+            BotorchTensorDimensionError,
+            "need `n x p`",
+        ),
+    ],
+)
+def test_errors(arguments: dict[str, Any], error: type, match: str) -> None:
+    with pytest.raises(error, match=match):
+        select_by_gradient_diversity(**{"gradients": GOOD, "num": 3, **arguments})
+
+
+def test_errors_of_factors() -> None:
+    with pytest.raises(BotorchTensorDimensionError, match="n x m"):
+        GradientFactors(torch.ones(3), torch.ones(4, 2), torch.ones(4))
+    with pytest.raises(InputDataError, match="Got rows of gradients with NaN"):
+        GradientFactors(torch.ones(4), torch.full((4, 2), torch.inf), torch.ones(4))

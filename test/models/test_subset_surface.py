@@ -1,0 +1,355 @@
+"""Everything else that `SingleTaskGP` offers, on a subset."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from botorch.acquisition import (
+    LogExpectedImprovement,
+    UpperConfidenceBound,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.cross_validation import loo_cv
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputPerturbation
+from botorch.optim import optimize_acqf
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from subset_model_cases import (
+    dense_posterior,
+    exact_on_subset,
+    make_data,
+    make_model,
+    rows,
+)
+
+from botorch_sparse.models import SubsetSingleTaskGP
+
+close = torch.testing.assert_close
+pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
+
+every_kind = pytest.mark.parametrize(
+    ("m", "fixed_noise", "transform"),
+    [(1, False, False), (1, True, True), (2, False, True), (2, True, False)],
+)
+
+
+def same(first: Any, second: Any, **tolerance: float) -> None:
+    close(first.mean, second.mean, **tolerance)
+    close(first.variance, second.variance, **tolerance)
+
+
+@every_kind
+def test_conditioning_adds_and_chooses_again(
+    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
+) -> None:
+    data = make_data(50, m, fixed_noise, **double)
+    model = make_model(rows(data, slice(40)), transform)
+    X, Y, Yvar = rows(data, slice(40, 43))
+    noise = None
+    if fixed_noise:  # in transformed units, as in BoTorch
+        _, noise = model.outcome_transform.eval()(Y, Yvar)
+    new = model.condition_on_observations(X, Y, noise=noise)
+    assert isinstance(new, SubsetSingleTaskGP)
+    assert (model.num_observations, new.num_observations) == (40, 43)
+    assert {0, 1, 40, 41, 42} <= set(new.subset_indices.tolist())
+    assert len(new.subset_indices) == 12
+    same(new.posterior(X), dense_posterior(new, rows(data, slice(43)), X))
+    if fixed_noise:
+        close(new.all_train_Yvar, data[2][:43])
+    same(model.posterior(X), dense_posterior(model, rows(data, slice(40)), X))
+
+
+@every_kind
+def test_fantasies_join_the_rows_in_use(
+    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
+) -> None:
+    data = make_data(40, m, fixed_noise, **double)
+    model = make_model(rows(data, slice(38)), transform)
+    model.posterior(data[0][:1])
+    model.add_observations(*rows(data, slice(38, 40)))
+    exact = exact_on_subset(model, data)
+    X, T = data[0][:3] + 0.1, data[0][5:9]
+    sampler = [SobolQMCNormalSampler(torch.Size([5]), seed=0) for _ in range(2)]
+    fantasy = model.fantasize(X, sampler[0])
+    Z = model.transform_inputs(X)
+    expected = exact.fantasize(Z, sampler[1]).posterior(model.transform_inputs(T))
+    expected = model.outcome_transform.untransform_posterior(expected)
+    same(fantasy.posterior(T), expected, rtol=1e-6, atol=1e-6)
+    assert fantasy.posterior(T).mean.shape == (5, 4, m)
+    assert fantasy.train_targets.shape[-1] == 15
+    with pytest.raises(UnsupportedError, match="a fantasy model"):
+        fantasy.all_train_X  # noqa: B018
+    assert model.num_observations == 40  # as it was
+    batch = model.condition_on_observations(
+        torch.stack([X, X + 0.1]),
+        torch.zeros(2, 3, m, **double),
+        **({"noise": torch.ones(2, 3, m, **double)} if fixed_noise else {}),
+    )
+    assert batch.posterior(T).mean.shape == (2, 4, m)
+
+
+@every_kind
+def test_copies_and_state(
+    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
+) -> None:
+    data = make_data(60, m, fixed_noise, **double)
+    model = make_model(rows(data, slice(50)), transform)
+    X = data[0][:6]
+    model.covar_module.lengthscale = 0.8
+    expected = model.posterior(X)
+    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    for each in copies:
+        same(each.posterior(X), expected)
+        assert torch.equal(each.subset_indices, model.subset_indices)
+    model.add_observations(*rows(data, slice(50, 51)))
+    for each in copies:
+        assert each.num_observations == 50
+        each.add_observations(*rows(data, slice(50, 51)))
+        assert torch.equal(each.subset_indices, model.subset_indices)
+        same(each.posterior(X), model.posterior(X))
+    # Into a model of other data, of another size.
+    other = make_model(rows(data, slice(20, 60)), transform, subset_size=25)
+    other.load_state_dict(model.state_dict())
+    close(other.covar_module.lengthscale, model.covar_module.lengthscale)
+    close(other.outcome_transform.means, model.outcome_transform.means)
+    same(
+        other.posterior(X),
+        dense_posterior(other, rows(data, slice(20, 60)), X),
+    )
+    other.reselect()  # rows that were not in use when the state was loaded
+    same(other.posterior(X), dense_posterior(other, rows(data, slice(20, 60)), X))
+    other.add_observations(*rows(data, slice(0, 1)))
+    index = [*range(20, 60), 0]
+    same(other.posterior(X), dense_posterior(other, rows(data, index), X))
+
+
+@pytest.mark.parametrize("transform", [False, True])
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_subset_output(
+    transform: bool, fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    data = make_data(41, 3, fixed_noise, **double)
+    model = make_model(rows(data, slice(40)), transform)
+    X = data[0][:4]
+    expected = model.posterior(X)
+    for idcs in ([1], [2, 0], [0, 1, 2]):
+        part = model.subset_output(idcs)
+        posterior = part.posterior(X)
+        close(posterior.mean, expected.mean[..., idcs])
+        close(posterior.variance, expected.variance[..., idcs])
+        fewer = (data[0], *(T if T is None else T[:, idcs] for T in data[1:]))
+        part.add_observations(*rows(fewer, slice(40, 41)))
+        assert part.all_train_Y.shape == (41, len(idcs))
+        same(part.posterior(X), dense_posterior(part, fewer, X))
+
+
+def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
+    data = make_data(60, **double)
+    model = make_model(rows(data, slice(40)), transform=True)
+    X = data[0][:6]
+    model.posterior(X)
+    octf = model.outcome_transform
+    targets = octf(data[1])[0].squeeze(-1)
+    with pytest.raises(RuntimeError, match=r"Use strict=False"):
+        model.set_train_data(data[0], targets)
+    model.set_train_data(data[0], targets, strict=False)
+    close(model.all_train_Y, data[1])
+    assert len(model.subset_indices) == 12
+    assert {0, 1, 59} <= set(model.subset_indices.tolist())
+    same(model.posterior(X), dense_posterior(model, data, X))
+    # Other data, and fewer.
+    flipped = (data[0].flip(0)[:30], data[1].flip(0)[:30], None)
+    model.set_train_data(flipped[0], targets.flip(0)[:30], strict=False)
+    same(model.posterior(X), dense_posterior(model, flipped, X))
+    model.set_train_data(targets=targets[:30])
+    mixed = (flipped[0], data[1][:30], None)
+    same(model.posterior(X), dense_posterior(model, mixed, X))
+    with pytest.raises(BotorchTensorDimensionError, match="same n"):
+        model.set_train_data(data[0], strict=False)
+
+
+def test_set_train_data_with_rows_at_the_end_updates(double: dict[str, Any]) -> None:
+    data = make_data(60, **double)
+    model = make_model(rows(data, slice(40)), selection="recent")
+    model.posterior(data[0][:1])
+    targets = model.outcome_transform(data[1])[0].squeeze(-1)
+    model.set_train_data(data[0][:41], targets[:41], strict=False)
+    model.posterior(data[0][:1])
+    assert model.subset_factor().cholesky.num_updates == 2
+
+
+def test_a_row_that_moves_is_another_row(double: dict[str, Any]) -> None:
+    data = make_data(40, **double)
+    model = make_model(data, selection="recent")
+    model.posterior(data[0][:1])
+    moved = data[0].clone()
+    moved[35] += 0.5
+    model.set_train_data(moved, model.outcome_transform(data[1])[0].squeeze(-1))
+    expected = dense_posterior(model, (moved, data[1], None), moved[:6])
+    same(model.posterior(moved[:6]), expected)
+
+
+@pytest.mark.parametrize("transform", [False, True])
+def test_dtype_follows(transform: bool, double: dict[str, Any]) -> None:
+    data = make_data(41, 1, True, **double)
+    model = make_model(rows(data, slice(40)), transform)
+    X = data[0][:4]
+    expected = model.posterior(X)
+    model.float()
+    found = model.posterior(X.float())
+    assert model.all_train_X.dtype == found.mean.dtype == torch.float32
+    close(found.mean.double(), expected.mean, rtol=1e-3, atol=1e-3)
+    model.add_observations(*(T.float() for T in rows(data, slice(40, 41))))
+    model.double()
+    model.posterior(X)
+    factor = model.subset_factor()
+    model.to(X)  # as acquisition functions do: nothing moves
+    assert model.subset_factor().cholesky is factor.cholesky
+
+
+def test_batches_share_the_choice(double: dict[str, Any]) -> None:
+    parts = [make_data(40, 2, **double), make_data(41, 2, **double)]
+    X = torch.stack([part[0][:40] for part in parts])
+    Y = torch.stack([part[1][:40] for part in parts])
+    model = SubsetSingleTaskGP(X, Y, subset_size=15, num_initial=3)
+    T = X[..., :4, :]
+    model.add_observations(X[..., :2, :] + 0.1, Y[..., :2, :])
+    X = torch.cat([X, X[..., :2, :] + 0.1], -2)
+    Y = torch.cat([Y, Y[..., :2, :]], -2)
+    index = model.subset_indices
+    Z = model.outcome_transform.eval()(Y)[0]
+    exact = SingleTaskGP(X[:, index], Z[:, index], outcome_transform=None)
+    expected = model.outcome_transform.untransform_posterior(exact.posterior(T))
+    same(model.posterior(T), expected)
+    assert model.batch_shape == (2,)
+
+
+def test_construct_inputs(double: dict[str, Any]) -> None:
+    X, Y, _ = make_data(40, **double)
+    data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
+    options = {"subset_size": 9, "selection": "random", "seed": 3, "unused": 1}
+    inputs = SubsetSingleTaskGP.construct_inputs(data, **options)
+    assert "unused" not in inputs
+    model = SubsetSingleTaskGP(**inputs)
+    assert len(model.subset_indices) == 9
+    assert (model.seed, model.selection) == (3, "random")
+    assert SubsetSingleTaskGP.construct_inputs(data)["subset_size"] is None
+
+
+def test_consumers_work_on_the_rows_in_use(double: dict[str, Any]) -> None:
+    data = make_data(60, **double)
+    model = make_model(rows(data, slice(50)), transform=True)
+    bounds = torch.tensor([[0.0, 0.0], [3.0, 3.0]], **double)
+    options: Any = {"q": 1, "num_restarts": 2, "raw_samples": 8}
+    for acqf in (
+        UpperConfidenceBound(model, beta=2.0),
+        LogExpectedImprovement(model, best_f=data[1].max()),
+        qLogNoisyExpectedImprovement(
+            model, data[0][:5], sampler=SobolQMCNormalSampler(torch.Size([8]))
+        ),
+    ):
+        x, _ = optimize_acqf(acqf, bounds, **options)
+        model.add_observations(x, torch.sin(x.sum(-1, keepdim=True)))
+    assert model.num_observations == 53
+    paths = draw_matheron_paths(model, sample_shape=torch.Size([2]))
+    assert paths(data[0][:5]).shape[:2] == (2, 5)
+    folds = loo_cv(make_model(data, outcome_transform=None))
+    assert folds.observed_Y.shape[0] == 12
+
+
+def test_a_transform_that_makes_rows_in_predictions(
+    double: dict[str, Any],
+) -> None:
+    data = make_data(20, **double)
+    perturbation = InputPerturbation(torch.tensor([[0.01, 0.0]], **double))
+    perturbation.transform_on_train = False
+    model = make_model(data, input_transform=perturbation)
+    assert model.posterior(data[0][:3]).mean.shape == (3, 1)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"subset_size": 0}, "subset_size=0; need an integer of at least 1"),
+        ({"subset_size": 2.5}, "subset_size=2.5"),
+        ({"subset_size": True}, "subset_size=True"),
+        ({"subset_size": 5, "num_initial": 5}, "must leave room"),
+        ({"num_initial": -1}, "num_initial=-1; need"),
+        ({"num_newest": 1.5}, "num_newest=1.5"),
+        ({"seed": -3}, "seed=-3"),
+        ({"selection": "best"}, "selection='best'; need one of"),
+        ({"selection": 3}, "selection=3"),
+        ({"reading": "rows"}, "reading='rows'"),
+        ({"gradients": "rough"}, "gradients='rough'"),
+        ({"noise_scale": -0.1}, "noise_scale=-0.1"),
+        ({"noise_scale": NAN}, "noise_scale=nan"),
+        ({"train_Y": torch.full((20, 1), NAN)}, "train_Y with NaN"),
+        ({"covar_module": 3}, "covar_module"),
+        (
+            {"subset_size": 5, "selection": lambda m, n, f, g: torch.arange(4)},
+            "a subset of 4 indices",
+        ),
+        (
+            {"subset_size": 5, "selection": lambda m, n, f, g: torch.arange(5)},
+            "without some of the rows",
+        ),
+        (
+            {"subset_size": 5, "selection": lambda m, n, f, g: torch.zeros(5).long()},
+            "different int64",
+        ),
+        ({"subset_size": 5, "selection": lambda m, n, f, g: None}, "subset None"),
+    ],
+)
+def test_errors_of_the_constructor(options: dict[str, Any], match: str) -> None:
+    X, Y, _ = make_data(20, dtype=torch.float64, device="cpu")
+    arguments = {"train_X": X, "train_Y": Y, **options}
+    if "train_Y" in options:
+        arguments["train_Y"] = options["train_Y"].to(X)
+    with pytest.raises(InputDataError, match=match):
+        SubsetSingleTaskGP(**arguments)
+
+
+def test_errors_of_new_observations() -> None:
+    data = make_data(20, dtype=torch.float64, device="cpu")
+    model = make_model(data)
+    X, Y = torch.rand(2, 2).double(), torch.rand(2, 1).double()
+    for bad, kind, match in [
+        ((X[0], Y), BotorchTensorDimensionError, "need as many rows"),
+        ((X, Y[:1]), BotorchTensorDimensionError, "need as many rows"),
+        ((X, Y.squeeze(-1)), BotorchTensorDimensionError, "unsqueeze"),
+        ((X[:, :1], Y), BotorchTensorDimensionError, "need as many rows"),
+        ((X.float(), Y), InputDataError, "X in torch.float32"),
+        ((X, Y * NAN), InputDataError, "Got Y with NaN or infinity in 2 of 2"),
+        ((X, [1.0]), InputDataError, "Y of type list"),
+        ((X, Y, Y.abs()), InputDataError, "are inferred"),
+    ]:
+        with pytest.raises(kind, match=match):
+            model.add_observations(*bad)
+    assert model.num_observations == 20
+    with pytest.raises(InputDataError, match="a subset of 1 indices"):
+        model.set_subset(torch.tensor([20]))
+    with pytest.raises(InputDataError, match="Leave out noise"):
+        model.condition_on_observations(X, Y, noise=Y)
+    known = make_model(make_data(20, 1, True, dtype=torch.float64, device="cpu"))
+    with pytest.raises(InputDataError, match="are known"):
+        known.add_observations(X, Y)
+    with pytest.raises(InputDataError, match="known noise variances"):
+        known.set_train_data(X, Y.squeeze(-1), strict=False)
+    given = FixedNoiseGaussianLikelihood(torch.full((20,), 0.1).double())
+    model = make_model(data, likelihood=given)
+    model.posterior(X)
+    with pytest.raises(UnsupportedError, match="train_Yvar instead"):
+        model.add_observations(X, Y)

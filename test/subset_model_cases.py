@@ -1,0 +1,103 @@
+"""Data and oracles that the tests of `SubsetSingleTaskGP` share."""
+
+from typing import Any
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from botorch_sparse.models import SubsetSingleTaskGP
+
+
+def make_data(
+    n: int, m: int = 1, fixed_noise: bool = False, **tkwargs: Any
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Noisy observations in [0, 3]^2."""
+    generator = torch.Generator().manual_seed(n)
+    X = 3 * torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    noise = 0.1 * torch.randn(n, m, generator=generator, dtype=torch.float64)
+    Y = 5 + 2 * torch.sin(X.sum(-1, keepdim=True) + torch.arange(m)) + noise
+    Yvar = 0.01 + 0.1 * torch.rand(n, m, generator=generator, dtype=torch.float64)
+    X, Y, Yvar = (T.to(**tkwargs) for T in (X, Y, Yvar))
+    return X, Y, Yvar if fixed_noise else None
+
+
+def rows(data: tuple[Tensor | None, ...], index: Any) -> list[Any]:
+    """Some rows of data."""
+    return [None if T is None else T[..., index, :] for T in data]
+
+
+def make_model(
+    data: tuple[Tensor | None, ...], transform: bool = False, **options: Any
+) -> SubsetSingleTaskGP:
+    """A model with 12 of the rows, the first two always."""
+    options = {"subset_size": 12, "num_initial": 2, **options}
+    if transform:
+        options["input_transform"] = Normalize(2)
+    return SubsetSingleTaskGP(*data, **options)  # type: ignore[arg-type]
+
+
+def exact_on_subset(
+    model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...]
+) -> SingleTaskGP:
+    """`SingleTaskGP` on the chosen rows of raw data, with the model's parameters.
+
+    Transforms are applied by hand: the outcome transform as the model has it, none for
+    inputs but that of the model.
+    """
+    X, Y, Yvar = rows(data, model.subset_indices)
+    octf = getattr(model, "outcome_transform", None)
+    if octf is not None:
+        Y, Yvar = octf.eval()(Y, Yvar)
+    if hasattr(model, "input_transform"):
+        X = model.input_transform.eval().transform(X)
+    exact = SingleTaskGP(X, Y, Yvar, outcome_transform=None)
+    for name in ("covar_module", "mean_module"):
+        getattr(exact, name).load_state_dict(getattr(model, name).state_dict())
+    if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        exact.likelihood.load_state_dict(model.likelihood.state_dict())
+    return exact
+
+
+def dense_posterior(
+    model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...], X: Tensor
+) -> GPyTorchPosterior:
+    """What the model must predict at raw inputs."""
+    exact = exact_on_subset(model, data)
+    Z = X
+    if hasattr(model, "input_transform"):
+        Z = model.input_transform.eval().transform(X)
+    posterior = exact.posterior(Z)
+    octf = getattr(model, "outcome_transform", None)
+    return posterior if octf is None else octf.untransform_posterior(posterior)
+
+
+class Recorded(TorchDispatchMode):
+    """Sizes of factorizations and of right-hand sides, and the largest tensor made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factorizations: list[int] = []
+        self.solves: list[int] = []
+        self.products: list[int] = []
+        self.numel = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = str(func)
+        if any(word in name for word in ("cholesky_ex", "linalg_qr", "linalg_eigh")):
+            self.factorizations.append(args[0].shape[-1])
+        if "solve_triangular" in name or "cholesky_solve" in name:
+            self.solves.append(min(args[0].numel(), args[1].numel()))
+        if name.startswith(("aten.mm", "aten.bmm")):
+            self.products.append(args[0].shape[-2:].numel() * args[1].shape[-1])
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, Tensor):
+                self.numel = max(self.numel, value.numel())
+        return result

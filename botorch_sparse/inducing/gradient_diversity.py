@@ -41,7 +41,9 @@ def select_by_gradient_diversity(
     until `num` are chosen: the greedy maximizer of the variance of directions, Eq. 1
     ([Aljundi2019]_ Algorithm 2). The perturbation is added before the gradients are
     normalized (Sec. 4.3 (3)); the paper's experiments take a variance of 0.01. Ties go
-    to the lowest index, and a gradient of zero has no direction: it scores 0.
+    to the lowest index; where gradients are perturbed they are broken at random, which
+    matters for scalars: their directions are signs, and all of one sign tie. A gradient
+    of zero has no direction: it scores 0.
 
     It looks at gradients alone, so that it serves any surrogate: for a neural network
     stack the gradients of the samples' losses (`torch.func.vmap` of `torch.func.grad`),
@@ -80,14 +82,17 @@ def select_by_gradient_diversity(
             f"Got noise_scale={noise_scale}; the standard deviation of the "
             "perturbation must not be negative. Use 0 for none, 0.1 as in the paper."
         )
+    order = torch.arange(n, device=start.device)
     if isinstance(gradients, GradientFactors):
         factors = gradients
         if noise_scale > 0:
             factors = factors.perturbed(noise_scale, generator)
+            order = _shuffled(order, generator)
         gram = factors.gram()
-        return _greedy(gram.row, gram.squared_norms, num, start)
+        return _greedy(gram.row, gram.squared_norms, num, start, order)
     if noise_scale > 0:
         gradients = perturb(gradients, noise_scale, generator)
+        order = _shuffled(order, generator)
     directions = torch.nn.functional.normalize(gradients, dim=-1, eps=0.0)
     # Columns in memory one after another, for faster products.
     directions = directions.nan_to_num(nan=0.0).mT.contiguous().mT
@@ -95,11 +100,22 @@ def select_by_gradient_diversity(
     def row(j: Tensor) -> Tensor:
         return directions @ directions.index_select(0, j).squeeze(0)  # O(n p)
 
-    return _greedy(row, directions.new_ones(n), num, start)
+    return _greedy(row, directions.new_ones(n), num, start, order)
+
+
+def _shuffled(order: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The ranks in a random order."""
+    device = "cpu" if generator is None else generator.device
+    shuffle = torch.randperm(len(order), generator=generator, device=device)
+    return shuffle.to(order.device)
 
 
 def _greedy(
-    row: Callable[[Tensor], Tensor], squared_norms: Tensor, num: int, start: Tensor
+    row: Callable[[Tensor], Tensor],
+    squared_norms: Tensor,
+    num: int,
+    start: Tensor,
+    order: Tensor,
 ) -> Tensor:
     """The greedy choice, given the Gram matrix of the gradients row by row.
 
@@ -109,6 +125,7 @@ def _greedy(
         squared_norms: `n` squared norms.
         num: Number of samples to choose, `start` included.
         start: Indices that are chosen already.
+        order: `n` ranks, of which the lowest wins a tie.
 
     Returns:
         `num` indices. Nothing is copied to the host.
@@ -116,7 +133,6 @@ def _greedy(
     inverse = squared_norms.clamp_min(0).rsqrt()
     inverse = torch.where(squared_norms > 0, inverse, torch.zeros_like(inverse))
     total, taken = torch.zeros_like(inverse), torch.zeros_like(inverse)
-    order = torch.arange(len(inverse), device=start.device)
     tie = TIE * torch.finfo(inverse.dtype).eps
     chosen = list(start.unsqueeze(-1).unbind())
     for t in range(num):

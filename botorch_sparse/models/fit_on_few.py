@@ -1,6 +1,7 @@
 """Hyperparameters by the exact likelihood of a few observations, as a candidate."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,11 @@ from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models.adaptive_inducing import DEFAULT_SEED, EXACT_SIZE
-from botorch_sparse.models.fitting import fit_once
+from botorch_sparse.models.fitting import NUMERICAL_ERRORS, fit_once
+from botorch_sparse.models.inducing_set import InducingSet
 from botorch_sparse.models.leave_one_out import leave_one_out_score
 from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.posteriors import RepeatedRows
 
 # Observations left out, one at a time, to compare two sets of hyperparameters.
 NUM_LEFT_OUT = 2000
@@ -30,19 +33,20 @@ class FitOnFewMixin:
 
     The collapsed bound is a bound: it explains by noise what few inducing points leave
     over. The exact likelihood of a random subset has no such bias and less data. Which
-    of the two serves a data set is seen on observations that are left out.
+    of the two serves a data set is seen on observations that are left out, all outputs
+    together.
     """
 
     likelihood: Any
     training: bool
     resparsify: Callable[..., Any]
     _inducing: Any
+    _has_warned: bool
     _given_points: Tensor | None
     _keeps_all_of_few: bool
     _unique_rows: Callable[..., Any]
     _takes_all: Callable[..., bool]
     _aug_batch_shape: torch.Size
-    _clear_cache: Callable[[], None]
 
     def _fit_on_few(
         self, mll: MarginalLogLikelihood, options: dict[str, Any]
@@ -54,15 +58,19 @@ class FitOnFewMixin:
             options: Those of the fit.
 
         Returns:
-            The hyperparameters; None where the model draws no points of its own, has a
-            likelihood with data that cannot be divided, or where the fit failed.
+            The hyperparameters; None where the model draws no points of its own, where
+            model or objective cannot be copied with a part of the data, where the
+            options name parameters or a limit of time, or where the fit failed.
         """
         draws = self._given_points is None and self._keeps_all_of_few
         if not draws or self._takes_all(self._unique_rows()):
             return None
-        if not _is_divisible(self.likelihood):
+        if not is_divisible(self.likelihood) or _names_parameters(options):
             return None
-        few = _on_rows(mll.train(), self._random_rows(EXACT_SIZE))
+        try:
+            few = on_rows(mll.train(), self._shuffled_rows()[:EXACT_SIZE])
+        except RuntimeError:  # deepcopy: a module holds a tensor with history
+            return None
         if few.model._aug_batch_shape.numel() == 1:
             options = {"optimizer": fit_gpytorch_mll_in_logarithms, **options}
         try:
@@ -71,7 +79,6 @@ class FitOnFewMixin:
             return None
         found = {name: p.detach().clone() for name, p in few.named_parameters()}
         _assign(mll, found)
-        self._clear_cache()
         return found
 
     def _keep_the_better(
@@ -81,45 +88,76 @@ class FitOnFewMixin:
 
         Cost: O(n m^2), twice.
         """
-        rows = self._random_rows(NUM_LEFT_OUT)
+        # Those last that `few` was fitted to.
+        rows = self._shuffled_rows().flip(0)[:NUM_LEFT_OUT]
         fitted = {name: p.detach().clone() for name, p in mll.named_parameters()}
-        mll.eval()
-        chosen, score = self._inducing, leave_one_out_score(self, rows)
+        score, chosen = self._score(mll, rows), self._inducing
+        has_warned, self._has_warned = self._has_warned, True
         _assign(mll, few)
-        self._clear_cache()
-        self.resparsify()
-        if leave_one_out_score(self, rows) > score:
+        try:
+            self.resparsify()
+            is_better = self._score(mll, rows) > score
+        except NUMERICAL_ERRORS:
+            is_better = False
+        self._has_warned = has_warned
+        if is_better:
             return
         _assign(mll, fitted)
         self._inducing = chosen
-        self._clear_cache()
 
-    def _random_rows(self, num: int) -> Tensor:
-        """At most `num` rows of the training data, the same ones in each fit."""
+    def _score(self, mll: MarginalLogLikelihood, rows: Tensor) -> float:
+        """The mean log density of some observations; minus infinity where it fails."""
+        mll.eval()
+        try:
+            score = float(leave_one_out_score(self, rows))
+        except NUMERICAL_ERRORS:
+            return -math.inf
+        return -math.inf if math.isnan(score) else score
+
+    def _shuffled_rows(self) -> Tensor:
+        """All rows of the training data in a random order, the same in each fit."""
         rows = self._unique_rows().inverse
         generator = torch.Generator().manual_seed(DEFAULT_SEED)
-        return torch.randperm(len(rows), generator=generator)[:num].to(rows.device)
+        return torch.randperm(len(rows), generator=generator).to(rows.device)
 
 
-def _is_divisible(likelihood: _GaussianLikelihoodBase) -> bool:
-    """Whether `_on_rows` knows what in the likelihood belongs to the data."""
+def is_divisible(likelihood: _GaussianLikelihoodBase) -> bool:
+    """Whether `on_rows` knows what in the likelihood belongs to the data."""
     return type(likelihood) in (GaussianLikelihood, FixedNoiseGaussianLikelihood)
 
 
-def _on_rows(mll: MarginalLogLikelihood, rows: Tensor) -> Any:
-    """A copy of the objective for some rows of its data, in train mode."""
+def on_rows(mll: MarginalLogLikelihood, rows: Tensor) -> Any:
+    """A copy of the objective for some rows of its data: the exact GP, in train mode.
+
+    What transforms of the inputs have learned from all data stays.
+    """
     few = copy.deepcopy(mll)
     model = few.model
+    for module in getattr(model, "input_transform", torch.nn.Module()).modules():
+        if hasattr(module, "learn_coefficients"):
+            module.learn_coefficients = False
     inputs = tuple(X[..., rows, :] for X in model.train_inputs)
     model.set_train_data(inputs, model.train_targets[..., rows], strict=False)
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise = model.likelihood.noise_covar
         noise.noise = noise.noise[..., rows]
+    X = model._raw_train_X()
+    found = RepeatedRows.find(X)
+    index = torch.arange(len(found.first), device=X.device)
+    model._inducing = InducingSet.from_index(X, found, index)
     return few
+
+
+def _names_parameters(options: dict[str, Any]) -> bool:
+    """Whether the options of a fit belong to this very objective."""
+    kwargs = options.get("optimizer_kwargs") or {}
+    named = {"parameters", "bounds", "callback", "timeout_sec"}
+    return bool(named & (kwargs.keys() | options.keys()))
 
 
 @torch.no_grad()
 def _assign(mll: MarginalLogLikelihood, values: Hyperparameters) -> None:
-    """Set the hyperparameters."""
+    """Set the hyperparameters; transforms are applied again in the next mode."""
+    mll.train()
     for name, parameter in mll.named_parameters():
         parameter.copy_(values[name])

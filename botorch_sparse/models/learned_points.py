@@ -28,6 +28,9 @@ class LearnedPointsMixin:
     learn_inducing_points: bool = False
     _has_learned: bool = False
 
+    _keeps_all_of_few: bool
+    _takes_all: Callable[..., bool]
+    _unique_rows: Callable[[], Any]
     _runs_exactly: Callable[[], bool]
     _given_points: Tensor | None
     _inducing: InducingSet | None
@@ -37,7 +40,11 @@ class LearnedPointsMixin:
 
     def _learns(self) -> bool:
         """Whether a fit has points to move; the exact GP has none."""
-        return self.learn_inducing_points and not self._runs_exactly()
+        if not self.learn_inducing_points:
+            return False
+        if self._given_points is None and self._keeps_all_of_few:
+            return not self._takes_all(self._unique_rows())  # before any are drawn
+        return not self._runs_exactly()
 
     @contextmanager
     def _points_as_parameters(self) -> Iterator[None]:

@@ -38,6 +38,7 @@ from botorch_sparse.models.validation import (
     validate_training_data,
 )
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 from botorch_sparse.posteriors.precision import in_double
 
 
@@ -212,6 +213,7 @@ class SparseSingleTaskGP(
             self.covar_module,
             self._transformed_inducing_points(),
             mean_module=self.mean_module,
+            relative_residual=RELATIVE_RESIDUAL_OF_FITS.get(X.dtype),
         )
         is_data = same_tensor(x, self.train_inputs[0])
         return nystrom_prior(

@@ -76,18 +76,26 @@ class SubsetChoiceMixin:
             )
         with torch.no_grad():
             self._full = self._retransformed(full.append(X, Y, Yvar))
-        return self._choose(generator, num_newest=X.shape[-2])
+        try:
+            return self._choose(generator, num_newest=X.shape[-2])
+        except BaseException:
+            self._full = full  # nothing was taken yet
+            raise
 
-    def reselect(self, generator: torch.Generator | None = None) -> Self:
+    def reselect(
+        self, generator: torch.Generator | None = None, num_newest: int = 0
+    ) -> Self:
         """Choose the rows again, in place, under the present hyperparameters.
 
         Args:
             generator: As in `add_observations`.
+            num_newest: The last rows that must be chosen, at least the model's own
+                `num_newest`.
 
         Returns:
             The model.
         """
-        return self._choose(generator)
+        return self._choose(generator, num_newest)
 
     def set_subset(self, indices: Tensor) -> Self:
         """Use exactly these rows of the full data, in this order, in place.

@@ -79,9 +79,14 @@ class FactoredPredictionStrategy(DefaultPredictionStrategy):
                 precomputed_cache, test_train_covar
             )
         cross = _dense(test_train_covar)
-        return torch.linalg.solve_triangular(
-            self.chol.mT, cross, upper=True, left=False
-        )
+        if self.chol.dim() > 2:
+            return torch.linalg.solve_triangular(
+                self.chol.mT, cross, upper=True, left=False
+            )
+        # One system for all points: a batch would copy the factor for each element.
+        columns = cross.reshape(-1, cross.shape[-1]).mT
+        root = torch.linalg.solve_triangular(self.chol, columns, upper=False)
+        return root.mT.reshape(cross.shape)
 
 
 def _dense(matrix: Any) -> Tensor:

@@ -86,12 +86,22 @@ class SubsetTrainingDataMixin:
             if inputs is not None:
                 inputs.train()
                 inputs(full.X)
-                inputs.train(self.training)
             if transform is not None:
                 transform.train()
                 self._full = full.retransform(transform)
                 transform.train(self.training)
+            self.train(self.training)
         self._take(self.subset_indices)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """As in `SingleTaskGP`, but input transforms learn nothing from the subset."""
+        super().train(mode)  # type: ignore[misc]
+        transform = getattr(self, "input_transform", None)
+        if transform is not None and self._full is not None:
+            for module in transform.modules():
+                if hasattr(module, "learn_coefficients"):
+                    module.training = False
         return self
 
     def set_train_data(

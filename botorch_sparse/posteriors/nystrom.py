@@ -134,6 +134,7 @@ class NystromPosterior:
         *,
         mean_module: Mean | None = None,
         chunk_size: int = CHUNK_SIZE,
+        relative_residual: float | None = None,
     ) -> "NystromPosterior":
         r"""The posterior without data: its features and residual are the prior's.
 
@@ -142,12 +143,13 @@ class NystromPosterior:
             inducing_points: As in `from_data`.
             mean_module: The prior mean `c`, zero by default.
             chunk_size: Rows embedded at a time.
+            relative_residual: As in `factorize_inducing_covariance`.
 
         Returns:
             The posterior of no observations. Cost: O(m^3).
         """
         K_SS = covar_module(inducing_points).to_dense()
-        factor = factorize_batch(K_SS)
+        factor = factorize_batch(K_SS, relative_residual)
         L, index = factor.chol, factor.index
         m = index.shape[-1]
         S = inducing_points.expand(*K_SS.shape[:-1], inducing_points.shape[-1])

@@ -1,15 +1,20 @@
 """The exact likelihood of a few observations as a rival of the collapsed bound."""
 
 import math
+import warnings
 from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.models.transforms.input import Warp
+from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, fit_on_few, loo_cv
@@ -85,7 +90,7 @@ class TestChoice:
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         few = model._fit_on_few(mll, {})
         assert few is not None
-        rows = model._random_rows(500)
+        rows = model._shuffled_rows()[:500]
         assert len(rows.unique()) == 500
         targets = model.outcome_transform(Y)[0]
         exact = SingleTaskGP(X[rows], targets[rows], outcome_transform=None)
@@ -100,12 +105,131 @@ class TestChoice:
         Yvar = torch.linspace(0.01, 0.1, 620, **double).unsqueeze(-1)
         model = SparseSingleTaskGP(X, Y, Yvar)
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        few = fit_on_few._on_rows(mll.train(), rows := model._random_rows(500))
+        few = fit_on_few.on_rows(mll.train(), rows := model._shuffled_rows()[:500])
         noise = model.likelihood.noise
         assert torch.equal(few.model.likelihood.noise, noise[rows])
         assert noise.shape == (620,)
         fit(model, optimizer_kwargs={"options": {"maxiter": 3}})
         assert model.posterior(X[:3]).mean.isfinite().all()
+
+
+class TestCopy:
+    def test_is_exact_whatever_the_cap(self, double: dict[str, Any]) -> None:
+        X, Y = rough(540, 0.1, **double)
+        for options in ({"max_inducing_points": 9}, {"max_memory": 10**6}):
+            model = SparseSingleTaskGP(X, Y, **options)
+            mll = ExactMarginalLogLikelihood(model.likelihood, model)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", BotorchWarning)
+                few = fit_on_few.on_rows(mll.train(), model._shuffled_rows()[:500])
+                assert few.model.is_exact
+                assert few.model.num_inducing == 500
+
+    def test_keeps_what_a_transform_learned(self, double: dict[str, Any]) -> None:
+        """One far point that is not among the few must not change their scale."""
+        X, Y = rough(540, 0.1, **double)
+        model = SparseSingleTaskGP(X, Y, input_transform=Normalize(6))
+        far = model._shuffled_rows()[-1]
+        X = X.index_fill(0, far, 50.0)
+        model = SparseSingleTaskGP(X, Y, input_transform=Normalize(6))
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        few = fit_on_few.on_rows(mll.train(), model._shuffled_rows()[:500]).model
+        expected = model.input_transform(X)[model._shuffled_rows()[:500]]
+        close(few.input_transform(few.train_inputs[0]), expected)
+        assert model.input_transform.learn_coefficients
+
+    def test_modules_with_history(self, double: dict[str, Any]) -> None:
+        """What cannot be copied is fitted by the bound alone."""
+
+        class Keeps(RBFKernel):
+            def forward(self, *args: Any, **kwargs: Any) -> Any:
+                self.last = super().forward(*args, **kwargs)
+                return self.last
+
+        X, Y = rough(540, 0.1, **double)
+        model = SparseSingleTaskGP(X, Y, covar_module=Keeps().to(**double))
+        model.covar_module(X[:3], X[:3]).to_dense()
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        assert model._fit_on_few(mll, {}) is None
+
+
+class TestFailures:
+    def test_few_stand_in_for_the_bound(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*args: Any) -> None:
+            raise ModelFittingError("no")
+
+        monkeypatch.setattr(SparseSingleTaskGP, "_fit_in_rounds", fails)
+        X, Y = rough(540, 0.1, **double)
+        model = SparseSingleTaskGP(X, Y)
+        before = hyperparameters(model)
+        fit(model)
+        assert all(
+            (value != before[k]).any() for k, value in hyperparameters(model).items()
+        )
+        assert not model.training
+        with pytest.raises(ModelFittingError):
+            fit(SparseSingleTaskGP(X, Y), rounds=1)
+
+    @pytest.mark.parametrize("failing", [0, 1])
+    @pytest.mark.parametrize("how", ["nan", "raises"])
+    def test_what_cannot_be_scored_loses(
+        self,
+        failing: int,
+        how: str,
+        double: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        seen: list[dict[str, Tensor]] = []
+
+        def score(model: Any, rows: Tensor) -> Tensor:
+            seen.append(hyperparameters(model))
+            if len(seen) != failing + 1:
+                return torch.tensor(0.0)
+            if how == "raises":
+                raise NotPSDError("no")
+            return torch.tensor(math.nan)
+
+        monkeypatch.setattr(fit_on_few, "leave_one_out_score", score)
+        X, Y = rough(540, 0.1, **double)
+        model = SparseSingleTaskGP(X, Y)
+        fit(model, optimizer_kwargs={"options": {"maxiter": 4}})
+        for name, value in hyperparameters(model).items():
+            assert torch.equal(value, seen[1 - failing][name])
+
+    def test_learned_transforms_follow_the_choice(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The training inputs are those of the warping that was kept."""
+        scores = iter([0.0, 1.0])
+        monkeypatch.setattr(
+            fit_on_few, "leave_one_out_score", lambda *_: torch.tensor(next(scores))
+        )
+        X, Y = rough(540, 0.1, **double)
+        warp = Warp(
+            d=6,
+            indices=[0, 1],
+            concentration0_prior=None,
+            concentration1_prior=None,
+        )
+        model = SparseSingleTaskGP(X, Y, input_transform=warp.to(**double))
+        fit(model, optimizer_kwargs={"options": {"maxiter": 4}})
+        kept = model.train_inputs[0].clone()
+        model.train()
+        model.eval()
+        assert torch.equal(model.train_inputs[0], kept)
+
+    def test_smooth_functions_with_little_noise(self, double: dict[str, Any]) -> None:
+        """Where rounding in the objective once ended half of the fits."""
+        for seed in (0, 1, 2):
+            generator = torch.Generator().manual_seed(seed)
+            X = torch.rand(560, 2, generator=generator, dtype=torch.float64)
+            noise = torch.randn(560, 1, generator=generator, dtype=torch.float64)
+            Y = (6 * X**3).sin().sum(-1, True) + 0.02 * noise
+            model = SparseSingleTaskGP(X.to(**double), Y.to(**double))
+            fit(model, max_attempts=1, rounds=1)
+            assert 0.01 < model.likelihood.noise.sqrt() * Y.std() < 0.03
 
 
 class TestWhen:
@@ -127,6 +251,11 @@ class TestWhen:
         assert not calls
         fit(Counted(X, Y), optimizer_kwargs=short)
         assert calls == [1]
+        model = SparseSingleTaskGP(X, Y)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        assert model._fit_on_few(mll, {"timeout_sec": 9.0}) is None
+        bounds: dict[str, Any] = {"optimizer_kwargs": {"bounds": {}}}
+        assert model._fit_on_few(mll, bounds) is None
 
     def test_nothing_for_given_points_and_exact_models(
         self, double: dict[str, Any]
@@ -138,7 +267,7 @@ class TestWhen:
         ):
             mll = ExactMarginalLogLikelihood(model.likelihood, model)
             assert model._fit_on_few(mll, {}) is None
-        assert not fit_on_few._is_divisible(StudentTLikelihood())
+        assert not fit_on_few.is_divisible(StudentTLikelihood())
 
     def test_a_failure_leaves_the_other_fit(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ class FitOnFewMixin:
         """Fit `EXACT_SIZE` random observations by their exact likelihood.
 
         Args:
-            mll: The objective; its hyperparameters become the fitted ones.
+            mll: The objective, whose hyperparameters the fit starts from; they stay.
             options: Those of the fit.
 
         Returns:
@@ -77,9 +77,7 @@ class FitOnFewMixin:
             fit_once(few, **options)
         except ModelFittingError:
             return None
-        found = {name: p.detach().clone() for name, p in few.named_parameters()}
-        _assign(mll, found)
-        return found
+        return {name: p.detach().clone() for name, p in few.named_parameters()}
 
     def _keep_the_better(
         self, mll: MarginalLogLikelihood, few: Hyperparameters

@@ -110,11 +110,11 @@ class FittingMixin:
         The collapsed bound takes for noise what its inducing points cannot resolve.
         Where a function needs more of them than a fit can afford and its noise is
         small, the exact likelihood of 500 random observations says more: by default
-        that fit comes first, the one above starts from it, and the hyperparameters
-        whose model predicts observations better that are left out are kept. On Hartmann
-        in 6 dimensions, 3000 observations with noise of 0.01 standard deviations, the
-        error halves. Asking for `rounds` or a cap asks for the bound alone, and so does
-        a limit of time, which each fit would have for itself.
+        both fits are made, and the hyperparameters whose model predicts observations
+        better that are left out are kept. On Hartmann in 6 dimensions, 3000
+        observations with noise of 0.01 standard deviations, the error halves. Asking
+        for `rounds` or a cap asks for the bound alone, and so does a limit of time,
+        which each fit would have for itself.
 
         A model with `learn_inducing_points` goes on from there: a last fit moves the
         points themselves together with the hyperparameters, as many points as the

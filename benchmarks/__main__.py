@@ -13,10 +13,12 @@ NAMES = (
     "bbkb",
     "bbkb_paper",
     "streaming",
+    "samplers",
     "dropin_cost",
     "dropin_accuracy",
     "continuous",
     "sbpe",
+    "gssbo",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
@@ -24,10 +26,12 @@ ARGUMENTS: dict[str, list[str]] = {
     "bbkb": [],
     "bbkb_paper": [],
     "streaming": [],
+    "samplers": ["--short"],
     "dropin_cost": ["--short"],
     "dropin_accuracy": ["--short"],
     "continuous": ["--short"],
     "sbpe": ["--short"],
+    "gssbo": [],
 }
 
 

@@ -67,21 +67,27 @@ class Problem:
         return (self.function.optimal_value - self.function(X)).tolist()
 
 
-def make_bbkb(problem: Problem) -> BBKB:
-    """The strategy under test."""
-    return BBKB(
+def make_bbkb(problem: Problem, num_inducing: int | None = None) -> BBKB:
+    """The strategy under test, with the same number of inducing points if given."""
+    strategy = BBKB(
         bounds=problem.bounds,
         radius=FixedBeta(BETA),
         refit=RefitSchedule(every=REFIT_EVERY),
         num_initial=1,
+        oversampling=2.0 if num_inducing is None else 1e9,
         optimizer_options=OPTIONS,
         seed=problem.seed,
     )
+    if num_inducing is not None:
+        strategy.surrogate.exact_size = num_inducing
+    return strategy
 
 
-def run_bbkb(problem: Problem, num_initial: int, total: int) -> dict[str, Any]:
+def run_bbkb(
+    problem: Problem, num_initial: int, total: int, num_inducing: int | None = None
+) -> dict[str, Any]:
     """Regret and seconds after each evaluation, batch sizes, inducing points."""
-    strategy = make_bbkb(problem)
+    strategy = make_bbkb(problem, num_inducing)
     X = problem.initial(num_initial)
     start = time.process_time()
     strategy.tell(X, problem.evaluate(X))
@@ -194,6 +200,16 @@ def report(name: str, runs: dict[str, dict[str, Any]], seeds: int, at: int) -> N
     report_speed(name, runs, seeds)
 
 
+def inducing_after(run: dict[str, Any], evaluations: int) -> int:
+    """The inducing points with which the batch of an evaluation was chosen."""
+    last = len(run["seconds"]) - sum(run["sizes"])
+    for size, number in zip(run["sizes"], run["num_inducing"], strict=True):
+        last += size
+        if last >= evaluations:
+            return number
+    return run["num_inducing"][-1]
+
+
 def report_speed(name: str, runs: dict[str, dict[str, Any]], seeds: int) -> None:
     """Print how the cost of an evaluation grows."""
     for seed in range(seeds):
@@ -202,11 +218,11 @@ def report_speed(name: str, runs: dict[str, dict[str, Any]], seeds: int) -> None
             n = len(run["seconds"])
             early = statistics.mean(run["seconds"][n // 10 : 3 * n // 10])
             late = statistics.mean(run["seconds"][8 * n // 10 :])
+            m = [inducing_after(run, at) for at in (n // 5, 9 * n // 10)]
             print(
-                f"  seed {seed}: seconds per evaluation {early:.3f} around {n // 5}, "
-                f"{late:.3f} up to {n} ({late / early:.2f} times); "
-                f"m = {run['num_inducing'][-1]}, {len(run['sizes'])} batches, the last "
-                f"of {run['sizes'][-3:-1]}"
+                f"  seed {seed}: seconds per evaluation {early:.3f} around {n // 5} "
+                f"(m = {m[0]}), {late:.3f} up to {n} (m = {m[1]}): {late / early:.2f} "
+                f"times; {len(run['sizes'])} batches, the last of {run['sizes'][-3:-1]}"
             )
     if (key := f"{name}/large/0") in runs:
         run = runs[key]
@@ -227,6 +243,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--total", type=int, default=1000)
     parser.add_argument("--exact-total", type=int, default=400)
+    parser.add_argument(
+        "--num-inducing",
+        type=int,
+        help="as many inducing points at all sizes, to compare seconds",
+    )
     parser.add_argument("--large-size", type=int, default=1500)
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
     args = parser.parse_args(arguments)
@@ -251,7 +272,9 @@ def main(arguments: list[str] | None = None) -> None:
                     continue
                 problem = Problem(name, seed)
                 if method == "bbkb":
-                    runs[key] = run_bbkb(problem, num_initial, args.total)
+                    runs[key] = run_bbkb(
+                        problem, num_initial, args.total, args.num_inducing
+                    )
                 elif method == "exact":
                     runs[key] = run_exact(problem, num_initial, args.exact_total)
                 else:

@@ -17,6 +17,8 @@ from botorch_sparse.strategies import (
     BKB,
     GPBUCB,
     GPUCB,
+    GSSBO,
+    RSSBO,
     RandomSearch,
     Strategy,
 )
@@ -74,7 +76,34 @@ INFERRED: dict[str, Callable[..., Any]] = {
     "gpucb-inferred": _make(GPUCB, False),
     "gpbucb-inferred": _make(GPBUCB, False),
 }
-TABLE = {**KNOWN, **INFERRED, "random": _random}
+
+
+class Steps:
+    """A clock on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def _make_subset(cls: type[Strategy], known: bool, **kwargs: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Strategy:
+        make = _make(cls, known, num_initial=4, clock=Steps(), **kwargs)
+        return make(**overrides)
+
+    return build
+
+
+SUBSET: dict[str, Callable[..., Any]] = {
+    "gssbo": _make_subset(GSSBO, False, subset_size=7),
+    "gssbo-known": _make_subset(GSSBO, True, subset_size=6, reading="column"),
+    "gssbo-dynamic": _make_subset(GSSBO, False),
+    "rssbo": _make_subset(RSSBO, False, subset_size=7),
+}
+TABLE = {**KNOWN, **INFERRED, **SUBSET, "random": _random}
 
 
 if __name__ == "__main__":

@@ -11,13 +11,17 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["model", "batch", "strategy"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["model", "batch", "ax", "strategy"])
 def test_example_runs(example: str) -> None:
+    if "botorch_sparse.ax" in example:
+        pytest.importorskip("ax")
     torch.manual_seed(0)
     names: dict[str, Any] = {}
     exec(compile(example, str(README), "exec"), names)
     if "candidate" in names:
         assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
+    elif "client" in names:
+        assert len(names["client"].summarize()) == 2
     elif "batch" in names and "strategy" not in names:
         assert 1 <= len(names["batch"].X) <= 20 and names["batch"].X.shape[1] == 2
     else:

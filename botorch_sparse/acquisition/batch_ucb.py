@@ -99,7 +99,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
             points, frozen.mean(f), variance, frozen.initial_variance(f)
         )
         mean, sigma = (v.view(X.shape[:-1]).mean(-1) for v in (mean, sigma))
-        return self._bound(mean, sigma)
+        return self.bound_from_moments(mean, sigma)
 
     @torch.no_grad()
     def values(self, table: FrozenTable) -> Tensor:
@@ -107,9 +107,10 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         moments = self._moments(
             table.X, table.mean, table.reduced_variance, table.variance
         )
-        return self._bound(*moments)
+        return self.bound_from_moments(*moments)
 
-    def _bound(self, mean: Tensor, sigma: Tensor) -> Tensor:
+    def bound_from_moments(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        """The bound from untransformed means and standard deviations, elementwise."""
         return (mean if self.maximize else -mean) + self.beta.to(mean).sqrt() * sigma
 
     def _moments(

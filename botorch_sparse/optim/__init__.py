@@ -5,6 +5,7 @@ from botorch_sparse.optim.adaptive_batch import (
     optimize_adaptive_batch,
 )
 from botorch_sparse.optim.candidate_pool import CandidatePool
+from botorch_sparse.optim.device_ucb import BlockUCB, EagerUCB, eager_is_cheaper
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.optim.termination import (
     GlobalLocalRule,
@@ -12,10 +13,11 @@ from botorch_sparse.optim.termination import (
     ProductRule,
     TerminationRule,
 )
-from botorch_sparse.optim.ucb import EagerUCB, LazyUCB, eager_is_cheaper
+from botorch_sparse.optim.ucb import LazyUCB
 
 __all__ = [
     "AdaptiveBatch",
+    "BlockUCB",
     "CandidatePool",
     "EagerUCB",
     "ExactCandidatePool",

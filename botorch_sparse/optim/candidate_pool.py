@@ -12,7 +12,8 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.optim.ucb import EagerUCB, LazyUCB, eager_is_cheaper
+from botorch_sparse.optim.device_ucb import BlockUCB, EagerUCB, eager_is_cheaper
+from botorch_sparse.optim.ucb import LazyUCB
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import (
     pseudo_data_factor,
@@ -179,22 +180,28 @@ class CandidatePool:
         return (self.whitening @ self.cross_covariance(index)).mT
 
     @property
+    def on_device(self) -> bool:
+        """Whether a copy to the host has to wait for an accelerator."""
+        return self.X.device.type != "cpu"
+
+    @property
     def in_memory(self) -> bool:
         """Whether the covariances of all candidates with `S` are at hand."""
         return self._cross is not None
 
-    def ucb(self, multiplier: float, noise: float) -> EagerUCB | LazyUCB:
+    def ucb(self, multiplier: float, noise: float) -> LazyUCB | EagerUCB | BlockUCB:
         r"""Start a batch with the bound :math:`\mu(x) + \beta^{1/2} \sigma_t(x)`.
 
         Args:
             multiplier: What multiplies the Bayesian standard deviation.
             noise: Noise variance of a pending evaluation (lambda).
         """
-        self._embedded()
-        m = 0 if self.posterior is None else self.posterior.num_inducing
-        if self.in_memory and eager_is_cheaper(len(self), m, self.X.device.type):
+        m = self._embedded().num_inducing
+        if not self.on_device:
+            return LazyUCB(self, multiplier, noise)
+        if self.in_memory and eager_is_cheaper(len(self), m):
             return EagerUCB(self, multiplier, noise)
-        return LazyUCB(self, multiplier, noise)
+        return BlockUCB(self, multiplier, noise)
 
     @torch.no_grad()
     def squared_covariances(self, index: Tensor) -> Tensor:
@@ -244,7 +251,7 @@ class CandidatePool:
         """Where the columns `k(X, x_s)` are kept, or None where not worth it."""
         column = len(self) * self.X.element_size()
         capacity = self.max_memory // 2 // column
-        large = self.X.is_cuda or self.X.numel() > LARGE_POOL
+        large = self.on_device or self.X.numel() > LARGE_POOL
         if large or not 0 < len(points) <= capacity:
             return None
         return self._columns.find(posterior.covar_module, self.X, points, capacity)

@@ -25,6 +25,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.device_ucb import Choice, OneReadUCB
 
 
 class ExactCandidatePool:
@@ -165,7 +166,7 @@ class _ExactRun:
         self.total = 0.0
 
 
-class ExactUCB:
+class ExactUCB(OneReadUCB):
     """Argmax of the bound under the exact GP with pending points; O(A n) each.
 
     Pending rows are written behind the pool's own, which stay as they are.
@@ -176,6 +177,7 @@ class ExactUCB:
     """
 
     def __init__(self, pool: ExactCandidatePool, multiplier: float) -> None:
+        super().__init__(pool.variance)
         self._pool = pool
         self._multiplier = multiplier
         self._variance = pool.variance
@@ -187,17 +189,16 @@ class ExactUCB:
         """The variances of all candidates with the pending points, `A`."""
         return self._variance
 
-    def argmax(self) -> int:
-        """The candidate of largest bound; ties go to the lowest index. O(A)."""
-        return int(self.values().argmax())
-
     def values(self) -> Tensor:
         """The bounds of all candidates, `A`."""
         return self._pool.mean + self._multiplier * self._variance.sqrt()
 
+    def _choose(self) -> Choice:
+        index = self.values().argmax()  # O(A)
+        return Choice(index, self._variance.index_select(0, index.view(1)))
+
     @torch.no_grad()
-    def append(self, index: int) -> Tensor:
-        """Make a candidate pending; its variance just before, a scalar."""
+    def _append(self, index: int) -> Tensor:
         before = self._variance[index]
         run = self._run
         if run is None or run.index != index:

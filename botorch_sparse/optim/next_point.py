@@ -12,6 +12,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable
 from botorch_sparse.acquisition.ratio_bound import RatioBound
+from botorch_sparse.acquisition.table_bound import TableBound
 
 # Choices that an acquisition function is evaluated at together.
 CHUNK_SIZE = 2048
@@ -104,22 +105,27 @@ class Choices:
         self._X = X
         self._table = table_of(termination.frozen, X)
         self._ucb: FrozenTable | None = None
+        self._bound: TableBound | None = None
         if isinstance(acqf, BatchUpperConfidenceBound):
             is_shared = acqf.frozen is termination.frozen
             self._ucb = self._table if is_shared else table_of(acqf.frozen, X)
+            if self._ucb is not None:
+                self._bound = TableBound(acqf, self._ucb)
 
     def choose(self) -> Point:
         """The maximizer, which becomes pending; the lowest index among equals."""
         values = self._values()
         index = values.argmax().unsqueeze(0)
         X = self._X[index]
-        self.termination.add(X)
-        if self._table is not None:
-            self._table.add(self.termination.frozen)
+        if self._table is None:
+            self.termination.add(X)
+        else:
+            self._table.choose(index)
+            self.termination.frozen = self._table.frozen
         if self._ucb is None:
             self.acqf.set_X_pending(with_pending(self.acqf, X))
         elif self._ucb is not self._table:
-            self._ucb.add(self._ucb.frozen.add(X))
+            self._ucb.choose(index)
         return Point(X, values[index], index)
 
     def bound(self, ratio_threshold: float) -> float:
@@ -133,8 +139,8 @@ class Choices:
 
     @torch.no_grad()
     def _values(self) -> Tensor:
-        if self._ucb is not None and isinstance(self.acqf, BatchUpperConfidenceBound):
-            return self.acqf.values(self._ucb)
+        if self._bound is not None:
+            return self._bound.values()
         chunks = self._X.unsqueeze(-2).split(CHUNK_SIZE)
         return torch.cat([self.acqf(chunk) for chunk in chunks])
 

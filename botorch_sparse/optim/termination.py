@@ -11,8 +11,9 @@ References:
     proofs have variances.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,25 +33,48 @@ Pool: TypeAlias = CandidatePool | ExactCandidatePool
 POINTS_AT_A_TIME = 8
 
 
-class TerminationRule(Protocol):
-    """Bounds the ratio of variances within one batch."""
+class TerminationRule(ABC):
+    """Bounds the ratio of variances within one batch.
 
-    bound: float
+    Args:
+        noise: Lambda.
+        ratio_threshold: Largest ratio of variances allowed, at least one.
+    """
 
-    def add(self, index: int, variance: float | Tensor) -> bool:
+    def __init__(self, noise: float, ratio_threshold: float) -> None:
+        self._noise = noise
+        self._threshold = ratio_threshold
+        self.bound = 1.0
+
+    def add(
+        self, index: int, variance: float | Tensor, initial: float | None = None
+    ) -> bool:
         """Add a candidate to the batch.
 
         Args:
             index: The candidate.
             variance: Its variance `var_{s-1}(x_s)` just before.
+            initial: Its variance `var_fb(x_s)` at the start, looked up if left out.
 
         Returns:
             Whether the batch may go on.
         """
-        ...
+        goes_on = self.add_unread(index, variance, initial)
+        return self.decide(float(goes_on)) if isinstance(goes_on, Tensor) else goes_on
+
+    @abstractmethod
+    def add_unread(
+        self, index: int, variance: float | Tensor, initial: float | None = None
+    ) -> bool | Tensor:
+        """As `add`, or the bound as a scalar on the device, for `decide`."""
+
+    def decide(self, bound: float) -> bool:
+        """Whether the batch may go on with a bound that has been read."""
+        self.bound = bound
+        return bound <= self._threshold
 
 
-class GlobalRule:
+class GlobalRule(TerminationRule):
     r"""The sum rule of Lemma 1 [Calandriello2020]_.
 
     .. math:: 1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda
@@ -62,18 +86,18 @@ class GlobalRule:
     """
 
     def __init__(self, pool: Pool, noise: float, ratio_threshold: float) -> None:
-        self._variance = pool.variance.cpu().numpy()
-        self._noise = noise
-        self._threshold = ratio_threshold
-        self.bound = 1.0
+        super().__init__(noise, ratio_threshold)
+        self._variance = pool.variance
 
-    def add(self, index: int, variance: float | Tensor) -> bool:
+    def add_unread(
+        self, index: int, variance: float | Tensor, initial: float | None = None
+    ) -> bool:
         """Add a candidate; O(1). See `TerminationRule`."""
-        self.bound += float(self._variance[index]) / self._noise
-        return self.bound <= self._threshold
+        first = float(self._variance[index]) if initial is None else initial
+        return self.decide(self.bound + first / self._noise)
 
 
-class ProductRule:
+class ProductRule(TerminationRule):
     r"""The product rule of GP-BUCB [Desautels2014]_.
 
     .. math:: \prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)
@@ -88,17 +112,16 @@ class ProductRule:
     """
 
     def __init__(self, pool: Pool, noise: float, ratio_threshold: float) -> None:
-        self._noise = noise
-        self._threshold = ratio_threshold
-        self.bound = 1.0
+        super().__init__(noise, ratio_threshold)
 
-    def add(self, index: int, variance: float | Tensor) -> bool:
+    def add_unread(
+        self, index: int, variance: float | Tensor, initial: float | None = None
+    ) -> bool:
         """Add a candidate; O(1). See `TerminationRule`."""
-        self.bound *= 1.0 + float(variance) / self._noise
-        return self.bound <= self._threshold
+        return self.decide(self.bound * (1.0 + float(variance) / self._noise))
 
 
-class GlobalLocalRule:
+class GlobalLocalRule(TerminationRule):
     r"""The global bound until it crosses the threshold, then the local one.
 
     .. math:: 1 + \max_x \frac{\max\{\sum_s \mathrm{cov}_{fb}(x, x_s)^2,
@@ -131,9 +154,9 @@ class GlobalLocalRule:
         local_bound: LocalBound = "both",
     ) -> None:
         validate_local_bound(local_bound)
+        super().__init__(noise, ratio_threshold)
         self._pool = pool
         self._global = GlobalRule(pool, noise, ratio_threshold)
-        self._threshold = ratio_threshold
         self._local_bound = local_bound
         self._new: Counter[int] = Counter()  # points not in the sums yet
         self._sums = pool.variance.new_zeros(2, len(pool))  # full and embedded
@@ -142,12 +165,13 @@ class GlobalLocalRule:
         self._room = pool.max_memory // 4 // size if pool.in_memory else 0
         self._scale = noise * pool.variance.clamp_min(torch.finfo(pool.mean.dtype).tiny)
         self._crossed = False
-        self.bound = 1.0
 
-    def add(self, index: int, variance: float | Tensor) -> bool:
+    def add_unread(
+        self, index: int, variance: float | Tensor, initial: float | None = None
+    ) -> bool | Tensor:
         """Add a candidate; O(1), or O(A m) when the pool has to be passed over."""
         before = self._global.bound
-        below = self._global.add(index, variance)
+        below = self._global.add(index, variance, initial)
         self._new[index] += 1
         self.bound += self._global.bound - before
         if below:
@@ -156,12 +180,10 @@ class GlobalLocalRule:
         if self._local_bound == "paper" and not self._crossed:
             self._crossed = True
             return True
-        if self.bound > self._threshold:
-            self.bound = self._local()
-        return self.bound <= self._threshold
+        return self._local() if self.bound > self._threshold else True
 
-    def _local(self) -> float:
-        """The local bound, maximal over the pool."""
+    def _local(self) -> Tensor:
+        """The local bound, maximal over the pool: a scalar that is not read yet."""
         unknown = [index for index in self._new if index not in self._squares]
         for start in range(0, len(unknown), POINTS_AT_A_TIME):
             self._add_squares(unknown[start : start + POINTS_AT_A_TIME])
@@ -170,7 +192,7 @@ class GlobalLocalRule:
         self._new.clear()
         full, embedded = self._sums
         sums = local_sum(full, embedded, self._local_bound)
-        return float(local_ratio(sums, self._scale).max())
+        return local_ratio(sums, self._scale).max()
 
     def _add_squares(self, indices: list[int]) -> None:
         """Keep the squares of new points while there is room, or sum them up."""

@@ -27,66 +27,6 @@ if TYPE_CHECKING:
 FIRST_BLOCK = 256
 
 
-def eager_is_cheaper(num_candidates: int, num_features: int, device_type: str) -> bool:
-    """Whether updating all candidates at every step beats looking at a few of them.
-
-    A model of the cost, so that a resumed run takes the same path: an eager step
-    streams all features once and answers with one scalar; a lazy step needs about four
-    answers from the device (20 microseconds each on CUDA, about one on the host) and
-    looks at some 5% of the candidates.
-
-    Args:
-        num_candidates: Number of candidates `A`.
-        num_features: Number of features `m`.
-        device_type: `"cpu"` or `"cuda"`.
-    """
-    if device_type == "cpu":
-        return False
-    bytes_per_second, latency = 2e12, 20e-6
-    stream = 8 * num_candidates * num_features / bytes_per_second
-    return stream + latency < 0.05 * stream + 4 * latency
-
-
-class EagerUCB:
-    """One matrix-vector product over all candidates for each pending point.
-
-    Stays on the pool's device: one scalar, the argmax, visits the host at each step.
-
-    Args:
-        pool: An embedded pool that keeps its features.
-        multiplier: What multiplies the Bayesian standard deviation.
-        noise: Noise variance of a pending evaluation (lambda).
-    """
-
-    def __init__(self, pool: "CandidatePool", multiplier: float, noise: float) -> None:
-        self._pool = pool
-        self._multiplier = multiplier
-        self._noise = noise
-        self._variance = pool.variance.clone()
-        self._U = pool.whitening[:0]
-
-    def argmax(self) -> int:
-        """The candidate of largest bound; ties go to the lowest index. O(A)."""
-        return int(self.values().argmax())
-
-    def values(self) -> Tensor:
-        """The bounds of all candidates, `A`."""
-        sigma = self._variance.clamp_min(0.0).sqrt()
-        return self._pool.mean + self._multiplier * sigma
-
-    def append(self, index: int) -> Tensor:
-        """Make a candidate pending; its variance just before, a scalar. O(A m)."""
-        before = self._variance[index]
-        w = self._pool.whitened_features(slice(index, index + 1)).squeeze(0)
-        a = w - self._U.mT @ (self._U @ w)
-        u = a / (self._noise + torch.maximum(w @ a, a @ a)).sqrt()
-        self._U = torch.cat([self._U, u.unsqueeze(0)])
-        K = self._pool.cross_covariance(slice(None))
-        drop = (u @ self._pool.whitening) @ K  # w(x)'u for all x
-        self._variance = self._variance - drop.square()
-        return before
-
-
 @dataclass
 class _Run:
     """`count` pending evaluations of one candidate in a row: one row of `U`."""
@@ -108,8 +48,8 @@ class LazyUCB:
 
     A stale bound is an upper bound, so the argmax is exact. When so many candidates are
     within reach that looking them up would cost more than a pass over all, the pass is
-    made instead. The bookkeeping is NumPy's on the host, whose calls take a fraction of
-    a microsecond; the covariances stay where they are.
+    made instead. The bookkeeping is NumPy's, whose calls take a fraction of a
+    microsecond: the choice for pools on the host. See `BlockUCB` for others.
 
     Args:
         pool: An embedded pool.
@@ -154,6 +94,10 @@ class LazyUCB:
         """The bounds of all candidates, `A`, all of them refreshed."""
         self._absorb()
         return torch.from_numpy(self._ucb.copy()).to(self._pool.mean)
+
+    def initial(self, index: int) -> float:
+        """A candidate's variance at the start of the batch."""
+        return float(self._initial[index])
 
     def append(self, index: int) -> float:
         """Make a candidate pending; its variance just before.

@@ -125,6 +125,9 @@ class ModelSurrogate:
         settings: How the model is built, fitted and maximized over.
         sampler: Sampler of inducing points; None for all points.
         initial_sampler: Sampler of the first ones; see `NystromSurrogate`.
+
+    Attributes:
+        exact_size: That number of points, where hyperparameters are inferred.
     """
 
     def __init__(
@@ -139,7 +142,13 @@ class ModelSurrogate:
         self.settings = settings
         self.sampler = sampler
         self.initial_sampler = initial_sampler or RecursiveRLSSampler()
-        self.builder = ModelBuilder(box, settings.covar_module, settings.lam)
+        self.exact_size = EXACT_SIZE
+        self.builder = ModelBuilder(
+            box,
+            settings.covar_module,
+            settings.lam,
+            is_fitted=settings.refit is not None,
+        )
         self._forget()
 
     def _forget(self) -> None:
@@ -238,7 +247,7 @@ class ModelSurrogate:
     def _draw(self, data: FoldedEvaluations, generator: torch.Generator) -> list[int]:
         """Numbers of the next inducing points; all where that is cheap."""
         infers_all = self.settings.covar_module is None
-        if self.sampler is None or (infers_all and len(data) <= EXACT_SIZE):
+        if self.sampler is None or (infers_all and len(data) <= self.exact_size):
             return data.point.tolist()
         fresh = self._frozen is None and len(data) > 1
         model = self.builder.prior(self._hyperparameters)
@@ -249,7 +258,7 @@ class ModelSurrogate:
             model.likelihood.noise.detach() / data.counts,
             generator=generator,
             variance=self._variance_at(data.X),
-            cap=EXACT_SIZE if infers_all else None,
+            cap=self.exact_size if infers_all else None,
         )
         return data.point[chosen.cpu()].tolist()
 

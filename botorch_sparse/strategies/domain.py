@@ -3,14 +3,18 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
 from torch import Tensor
 
-LinearConstraint: TypeAlias = tuple[Tensor, Tensor, float]
+from botorch_sparse.strategies.feasibility import (
+    LinearConstraint,
+    validate_constraints,
+)
+
 # Relative to the side of the box; the optimizers meet constraints to about this.
 TOLERANCE = 1e-6
 
@@ -37,8 +41,8 @@ class Box:
 
     Raises:
         BotorchTensorDimensionError: If the bounds are not `2 x d`.
-        InputDataError: If they are not finite floating point with lower below upper, or
-            a fixed feature is outside them.
+        InputDataError: If they are not finite floating point with lower below upper, a
+            fixed feature is outside them, or the constraints leave no point.
     """
 
     bounds: Tensor
@@ -65,6 +69,12 @@ class Box:
                     f"Got fixed_features[{index}]={value}; need an index from 0 to "
                     f"{self.dim - 1} and a value within its bounds."
                 )
+        validate_constraints(
+            bounds,
+            self.inequality_constraints,
+            self.equality_constraints,
+            self.fixed_features,
+        )
 
     @property
     def dim(self) -> int:

@@ -9,6 +9,7 @@ from botorch.exceptions import ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
 from botorch.utils.types import DEFAULT
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
@@ -26,7 +27,7 @@ Hyperparameters: TypeAlias = dict[str, Tensor]
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
-# The least noise variance that a given lambda may have.
+# The least noise variance that a given lambda may have, where it is not fitted.
 MIN_NOISE = 1e-12
 
 
@@ -44,15 +45,33 @@ class ModelBuilder:
         box: The domain.
         covar_module: A kernel for float64, or None.
         lam: Its noise variance, or None.
+        is_fitted: Whether hyperparameters are fitted. A kernel's noise then stays above
+            1e-4 of its prior variance, BoTorch's least noise for standardized outcomes,
+            or above half of `lam` where that is less: without noise in the data the
+            likelihood would take it to zero, and confidence intervals with it.
     """
 
     def __init__(
-        self, box: Box, covar_module: Kernel | None, lam: float | None
+        self,
+        box: Box,
+        covar_module: Kernel | None,
+        lam: float | None,
+        *,
+        is_fitted: bool = False,
     ) -> None:
         self.box = box
         self.covar_module = covar_module
         self.lam = lam
+        self.min_noise = self._least_noise() if is_fitted else MIN_NOISE
         self._prior: SparseSingleTaskGP | None = None
+
+    @torch.no_grad()
+    def _least_noise(self) -> float:
+        """The least noise variance of a fit, with a kernel."""
+        if self.covar_module is None or self.lam is None:
+            return MIN_NOISE
+        variance = self.covar_module(self.box.bounds.double(), diag=True).max()
+        return min(MIN_INFERRED_NOISE_LEVEL * float(variance), self.lam / 2)
 
     def build(
         self,
@@ -85,7 +104,9 @@ class ModelBuilder:
             "outcome_transform": DEFAULT,
         }
         if self.covar_module is not None and self.lam is not None:
-            likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
+            likelihood = GaussianLikelihood(
+                noise_constraint=GreaterThan(self.min_noise)
+            )
             likelihood.noise = self.lam
             arguments = {
                 "covar_module": deepcopy(self.covar_module),

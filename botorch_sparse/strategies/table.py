@@ -4,9 +4,12 @@ from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
+from torch import Tensor
 
 from botorch_sparse.acquisition.gap_stopping import confidence_gap
+from botorch_sparse.optim.device_ucb import OneReadUCB, read
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.optim.termination import TerminationRule
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.rules import BatchRequest
 
@@ -27,26 +30,49 @@ class TableSelection:
         """Maximizers of the bound, one after the other, until the rule ends it."""
         ucb = self.pool.ucb(request.multiplier, self.lam)
         rule = request.rule.on_table(self.pool, self.lam)
-        for index in request.pending:
+        where = torch.tensor(request.pending, device=self.pool.variance.device).long()
+        initial = self.pool.variance[where].tolist() if request.pending else []
+        for index, first in zip(request.pending, initial, strict=True):
             variance = ucb.append(index)
             if rule is not None:
-                rule.add(index, variance)
+                rule.add(index, variance, first)
         if rule is None:
             index = ucb.argmax()
             variance = float(ucb.append(index))
             count = request.rule.evaluations(variance, self.lam, request.limit)
             return [index] * count
-        chosen: list[int] = []
-        while True:
-            index = ucb.argmax()
-            chosen.append(index)
-            if len(chosen) == request.limit or not rule.add(index, ucb.append(index)):
-                return chosen
+        return _batch(ucb, rule, request.limit)
 
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         """The largest upper less the largest lower bound."""
         width = multiplier * self.pool.variance.clamp_min(0.0).sqrt() + offset
         return float(confidence_gap(self.pool.mean, width))
+
+
+def _batch(ucb: Any, rule: TerminationRule, limit: int) -> list[int]:
+    """Maximizers, one after the other, until the rule ends it."""
+    chosen = [ucb.argmax()]
+    while len(chosen) < limit:
+        following = _next(ucb, rule, chosen[-1])
+        if following is None:
+            break
+        chosen.append(following)
+    return chosen
+
+
+def _next(ucb: Any, rule: TerminationRule, index: int) -> int | None:
+    """The maximizer after `index` became pending; None where the batch is over.
+
+    On an accelerator a bound that a pass over the pool has left there is read together
+    with the next maximizer, which is looked for before it is known to be needed.
+    """
+    goes_on = rule.add_unread(index, ucb.append(index), ucb.initial(index))
+    if isinstance(goes_on, Tensor):
+        if isinstance(ucb, OneReadUCB):
+            following, (bound,) = ucb.argmax_and(goes_on)
+            return following if rule.decide(bound) else None
+        goes_on = rule.decide(float(goes_on))
+    return ucb.argmax() if goes_on else None
 
 
 def uncertainty_sampling(
@@ -71,8 +97,12 @@ def uncertainty_sampling(
     for index in pending:
         ucb.append(index)
     chosen: list[int] = []
-    while len(chosen) < limit and float(ucb.variance.max()) > max_variance:
-        chosen.append(int(ucb.variance.argmax()))
+    while len(chosen) < limit:
+        first = ucb.variance.argmax().view(1)
+        number, largest = read(first, ucb.variance.index_select(0, first))
+        if not largest > max_variance:
+            break
+        chosen.append(int(number))
         ucb.append(chosen[-1])
     return chosen
 

@@ -110,7 +110,9 @@ class UCBStrategy(Strategy):
         num_initial: Points before the model is used, on a continuous domain: 1 with a
             kernel (Algorithm 1), else `2 d`, at least 5.
         refit: When hyperparameters are fitted again, at the ends of batches, on a
-            continuous domain. Never with a kernel; else when data grew by a fifth.
+            continuous domain. Never with a kernel; else when data grew by a fifth. A
+            kernel's noise is fitted down to 1e-4 of its prior variance, or to half of
+            `lam` where that is less.
         optimizer_options: On a continuous domain, for `optimize_acqf`: `num_restarts`,
             `raw_samples`, `options`, ...
         seed: Seed of the strategy's generator.

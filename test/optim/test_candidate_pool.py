@@ -9,7 +9,7 @@ import torch
 from batch_oracles import DenseNystrom, assert_close, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 
-from botorch_sparse.optim import CandidatePool, EagerUCB, LazyUCB
+from botorch_sparse.optim import BlockUCB, CandidatePool, EagerUCB, LazyUCB
 from botorch_sparse.optim import candidate_pool as candidate_pool_module
 from botorch_sparse.posteriors import NystromPosterior
 
@@ -137,7 +137,8 @@ def test_no_inducing_points(double: dict[str, Any]) -> None:
         pool.update(posterior)
         assert_close(pool.mean, np.zeros(30))
         assert_close(pool.variance, np.full(30, oracles.OUTPUTSCALE), rtol=1e-12)
-        for ucb in (LazyUCB(pool, 1.0, 0.1), EagerUCB(pool, 1.0, 0.1)):
+        for cls in (LazyUCB, EagerUCB, BlockUCB):
+            ucb = cls(pool, 1.0, 0.1)
             for _ in range(3):  # nothing shrinks: the first of the ties, each time
                 assert ucb.argmax() == 0
                 variance = ucb.append(0)
@@ -282,14 +283,18 @@ def test_nothing_of_size_A_by_A(
     assert sizes and max(sizes) <= max(400, 64 * 10)
 
 
+@pytest.mark.parametrize("on_device", [False, True])
 def test_ucb_takes_the_cheaper_path(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    on_device: bool, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(6, num_candidates=40)
-    for cheaper, expected in [(True, EagerUCB), (False, LazyUCB)]:
+    monkeypatch.setattr(CandidatePool, "on_device", on_device)
+    for cheaper, on_accelerator in [(True, EagerUCB), (False, BlockUCB)]:
         monkeypatch.setattr(
             candidate_pool_module, "eager_is_cheaper", lambda *_, c=cheaper: c
         )
+        expected = on_accelerator if on_device else LazyUCB
         assert type(problem.pool(**double).ucb(1.0, 0.1)) is expected
         streamed = problem.pool(max_memory=0, **double)
-        assert type(streamed.ucb(1.0, 0.1)) is LazyUCB
+        expected = BlockUCB if on_device else LazyUCB
+        assert type(streamed.ucb(1.0, 0.1)) is expected

@@ -108,7 +108,7 @@ def test_every_rule_is_its_slow_version(block: int, double: dict[str, Any]) -> N
                     expected = product_bound(dense, batch[:s]) <= threshold
                 else:
                     expected = slow_global_local(dense, batch[:s], threshold, name)
-                assert goes_on is expected, (name, seed, s)
+                assert goes_on == expected, (name, seed, s)
                 if not goes_on:
                     sizes[name] = s
                     ended += 1

@@ -30,6 +30,10 @@ RESUMED = [
     "gpbucb-sum",
     "bbkb-inferred",
     "gpucb-inferred",
+    "gssbo",
+    "gssbo-known",
+    "gssbo-dynamic",
+    "rssbo",
     "random",
 ]
 

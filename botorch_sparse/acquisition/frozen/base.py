@@ -51,7 +51,7 @@ class Features(NamedTuple):
     phi: Tensor  # `aug x N x r`
     w: Tensor  # `aug x N x m`
 
-    def rows(self, index: slice) -> Features:
+    def rows(self, index: slice | Tensor) -> Features:
         """The features of some of the points."""
         return Features(
             self.Z[..., index, :],
@@ -144,7 +144,11 @@ class FrozenPosterior(ABC):
                 of transformed outcomes, positive; that of the likelihood by default
                 (its mean where noise was given with the data).
         """
-        f = self.features(X)
+        return self.add_features(X, self.features(X), noise)
+
+    @torch.no_grad()
+    def add_features(self, X: Tensor, f: Features, noise: Tensor | None = None) -> Self:
+        """As `add`, with the points' features at hand."""
         if noise is None:
             noise = self.lam.unsqueeze(-1)
         else:

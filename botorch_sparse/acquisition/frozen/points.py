@@ -80,6 +80,15 @@ class FrozenTable(FrozenPoints):
             self._sums = self.mean.new_zeros(2, *self.mean.shape)
             self._num_summed = 0
 
+    def choose(self, index: Tensor) -> None:
+        """Make one of the choices pending, with the features that are kept.
+
+        Args:
+            index: Its row, one element. It stays on its device.
+        """
+        features = self.features.rows(index)
+        self.add(self.frozen.add_features(self.X[index], features))
+
     @torch.no_grad()
     def add(self, frozen: FrozenPosterior) -> None:
         """Bring the table up to date with a posterior that has one more point."""

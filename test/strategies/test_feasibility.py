@@ -1,0 +1,74 @@
+"""Constraints of a box are checked when a strategy is built."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from box_table import TABLE
+
+from botorch_sparse.strategies import SBPE
+
+
+def constraint(indices: list[int], coefficients: list[float], rhs: float) -> Any:
+    return torch.tensor(indices), torch.tensor(coefficients), rhs
+
+
+# On the box [-1, 2] x [0, 1].
+INFEASIBLE = {
+    "sum": {"inequality_constraints": [constraint([0, 1], [1.0, 1.0], 3.5)]},
+    "pair": {
+        "inequality_constraints": [
+            constraint([0], [1.0], 1.0),
+            constraint([0], [-1.0], -0.5),
+        ]
+    },
+    "equality": {"equality_constraints": [constraint([0, 1], [1.0, 2.0], -2.0)]},
+    "repeated index": {"equality_constraints": [constraint([1, 1], [1.0, 1.0], 2.5)]},
+    "fixed": {
+        "inequality_constraints": [constraint([0, 1], [1.0, 1.0], 2.5)],
+        "fixed_features": {0: 0.0},
+    },
+}
+FEASIBLE = {
+    "sum": {"inequality_constraints": [constraint([0, 1], [1.0, 1.0], 2.5)]},
+    "corner": {"inequality_constraints": [constraint([0, 1], [1.0, 1.0], 3.0)]},
+    "equality": {"equality_constraints": [constraint([0, 1], [1.0, 2.0], 1.0)]},
+    "fixed": {
+        "inequality_constraints": [constraint([0, 1], [1.0, 1.0], 0.5)],
+        "fixed_features": {0: 0.0},
+    },
+}
+BAD = [
+    ([constraint([2], [1.0], 0.0)], "indices \\[2\\]; need 0 to 1"),
+    ([constraint([-1], [1.0], 0.0)], "need 0 to 1"),
+    ([constraint([0, 1], [1.0], 0.0)], "equally long"),
+    ([(torch.tensor([[0, 1]]), torch.tensor([[1.0]]), 0.0)], "between points"),
+]
+
+
+@pytest.mark.parametrize("case", INFEASIBLE)
+@pytest.mark.parametrize("name", ["bbkb-global-local", "bkb-inferred", "random"])
+def test_no_point_is_left(name: str, case: str) -> None:
+    with pytest.raises(InputDataError, match="no point of the box"):
+        TABLE[name](**INFEASIBLE[case])
+
+
+def test_no_point_is_left_for_sbpe() -> None:
+    box = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
+    with pytest.raises(InputDataError, match="no point of the box"):
+        SBPE(bounds=box, num_evaluations=20, **INFEASIBLE["sum"])
+
+
+@pytest.mark.parametrize("case", FEASIBLE)
+def test_some_point_is_left(case: str) -> None:
+    strategy = TABLE["random"](**FEASIBLE[case])
+    if case != "corner":  # a single point, which no hit and run finds
+        assert bool(strategy.box.is_feasible(strategy.ask().X).all())
+
+
+@pytest.mark.parametrize(("constraints", "match"), BAD)
+@pytest.mark.parametrize("kind", ["inequality_constraints", "equality_constraints"])
+def test_bad_constraints(kind: str, constraints: Any, match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        TABLE["random"](**{kind: constraints})

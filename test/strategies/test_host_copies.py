@@ -1,0 +1,64 @@
+"""Inside a batch an accelerator is asked for one small tensor at each step."""
+
+import pytest
+import torch
+from host_copies import HostCopies
+from strategy_table import TABLE, objective
+
+from botorch_sparse.optim import BlockUCB, CandidatePool
+from botorch_sparse.strategies.rules import BatchRequest, BatchRule
+
+BATCHES: dict[str, tuple[str, BatchRule]] = {
+    "global": ("bbkb-global", BatchRule("global", 4.0)),
+    "global-local": ("bbkb-global-local", BatchRule("global-local", 4.0)),
+    "streamed": ("bbkb-streamed", BatchRule("global-local", 4.0)),
+    "published": ("bbkb-global-local", BatchRule("global-local", 4.0, "paper")),
+    "single": ("bkb", BatchRule("single")),
+    "product": ("gpbucb-product", BatchRule("product", 4.0)),
+    "sum": ("gpbucb-sum", BatchRule("global", 4.0)),
+    "exact-single": ("gpucb", BatchRule("single")),
+}
+
+
+def test_the_counter_counts() -> None:
+    x = torch.arange(3.0)
+    with HostCopies() as copies:
+        float(x.sum())
+        bool(x[0] > 1)
+        x.tolist()
+        x.cpu().numpy()
+        x[x > 1]
+        torch.linalg.cholesky(torch.eye(2))
+        torch.equal(x, x)
+    assert copies.count == 8
+    with HostCopies() as copies:
+        (x * 2).max() + x[1] + x[torch.tensor([0, 1])].sum()
+        torch.equal(x, x[:2])
+    assert copies.count == 0
+
+
+def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCopies]:
+    """A batch, and the copies that choosing it took."""
+    strategy = TABLE[BATCHES[name][0]]()
+    strategy.run(objective, 25, progress=False)
+    rule = BATCHES[name][1]
+    request = BatchRequest(3.0, rule, pending, limit)
+    with HostCopies() as copies:
+        batch = strategy.surrogate.select(request, strategy.history, strategy.generator)
+    return batch, copies
+
+
+@pytest.mark.parametrize("pending", [[], [3, 3, 50]], ids=["none", "pending"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_one_copy_a_step(
+    name: str, pending: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first maximizer, then one after each point; the batch is the host's."""
+    expected, _ = select(name, pending, 1000)
+    monkeypatch.setattr(CandidatePool, "on_device", True)
+    monkeypatch.setattr(BlockUCB, "first_block", 40)
+    batch, copies = select(name, pending, 1000)
+    assert batch == expected
+    extra = len(pending) + bool(pending)  # those before the batch
+    assert copies.count <= len(batch) + 1 + extra, copies.places
+    assert set(copies.places) <= {"tolist", "aten._local_scalar_dense.default"}

@@ -1,0 +1,45 @@
+"""Generation strategies for Ax; importing this package registers them for storage.
+
+A strategy that was saved can be loaded where `botorch_sparse.ax` is imported.
+"""
+
+try:
+    import ax  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "botorch_sparse.ax needs Ax, which is not installed. Try: "
+        "pip install 'botorch-sparse[ax]'"
+    ) from error
+
+from botorch_sparse.ax.acquisition import SparseAcquisition
+from botorch_sparse.ax.adapter import SparseAdapter
+from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
+from botorch_sparse.ax.batch_size import recommended_batch_size
+from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.cross_validation import use_sparse_loo_cv
+from botorch_sparse.ax.generator import SparseGenerator
+from botorch_sparse.ax.registry import SparseGenerators
+from botorch_sparse.ax.storage import register_for_storage
+from botorch_sparse.ax.strategies import (
+    bbkb_generation_strategy,
+    gssbo_generation_strategy,
+    sparse_generation_strategy,
+)
+from botorch_sparse.ax.surrogate import SparseSurrogate
+
+register_for_storage()
+use_sparse_loo_cv()
+
+__all__ = [
+    "AdaptiveBatchAcquisition",
+    "CandidateTable",
+    "SparseAcquisition",
+    "SparseAdapter",
+    "SparseGenerator",
+    "SparseGenerators",
+    "SparseSurrogate",
+    "bbkb_generation_strategy",
+    "gssbo_generation_strategy",
+    "recommended_batch_size",
+    "sparse_generation_strategy",
+]

@@ -1,0 +1,152 @@
+"""Batch trials whose size the posterior decides."""
+
+from typing import Any
+
+import torch
+from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.utils import choose_botorch_acqf_class
+from ax.generators.torch_base import TorchOptConfig
+from botorch.acquisition import AcquisitionFunction
+from botorch.models import ModelListGP
+from botorch.models.model import Model
+from torch import Tensor
+
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    GlobalLocal,
+    qBatchUpperConfidenceBound,
+)
+from botorch_sparse.ax.acquisition import Candidates, SparseAcquisition
+from botorch_sparse.optim import optimize_adaptive_batch
+
+DEFAULT_THRESHOLD = 2.0
+
+
+class AdaptiveBatchAcquisition(SparseAcquisition):
+    r"""Chooses points until the variances have shrunk too far [Calandriello2020]_.
+
+    `n` points were asked for; the batch ends earlier once a bound on
+    :math:`\mathrm{var}_{fb}(x) / \mathrm{var}_t(x)` crosses `ratio_threshold` (see
+    `GlobalLocal`), and the point that crosses it is the last. Trials that are pending
+    count. Feedback would tell more, from there on, than another point.
+
+    `BatchUpperConfidenceBound` stands back where it does not apply: with outcome
+    constraints for `qBatchUpperConfidenceBound`, with several objectives for Ax's
+    choice. Several outcomes have a rule each, and the first to be crossed counts.
+
+    Its options (`acquisition_options`) are those of `SparseAcquisition`, and
+    `ratio_threshold`, the largest ratio of variances allowed, 2 by default.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        search_space_digest: SearchSpaceDigest,
+        torch_opt_config: TorchOptConfig,
+        **kwargs: Any,
+    ) -> None:
+        self._torch_opt_config = torch_opt_config
+        super().__init__(
+            *args,
+            search_space_digest=search_space_digest,
+            torch_opt_config=torch_opt_config,
+            **kwargs,
+        )
+
+    def _construct_botorch_acquisition(
+        self,
+        botorch_acqf_class: type[AcquisitionFunction],
+        botorch_acqf_options: dict[str, Any],
+        model: Model,
+    ) -> AcquisitionFunction:
+        chosen = botorch_acqf_class
+        if chosen is BatchUpperConfidenceBound:
+            chosen = self._upper_confidence_bound(model)
+        is_kept = chosen is botorch_acqf_class or chosen is qBatchUpperConfidenceBound
+        options = botorch_acqf_options if is_kept else {}
+        return super()._construct_botorch_acquisition(chosen, options, model)
+
+    def _upper_confidence_bound(self, model: Model) -> type[AcquisitionFunction]:
+        """The one that suits the problem."""
+        is_list = isinstance(model, ModelListGP) and len(model.models) > 1
+        if is_list or self._torch_opt_config.is_moo:
+            return choose_botorch_acqf_class(
+                search_space_digest=self.search_space_digest,
+                torch_opt_config=self._torch_opt_config,
+                datasets=self.surrogate.training_data,
+            )
+        if self._outcome_constraints is not None:
+            return qBatchUpperConfidenceBound
+        return BatchUpperConfidenceBound
+
+    def optimize(
+        self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
+    ) -> Candidates:
+        """At most `n` candidates; see `SparseAcquisition.optimize`."""
+        if n == 1:
+            return super().optimize(n, search_space_digest, **kwargs)
+        choices = None if kwargs.get("candidate_set") is not None else self.choices
+        if choices is not None and not isinstance(self._model, ModelListGP):
+            return self._select_batch(n, self._eligible(choices, kwargs))
+        return self._search_batch(n, search_space_digest, kwargs)
+
+    def _select_batch(self, n: int, choices: Tensor) -> Candidates:
+        """Rows of a table, embedded once."""
+        batch = optimize_adaptive_batch(
+            self.acqf,
+            GlobalLocal(self._model),
+            self._threshold,
+            choices=choices,
+            max_batch_size=n,
+        )
+        X, values = batch.X, batch.values
+        if not self.allows_repeats():
+            first = _first_places(X.tolist())
+            X, values = X[first], values[first]
+        return X, values, torch.ones(len(X), dtype=self.dtype)
+
+    def _search_batch(
+        self, n: int, search_space_digest: SearchSpaceDigest, kwargs: dict[str, Any]
+    ) -> Candidates:
+        """Points of the search space, each by Ax's optimizer for it."""
+        rules = [GlobalLocal(model, self.X_pending) for model in _each(self._model)]
+        bounds = torch.tensor(search_space_digest.bounds, dtype=self.dtype).T
+        bounds, pending = bounds.to(self.device), self.X_pending
+        chosen: list[tuple[Tensor, Tensor]] = []
+        try:
+            while len(chosen) < n:
+                options = dict(kwargs.get("optimizer_options") or {})
+                X, value, _ = super().optimize(
+                    1, search_space_digest, **{**kwargs, "optimizer_options": options}
+                )
+                chosen.append((X, value.reshape(-1)[:1]))
+                self._set_pending(pending, [x for x, _ in chosen])
+                for rule in rules:
+                    rule.add(X)
+                if any(
+                    rule.terminates(self._threshold, bounds=bounds) for rule in rules
+                ):
+                    break
+        finally:
+            self._set_pending(pending, [])
+        Xs, values = zip(*chosen, strict=True)
+        return torch.cat(Xs), torch.cat(values), torch.ones(len(Xs), dtype=self.dtype)
+
+    @property
+    def _threshold(self) -> float:
+        return self.options.get("ratio_threshold", DEFAULT_THRESHOLD)
+
+    def _set_pending(self, pending: Tensor | None, chosen: list[Tensor]) -> None:
+        """Make points pending, for the acquisition function and for Ax."""
+        points = [*([] if pending is None else [pending]), *chosen]
+        self.X_pending = torch.cat(points) if points else None
+        self.acqf.set_X_pending(self.X_pending)
+
+
+def _each(model: Model) -> list[Model]:
+    return list(model.models) if isinstance(model, ModelListGP) else [model]
+
+
+def _first_places(rows: list[list[float]]) -> list[int]:
+    """Where each row first appears, in order."""
+    return [place for place, row in enumerate(rows) if row not in rows[:place]]

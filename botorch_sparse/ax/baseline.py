@@ -1,0 +1,61 @@
+"""The observed points that an acquisition function compares candidates with."""
+
+import torch
+from botorch.models.model import Model
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from torch import Tensor
+
+# Rows whose means are computed at a time.
+CHUNK_SIZE = 4096
+
+
+@torch.no_grad()
+def best_points(
+    model: Model,
+    X: Tensor,
+    objective_weights: Tensor,
+    outcome_constraints: tuple[Tensor, Tensor] | None,
+    size: int,
+) -> Tensor:
+    """Those with the best posterior mean, feasible ones first.
+
+    With several objectives, the first Pareto fronts.
+
+    Args:
+        model: The model of `m` outcomes.
+        X: `n x d` points.
+        objective_weights: `k x m` weights of objectives to maximize.
+        outcome_constraints: `A` (`c x m`) and `b` (`c x 1`) of `A y <= b`, or None.
+        size: Number of points to keep.
+
+    Returns:
+        At most `size` rows of `X`, in their order. Cost: O(n m^2) in the number of
+        inducing points.
+    """
+    if len(X) <= size:
+        return X
+    chunks = X.unsqueeze(-2).split(CHUNK_SIZE)
+    mean = torch.cat([model.posterior(x).mean.squeeze(-2) for x in chunks])
+    objectives = mean @ objective_weights.to(mean).T
+    excess = mean.new_zeros(len(X))
+    if outcome_constraints is not None:
+        A, b = (t.to(mean) for t in outcome_constraints)
+        excess = (mean @ A.T - b.T).clamp_min(0.0).sum(-1)
+    rank = _rank(objectives, excess, size)
+    return X[rank.argsort(stable=True)[:size].sort().values]
+
+
+def _rank(objectives: Tensor, excess: Tensor, size: int) -> Tensor:
+    """`n` ranks, the lowest first; at least `size` of them are told apart."""
+    if objectives.shape[-1] == 1:
+        # All that are infeasible come after the worst that is not.
+        worst = objectives.max() - objectives.min() + 1.0
+        return -objectives.squeeze(-1) + torch.where(excess > 0, worst + excess, 0.0)
+    rank = torch.full_like(excess, torch.inf)
+    left = (excess <= 0).nonzero().squeeze(-1)
+    front = 0
+    while len(left) and rank.isfinite().sum() < size:
+        best = is_non_dominated(objectives[left], deduplicate=False)
+        rank[left[best]] = float(front)
+        left, front = left[~best], front + 1
+    return torch.where(excess > 0, float(front) + 1.0 + excess, rank)

@@ -1,0 +1,167 @@
+"""The generator of Ax that builds `SparseSurrogate`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
+from ax.generators.torch.botorch_modular.surrogate import Surrogate, SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.generators.torch_base import TorchGenResults, TorchOptConfig
+from ax.utils.common.random import with_rng_seed
+from botorch.acquisition import AcquisitionFunction
+from botorch.models.model import Model
+from botorch.utils.datasets import SupervisedDataset
+from torch import Tensor
+
+from botorch_sparse.ax.acquisition import SparseAcquisition
+from botorch_sparse.ax.baseline import best_points
+from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
+from botorch_sparse.ax.surrogate import SparseSurrogate
+from botorch_sparse.models import SparseSingleTaskGP
+
+
+class SparseGenerator(BoTorchGenerator):
+    """`BoTorchGenerator` for thousands of trials; see `SparseSurrogate`.
+
+    Args:
+        surrogate_spec: As in `BoTorchGenerator`; `SparseSingleTaskGP` by default.
+        surrogate: As in `BoTorchGenerator`.
+        acquisition_class: As in `BoTorchGenerator`; `SparseAcquisition` by default.
+        acquisition_options: Options of the acquisition class.
+        botorch_acqf_class: As in `BoTorchGenerator`; Ax chooses one by default.
+        botorch_acqf_options: As in `BoTorchGenerator`.
+        botorch_acqf_classes_with_options: As in `BoTorchGenerator`.
+        refit_on_cv: As in `BoTorchGenerator`.
+        warm_start_refit: As in `BoTorchGenerator`.
+        use_p_feasible: As in `BoTorchGenerator`.
+        refit_growth: See `scheduled_size`.
+        candidates: The only arms to propose.
+        seed: Makes candidates a function of the data; None for the global generators.
+
+    Attributes:
+        choices: `A x d` candidates in the space of the model, which the adapter sets.
+        attempts: Numbers of observations and pending points, and how often candidates
+            were generated for them so far.
+    """
+
+    _surrogate: Surrogate | None
+
+    def __init__(
+        self,
+        surrogate_spec: SurrogateSpec | None = None,
+        surrogate: Surrogate | None = None,
+        acquisition_class: type[Acquisition] | None = None,
+        acquisition_options: dict[str, Any] | None = None,
+        botorch_acqf_class: type[AcquisitionFunction] | None = None,
+        botorch_acqf_options: dict[str, Any] | None = None,
+        botorch_acqf_classes_with_options: (
+            list[tuple[type[AcquisitionFunction], dict[str, Any]]] | None
+        ) = None,
+        refit_on_cv: bool = False,
+        warm_start_refit: bool = True,
+        use_p_feasible: bool = True,
+        refit_growth: float = DEFAULT_GROWTH,
+        candidates: CandidateTable | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            surrogate_spec=surrogate_spec,
+            surrogate=surrogate,
+            acquisition_class=acquisition_class or SparseAcquisition,
+            acquisition_options=acquisition_options,
+            botorch_acqf_class=botorch_acqf_class,
+            botorch_acqf_options=botorch_acqf_options,
+            botorch_acqf_classes_with_options=botorch_acqf_classes_with_options,
+            refit_on_cv=refit_on_cv,
+            warm_start_refit=warm_start_refit,
+            use_p_feasible=use_p_feasible,
+        )
+        validate_growth(refit_growth)
+        self.refit_growth = refit_growth
+        self.candidates = candidates
+        self.seed = seed
+        self.choices: Tensor | None = None
+        self.attempts: tuple[tuple[int, int], int] = ((0, 0), 0)
+
+    def fit(
+        self, datasets: Sequence[SupervisedDataset], *args: Any, **kwargs: Any
+    ) -> None:
+        """Fit the surrogate; see `BoTorchGenerator.fit`."""
+        if self._surrogate is None:
+            self._surrogate = SparseSurrogate(
+                surrogate_spec=self.surrogate_spec or sparse_surrogate_spec(),
+                refit_on_cv=self.refit_on_cv,
+                warm_start_refit=self.warm_start_refit,
+                refit_growth=self.refit_growth,
+            )
+        super().fit(datasets, *args, **kwargs)
+
+    def gen(
+        self,
+        n: int,
+        search_space_digest: SearchSpaceDigest,
+        torch_opt_config: TorchOptConfig,
+    ) -> TorchGenResults:
+        """Generate candidates; see `BoTorchGenerator.gen`.
+
+        With a seed they are the same for the same data and pending points, and others
+        when Ax asks again because it does not want these.
+        """
+        with with_rng_seed(self._next_seed(torch_opt_config)):
+            return super().gen(n, search_space_digest, torch_opt_config)
+
+    def best_point(
+        self, search_space_digest: SearchSpaceDigest, torch_opt_config: TorchOptConfig
+    ) -> Tensor | None:
+        """The observed point of the best posterior mean, which Ax notes with a trial.
+
+        Ax's own search among the points goes over them one by one.
+        """
+        observed = None if self._acquisition is None else self._acquisition.X_observed
+        if observed is None:
+            return None
+        best = best_points(
+            self.surrogate.model,
+            observed,
+            torch_opt_config.objective_weights.sum(0, keepdim=True),
+            torch_opt_config.outcome_constraints,
+            size=1,
+        )
+        return best[0].detach().cpu()
+
+    def _next_seed(self, torch_opt_config: TorchOptConfig) -> int | None:
+        """A seed of its own for each state of the experiment."""
+        pending = torch_opt_config.pending_observations or []
+        state = (max(map(len, self.Xs)), max(map(len, pending), default=0))
+        attempt = self.attempts[1] if self.attempts[0] == state else 0
+        self.attempts = (state, attempt + 1)
+        if self.seed is None:
+            return None
+        return hash((self.seed, *state, attempt)) % 2**31
+
+    def _instantiate_acquisition(self, *args: Any, **kwargs: Any) -> Acquisition:
+        acquisition = super()._instantiate_acquisition(*args, **kwargs)
+        if isinstance(acquisition, SparseAcquisition):
+            acquisition.choices = self.choices
+        return acquisition
+
+
+def sparse_surrogate_spec(
+    model_options: dict[str, Any] | None = None,
+    model_class: type[Model] = SparseSingleTaskGP,
+) -> SurrogateSpec:
+    """A `SurrogateSpec` of one model.
+
+    Args:
+        model_options: Arguments of the model, such as `max_inducing_points`.
+        model_class: The model.
+    """
+    config = ModelConfig(
+        botorch_model_class=model_class,
+        model_options=dict(model_options or {}),
+        name=model_class.__name__,
+    )
+    return SurrogateSpec(model_configs=[config])

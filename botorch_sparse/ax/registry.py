@@ -1,0 +1,59 @@
+"""The generators of this package, as Ax registers generators."""
+
+from enum import unique
+
+from ax.adapter.random import RandomAdapter
+from ax.adapter.registry import (
+    Cont_X_trans,
+    GeneratorRegistryBase,
+    GeneratorSetup,
+    MBM_X_trans,
+)
+from ax.adapter.transforms.bilog_y import BilogY
+from ax.adapter.transforms.derelativize import Derelativize
+
+from botorch_sparse.ax.adapter import SparseAdapter
+from botorch_sparse.ax.generator import SparseGenerator
+from botorch_sparse.ax.nearest import NearestCandidate, TableSobolGenerator
+from botorch_sparse.ax.transforms import (
+    AsStored,
+    ScheduledStandardizeY,
+    ScheduledWinsorize,
+)
+
+# Those of Ax's `BOTORCH_MODULAR`, with constants that follow the schedule.
+Y_TRANSFORMS = [
+    AsStored,
+    Derelativize,
+    ScheduledWinsorize,
+    BilogY,
+    ScheduledStandardizeY,
+]
+
+SETUPS = {
+    "BoTorchSparse": GeneratorSetup(
+        adapter_class=SparseAdapter,
+        generator_class=SparseGenerator,
+        transforms=[NearestCandidate, *MBM_X_trans, *Y_TRANSFORMS],
+        not_saved_generator_kwargs=["candidates"],
+    ),
+    "TableSobol": GeneratorSetup(
+        adapter_class=RandomAdapter,
+        generator_class=TableSobolGenerator,
+        transforms=[NearestCandidate, *Cont_X_trans],
+        not_saved_generator_kwargs=["candidates"],
+    ),
+}
+
+
+@unique
+class SparseGenerators(GeneratorRegistryBase):
+    """Generators for `GeneratorSpec`, as `ax.adapter.registry.Generators`."""
+
+    BOTORCH_SPARSE = "BoTorchSparse"
+    TABLE_SOBOL = "TableSobol"
+
+    @property
+    def GENERATOR_KEY_TO_GENERATOR_SETUP(self) -> dict[str, GeneratorSetup]:
+        """What belongs to each key."""
+        return SETUPS

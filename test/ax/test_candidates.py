@@ -1,0 +1,160 @@
+"""Only arms of the user's table are proposed, exactly as they are there."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from ax.api.client import Client
+from ax.exceptions.core import SearchSpaceExhausted
+from ax_problems import MIXED, mixed
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.ax import (
+    CandidateTable,
+    bbkb_generation_strategy,
+    sparse_generation_strategy,
+)
+
+
+def rows(n: int) -> list[dict[str, Any]]:
+    rng = random.Random(0)
+    return [
+        {
+            "kind": rng.choice("abc"),
+            "level": rng.choice([1, 2, 4]),
+            "k": rng.randint(1, 8),
+            "x": rng.random(),
+            "rate": 10 ** rng.uniform(-4, 0),
+        }
+        for _ in range(n)
+    ]
+
+
+def key(parameters: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(parameters[name] for name in ("kind", "level", "k", "x", "rate"))
+
+
+@pytest.mark.parametrize(
+    ("factory", "source"),
+    [
+        (bbkb_generation_strategy, "rows"),
+        (bbkb_generation_strategy, "frame"),
+        (sparse_generation_strategy, "file"),
+    ],
+)
+def test_all_arms_are_rows_of_the_table(
+    factory, source, make_client, evaluate, tmp_path
+):
+    table = rows(60)
+    candidates: Any = table
+    if source != "rows":
+        candidates = pd.DataFrame(table)
+    if source == "file":
+        candidates.to_csv(tmp_path / "table.csv", index=False)
+        candidates = tmp_path / "table.csv"
+    strategy = factory(6, candidates=candidates, seed=0)
+    client = make_client(strategy, MIXED)
+    asked = evaluate(client, 10, mixed, noise=0.05)
+    known = {key(row): row for row in table}
+    for parameters in asked:
+        row = known[key(parameters)]
+        assert {name: type(v) for name, v in parameters.items()} == {
+            name: type(v) for name, v in row.items()
+        }
+    assert len({key(parameters) for parameters in asked[:6]}) == 6
+    best = max(mixed(**parameters) for parameters in asked[6:])
+    assert best > sorted(mixed(**row) for row in table)[-15]
+
+
+def test_batches_and_pending_trials(make_client, evaluate):
+    table = rows(40)
+    strategy = bbkb_generation_strategy(
+        5, candidates=table, allow_repeats=False, seed=0
+    )
+    client = make_client(strategy, MIXED)
+    evaluate(client, 8, mixed, noise=0.3)
+    pending = client.get_next_trials(3)
+    (runs,) = strategy.gen(client._experiment, n=10, num_trials=1)
+    known = {key(row) for row in table}
+    arms = [key(arm.parameters) for arm in runs[0].arms]
+    assert set(arms) <= known and len(set(arms)) == len(arms)
+    taken = {key(t.arm.parameters) for t in client._experiment.trials.values()}
+    assert len(pending) == 3 and not taken & set(arms)
+
+
+def test_without_repeats_the_table_runs_out(make_client, evaluate):
+    table = rows(8)
+    strategy = sparse_generation_strategy(
+        3, candidates=table, allow_repeats=False, seed=0
+    )
+    client = make_client(strategy, MIXED)
+    asked = evaluate(client, 8, mixed, noise=0.0)
+    assert {key(p) for p in asked} == {key(row) for row in table}
+    with pytest.raises(SearchSpaceExhausted, match="allow_repeats=True"):
+        client.get_next_trials(1)
+
+
+def test_fixed_parameters_restrict_the_table(make_client, evaluate):
+    client = make_client(
+        sparse_generation_strategy(4, candidates=rows(40), seed=0), MIXED
+    )
+    evaluate(client, 6, mixed)
+    (parameters,) = client.get_next_trials(1, {"kind": "c"}).values()
+    assert parameters["kind"] == "c"
+
+
+def test_the_table_is_saved_once(make_client, evaluate, tmp_path):
+    """With the strategy, not with each of its trials; a file by its path."""
+    table = rows(30)
+    pd.DataFrame(table).to_csv(tmp_path / "table.csv", index=False)
+    # Ax saves the generators of two nodes, each twice.
+    for candidates, count in ((table, 4), (tmp_path / "table.csv", 0)):
+        strategy = sparse_generation_strategy(3, candidates=candidates, seed=0)
+        client = make_client(strategy, MIXED)
+        evaluate(client, 8, mixed)
+        client.save_to_json_file(str(tmp_path / "saved.json"))
+        text = (tmp_path / "saved.json").read_text()
+        trials = client._experiment.trials.values()
+        used = {trial.arm.parameters["x"] for trial in trials}
+        unused = next(row for row in table if row["x"] not in used)
+        assert text.count(json.dumps(unused["x"])) == count
+        loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
+        assert loaded.get_next_trials(1) == client.get_next_trials(1)
+
+
+def test_tables_that_cannot_work(make_client, evaluate):
+    with pytest.raises(InputDataError, match="0 candidates"):
+        sparse_generation_strategy(candidates=[])
+    with pytest.raises(InputDataError, match="1 missing values"):
+        sparse_generation_strategy(candidates=[{"x": None}, {"x": 1.0}])
+    outside = [*rows(9), rows(1)[0] | {"x": 1.5}]
+    lacking = [{"x": 0.1}, {"x": 0.4}]
+    for table, message in (
+        (outside, "1 of 10 candidates outside"),
+        (lacking, r"lacks the parameters \['kind'"),
+    ):
+        strategy = sparse_generation_strategy(2, candidates=table, seed=0)
+        client = make_client(strategy, MIXED)
+        for row in rows(4):
+            index = client.attach_trial(parameters=row)
+            client.complete_trial(index, raw_data={"f": mixed(**row)})
+        with pytest.raises(InputDataError, match=message):
+            client.get_next_trials(1)
+
+
+def test_representation():
+    assert repr(CandidateTable.of(rows(3))).startswith("CandidateTable(3 rows of kind,")
+    assert CandidateTable.of(rows(3)) == CandidateTable.of(pd.DataFrame(rows(3)))
+    assert Path("a.csv").name in str(CandidateTable(path="a.csv").path)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows(make_client, evaluate):
+    table = pd.DataFrame(rows(100_000))
+    client = make_client(bbkb_generation_strategy(10, candidates=table, seed=0), MIXED)
+    asked = evaluate(client, 20, mixed, noise=0.05)
+    known = {key(row) for row in table.to_dict("records")}
+    assert all(key(parameters) in known for parameters in asked)

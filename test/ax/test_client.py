@@ -1,0 +1,126 @@
+"""A user's session: trials, saving and loading in the middle, plots and analyses."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ax.adapter.cross_validation import cross_validate
+from ax.api.client import Client
+from ax.api.configs import StorageConfig
+from ax_problems import BOX, MIXED, branin, floats, mixed
+
+from botorch_sparse.ax import (
+    bbkb_generation_strategy,
+    gssbo_generation_strategy,
+    sparse_generation_strategy,
+)
+
+PROBLEMS = {"branin": (floats(BOX), branin, 1.0), "mixed": (MIXED, mixed, 0.05)}
+# Best values and those of 30 random points are -0.4 and about -3, 0.7 and about 0.2.
+GOOD = {"branin": -2.0, "mixed": 0.4}
+
+
+def strategy_named(name: str, fast: dict[str, Any]) -> Any:
+    options: dict[str, Any] = {"seed": 0, "optimizer_options": fast}
+    if name == "sparse":  # from ten observations on it has fewer inducing points
+        return sparse_generation_strategy(
+            5, model_options={"max_inducing_points": 10}, **options
+        )
+    if name == "gssbo":
+        return gssbo_generation_strategy(5, subset_size=12, **options)
+    return bbkb_generation_strategy(5, **options)
+
+
+def storage(path: Path) -> StorageConfig:
+    """A fresh sqlite file."""
+    db = pytest.importorskip("ax.storage.sqa_store.db")
+    url = f"sqlite:///{path}"
+    db.init_engine_and_session_factory(url=url, force_init=True)
+    db.create_all_tables(db.get_engine())
+    return StorageConfig(url=url)
+
+
+FULL = [
+    pytest.param(name, problem, 30, marks=pytest.mark.slow)
+    for name in ("sparse", "bbkb", "gssbo")
+    for problem in PROBLEMS
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "num_trials"),
+    [("sparse", "branin", 16), ("bbkb", "mixed", 12), ("gssbo", "branin", 20), *FULL],
+)
+def test_trials_saved_and_loaded_in_the_middle(
+    name, problem, num_trials, make_client, evaluate, fast, tmp_path
+):
+    """The next candidate is the same from JSON, from sqlite, and in memory."""
+    if problem == "mixed":
+        fast["options"] = {"maxiter_alternating": 3, "maxiter_continuous": 5}
+    parameters, function, noise = PROBLEMS[problem]
+    config = storage(tmp_path / "ax.db")
+    client = make_client(strategy_named(name, fast), parameters, storage_config=config)
+    half = num_trials // 2
+    asked = evaluate(client, half, function, noise)
+    client.save_to_json_file(str(tmp_path / "ax.json"))
+    from_json = Client.load_from_json_file(str(tmp_path / "ax.json"))
+    from_sql = Client.load_from_database("test", storage_config=config)
+    # In memory last: what it asks for is in the database from then on.
+    expected = from_json.get_next_trials(1)
+    strategy = client._generation_strategy
+    runs = strategy.clone_reset().gen(client._experiment, n=1)
+    assert runs[0][0].arms[0].parameters == expected[half]
+    assert from_sql._generation_strategy.name == strategy.name
+    sql = from_sql._generation_strategy.gen(from_sql._experiment, n=1)
+    assert sql[0][0].arms[0].parameters == expected[half]
+    assert client.get_next_trials(1) == expected
+    client.complete_trial(half, raw_data={"f": function(**expected[half])})
+    asked += evaluate(client, num_trials - half - 1, function, noise)
+    assert len(client._experiment.trials) == num_trials
+    if num_trials == 30:
+        assert max(function(**parameters) for parameters in asked) > GOOD[problem]
+    adapter = strategy.adapter
+    assert len(cross_validate(adapter)) == num_trials - 1
+    assert len(cross_validate(adapter, folds=4)) == num_trials - 1
+    best, predicted, _, _ = client.get_best_parameterization()
+    assert set(best) == {p.name for p in parameters} and "f" in predicted
+
+
+def test_analyses_and_predictions(make_client, evaluate, fast):
+    """Ax's own plots are of the sparse model, and none fails."""
+    client = make_client(strategy_named("sparse", fast))
+    evaluate(client, 14, branin, 1.0)
+    cards = client.compute_analyses(display=False)
+    names = []
+
+    def collect(card: Any) -> None:
+        for child in getattr(card, "children", []):
+            collect(child)
+        names.append(type(card).__name__)
+
+    for card in cards if isinstance(cards, list) else [cards]:
+        collect(card)
+    assert len(names) > 5
+    assert not any("Error" in name for name in names)
+    (prediction,) = client.predict(points=[{"x1": 0.0, "x2": 5.0}])
+    mean, sem = prediction["f"]
+    assert np.isfinite(mean) and sem > 0
+
+
+def test_several_objectives_and_constraints(make_client, fast):
+    strategy = strategy_named("sparse", fast)
+    client = make_client(strategy, objective="f, -g", constraints=["h <= 3.0"])
+    for t in range(12):
+        ((index, p),) = client.get_next_trials(1).items()
+        outcome = {"f": branin(**p), "g": p["x1"] ** 2 + p["x2"], "h": p["x2"] / 4}
+        if t == 7:
+            client.mark_trial_failed(index)
+        elif t == 8:
+            client.mark_trial_abandoned(index)
+        else:
+            client.complete_trial(index, raw_data=outcome)
+    model = strategy.adapter.generator.surrogate.model
+    assert model.num_outputs == 3
+    front = client.get_pareto_frontier(use_model_predictions=False)
+    assert front

@@ -1,0 +1,119 @@
+"""Strategies survive Ax's JSON storage whole."""
+
+import json
+from typing import Any
+
+import pytest
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax.storage.json_store.decoder import object_from_json
+from ax.storage.json_store.encoder import object_to_json
+from botorch.acquisition import UpperConfidenceBound
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    qBatchUpperConfidenceBound,
+)
+from botorch_sparse.ax import (
+    CandidateTable,
+    SparseGenerators,
+    bbkb_generation_strategy,
+    gssbo_generation_strategy,
+    sparse_generation_strategy,
+)
+from botorch_sparse.ax.storage import register_for_storage
+from botorch_sparse.inducing import (
+    BLESSSampler,
+    CertifiedSampler,
+    PosteriorVarianceSampler,
+    RecursiveRLSSampler,
+)
+from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
+
+
+def round_trip(value: Any) -> Any:
+    return object_from_json(json.loads(json.dumps(object_to_json(value))))
+
+
+ROWS = [{"x1": 0.1, "x2": 1.0 / 3}, {"x1": 2.0, "x2": 3.0}]
+STRATEGIES = {
+    "sparse": sparse_generation_strategy(7, seed=3),
+    "acquisition": sparse_generation_strategy(
+        acqf_class=UpperConfidenceBound, acqf_options={"beta": 2.0}, name="mine"
+    ),
+    "sampler": sparse_generation_strategy(
+        model_options={"inducing_sampler": CertifiedSampler(tolerance=0.1)}
+    ),
+    "candidates": sparse_generation_strategy(candidates=ROWS, allow_repeats=False),
+    "bbkb": bbkb_generation_strategy(ratio_threshold=3.0, beta=1.0, refit_growth=2.0),
+    "gssbo": gssbo_generation_strategy(5, subset_size=30),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategies(name):
+    strategy = STRATEGIES[name]
+    loaded = round_trip(strategy)
+    assert loaded == strategy
+    for node, other in zip(strategy._nodes, loaded._nodes, strict=True):
+        assert repr(node.generator_specs) == repr(other.generator_specs)
+        assert repr(node.transition_criteria) == repr(other.transition_criteria)
+
+
+def test_a_different_strategy_is_not_equal():
+    one, other = (bbkb_generation_strategy(ratio_threshold=c) for c in (2.0, 2.5))
+    assert round_trip(one) != other
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        BLESSSampler(),
+        CertifiedSampler(0.5, max_inducing_points=None),
+        PosteriorVarianceSampler(oversampling=3.0),
+        RecursiveRLSSampler(),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_samplers(sampler):
+    assert round_trip(sampler) == sampler
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        BatchUpperConfidenceBound,
+        qBatchUpperConfidenceBound,
+        UpperConfidenceBound,
+        SparseSingleTaskGP,
+        SubsetSingleTaskGP,
+    ],
+)
+def test_classes(kept):
+    assert round_trip(kept) is kept
+
+
+def test_model_configs_with_kernels_and_likelihoods():
+    config = ModelConfig(
+        botorch_model_class=SparseSingleTaskGP,
+        covar_module_class=RBFKernel,
+        likelihood_class=GaussianLikelihood,
+    )
+    loaded = round_trip(SurrogateSpec(model_configs=[config])).model_configs[0]
+    assert loaded.covar_module_class is RBFKernel
+    assert loaded.likelihood_class is GaussianLikelihood
+
+
+def test_generators_and_tables():
+    for member in SparseGenerators:
+        assert round_trip(member) is member
+    table = CandidateTable.of(ROWS)
+    assert round_trip(table) == table
+    assert round_trip(table).frame.to_dict("records") == ROWS
+
+
+def test_registering_again_changes_nothing():
+    register_for_storage()
+    assert round_trip(STRATEGIES["bbkb"]) == STRATEGIES["bbkb"]

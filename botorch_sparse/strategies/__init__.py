@@ -5,8 +5,10 @@ from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
+from botorch_sparse.strategies.gssbo import GSSBO
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.random_search import RandomSearch
+from botorch_sparse.strategies.rssbo import RSSBO
 from botorch_sparse.strategies.sbpe import SBPE
 from botorch_sparse.strategies.sbpe_regression import UncertaintyReduction
 
@@ -15,6 +17,8 @@ __all__ = [
     "BKB",
     "GPBUCB",
     "GPUCB",
+    "GSSBO",
+    "RSSBO",
     "SBPE",
     "Batch",
     "BatchRecord",

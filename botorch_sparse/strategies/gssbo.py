@@ -1,0 +1,260 @@
+r"""Bayesian optimization on a subset of the samples.
+
+Where the parts of [Wei2025]_ are:
+
+=====================================  ==============================================
+Eq. 3, gradients                       `inducing/gp_gradients.py`
+Eq. 1, Section 4.2, greedy selection   `inducing/gradient_diversity.py`
+Section 4.3 (1), dynamic buffer        `gssbo_buffer.py`
+Section 4.3 (2), forced samples        `models/subset_selection.py`
+Section 4.3 (3), perturbation          `inducing/gradient_diversity.py`
+Algorithm 1, line 3, the next point    `gssbo_surrogate.py`
+Algorithm 1, lines 5-18                `GSSBO._learn`, `GSSBO._select`
+Theorem 5.2, the radius                `acquisition/confidence/gssbo.py`
+=====================================  ==============================================
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+import torch
+from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
+from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
+from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.posteriors.precision import in_double
+from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.continuous import ModelSettings
+from botorch_sparse.strategies.domain import Box, DomainOptions
+from botorch_sparse.strategies.gssbo_buffer import (
+    PATIENCE,
+    WINDOW,
+    SubsetBuffer,
+    SubsetSize,
+)
+from botorch_sparse.strategies.gssbo_history import SubsetHistory, SubsetRecord
+from botorch_sparse.strategies.gssbo_radius import subset_statistics, validate_radius
+from botorch_sparse.strategies.gssbo_surrogate import (
+    MakeAcquisition,
+    Selection,
+    SubsetOptions,
+    SubsetSurrogate,
+)
+from botorch_sparse.strategies.ucb import DEFAULT_LAM, PRACTICAL_BETA, validate_lam
+
+
+class GSSBO(Strategy):
+    r"""Bayesian optimization with gradient-based sample selection [Wei2025]_.
+
+    Algorithm 1: an exact GP on at most M of the samples. The initial ones and the
+    newest one are always among them; the others are chosen greedily so that the
+    gradients of the log likelihood with respect to the observations point in diverse
+    directions. With the dynamic buffer all samples are in the model until an iteration
+    takes longer than Z times an initial one.
+
+    Use it on boxes where evaluations are many and cheap to the point that an exact GP
+    is what takes the time. `BBKB` proposes batches, keeps the information of all
+    samples and has a regret guarantee; the one of this paper rests on a radius for
+    another posterior than that of the subset (see `GSSBORadius`).
+
+    Points are proposed one at a time, after the initial design, which the first `ask`
+    returns whole. Data told before the first `ask` are its beginning.
+
+    Cost of an iteration with n samples: O(n M^2) to choose, O(M^2) for each sample that
+    enters or leaves the model and for each point that the optimizer of the acquisition
+    function looks at; O(M^3) for each step of a fit.
+
+    Args:
+        candidates: For an error that says so: there is no table.
+        covar_module: The kernel. With it, data are taken as they are, and its
+            hyperparameters stay unless `refit` is given. By default a Matern-5/2 whose
+            hyperparameters are inferred, for scaled inputs and standardized outcomes.
+        lam: Noise variance with a kernel, positive; 1e-4 by default.
+        subset_size: M, `"dynamic"`, or None for all samples.
+        num_initial: Points of the initial design, always in the model.
+        Z: See `SubsetBuffer`, as `window` and `patience`.
+        window: See there.
+        patience: See there.
+        selection: `"gradient"`, `"random"`, `"recent"` or a callable; see
+            `SubsetSingleTaskGP`, as the next three.
+        reading: What the gradient of a sample is.
+        gradients: `"pilot"`, from the present subset, or `"exact"`, O(n^3).
+        noise_scale: Standard deviation of the gradients' perturbation.
+        acquisition: From a model and pending points (`j x d`, or None) to an
+            acquisition function for one point; by default the upper confidence bound.
+        radius: Of the default acquisition function; `FixedBeta(4.0)` by default,
+            `GSSBORadius` for Theorem 5.2. In units of standardized outcomes.
+        refit: When hyperparameters are fitted; by default when data grew by a fifth.
+        optimizer_options: For `optimize_acqf`: `num_restarts`, `raw_samples`, ...
+        clock: Seconds, for the dynamic buffer alone.
+        seed: Seed of the strategy's generator.
+        **domain: `bounds` (`2 x d`), and constraints; see `Strategy`.
+
+    Example:
+        >>> import torch
+        >>> bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> strategy = GSSBO(bounds=bounds, subset_size=6, num_initial=4)
+        >>> history = strategy.run(
+        ...     lambda X: -(X - 0.3).square(), 10, progress=False
+        ... )
+        >>> history.subset_size.tolist()
+        [0, 4, 5, 6, 6, 6, 6]
+    """
+
+    history: SubsetHistory
+    box: Box
+
+    def __init__(
+        self,
+        candidates: Tensor | None = None,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
+        *,
+        subset_size: SubsetSize = "dynamic",
+        num_initial: int = 20,
+        Z: float = 4.0,
+        window: int = WINDOW,
+        patience: int = PATIENCE,
+        selection: Selection = "gradient",
+        reading: str = "contribution",
+        gradients: str = "pilot",
+        noise_scale: float = 0.1,
+        acquisition: MakeAcquisition | None = None,
+        radius: ConfidenceRadius | None = None,
+        refit: RefitSchedule | None = None,
+        optimizer_options: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        seed: int = 0,
+        **domain: Unpack[DomainOptions],
+    ) -> None:
+        _refuse_table(candidates, type(self).__name__)
+        super().__init__(seed=seed, **domain)
+        self.history = SubsetHistory(self.candidates)
+        validate_lam(lam, is_inferred=covar_module is None)
+        if covar_module is not None:
+            lam = DEFAULT_LAM if lam is None else lam
+            covar_module = in_double(covar_module, self.candidates.dtype)
+        self.settings = ModelSettings.of(
+            covar_module, lam, refit, num_initial, optimizer_options, self.box
+        )
+        self.buffer = SubsetBuffer(
+            subset_size, Z, window, patience, smallest=num_initial
+        )
+        self.radius = validate_radius(radius or FixedBeta(PRACTICAL_BETA))
+        self.acquisition = acquisition
+        self.clock = clock
+        self.surrogate = SubsetSurrogate(
+            self.box,
+            self.settings,
+            SubsetOptions(selection, reading, gradients, noise_scale),
+        )
+        self._learning_time = 0.0  # by the clock, since the last point was chosen
+
+    @property
+    def model(self) -> SubsetSingleTaskGP | None:
+        """The model of the subset; None before any feedback."""
+        return self.surrogate.model
+
+    def _select(self, max_batch_size: int | None) -> list[int]:
+        missing = self.settings.num_initial - len(self.history) - len(self._pending)
+        if missing > 0 or self._num_learned == 0:
+            missing = max(missing, 1)
+            return self._draw(min(missing, max_batch_size or missing))
+        start = self._time()
+        chosen = self.surrogate.select(
+            self.acquisition or self._upper_confidence_bound,
+            self.history,
+            self.X_pending,
+            self.generator,
+        )
+        seconds = self._learning_time + self._time() - start
+        self.buffer.record(seconds, self.surrogate.num_samples)
+        self._learning_time = 0.0
+        return chosen
+
+    def _time(self) -> float:
+        """The clock, which is looked at while M is open alone."""
+        return self.clock() if self.buffer.is_open else 0.0
+
+    def _draw(self, num: int) -> list[int]:
+        """Points of the initial design."""
+        seed = int(torch.randint(2**31, (), generator=self.generator))
+        return [self.history.add_point(x) for x in self.box.sample(num, seed)]
+
+    def _upper_confidence_bound(
+        self, model: SubsetSingleTaskGP, X_pending: Tensor | None
+    ) -> AcquisitionFunction:
+        beta = self._beta()
+        if X_pending is None:
+            return UpperConfidenceBound(model, beta)
+        return BatchUpperConfidenceBound(model, beta, X_pending)
+
+    def _beta(self) -> float:
+        statistics = subset_statistics(self.radius, self.model, self._num_learned)
+        return self.radius.botorch_beta(statistics)
+
+    def _learn(self) -> None:
+        """Lines 5 to 18 of Algorithm 1."""
+        snapshot, generator = self.surrogate.snapshot(), self.generator.get_state()
+        start = self._time()
+        try:
+            self.surrogate.learn(
+                self.history, self._num_learned, self.buffer.size, self.generator
+            )
+        except BaseException:
+            self.surrogate.restore(snapshot)
+            self.generator.set_state(generator)
+            raise
+        self._learning_time += self._time() - start
+        super()._learn()
+
+    def _describe(self) -> SubsetRecord:
+        is_bound = self.acquisition is None and self.model is not None
+        return SubsetRecord(
+            size=0,
+            num_inducing=self.surrogate.num_samples,
+            beta=self._beta() if is_bound else float("nan"),
+            selection_seconds=self.surrogate.selection_seconds,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Strategy.state_dict`; with the present M, and the factor."""
+        return super().state_dict() | {
+            "buffer": self.buffer.state_dict(),
+            "learning_time": self._learning_time,
+            "surrogate": self.surrogate.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Strategy.load_state_dict`."""
+        super().load_state_dict(state)
+        self.buffer.load_state_dict(state["buffer"])
+        self._learning_time = state["learning_time"]
+        self.surrogate.load_state_dict(
+            state["surrogate"], self.history, self._num_learned, self.buffer.size
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | {
+            **self.surrogate.config(),
+            **self.buffer.config(),
+            "radius": repr(self.radius),
+            "acquisition": getattr(
+                self.acquisition, "__qualname__", repr(self.acquisition)
+            ),
+        }
+
+
+def _refuse_table(candidates: Tensor | None, name: str) -> None:
+    """Say what serves for a table."""
+    if candidates is not None:
+        raise InputDataError(
+            f"Got candidates; {name} works on continuous domains. Give bounds, or take "
+            "BBKB for a table."
+        )

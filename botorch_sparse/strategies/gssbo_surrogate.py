@@ -1,0 +1,280 @@
+"""The model of GSSBO, and the maximizer of an acquisition function on it."""
+
+import time
+import warnings
+from collections.abc import Callable
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError, ModelFittingError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.transforms import Normalize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
+from botorch.utils.types import DEFAULT
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.models.subset_selection import selection_named
+from botorch_sparse.models.subset_validation import validate_subset_options
+from botorch_sparse.strategies.continuous import ModelSettings
+from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.gssbo_state import load_subset_state, subset_state
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
+
+Selection: TypeAlias = str | Callable[..., Tensor]
+MakeAcquisition: TypeAlias = Callable[
+    [SubsetSingleTaskGP, Tensor | None], AcquisitionFunction
+]
+
+
+@dataclass(frozen=True)
+class SubsetOptions:
+    """How samples are chosen; see `SubsetSingleTaskGP`.
+
+    Args:
+        selection: `"gradient"`, `"random"`, `"recent"` or a callable.
+        reading: `"contribution"`, `"column"` or `"scalar"`.
+        gradients: `"pilot"` or `"exact"`.
+        noise_scale: Standard deviation of the perturbation of the gradients.
+
+    Raises:
+        InputDataError: If one of them is not one of these, or negative.
+    """
+
+    selection: Selection = "gradient"
+    reading: str = "contribution"
+    gradients: str = "pilot"
+    noise_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        selection_named(self.selection)
+        validate_subset_options(
+            subset_size=None,
+            num_initial=0,
+            num_newest=1,
+            reading=self.reading,
+            gradients=self.gradients,
+            noise_scale=self.noise_scale,
+            seed=0,
+        )
+
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        name = getattr(self.selection, "__qualname__", repr(self.selection))
+        return vars(self) | {"selection": name}
+
+
+class SubsetSurrogate:
+    """`SubsetSingleTaskGP` that takes in feedback and chooses its samples anew.
+
+    With a kernel the data are taken as they are and the prior mean is zero. Without
+    one, inputs are scaled to the unit cube, outcomes are standardized, the kernel is a
+    Matern-5/2 with BoTorch's priors, and hyperparameters and the scale of the outcomes
+    are fitted anew when the schedule says so.
+
+    Args:
+        box: The domain.
+        settings: How the model is built, fitted and maximized over.
+        options: How its samples are chosen.
+    """
+
+    def __init__(
+        self, box: Box, settings: ModelSettings, options: SubsetOptions
+    ) -> None:
+        self.box = box
+        self.settings = settings
+        self.options = options
+        self.model: SubsetSingleTaskGP | None = None
+        self.selection_seconds = 0.0
+        self._last_fit: int | None = None
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in the model."""
+        return 0 if self.model is None else len(self.model.subset_indices)
+
+    def learn(
+        self,
+        history: History,
+        num_learned: int,
+        subset_size: int | None,
+        generator: torch.Generator,
+    ) -> None:
+        """Take in new evaluations, choose samples, and fit where that is due.
+
+        The model is replaced, not changed, so that a failure leaves no trace.
+
+        Args:
+            history: All evaluations.
+            num_learned: How many of them the model has seen.
+            subset_size: Largest number of samples, or None for all.
+            generator: Of the perturbation and of random choices.
+        """
+        start = time.perf_counter()
+        if self.model is None:
+            model = self._build(history, len(history), subset_size, _seed(generator))
+        else:
+            model = self.model._copy_of_shared_data()
+            model.subset_size = subset_size
+            model.add_observations(
+                *_evaluations(history, num_learned, len(history)), generator=generator
+            )
+        seconds = time.perf_counter() - start
+        if is_due := self._is_due(len(history)):
+            _fit(model, _seed(generator))
+            start = time.perf_counter()
+            num_newest = len(history) - num_learned
+            model.reselect(generator=generator, num_newest=num_newest)
+            seconds += time.perf_counter() - start
+        self.model = model.eval()
+        self.selection_seconds = seconds
+        self._last_fit = len(history) if is_due else self._last_fit
+
+    def _is_due(self, num_evaluations: int) -> bool:
+        if self.settings.refit is None:
+            return False
+        schedule = replace(self.settings.refit)
+        schedule.last_fit = self._last_fit
+        return schedule.is_due(num_evaluations)
+
+    def _build(
+        self, history: History, num: int, subset_size: int | None, seed: int
+    ) -> SubsetSingleTaskGP:
+        """A model of the first evaluations under the initial hyperparameters."""
+        X, Y = _evaluations(history, 0, num)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=InputDataWarning)
+            return SubsetSingleTaskGP(
+                X,
+                Y,
+                **self._prior(X),
+                **vars(self.options),
+                subset_size=subset_size,
+                num_initial=self.settings.num_initial,
+                seed=seed,
+            )
+
+    def _prior(self, X: Tensor) -> dict[str, Any]:
+        """Kernel, likelihood, mean and transforms."""
+        if self.settings.covar_module is None:
+            return {
+                "covar_module": get_covar_module_with_dim_scaled_prior(
+                    self.box.dim, use_rbf_kernel=False
+                ),
+                "input_transform": Normalize(
+                    self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
+                ),
+                "outcome_transform": DEFAULT,
+            }
+        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
+        likelihood.noise = self.settings.lam
+        return {
+            "covar_module": deepcopy(self.settings.covar_module),
+            "likelihood": likelihood.to(X),
+            "mean_module": ZeroMean(),
+            "outcome_transform": None,
+        }
+
+    def select(
+        self,
+        make: MakeAcquisition,
+        history: History,
+        pending: Tensor,
+        generator: torch.Generator,
+    ) -> list[int]:
+        """The number of the maximizer of an acquisition function.
+
+        Args:
+            make: From the model and `j x d` pending points, or None, to the function.
+            history: Where the point gets its number.
+            pending: `j x d` points.
+            generator: Of the optimizer.
+        """
+        if self.model is None:
+            raise InputDataError("The model has no data yet: tell some feedback first.")
+        options = self.settings.optimizer_options | self.box.arguments()
+        seed = _seed(generator)
+        options["options"] = {**(options.get("options") or {}), "seed": seed}
+        with manual_seed(seed):
+            acqf = make(self.model, pending.double() if len(pending) else None)
+            X, _ = optimize_acqf(acqf, q=1, **options)
+        return [history.add_point(x) for x in self.box.clamp(X)]
+
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        kernel = ModelBuilder(self.box, self.settings.covar_module, self.settings.lam)
+        settings = self.settings.config() | self.options.config()
+        return {"kernel": kernel.kernel_config()} | settings
+
+    def snapshot(self) -> dict[str, Any]:
+        """What `restore` needs; no copies, since learning replaces what it changes."""
+        return copy(vars(self))
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become what `snapshot` came from."""
+        vars(self).update(snapshot)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Hyperparameters, transforms, the samples in the model and its factor."""
+        subset = None if self.model is None else subset_state(self.model)
+        return {"last_fit": self._last_fit, "subset": subset}
+
+    def load_state_dict(
+        self,
+        state: dict[str, Any],
+        history: History,
+        num_learned: int,
+        subset_size: int | None,
+    ) -> None:
+        """Condition again on what had been learned, on the same samples."""
+        self.model, self._last_fit = None, state["last_fit"]
+        if num_learned > 0:
+            model = self._build(history, num_learned, subset_size, 0)
+            load_subset_state(model, state["subset"])
+            self.model = model.eval()
+
+
+def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Points and values of some evaluations, `n x d` and `n x 1`, in float64."""
+    X = history.points(history.point[start:stop]).double()
+    Y = torch.tensor(history.values[start:stop], dtype=torch.float64)
+    return X, Y.to(X.device).unsqueeze(-1)
+
+
+def _fit(model: SubsetSingleTaskGP, seed: int) -> None:
+    """Scale the outcomes anew and fit on the samples in the model.
+
+    Where the fit fails, the hyperparameters stay, with a warning.
+    """
+    model.refit_transforms()
+    before = {k: p.detach().clone() for k, p in model.named_parameters()}
+    try:
+        with manual_seed(seed):
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    except ModelFittingError as error:
+        warnings.warn(
+            f"Hyperparameters stay as they were, since a fit to "
+            f"{len(model.subset_indices)} samples failed: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(before[name])
+    model.eval()
+
+
+def _seed(generator: torch.Generator) -> int:
+    """A seed for BoTorch, which knows seeds alone."""
+    return int(torch.randint(2**31, (), generator=generator))

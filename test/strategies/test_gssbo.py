@@ -1,0 +1,350 @@
+"""GSSBO and RSSBO: samples in the model, acquisition functions, failures, arguments."""
+
+from typing import Any
+
+import box_table
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from box_table import BOUNDS, OPTIONS, TABLE, objective
+from gpytorch.kernels import MaternKernel
+from strategy_table import equal, without_times
+from torch import Tensor
+
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    BBKBRadius,
+    FixedBeta,
+    GSSBORadius,
+    SrinivasCompactRadius,
+)
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.strategies import GSSBO, RSSBO, Batch, History
+from botorch_sparse.strategies.gssbo_radius import subset_statistics
+
+SUBSETS = list(box_table.SUBSET)
+
+
+def points(num: int, **tkwargs: Any) -> Tensor:
+    """`num x 2` points in the box, the same each time."""
+    g = torch.Generator().manual_seed(1)
+    unit = torch.rand(num, 2, generator=g, dtype=torch.float64).to(**tkwargs)
+    low, high = BOUNDS.to(unit)
+    return low + (high - low) * unit
+
+
+def make(**overrides: Any) -> GSSBO:
+    """A small strategy whose hyperparameters are given."""
+    arguments = {
+        "covar_module": box_table.make_kernel(),
+        "lam": 0.05,
+        "bounds": BOUNDS,
+        "num_initial": 4,
+        "optimizer_options": OPTIONS,
+    }
+    return GSSBO(**arguments | {"subset_size": 8} | overrides)
+
+
+def test_initial_design() -> None:
+    strategy = TABLE["gssbo"]()
+    first = strategy.ask(3)
+    second = strategy.ask()
+    assert (len(first), len(second)) == (3, 1) and strategy.model is None
+    assert strategy.history.subset_size.tolist() == [0, 0]
+    for batch in (second, first):
+        strategy.tell(batch, objective(batch.X))
+    third = strategy.ask(5)
+    assert len(third) == 1 and strategy.history.subset_size.tolist() == [0, 0, 4]
+    assert len(GSSBO(bounds=BOUNDS).ask()) == len(RSSBO(bounds=BOUNDS).ask()) == 20
+    strategy.withdraw(third)
+    assert len(strategy.pending) == 0
+    late = TABLE["gssbo"]()
+    late.withdraw(late.ask())
+    assert len(late.ask()) == 4  # nothing is known: the design again
+    assert len(late.ask()) == 1  # all of it pending, and no model yet
+
+
+@pytest.mark.parametrize("name", ["gssbo", "gssbo-known", "rssbo"])
+def test_samples_in_the_model(name: str) -> None:
+    """M samples, the initial ones and the newest one among them, as a record says."""
+    strategy = TABLE[name]()
+    size = strategy.buffer.size
+    chosen = set()
+    while len(strategy.history) < 14:
+        batch = strategy.ask()
+        strategy.tell(batch, objective(batch.X))
+        index, n = strategy.model.subset_indices.tolist(), len(strategy.history)
+        assert len(set(index)) == len(index) == min(n, size)
+        assert {0, 1, 2, 3, n - 1} <= set(index)
+        X = strategy.model.all_train_X
+        assert torch.equal(X, strategy.history.X)
+        chosen.add(tuple(sorted(index)))
+    expected = [0] + [min(n, size) for n in range(4, 14)]
+    assert strategy.history.subset_size.tolist() == expected
+    assert strategy.history.batches[-1].subset_size == size
+    total = sum(b.selection_seconds for b in strategy.history.batches)
+    assert 0 < strategy.history.selection_seconds == total < strategy.history.seconds
+    assert len(chosen) > 8  # chosen anew each time
+
+
+def test_rssbo_is_the_random_selection() -> None:
+    random = make(selection="random", seed=4)
+    arguments = {"covar_module": box_table.make_kernel(), "lam": 0.05}
+    rssbo = RSSBO(
+        bounds=BOUNDS,
+        num_initial=4,
+        subset_size=8,
+        optimizer_options=OPTIONS,
+        seed=4,
+        **arguments,
+    )
+    X = [s.run(objective, 14, progress=False).X for s in (random, rssbo)]
+    assert torch.equal(*X)
+    by_gradient = make(seed=4).run(objective, 14, progress=False).X
+    assert torch.equal(X[0][:9], by_gradient[:9])  # up to the first choice of samples
+    assert not torch.equal(X[0], by_gradient)
+
+
+@pytest.mark.parametrize("size", [None, "dynamic", 9])
+def test_posterior_is_the_exact_one_of_the_samples(size: Any) -> None:
+    """Dense formula on the samples in use, all of them with an open buffer."""
+    strategy = make(subset_size=size)
+    strategy.tell(points(12), objective(points(12)))
+    strategy.run(objective, 15, progress=False)
+    model, history = strategy.model, strategy.history
+    index = model.subset_indices
+    assert len(index) == (9 if size == 9 else 15)
+    X, Y, Z = history.X[index], history.Y[index], points(5) + 0.01
+    kernel = box_table.make_kernel()
+    with torch.no_grad():
+        K = kernel(X).to_dense() + 0.05 * torch.eye(len(X)).double()
+        cross = kernel(Z, X).to_dense()
+        mean = cross @ torch.linalg.solve(K, Y)
+        variance = 1 - (cross * torch.linalg.solve(K, cross.mT).mT).sum(-1)
+    posterior = model.posterior(Z)
+    torch.testing.assert_close(posterior.mean.squeeze(-1), mean)
+    torch.testing.assert_close(posterior.variance.squeeze(-1), variance)
+
+
+def test_any_acquisition_function() -> None:
+    """It gets the model and what is pending, and its maximizer is proposed."""
+    seen: list[Any] = []
+
+    def improvement(model: Any, X_pending: Tensor | None) -> Any:
+        seen.append((model, X_pending))
+        return LogExpectedImprovement(model, best_f=model.all_train_Y.max())
+
+    strategy = make(acquisition=improvement)
+    strategy.tell(points(6), objective(points(6)))
+    first = strategy.ask()
+    assert seen[0][0] is strategy.model and seen[0][1] is None
+    strategy.ask()
+    assert torch.equal(seen[1][1], first.X)
+    grid = torch.cartesian_prod(
+        torch.linspace(-1, 2, 60).double(), torch.linspace(0, 1, 40).double()
+    )
+    acqf = improvement(strategy.model, None)
+    best = acqf(grid.unsqueeze(1)).max()
+    assert acqf(first.X.unsqueeze(1)) > best - 0.05
+    assert torch.tensor(strategy.history.batches[0].beta).isnan()
+    state = strategy.state_dict()
+    with pytest.raises(InputDataError, match="'acquisition'"):
+        make().load_state_dict(state)
+
+
+def test_upper_confidence_bound_by_default(monkeypatch: Any) -> None:
+    strategy = make(radius=FixedBeta(2.5))
+    strategy.tell(points(6), objective(points(6)))
+    acqf = strategy._upper_confidence_bound(strategy.model, None)
+    assert type(acqf) is UpperConfidenceBound and float(acqf.beta) == 2.5
+    strategy.ask()
+    pending = strategy._upper_confidence_bound(strategy.model, strategy.X_pending)
+    assert type(pending) is BatchUpperConfidenceBound
+    assert torch.equal(pending.X_pending, strategy.X_pending)
+    assert strategy.history.batches[-1].beta == 2.5
+    assert make().radius == FixedBeta(4.0)
+
+
+def test_radius_of_theorem_5_2() -> None:
+    """Practical constants need the number of evaluations; theory the measured error."""
+    practical = GSSBORadius(2, 0.1, constants="practical")
+    strategy = make(radius=practical)
+    strategy.tell(points(20), objective(points(20)))
+    strategy.ask()
+    srinivas = SrinivasCompactRadius(2, 0.1, constants="practical")
+    statistics = subset_statistics(srinivas, strategy.model, 20)
+    assert statistics.num_evaluations == 20 and statistics.lambda_max == 0
+    expected = srinivas.botorch_beta(statistics)
+    assert strategy.history.batches[-1].beta == pytest.approx(expected)
+    theory = GSSBORadius(2, 0.1, constants="theory")
+    measured = subset_statistics(theory, strategy.model, 20)
+    X, kernel = strategy.history.X, box_table.make_kernel()
+    S = X[strategy.model.subset_indices]
+    with torch.no_grad():
+        K, cross = kernel(X).to_dense(), kernel(X, S).to_dense()
+        error = K - cross @ torch.linalg.solve(kernel(S).to_dense(), cross.mT)
+    assert measured.lam == pytest.approx(0.05)
+    assert measured.lambda_max == pytest.approx(float(error.trace()) / 0.05, rel=1e-4)
+    assert measured.lambda_max >= float(torch.linalg.eigvalsh(error)[-1]) / 0.05
+    Y_norm = float(strategy.history.Y.norm())
+    assert measured.feedback_norm == pytest.approx(Y_norm)
+    grid = points(2000)
+    sigma = strategy.model.posterior(grid).variance.min().sqrt()
+    assert 0 < measured.min_std <= float(sigma)
+    assert float(kernel(grid, X).to_dense().norm(dim=-1).max()) <= (
+        measured.cross_covariance_norm
+    )
+    assert theory.multiplier(measured) > practical.multiplier(measured)
+
+
+def test_hyperparameters_are_fitted_on_the_schedule(monkeypatch: Any) -> None:
+    fitted: list[int] = []
+    from botorch_sparse.strategies import gssbo_surrogate as module
+
+    fit = module._fit
+
+    def spy(model: Any, seed: int) -> None:
+        fitted.append(model.num_observations)
+        fit(model, seed)
+
+    monkeypatch.setattr(module, "_fit", spy)
+    strategy = TABLE["gssbo"](refit=RefitSchedule(every=4))
+    strategy.run(objective, 14, progress=False)
+    assert fitted == [4, 8, 12]
+    kernel = strategy.model.covar_module
+    assert isinstance(kernel, MaternKernel) and kernel.nu == 2.5
+    assert kernel.ard_num_dims == 2
+    fitted.clear()
+    make().run(objective, 8, progress=False)
+    assert fitted == []  # a kernel that is given stays as it is
+
+
+class OutOfOrder(Exception):
+    """A selection gave up."""
+
+
+@pytest.mark.parametrize("during", ["tell", "ask"])
+def test_a_selection_that_fails_leaves_no_trace(during: str) -> None:
+    broken: list[int] = []
+
+    def selection(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
+        others = [i for i in range(model.num_observations) if i not in forced.tolist()]
+        order = torch.randperm(len(others), generator=generator)
+        if broken:
+            raise OutOfOrder
+        rest = torch.tensor(others)[order[: num - len(forced)]]
+        return torch.cat([forced, rest])
+
+    strategy, twin = make(selection=selection), make(selection=selection)
+    for s in (strategy, twin):
+        s.run(objective, 12, progress=False)
+        s.ask()
+        s.ask()
+    X = strategy.X_pending
+    if during == "ask":
+        for s in (strategy, twin):
+            s.tell(X[:1], objective(X[:1]))
+    before = strategy.state_dict()
+    broken.append(1)
+    with pytest.raises(OutOfOrder):
+        strategy.tell(X, objective(X)) if during == "tell" else strategy.ask()
+    assert equal(strategy.state_dict(), before)
+    broken.clear()
+    for s in (strategy, twin):
+        s.tell(X[-1:], objective(X[-1:]))
+        s.run(objective, 18, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)
+
+
+@pytest.mark.parametrize("name", SUBSETS)
+def test_bad_feedback_leaves_no_trace(name: str, monkeypatch: Any) -> None:
+    strategy, twin = TABLE[name](), TABLE[name]()
+    for s in (strategy, twin):
+        s.run(objective, 9, progress=False)
+    batch = strategy.ask()
+    twin.ask()
+    before = strategy.state_dict()
+    with pytest.raises(InputDataError, match="1 values of Y"):
+        strategy.tell(batch, torch.tensor([float("nan")]))
+    with pytest.raises(BotorchTensorDimensionError, match="need `b x 2`"):
+        strategy.tell(batch.X[:, :1], torch.zeros(1))
+
+    def fail(*args: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "add_point", fail)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.ask()
+    assert equal(without_times(strategy.state_dict()), without_times(before))
+    for s in (strategy, twin):
+        s.tell(Batch(batch.X, None, batch.number), objective(batch.X))
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert "dynamic" in name or equal(*states)
+
+
+def test_float32_bounds(device: torch.device) -> None:
+    bounds = BOUNDS.to(device, torch.float32)
+    strategy = TABLE["gssbo"](bounds=bounds)
+    history = strategy.run(lambda X: objective(X.cpu()), 11, progress=False)
+    assert history.X.dtype == history.Y.dtype == torch.float32
+    assert history.X.device == bounds.device
+    assert strategy.model.all_train_X.dtype == torch.float64
+    assert strategy.model.all_train_X.device == bounds.device
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"candidates": BOUNDS}, "Got candidates; GSSBO works on continuous domains"),
+    ({"bounds": None}, "Got neither of candidates and bounds"),
+    ({"subset_size": 4}, "subset_size=4 with num_initial=4; need a larger subset"),
+    ({"subset_size": "big"}, "subset_size='big'; need a number of samples, 'dynamic'"),
+    ({"subset_size": 30.5}, "subset_size=30.5; need a number of samples"),
+    ({"subset_size": True}, "subset_size=True; need a number of samples"),
+    ({"num_initial": 0}, "num_initial=0; need at least 1"),
+    ({"Z": 1.0}, "Z=1.0; need a number above 1"),
+    ({"Z": float("nan")}, "Z=nan; need a number above 1"),
+    ({"window": 0}, "window=0 and patience=3; need at least 1"),
+    ({"patience": 0}, "window=10 and patience=0; need at least 1"),
+    ({"radius": BBKBRadius(1.0, 1.0, 0.1)}, "need one of FixedBeta, GSSBORadius"),
+    ({"radius": 4.0}, "radius=4.0; need one of FixedBeta"),
+    ({"lam": -1.0}, "lam=-1.0; need a positive"),
+    ({"covar_module": None}, "lam=0.05 without covar_module"),
+    ({"selection": "best"}, "selection='best'; need one of"),
+    ({"reading": "vector"}, "reading"),
+    ({"gradients": "some"}, "gradients"),
+    ({"noise_scale": -1.0}, "noise_scale"),
+]
+
+
+@pytest.mark.parametrize("change, match", BAD)
+def test_bad_arguments(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        make(**change)
+
+
+def test_rssbo_has_no_gradients() -> None:
+    with pytest.raises(InputDataError, match=r"'noise_scale', 'reading'.* for a"):
+        RSSBO(bounds=BOUNDS, reading="column", noise_scale=0.1)
+
+
+MISMATCHES: list[dict[str, Any]] = [
+    {"subset_size": 9},
+    {"num_initial": 5},
+    {"Z": 5.0},
+    {"patience": 1},
+    {"reading": "scalar"},
+    {"selection": "recent"},
+    {"noise_scale": 0.2},
+    {"radius": FixedBeta(1.0)},
+    {"refit": RefitSchedule(every=3)},
+    {"bounds": BOUNDS + 1},
+]
+
+
+@pytest.mark.parametrize("change", MISMATCHES, ids=[next(iter(c)) for c in MISMATCHES])
+def test_built_otherwise(change: dict[str, Any]) -> None:
+    name = next(iter(change))
+    with pytest.raises(InputDataError, match=f"does not fit this strategy.*'{name}'"):
+        make(**change).load_state_dict(make().state_dict())

@@ -33,7 +33,7 @@ DIMENSION = 5
 NOISE = 0.05  # standard deviation, relative to that of the function
 NUM_INITIAL = 10
 BEST = {"ackley": 1 / 3, "levy": 0.55}  # where the optimum is in the unit cube
-STRATEGIES = ("sparse", "bbkb", "default")
+STRATEGIES = ("sparse", "bbkb", "default")  # and "sobol", which is Ax alone
 # Trials around a point of the table whose median is shown.
 WINDOW = 20
 
@@ -73,6 +73,9 @@ def client_with(strategy: str) -> Client:
         client.configure_generation_strategy(
             initialization_budget=NUM_INITIAL, initialization_random_seed=0
         )
+        return client
+    if strategy == "sobol":
+        client.configure_generation_strategy(method="random_search")
         return client
     from botorch_sparse.ax import bbkb_generation_strategy, sparse_generation_strategy
 

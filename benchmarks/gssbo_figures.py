@@ -4,7 +4,9 @@
 
 `gssbo_samples.png` (its Figure 7): of the first 200 samples of GP-UCB on Hartmann6,
 which 100 each selection keeps. `gssbo_buffer.png` (its Figure 4): cumulative regret for
-four factors Z of the dynamic buffer, on a clock that does not depend on the machine.
+four factors Z of the dynamic buffer. Its clock is not that of the machine: an iteration
+takes time in proportion to its samples (see `SampleClock`), so that Z decides on M as it
+did for the authors.
 """
 
 import argparse
@@ -98,7 +100,8 @@ def draw_buffer(folder: Path, args: argparse.Namespace) -> None:
             axis.plot(regret.mean(0), "--" if method == "gp-ucb" else "-", label=label)
             last = ", ".join(f"{r:.4g}" for r in regret[:, -1].tolist())
             print(f"{name}, {label}: {regret[:, -1].mean():.4g} ({last})")
-        axis.set(title=name, xlabel="evaluations", ylabel="cumulative regret")
+        axis.set(title=f"{name}, clock of samples", xlabel="evaluations")
+        axis.set_ylabel("cumulative regret")
         axis.legend(fontsize=8)
     figure.savefig(folder / "gssbo_buffer.png", dpi=120, bbox_inches="tight")
     plt.close(figure)

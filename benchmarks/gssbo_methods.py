@@ -70,6 +70,11 @@ def make_bbkb(problem: Problem) -> BBKB:
     return strategy
 
 
+def make_all(problem: Problem) -> GSSBO:
+    """GP-UCB with the code of GSSBO."""
+    return GSSBO(**common(problem), subset_size=None)
+
+
 class SampleClock:
     """A clock on which an iteration takes time in proportion to its samples.
 
@@ -124,7 +129,7 @@ def make_dynamic(
 def earliest(
     model: SubsetSingleTaskGP, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """The first samples, as a control: the scalar reading breaks its ties so."""
+    """The first samples, as a control."""
     rows = torch.arange(model.num_observations, device=forced.device)
     others = rows[~torch.isin(rows, forced)]
     return torch.cat([forced, others[: num - len(forced)]])
@@ -139,6 +144,7 @@ FACTORS = (2, 4, 6, 8)
 STRATEGIES: dict[str, Callable[[Problem], Strategy]] = {
     **{f"gssbo-{r}": make_gssbo(r) for r in READINGS},
     "rssbo": make_rssbo,
+    "gssbo-all": make_all,
     "earliest": make_earliest,
     "bbkb": make_bbkb,
     "gssbo-z4": make_dynamic(GSSBO, 4, by_machine=True),
@@ -149,6 +155,8 @@ METHODS = (
     *(f"gssbo-{r}" for r in READINGS),
     "rssbo",
     "gp-ucb",
+    "gssbo-z4",
+    "gssbo-all",
     "bbkb",
     *(name for name in LANDMARKS if name != "gp-ucb"),
 )

@@ -85,8 +85,8 @@ def regret(problem: Problem, method: str, total: int) -> float:
             schedule.record(model.num_observations)
         Z = candidates(model.eval(), generator)
         with torch.no_grad():
-            posterior = model.posterior(Z)
-        ucb = posterior.mean + (BETA * posterior.variance).sqrt()
+            posterior = model.posterior(Z.unsqueeze(1))
+        ucb = (posterior.mean + (BETA * posterior.variance).sqrt()).flatten()
         x = Z[ucb.argmax()].unsqueeze(0)
         model.add_observations(x, problem.evaluate(unnormalize(x, problem.bounds)))
     return sum(problem.regret(model.all_train_Y))
@@ -130,7 +130,7 @@ def report(runs: dict[str, float], name: str, methods: list[str], seeds: int) ->
             for v, r in zip(values, random, strict=True)
             if v is not None and r is not None
         ]
-        if there:
+        if both:
             print(
                 f"  {method:20s} {interval(there):20s} median "
                 f"{statistics.median(there):.4g}; {interval(both)}, smaller for "

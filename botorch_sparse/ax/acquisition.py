@@ -32,6 +32,8 @@ NOISE_WORTH_REPEATS = 0.05
 # it goes on for long in regions where next to nothing is to be gained. At least:
 MIN_ITERATIONS = 30
 ITERATIONS_PER_DIMENSION = 5
+TOLERANCE = 1e-6  # of the acquisition value, relatively
+CONSTRAINTS = ("inequality", "equality")
 
 EXHAUSTED = (
     "All that do may have been evaluated. Pass allow_repeats=True to the strategy to "
@@ -54,9 +56,11 @@ class SparseAcquisition(Acquisition):
 
     Attributes:
         choices: `A x d` points to choose from, or None for the search space.
+        baseline: The observed points that the acquisition function got.
     """
 
     choices: Tensor | None = None
+    baseline: Tensor | None = None
     X_observed: Tensor | None
     X_pending: Tensor | None
 
@@ -70,7 +74,7 @@ class SparseAcquisition(Acquisition):
             model = model.models[0]
         observed, num_objectives = self.X_observed, len(self._objective_weights)
         if observed is not None:
-            self.X_observed = best_points(
+            self.X_observed = self.baseline = best_points(
                 model,
                 observed,
                 self._objective_weights,
@@ -118,8 +122,13 @@ class SparseAcquisition(Acquisition):
         optimizer = determine_optimizer(search_space_digest, self.acqf, choices)
         if optimizer in ("optimize_acqf", "optimize_acqf_mixed"):
             d, given = len(search_space_digest.bounds), options.get("options", {})
-            limit = max(MIN_ITERATIONS, ITERATIONS_PER_DIMENSION * d)
-            options["options"] = {"maxiter": limit, **given}
+            limits: dict[str, Any] = {
+                "maxiter": max(MIN_ITERATIONS, ITERATIONS_PER_DIMENSION * d)
+            }
+            if not any(kwargs.get(f"{kind}_constraints") for kind in CONSTRAINTS):
+                limits |= {"ftol": TOLERANCE, "factr": None}  # of L-BFGS-B alone
+            options["options"] = {**limits, **given}
+            options.setdefault("retry_on_optimization_warning", False)
         if optimizer.startswith("optimize_acqf_discrete"):
             options["unique"] = not repeats
         try:

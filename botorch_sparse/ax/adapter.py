@@ -22,8 +22,10 @@ class SparseAdapter(TorchAdapter):
 
     def _gen(self, *args: Any, **kwargs: Any) -> GenResults:
         generator = self.generator
-        if isinstance(generator, SparseGenerator) and generator.candidates is not None:
-            generator.choices = self._choices(generator.candidates)
+        if isinstance(generator, SparseGenerator):
+            generator.num_trials = len(self._experiment.trials)
+            if generator.candidates is not None:
+                generator.choices = self._choices(generator.candidates)
         return super()._gen(*args, **kwargs)
 
     def _choices(self, table: CandidateTable) -> Tensor:

@@ -84,7 +84,8 @@ class SparseGenerator(BoTorchGenerator):
         self.candidates = candidates
         self.seed = seed
         self.choices: Tensor | None = None
-        self.attempts: tuple[tuple[int, int], int] = ((0, 0), 0)
+        self.num_trials = 0  # of the experiment, failed ones too
+        self.attempts: tuple[tuple[int, ...], int] = ((), 0)
 
     def fit(
         self, datasets: Sequence[SupervisedDataset], *args: Any, **kwargs: Any
@@ -120,7 +121,7 @@ class SparseGenerator(BoTorchGenerator):
 
         Ax's own search among the points goes over them one by one.
         """
-        observed = None if self._acquisition is None else self._acquisition.X_observed
+        observed = getattr(self._acquisition, "baseline", None)
         if observed is None:
             return None
         best = best_points(
@@ -133,9 +134,14 @@ class SparseGenerator(BoTorchGenerator):
         return best[0].detach().cpu()
 
     def _next_seed(self, torch_opt_config: TorchOptConfig) -> int | None:
-        """A seed of its own for each state of the experiment."""
+        """A seed of its own for each state of the experiment.
+
+        A trial that failed leaves data and pending points as they were before it: so
+        trials count too.
+        """
         pending = torch_opt_config.pending_observations or []
-        state = (max(map(len, self.Xs)), max(map(len, pending), default=0))
+        num_pending = max(map(len, pending), default=0)
+        state = (max(map(len, self.Xs)), num_pending, self.num_trials)
         attempt = self.attempts[1] if self.attempts[0] == state else 0
         self.attempts = (state, attempt + 1)
         if self.seed is None:

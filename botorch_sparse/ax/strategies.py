@@ -33,7 +33,9 @@ Candidates: TypeAlias = (
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
 MODEL_OPTIONS = {"max_inducing_points": 300, "max_memory": 4 * 1024**3}
-OPTIMIZER_OPTIONS = {"num_restarts": 10, "raw_samples": 512}
+# Half of Ax's restarts; with the cheap bound of batches as many as Ax's.
+OPTIMIZER_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
+BOUND_OPTIONS = {"num_restarts": 20, "raw_samples": 1024}
 
 
 class StrategyOptions(TypedDict, total=False):
@@ -48,7 +50,7 @@ class StrategyOptions(TypedDict, total=False):
             grew by this factor (1.2), and for each trial up to 50 observations.
         model_options: Arguments of the model, such as `max_inducing_points` (300).
         optimizer_options: For the optimizers of acquisition functions: `num_restarts`
-            (10), `raw_samples` (512), ...
+            (10, of batches 20), `raw_samples` (1024), ...
         seed: Seed of the Sobol points and of the optimizers. With it the next candidate
             is a function of the data, also after saving and loading. Without it, it
             depends on the global random generators, which `Client(random_seed=...)`
@@ -139,6 +141,8 @@ def bbkb_generation_strategy(
         "botorch_acqf_options": {"beta": beta},
     }
     rule = {"ratio_threshold": ratio_threshold}
+    given = options.get("optimizer_options") or {}
+    options["optimizer_options"] = {**BOUND_OPTIONS, **given}
     spec = _sparse_spec(AdaptiveBatchAcquisition, generator, rule, options)
     return _strategy("BBKB", num_initial, spec, options)
 
@@ -237,6 +241,13 @@ def _strategy(
     node_name: str, num_initial: int, spec: GeneratorSpec, options: StrategyOptions
 ) -> GenerationStrategy:
     """The initial node and the one with the model."""
+    known = StrategyOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise InputDataError(
+            f"Got the options {unknown}, which there are not; there are "
+            f"{', '.join(known)}. Arguments of the model go into model_options, those "
+            "of the optimizer into optimizer_options."
+        )
     if num_initial < 1:
         raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
     initial = _initial_spec(options)

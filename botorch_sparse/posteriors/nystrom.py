@@ -142,16 +142,14 @@ class NystromPosterior:
             covar_module: The kernel `k`.
             inducing_points: As in `from_data`.
             mean_module: The prior mean `c`, zero by default.
-            chunk_size: Rows embedded at a time.
-            relative_residual: As in `factorize_inducing_covariance`.
+            chunk_size, relative_residual: As in the field, and in `factorize_batch`.
 
         Returns:
             The posterior of no observations. Cost: O(m^3).
         """
         K_SS = covar_module(inducing_points).to_dense()
         factor = factorize_batch(K_SS, relative_residual)
-        L, index = factor.chol, factor.index
-        m = index.shape[-1]
+        L, index, m = factor.chol, factor.index, factor.index.shape[-1]
         S = inducing_points.expand(*K_SS.shape[:-1], inducing_points.shape[-1])
         return cls(
             covar_module=covar_module,

@@ -121,10 +121,11 @@ class SubsetSurrogate:
             subset_size: Largest number of samples, or None for all.
             generator: Of the perturbation and of random choices.
         """
-        start = time.perf_counter()
+        start, num_newest = time.perf_counter(), 0
         if self.model is None:
             model = self._build(history, len(history), subset_size, _seed(generator))
         else:
+            num_newest = len(history) - num_learned
             model = self.model._copy_of_shared_data()
             model.subset_size = subset_size
             model.add_observations(
@@ -134,11 +135,12 @@ class SubsetSurrogate:
         if is_due := self._is_due(len(history)):
             _fit(model, _seed(generator))
             start = time.perf_counter()
-            num_newest = len(history) - num_learned
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
-        self.model = model.eval()
-        self.selection_seconds = seconds
+        start = time.perf_counter()
+        model.eval().subset_factor()
+        self.selection_seconds = seconds + time.perf_counter() - start
+        self.model = model
         self._last_fit = len(history) if is_due else self._last_fit
 
     def _is_due(self, num_evaluations: int) -> bool:

@@ -56,7 +56,8 @@ def make_search(
             "least 1 of each."
         )
     points = domain.bounds if isinstance(domain, Box) else domain
-    assert points is not None  # one_domain has seen to it
+    if points is None:
+        raise InputDataError("Got no domain; need candidates or bounds.")
     if covar_module is None:
         covar_module = get_covar_module_with_dim_scaled_prior(points.shape[-1])
         covar_module = covar_module.to(points).requires_grad_(False)

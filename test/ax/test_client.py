@@ -9,6 +9,7 @@ from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
 from ax.api.configs import StorageConfig
 from ax_problems import BOX, MIXED, branin, floats, mixed
+from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import (
     bbkb_generation_strategy,
@@ -124,3 +125,29 @@ def test_several_objectives_and_constraints(make_client, fast):
     assert model.num_outputs == 3
     front = client.get_pareto_frontier(use_model_predictions=False)
     assert front
+
+
+def test_a_failed_trial_is_followed_by_another_candidate(
+    make_client, evaluate, fast, tmp_path
+):
+    """It adds no data; the next candidate is another, and the same after loading."""
+    client = make_client(strategy_named("sparse", fast))
+    evaluate(client, 7)
+    ((failed, arm),) = client.get_next_trials(max_trials=1).items()
+    client.mark_trial_failed(failed)
+    path = tmp_path / "client.json"
+    client.save_to_json_file(str(path))
+    loaded = Client.load_from_json_file(str(path))
+    (after,) = client.get_next_trials(max_trials=1).values()
+    (after_loading,) = loaded.get_next_trials(max_trials=1).values()
+    assert after == after_loading
+    assert after != arm
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [sparse_generation_strategy, bbkb_generation_strategy, gssbo_generation_strategy],
+)
+def test_unknown_options_are_refused(factory):
+    with pytest.raises(InputDataError, match=r"'max_inducing_points'.*model_options"):
+        factory(max_inducing_points=5)

@@ -4,9 +4,9 @@
 
 `gssbo_samples.png` (its Figure 7): of the first 200 samples of GP-UCB on Hartmann6,
 which 100 each selection keeps. `gssbo_buffer.png` (its Figure 4): cumulative regret for
-four factors Z of the dynamic buffer. Its clock is not that of the machine: an iteration
-takes time in proportion to its samples (see `SampleClock`), so that Z decides on M as it
-did for the authors.
+four factors Z of the dynamic buffer. Its clock is not that of the machine: an
+iteration takes time in proportion to its samples (see `SampleClock`), so that Z decides
+on M as it did for the authors.
 """
 
 import argparse

@@ -24,6 +24,7 @@ from botorch_sparse.ax import (
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
 
 MAX_SIZE = 6
+SEM = 15.0
 
 
 def attach_data(experiment: Experiment, trial: Any, outcomes: dict[str, float]) -> None:
@@ -34,7 +35,7 @@ def attach_data(experiment: Experiment, trial: Any, outcomes: dict[str, float]) 
             "metric_name": "f",
             "metric_signature": "f",
             "mean": value,
-            "sem": float("nan"),
+            "sem": SEM,
         }
         for name, value in outcomes.items()
     ]
@@ -58,7 +59,7 @@ def test_batch_trials_out_of_order_and_failing(make_client, fast):
     sizes, crossed = [], []
 
     def outcome(parameters: dict[str, Any]) -> float:
-        return -((parameters["x1"] - 2) ** 2) + rng.gauss(0, 15.0)
+        return -((parameters["x1"] - 2) ** 2) + rng.gauss(0, SEM)
 
     for t in range(12):
         runs = strategy.gen(experiment, n=30 if t == 0 else MAX_SIZE, num_trials=1)[0]

@@ -88,6 +88,18 @@ def test_samples_in_the_model(name: str) -> None:
     assert len(chosen) > 8  # chosen anew each time
 
 
+def test_a_warm_start_is_no_newest_sample() -> None:
+    """Of many samples told at once, not all are forced in when a fit chooses anew."""
+    strategy = TABLE["gssbo"]()
+    strategy.tell(points(20), objective(points(20)))
+    index = strategy.model.subset_indices.sort().values.tolist()
+    assert len(index) == 7 and {0, 1, 2, 3, 19} <= set(index)
+    assert index != [0, 1, 2, 3, 17, 18, 19]
+    two = points(22)[20:]
+    strategy.tell(two, objective(two))
+    assert {20, 21} <= set(strategy.model.subset_indices.tolist())
+
+
 def test_rssbo_is_the_random_selection() -> None:
     random = make(selection="random", seed=4)
     arguments = {"covar_module": box_table.make_kernel(), "lam": 0.05}

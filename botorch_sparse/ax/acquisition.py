@@ -30,8 +30,8 @@ MAX_BASELINE = 16
 NOISE_WORTH_REPEATS = 0.05
 # The slowest of the restarts decides how long the search takes. With many observations
 # it goes on for long in regions where next to nothing is to be gained. At least:
-MIN_ITERATIONS = 20
-ITERATIONS_PER_DIMENSION = 4
+MIN_ITERATIONS = 30
+ITERATIONS_PER_DIMENSION = 5
 TOLERANCE = 1e-6  # of the acquisition value, relatively
 CONSTRAINTS = ("inequality", "equality")
 

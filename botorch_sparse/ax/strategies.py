@@ -32,7 +32,7 @@ Candidates: TypeAlias = (
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
-MODEL_OPTIONS = {"max_inducing_points": 300, "max_memory": 4 * 1024**3}
+MODEL_OPTIONS = {"max_inducing_points": 200, "max_memory": 4 * 1024**3}
 # Half of Ax's restarts; with the cheap bound of batches as many as Ax's.
 OPTIMIZER_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 BOUND_OPTIONS = {"num_restarts": 20, "raw_samples": 1024}
@@ -48,7 +48,7 @@ class StrategyOptions(TypedDict, total=False):
             it to the model: where it finds noise, yes.
         refit_growth: Hyperparameters are fitted and inducing points drawn when the data
             grew by this factor (1.2), and for each trial up to 50 observations.
-        model_options: Arguments of the model, such as `max_inducing_points` (300).
+        model_options: Arguments of the model, such as `max_inducing_points` (200).
         optimizer_options: For the optimizers of acquisition functions: `num_restarts`
             (10, of batches 20), `raw_samples` (1024), ...
         seed: Seed of the Sobol points and of the optimizers. With it the next candidate
@@ -78,8 +78,8 @@ def sparse_generation_strategy(
 
     Use it in place of Ax's own strategy from a few hundred trials on. Objectives,
     constraints, search spaces and standard errors are handled as there, and standard
-    errors that are known for some trials only as well. Up to 500 different arms it is
-    the exact GP.
+    errors that are known for some trials only as well. Up to 200 different arms it is
+    the exact GP; from there on `max_inducing_points` trades time for accuracy.
 
     Cost for a trial: O(n m^2) once, whatever Ax itself takes for `n` trials besides.
 

@@ -61,7 +61,7 @@ def test_batch_trials_out_of_order_and_failing(make_client, fast):
     def outcome(parameters: dict[str, Any]) -> float:
         return -((parameters["x1"] - 2) ** 2) + rng.gauss(0, SEM)
 
-    for t in range(12):
+    for t in range(10):
         runs = strategy.gen(experiment, n=30 if t == 0 else MAX_SIZE, num_trials=1)[0]
         trial = experiment.new_batch_trial(generator_runs=runs)
         trial.mark_running(no_runner_required=True)

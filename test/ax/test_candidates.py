@@ -57,7 +57,7 @@ def test_all_arms_are_rows_of_the_table(
         candidates = tmp_path / "table.csv"
     strategy = factory(6, candidates=candidates, seed=0)
     client = make_client(strategy, MIXED)
-    asked = evaluate(client, 10, mixed, noise=0.05)
+    asked = evaluate(client, 9, mixed, noise=0.05)
     known = {key(row): row for row in table}
     for parameters in asked:
         row = known[key(parameters)]
@@ -114,7 +114,7 @@ def test_the_table_is_saved_once(make_client, evaluate, tmp_path):
     for candidates, count in ((table, 4), (tmp_path / "table.csv", 0)):
         strategy = sparse_generation_strategy(3, candidates=candidates, seed=0)
         client = make_client(strategy, MIXED)
-        evaluate(client, 8, mixed)
+        evaluate(client, 5, mixed)
         client.save_to_json_file(str(tmp_path / "saved.json"))
         text = (tmp_path / "saved.json").read_text()
         trials = client._experiment.trials.values()

@@ -51,7 +51,7 @@ FULL = [
 
 @pytest.mark.parametrize(
     ("name", "problem", "num_trials"),
-    [("sparse", "branin", 16), ("bbkb", "mixed", 12), ("gssbo", "branin", 20), *FULL],
+    [("sparse", "branin", 14), ("bbkb", "mixed", 10), ("gssbo", "branin", 16), *FULL],
 )
 def test_trials_saved_and_loaded_in_the_middle(
     name, problem, num_trials, make_client, evaluate, fast, tmp_path

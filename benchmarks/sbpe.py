@@ -21,7 +21,7 @@ from benchmarks.paper_problems import PaperProblem, load_problem
 from botorch_sparse.__main__ import noisy_rows
 from botorch_sparse.datasets import Table, load_table
 from botorch_sparse.strategies import BBKB, GPUCB, SBPE, Strategy
-from botorch_sparse.strategies.sbpe_exploration import BatchExploration
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 
 NORM = 5.0
 LENGTHSCALES = {"abalone": 17.5, "nas_bench_macro": 6.0, "california_housing": 12.5}

@@ -5,7 +5,7 @@ from botorch_sparse.models.cross_validation import loo_cv
 from botorch_sparse.models.nystrom_prior import NystromPrior
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
-from botorch_sparse.models.subset_single_task_gp import SubsetSingleTaskGP
+from botorch_sparse.models.subset import SubsetSingleTaskGP
 
 __all__ = [
     "NystromPrior",

@@ -5,12 +5,10 @@ from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
-from botorch_sparse.strategies.gssbo import GSSBO
+from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.random_search import RandomSearch
-from botorch_sparse.strategies.rssbo import RSSBO
-from botorch_sparse.strategies.sbpe import SBPE
-from botorch_sparse.strategies.sbpe_regression import UncertaintyReduction
+from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
 
 __all__ = [
     "BBKB",

@@ -11,7 +11,7 @@ from subset_model_cases import Recorded, dense_posterior, make_data, make_model,
 
 from botorch_sparse.linear_operators import TrackedCholesky
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset_prediction import FactoredPredictionStrategy
+from botorch_sparse.models.subset.prediction import FactoredPredictionStrategy
 
 close = torch.testing.assert_close
 M = 30

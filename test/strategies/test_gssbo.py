@@ -21,7 +21,7 @@ from botorch_sparse.acquisition import (
 )
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import GSSBO, RSSBO, Batch, History
-from botorch_sparse.strategies.gssbo_radius import subset_statistics
+from botorch_sparse.strategies.gssbo.radius import subset_statistics
 
 SUBSETS = list(box_table.SUBSET)
 
@@ -212,7 +212,7 @@ def test_radius_of_theorem_5_2() -> None:
 
 def test_hyperparameters_are_fitted_on_the_schedule(monkeypatch: Any) -> None:
     fitted: list[int] = []
-    from botorch_sparse.strategies import gssbo_surrogate as module
+    from botorch_sparse.strategies.gssbo import surrogate as module
 
     fit = module._fit
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from botorch_sparse.strategies import GSSBO, RSSBO
-from botorch_sparse.strategies.gssbo_buffer import SubsetBuffer
+from botorch_sparse.strategies.gssbo.buffer import SubsetBuffer
 
 
 class Script:

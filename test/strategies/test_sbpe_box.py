@@ -27,10 +27,11 @@ from botorch_sparse.acquisition.confidence import (
     SBPEContinuousRadius,
 )
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import SBPE, sbpe_region
+from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.domain import Box
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds
-from botorch_sparse.strategies.sbpe_region import SurvivingRegion
+from botorch_sparse.strategies.sbpe import region as region_module
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.region import SurvivingRegion
 
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
@@ -77,7 +78,7 @@ def test_samples_are_uniform_on_the_region() -> None:
             assert abs(share - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 1000)
     assert bool((walked != X).any(-1).all())
     with pytest.MonkeyPatch.context() as patch:  # even one step moves every point
-        patch.setattr(sbpe_region, "WALK_STEPS", 1)
+        patch.setattr(region_module, "WALK_STEPS", 1)
         assert bool((region._walk(X, g) != X).any(-1).all())
     start = X[:1].expand(1000, -1)  # from one point, walks spread over the disk
     spread = region._walk(start, g)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies import sbpe_exploration
-from botorch_sparse.strategies.sbpe_exploration import (
+from botorch_sparse.strategies.sbpe import exploration as exploration_module
+from botorch_sparse.strategies.sbpe.exploration import (
     BatchExploration,
     CertificatePolicy,
 )
@@ -152,7 +152,7 @@ def test_blocks_and_draws_are_used(
     monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
 ) -> None:
     """With small blocks the whole batch is certified several times, and still holds."""
-    monkeypatch.setattr(sbpe_exploration, "BLOCK_SIZE", 10)
+    monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 10)
     exploration, bounds = explore("certificate", 120, lam=0.3, **double)
     assert exploration.num_draws >= 2 and max(bounds) <= 1.0
     assert exploration.state_dict()["base_at"] > 0
@@ -166,7 +166,7 @@ def test_noise_below_rounding_ends(
 ) -> None:
     """Where rounding alone exceeds the noise no inducing point helps: the bound stays
     above one, as it should, and the search for one ends."""
-    monkeypatch.setattr(sbpe_exploration, "BLOCK_SIZE", 5)
+    monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**double)
     growing = GrowingPosterior(oracles.make_kernel("rbf", **double), X, 3e-15)

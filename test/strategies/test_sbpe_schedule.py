@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.sbpe_schedule import batch_lengths, max_num_batches
+from botorch_sparse.strategies.sbpe.schedule import batch_lengths, max_num_batches
 
 
 def printed(N: int) -> list[int]:

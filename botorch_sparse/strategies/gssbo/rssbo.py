@@ -4,7 +4,7 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.gssbo import GSSBO
+from botorch_sparse.strategies.gssbo.strategy import GSSBO
 
 
 class RSSBO(GSSBO):

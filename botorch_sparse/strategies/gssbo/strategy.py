@@ -5,10 +5,10 @@ Where the parts of [Wei2025]_ are:
 =====================================  ==============================================
 Eq. 3, gradients                       `inducing/gp_gradients.py`
 Eq. 1, Section 4.2, greedy selection   `inducing/gradient_diversity.py`
-Section 4.3 (1), dynamic buffer        `gssbo_buffer.py`
-Section 4.3 (2), forced samples        `models/subset_selection.py`
+Section 4.3 (1), dynamic buffer        `buffer.py`
+Section 4.3 (2), forced samples        `models/subset/selection.py`
 Section 4.3 (3), perturbation          `inducing/gradient_diversity.py`
-Algorithm 1, line 3, the next point    `gssbo_surrogate.py`
+Algorithm 1, line 3, the next point    `surrogate.py`
 Algorithm 1, lines 5-18                `GSSBO._learn`, `GSSBO._select`
 Theorem 5.2, the radius                `acquisition/confidence/gssbo.py`
 =====================================  ==============================================
@@ -32,15 +32,15 @@ from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.domain import Box, DomainOptions
-from botorch_sparse.strategies.gssbo_buffer import (
+from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
     SubsetBuffer,
     SubsetSize,
 )
-from botorch_sparse.strategies.gssbo_history import SubsetHistory, SubsetRecord
-from botorch_sparse.strategies.gssbo_radius import subset_statistics, validate_radius
-from botorch_sparse.strategies.gssbo_surrogate import (
+from botorch_sparse.strategies.gssbo.history import SubsetHistory, SubsetRecord
+from botorch_sparse.strategies.gssbo.radius import subset_statistics, validate_radius
+from botorch_sparse.strategies.gssbo.surrogate import (
     MakeAcquisition,
     Selection,
     SubsetOptions,

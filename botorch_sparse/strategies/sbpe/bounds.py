@@ -12,7 +12,7 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatis
 from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
 
 
 class BatchData(NamedTuple):

@@ -12,14 +12,14 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.sbpe_bounds import (
+from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
     batch_posterior,
     bounds_of_batch,
     certified_inducing_points,
 )
-from botorch_sparse.strategies.sbpe_exploration import (
+from botorch_sparse.strategies.sbpe.exploration import (
     BatchExploration,
     CertificatePolicy,
 )

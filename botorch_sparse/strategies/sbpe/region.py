@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from botorch_sparse.strategies.domain import Box
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13

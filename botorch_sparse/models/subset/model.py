@@ -22,13 +22,13 @@ from botorch_sparse.inducing import (
     exact_gradients,
     pilot_gradients,
 )
-from botorch_sparse.models.subset_choice import SubsetChoiceMixin
-from botorch_sparse.models.subset_conditioning import SubsetConditioningMixin
-from botorch_sparse.models.subset_error import SubsetErrorBounds, subset_error_bounds
-from botorch_sparse.models.subset_factorization import SubsetFactorizationMixin
-from botorch_sparse.models.subset_selection import SubsetSelection, selection_named
-from botorch_sparse.models.subset_training_data import SubsetTrainingDataMixin
-from botorch_sparse.models.subset_validation import validate_subset_options
+from botorch_sparse.models.subset.choice import SubsetChoiceMixin
+from botorch_sparse.models.subset.conditioning import SubsetConditioningMixin
+from botorch_sparse.models.subset.error import SubsetErrorBounds, subset_error_bounds
+from botorch_sparse.models.subset.factorization import SubsetFactorizationMixin
+from botorch_sparse.models.subset.selection import SubsetSelection, selection_named
+from botorch_sparse.models.subset.training_data import SubsetTrainingDataMixin
+from botorch_sparse.models.subset.validation import validate_subset_options
 from botorch_sparse.models.validation import validate_modules, validate_training_data
 
 
@@ -182,7 +182,7 @@ class SubsetSingleTaskGP(
 
         Args:
             X: `q x d` inputs, before the input transform.
-            **kwargs: For `botorch_sparse.models.subset_error.subset_error_bounds`.
+            **kwargs: For `botorch_sparse.models.subset.error.subset_error_bounds`.
 
         Returns:
             Bounds for mean and variance, each `q x m`.

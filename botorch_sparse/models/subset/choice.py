@@ -6,13 +6,13 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.models.subset_data import FullData
-from botorch_sparse.models.subset_selection import (
+from botorch_sparse.models.subset.data import FullData
+from botorch_sparse.models.subset.selection import (
     forced_rows,
     selection_generator,
     validate_chosen,
 )
-from botorch_sparse.models.subset_validation import (
+from botorch_sparse.models.subset.validation import (
     validate_observations,
     validate_subset_size,
 )

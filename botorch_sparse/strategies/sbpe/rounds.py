@@ -12,9 +12,9 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds, BatchData
-from botorch_sparse.strategies.sbpe_history import Round, RoundHistory
-from botorch_sparse.strategies.sbpe_search import Recommendation, Search
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds, BatchData
+from botorch_sparse.strategies.sbpe.history import Round, RoundHistory
+from botorch_sparse.strategies.sbpe.search import Recommendation, Search
 
 
 class RoundStrategy(Strategy):

@@ -48,7 +48,7 @@ from botorch_sparse.posteriors.batching import solve_rows
 from botorch_sparse.posteriors.precision import in_double
 
 if TYPE_CHECKING:
-    from botorch_sparse.models.subset_single_task_gp import SubsetSingleTaskGP
+    from botorch_sparse.models.subset.model import SubsetSingleTaskGP
 
 APPROXIMATIONS = ("subset", "theorem")
 

@@ -6,16 +6,16 @@ Where the equations of [Vakili2022]_ are:
 Eq. 4, the posterior                   `posteriors/nystrom.py`; inside a batch, with
                                        variances alone, `posteriors/growing.py`
 Theorems 3.5, E.2, Corollary 3.7       `acquisition/confidence/sbpe.py`
-Algorithm 1, line 3, the schedule      `sbpe_schedule.py`
-lines 6-8, inducing points, variance   `sbpe_exploration.py`
-lines 11-14, batches and feedback      `sbpe_rounds.py`, their record `sbpe_history.py`
-line 16, the bounds                    `sbpe_bounds.py`
-line 17, Eq. 13, on a table            `sbpe_table.py`
-line 17, Eq. 15, on a box              `sbpe_box.py`, what is left `sbpe_region.py`
-Section 4, Theorems 4.1 and 4.2        `sbpe_regression.py`
+Algorithm 1, line 3, the schedule      `schedule.py`
+lines 6-8, inducing points, variance   `exploration.py`
+lines 11-14, batches and feedback      `rounds.py`, their record `history.py`
+line 16, the bounds                    `bounds.py`
+line 17, Eq. 13, on a table            `table.py`
+line 17, Eq. 15, on a box              `box.py`, what is left `region.py`
+Section 4, Theorems 4.1 and 4.2        `regression.py`
 =====================================  ==============================================
 
-`sbpe_search.py` has what a table and a box share, `sbpe_domains.py` picks one.
+`search.py` has what a table and a box share, `domains.py` picks one.
 """
 
 import math
@@ -32,18 +32,18 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.strategies.domain import DomainOptions, one_domain
-from botorch_sparse.strategies.sbpe_box import BoxSearch
-from botorch_sparse.strategies.sbpe_domains import make_search
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy, Refresh
-from botorch_sparse.strategies.sbpe_region import SurvivingRegion
-from botorch_sparse.strategies.sbpe_rounds import RoundStrategy
-from botorch_sparse.strategies.sbpe_schedule import (
+from botorch_sparse.strategies.sbpe.box import BoxSearch
+from botorch_sparse.strategies.sbpe.domains import make_search
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
+from botorch_sparse.strategies.sbpe.region import SurvivingRegion
+from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
+from botorch_sparse.strategies.sbpe.schedule import (
     Schedule,
     batch_lengths,
     max_num_batches,
 )
-from botorch_sparse.strategies.sbpe_search import Exploration
-from botorch_sparse.strategies.sbpe_table import TableSearch
+from botorch_sparse.strategies.sbpe.search import Exploration
+from botorch_sparse.strategies.sbpe.table import TableSearch
 
 
 class SBPE(RoundStrategy):

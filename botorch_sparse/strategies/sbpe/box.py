@@ -13,10 +13,10 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy
-from botorch_sparse.strategies.sbpe_region import SurvivingRegion
-from botorch_sparse.strategies.sbpe_search import (
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe.region import SurvivingRegion
+from botorch_sparse.strategies.sbpe.search import (
     Elimination,
     Exploration,
     Recommendation,

@@ -12,7 +12,7 @@ from gpytorch.models.exact_prediction_strategies import (
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from botorch_sparse.models.subset_prediction import (
+from botorch_sparse.models.subset.prediction import (
     FactoredPredictionStrategy,
     SubsetFactor,
     flat_state,

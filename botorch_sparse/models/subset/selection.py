@@ -10,7 +10,7 @@ from torch import Tensor
 from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
 
 if TYPE_CHECKING:
-    from botorch_sparse.models.subset_single_task_gp import SubsetSingleTaskGP
+    from botorch_sparse.models.subset.model import SubsetSingleTaskGP
 
 
 class SubsetSelection(Protocol):

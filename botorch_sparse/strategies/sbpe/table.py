@@ -8,9 +8,9 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, SBPERadius
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy
-from botorch_sparse.strategies.sbpe_search import (
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe.search import (
     Elimination,
     Exploration,
     Recommendation,

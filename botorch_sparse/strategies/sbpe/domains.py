@@ -12,10 +12,10 @@ from torch import Tensor
 from botorch_sparse.optim.candidate_pool import validate_candidates
 from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.domain import Box
-from botorch_sparse.strategies.sbpe_box import BoxSearch
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy
-from botorch_sparse.strategies.sbpe_search import Exploration, Search
-from botorch_sparse.strategies.sbpe_table import TableSearch
+from botorch_sparse.strategies.sbpe.box import BoxSearch
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe.search import Exploration, Search
+from botorch_sparse.strategies.sbpe.table import TableSearch
 
 
 def make_search(

@@ -15,8 +15,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from botorch_sparse.models.subset_data import FullData
-from botorch_sparse.models.subset_selection import at_random, selection_generator
+from botorch_sparse.models.subset.data import FullData
+from botorch_sparse.models.subset.selection import at_random, selection_generator
 
 
 class SubsetTrainingDataMixin:

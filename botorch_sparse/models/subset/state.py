@@ -6,8 +6,8 @@ from botorch_sparse.linear_operators import (
     TrackedCholesky,
     UpdatableCholeskyLinearOperator,
 )
-from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset_prediction import SubsetFactor
+from botorch_sparse.models.subset.model import SubsetSingleTaskGP
+from botorch_sparse.models.subset.prediction import SubsetFactor
 
 
 def subset_state(model: SubsetSingleTaskGP) -> dict[str, Any]:

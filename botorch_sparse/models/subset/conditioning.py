@@ -8,7 +8,7 @@ from botorch.exceptions import InputDataError
 from botorch.models.utils.assorted import fantasize as fantasize_flag
 from torch import Tensor
 
-from botorch_sparse.models.subset_data import FullData
+from botorch_sparse.models.subset.data import FullData
 
 
 class SubsetConditioningMixin:

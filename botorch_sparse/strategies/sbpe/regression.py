@@ -34,11 +34,11 @@ from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.domain import DomainOptions, one_domain
 from botorch_sparse.strategies.history import Batch, History
-from botorch_sparse.strategies.sbpe_bounds import BatchBounds
-from botorch_sparse.strategies.sbpe_domains import make_search
-from botorch_sparse.strategies.sbpe_exploration import CertificatePolicy, Refresh
-from botorch_sparse.strategies.sbpe_rounds import RoundStrategy
-from botorch_sparse.strategies.sbpe_schedule import at_least_one
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.domains import make_search
+from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
+from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
+from botorch_sparse.strategies.sbpe.schedule import at_least_one
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,5 @@
+"""An exact GP on chosen rows: the model of GSSBO [Wei2025]_."""
+
+from botorch_sparse.models.subset.model import SubsetSingleTaskGP
+
+__all__ = ["SubsetSingleTaskGP"]

@@ -34,7 +34,13 @@ ROUND_GAIN = 1e-2
 LEARNING_OPTIONS = {"maxcor": 50, "maxiter": 1000}
 
 # What a fit changes besides hyperparameters.
-OF_A_FIT = ("_inducing", "_given_points", "_has_learned", "_has_warned")
+OF_A_FIT = (
+    "_inducing",
+    "_given_points",
+    "_unlearned_points",
+    "_has_learned",
+    "_has_warned",
+)
 
 # What a fit can fail with for numerical reasons.
 NUMERICAL_ERRORS = (
@@ -118,8 +124,9 @@ class FittingMixin:
 
         A model with `learn_inducing_points` goes on from there: a last fit moves the
         points themselves together with the hyperparameters, as many points as the
-        fits before it used. A later fit starts from them, with nothing before it. A
-        `closure` of one's own knows nothing of the points, and moves none.
+        fits before it used. A later fit starts from them, with nothing before it,
+        whatever `rounds` says. A `closure` of one's own knows nothing of the points,
+        and moves none.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -249,7 +256,7 @@ class FittingMixin:
             yield
         finally:
             self.inducing_sampler, self._has_warned = sampler, has_warned
-        if not self._inducing_set().is_complete:
+        if self._given_points is None and not self._inducing_set().is_complete:
             self.resparsify()
 
     @contextmanager

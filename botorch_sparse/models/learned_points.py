@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ class LearnedPointsMixin:
     The points are parameters while `_points_as_parameters` is open, which a fit
     optimizes with the hyperparameters; afterwards they are inducing points like those
     that a user gives. Raw inputs are learned: input transforms move them as they move
-    the data.
+    the data. `resparsify` forgets what was learned, and so does loading a state dict
+    without learned points.
 
     Attributes:
         learn_inducing_points: Whether fits move the inducing points.
@@ -27,6 +28,7 @@ class LearnedPointsMixin:
 
     learn_inducing_points: bool = False
     _has_learned: bool = False
+    _unlearned_points: Tensor | None = None  # those given, before the first fit
 
     _keeps_all_of_few: bool
     _takes_all: Callable[..., bool]
@@ -64,8 +66,36 @@ class LearnedPointsMixin:
             self._inducing = chosen
             raise
         delattr(self, NAME)
+        if not self._has_learned:
+            self._unlearned_points = self._given_points
         self._given_points, self._has_learned = points.detach(), True
         self._use(chosen, self._given_points)
+
+    def _forget_learned(self) -> None:
+        """Go back to the points given, or to drawing them."""
+        self._given_points, self._unlearned_points = self._unlearned_points, None
+        self._has_learned, self._inducing = False, None
+        self._clear_cache()
+
+    def resparsify(self, generator: torch.Generator | None = None) -> Self:
+        """Draw the inducing points again under the present hyperparameters.
+
+        Learned ones are forgotten. Inducing points that were given stay.
+
+        Args:
+            generator: Source of randomness; by default a new one with a fixed seed.
+
+        Returns:
+            The model. Cost: O(n m^2).
+        """
+        if self._has_learned:
+            self._forget_learned()
+        return super().resparsify(generator)  # type: ignore[misc, no-any-return]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        if self._unlearned_points is not None:
+            self._unlearned_points = fn(self._unlearned_points)
+        return super()._apply(fn)  # type: ignore[misc, no-any-return]
 
     def _use(self, known: InducingSet, points: Tensor) -> None:
         """Replace the inducing points of the present data."""
@@ -86,8 +116,12 @@ class LearnedPointsMixin:
         is_fitting = NAME in self._parameters  # type: ignore[attr-defined]
         points = None if is_fitting else state_dict.pop(prefix + NAME, None)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[misc]
+        if points is None and self._has_learned and not is_fitting:
+            self._forget_learned()
         if points is None or not self.learn_inducing_points:
             return
+        if not self._has_learned:
+            self._unlearned_points = self._given_points
         self._given_points = points.detach().to(self._raw_train_X(), copy=True)
         self._has_learned, self._inducing = True, None
         self._clear_cache()

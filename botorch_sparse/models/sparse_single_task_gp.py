@@ -117,7 +117,9 @@ class SparseSingleTaskGP(
             from those drawn or given, by the gradient of the objective [Titsias2009]_.
             Fewer points then say as much, after a fit that takes several hundred
             evaluations and not some thirty. For models that are fitted once; in loops,
-            more points that are drawn serve better.
+            more points that are drawn serve better. Of drawn ones at most
+            `model.max_fit_inducing_points` (256) are learned; more of them have to be
+            given. `resparsify` undoes it.
 
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or

@@ -204,3 +204,28 @@ class TestState:
         Y = model.outcome_transform(Y)[0].squeeze(-1)
         model.set_train_data(X, Y, strict=False)
         assert torch.equal(model.inducing_points, points)
+
+    @pytest.mark.parametrize("num_given", [0, 6])
+    def test_resparsify_forgets_them(
+        self, num_given: int, double: dict[str, Any]
+    ) -> None:
+        X, Y = make_data(700, **double)
+        given = X[:num_given] if num_given else None
+        model = make_model(X, Y, inducing_points=given, max_inducing_points=9)
+        for _ in range(2):
+            fit(model, optimizer_kwargs=SHORT)
+        assert not torch.isin(model.inducing_points, X).any()
+        model = model.to(torch.float32).resparsify()
+        assert torch.isin(model.inducing_points, X.float()).all()
+        assert "learned_points" not in model.state_dict()
+        if given is not None:
+            assert torch.equal(model.inducing_points, given.float())
+
+    def test_an_older_state_dict_forgets_them(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        model = make_model(X, Y)
+        older, expected = copy.deepcopy(model.state_dict()), model.posterior(X).mean
+        fit(model, optimizer_kwargs=SHORT)
+        model.load_state_dict(older)
+        assert torch.equal(model.inducing_points, X[:6])
+        close(model.eval().posterior(X).mean, expected)

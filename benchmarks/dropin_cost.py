@@ -19,7 +19,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import InducingPointKernel, MaternKernel
 
 from benchmarks import dropin_peers
-from benchmarks.measure import in_fresh_process, seconds, side_by_side
+from benchmarks.measure import CLOCK, in_fresh_process, seconds, side_by_side
 
 DIMENSION = 4
 BATCH = 64
@@ -220,7 +220,10 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.short:
         args.sizes, args.exact_limit, args.max_memory = [1000, 10_000], 1000, 1.0
-    print(f"medians over {args.repeats} repeats, {torch.get_num_threads()} threads")
+    print(
+        f"medians over {args.repeats} repeats, {torch.get_num_threads()} threads, "
+        f"{CLOCK.__name__}"
+    )
     for n in args.sizes:
         report_size(args, n)
     report_flat(args.sizes, args.num_inducing, args.repeats)

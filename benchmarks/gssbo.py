@@ -112,7 +112,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--paper", action="store_true", help="the whole setting")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS)
     parser.add_argument("--methods", nargs="*", choices=[*METHODS, *STRATEGIES])
-    parser.add_argument("--seeds", type=int, help="5, or 50 with --paper")
+    parser.add_argument("--seeds", type=int, help="up to 5, or 50 with --paper")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--total", type=int, help="300, or 1000 with --paper")
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")

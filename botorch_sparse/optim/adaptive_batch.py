@@ -17,7 +17,7 @@ from botorch_sparse.optim.next_point import Box, Choices
 # Where a batch ends at the latest: points without variance add nothing to any bound.
 MAX_BATCH_SIZE = 10_000
 
-Reason = Literal["ratio_threshold", "max_batch_size"]
+Reason = Literal["ratio_threshold", "max_batch_size", "choices"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +27,8 @@ class AdaptiveBatch:
     Attributes:
         X: `q x d` points, in the order they were chosen.
         values: `q` values of the acquisition function when each was chosen.
-        reason: `"ratio_threshold"` if the last point crossed it, else
-            `"max_batch_size"`.
+        reason: `"ratio_threshold"` if the last point crossed it, `"choices"` if
+            `unique` left none, else `"max_batch_size"`.
         bound: The bound on the ratio of variances that the rule looked at last.
         indices: `q` rows of the choices, or None on a box.
     """
@@ -49,6 +49,7 @@ def optimize_adaptive_batch(
     choices: Tensor | None = None,
     max_batch_size: int | None = None,
     min_batch_size: int = 1,
+    unique: bool = False,
     optimizer_options: dict[str, Any] | None = None,
 ) -> AdaptiveBatch:
     r"""Choose points one by one until the variances have shrunk too far.
@@ -62,7 +63,7 @@ def optimize_adaptive_batch(
 
     With `BatchUpperConfidenceBound`, choices are embedded once, and a point costs
     O(A m) for `A` of them; other acquisition functions are evaluated at all of them
-    each time. A choice may be taken more than once.
+    each time. A choice may be taken more than once, unless `unique` says otherwise.
 
     Args:
         acqf: An acquisition function that knows `X_pending`.
@@ -72,6 +73,8 @@ def optimize_adaptive_batch(
         choices: `A x d` choices.
         max_batch_size: Largest size, 10,000 by default.
         min_batch_size: The rule is not asked before: the ratio may be larger then.
+        unique: Whether a choice is taken once at most, equal rows counting as one, as
+            in `optimize_acqf_discrete`. The batch ends where none is left.
         optimizer_options: On a box, for `optimize_acqf`: `num_restarts` (10),
             `raw_samples` (256), constraints, `fixed_features`, `options`, ... With
             `options={"seed": s}` the batch is the same each time.
@@ -80,8 +83,8 @@ def optimize_adaptive_batch(
         The batch.
 
     Raises:
-        InputDataError: If not one of bounds and choices is given, or a size or the
-            threshold is out of range.
+        InputDataError: If not one of bounds and choices is given, a size or the
+            threshold is out of range, or `unique` is asked for on a box.
         UnsupportedError: If the acquisition function takes no pending points.
 
     Example:
@@ -100,13 +103,17 @@ def optimize_adaptive_batch(
     """
     _validate(acqf, bounds, choices, max_batch_size, min_batch_size)
     validate_ratio_threshold(ratio_threshold)
+    if unique and choices is None:
+        raise InputDataError(
+            "Got unique=True with bounds; points of a box never repeat."
+        )
     if choices is not None:
         _validate_choices(choices, termination.X_batch.shape[-1])
     pending, frozen = acqf.X_pending, termination.frozen
     if not len(termination.X_batch):
         termination.frozen = _view(acqf, termination)
     source: Box | Choices = (
-        Choices(acqf, termination, choices)
+        Choices(acqf, termination, choices, unique=unique)
         if choices is not None
         else Box(acqf, termination, bounds, optimizer_options)
     )
@@ -129,11 +136,14 @@ def _choose(
     chosen = []
     for size in range(1, limit + 1):
         chosen.append(source.choose())
-        if size >= min_batch_size:
+        if size >= min_batch_size or source.is_exhausted:
             bound = source.bound(ratio_threshold)
             if bound > ratio_threshold:
                 reason = "ratio_threshold"
                 break
+        if source.is_exhausted:
+            reason = "choices"
+            break
     X, values, rows = (torch.cat(v) for v in zip(*chosen, strict=True))
     return AdaptiveBatch(X, values, reason, bound, source.indices(rows))
 

@@ -1,5 +1,6 @@
 """Where the next point of a batch comes from: a box, or a finite set of choices."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -84,6 +85,11 @@ class Box:
             ratio_threshold, bounds=self._bounds, optimizer_options=self._options
         )
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Never: a box has a next point."""
+        return False
+
     def indices(self, rows: Tensor) -> None:
         """None: no choices."""
 
@@ -95,14 +101,26 @@ class Choices:
         acqf: The acquisition function.
         termination: The rule.
         X: `A x d` choices.
+        unique: Whether a choice is taken once, and with it all that are equal to it.
     """
 
     def __init__(
-        self, acqf: AcquisitionFunction, termination: RatioBound, X: Tensor
+        self,
+        acqf: AcquisitionFunction,
+        termination: RatioBound,
+        X: Tensor,
+        *,
+        unique: bool = False,
     ) -> None:
         self.acqf = acqf
         self.termination = termination
         self._X = X
+        self._rows: Tensor | None = None
+        self._num_left: float = math.inf
+        if unique:
+            different, self._rows = torch.unique(X, dim=0, return_inverse=True)
+            self._num_left = len(different)
+            self._is_taken = torch.zeros_like(self._rows, dtype=torch.bool)
         self._table = table_of(termination.frozen, X)
         self._ucb: FrozenTable | None = None
         self._bound: TableBound | None = None
@@ -115,7 +133,12 @@ class Choices:
     def choose(self) -> Point:
         """The maximizer, which becomes pending; the lowest index among equals."""
         values = self._values()
+        if self._rows is not None:
+            values = values.masked_fill(self._is_taken, -torch.inf)
         index = values.argmax().unsqueeze(0)
+        if self._rows is not None:
+            self._is_taken |= self._rows == self._rows[index]
+            self._num_left -= 1
         X = self._X[index]
         if self._table is None:
             self.termination.add(X)
@@ -127,6 +150,11 @@ class Choices:
         elif self._ucb is not self._table:
             self._ucb.choose(index)
         return Point(X, values[index], index)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to choose."""
+        return self._num_left == 0
 
     def bound(self, ratio_threshold: float) -> float:
         """See `RatioBound.bound`."""

@@ -28,7 +28,11 @@ from botorch_sparse.acquisition import (
 from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable
 from botorch_sparse.acquisition.table_bound import TableBound
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import GlobalLocalRule, optimize_adaptive_batch
+from botorch_sparse.optim import (
+    GlobalLocalRule,
+    next_point,
+    optimize_adaptive_batch,
+)
 
 BETA = 4.0
 RULES = {
@@ -127,6 +131,42 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         assert batch.indices.tolist() == expected
         if batch.reason == "ratio_threshold":
             assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
+
+
+@pytest.mark.parametrize("memory", [0, 2**31])
+@pytest.mark.parametrize("acqf", ["batch", "log-ei"])
+def test_unique_choices_are_those_of_ever_fewer(
+    acqf: str, memory: int, monkeypatch: Any, double: dict[str, Any]
+) -> None:
+    """What is chosen, and what equals it, is left out of the choices by hand."""
+    monkeypatch.setattr(next_point, "MAX_MEMORY", memory)
+    model = continuous(**double)
+    g = torch.Generator().manual_seed(3)
+    X = torch.rand(12, 2, generator=g, dtype=torch.float64).to(**double)
+    X, pending = torch.cat([X, X[:4]]), X[:1] + 0.01
+
+    def build() -> Any:
+        if acqf == "batch":
+            known: Any = BatchUpperConfidenceBound(model, BETA)
+        else:
+            sampler = SobolQMCNormalSampler(torch.Size([32]), seed=0)
+            known = qLogExpectedImprovement(model, 0.0, sampler=sampler)
+        known.set_X_pending(pending)
+        return known
+
+    batch = optimize_adaptive_batch(
+        build(), GlobalLocal(model), 1e6, choices=X, unique=True
+    )
+    assert batch.reason == "choices" and batch.indices is not None
+    left, known = torch.arange(len(X), device=X.device), build()
+    for row in batch.indices:
+        one = optimize_adaptive_batch(
+            known, GlobalLocal(model), 1e6, choices=X[left], max_batch_size=1
+        )
+        assert torch.equal(one.X[0], X[row])  # of equal rows either will do
+        left = left[(X[left] != X[row]).any(-1)]
+        known.set_X_pending(torch.cat([known.X_pending, X[row : row + 1]]))
+    assert len(batch.X) == 12 and not len(left)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -294,6 +334,8 @@ def test_sizes(double: dict[str, Any]) -> None:
             optimize_adaptive_batch(ucb, rule, choices=X, **kwargs)
     with pytest.raises(InputDataError, match="Give either choices or bounds"):
         optimize_adaptive_batch(ucb, rule)
+    with pytest.raises(InputDataError, match="points of a box never repeat"):
+        optimize_adaptive_batch(ucb, rule, bounds=X[:2], unique=True)
     for shape, bad in ((r"\(0, .\)", X[:0]), (r"\(.*, 9\)", X.new_ones(4, 9))):
         with pytest.raises(InputDataError, match="choices of shape " + shape):
             optimize_adaptive_batch(ucb, rule, choices=bad)

@@ -19,6 +19,7 @@ NAMES = (
     "continuous",
     "sbpe",
     "gssbo",
+    "ax_client",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
@@ -32,6 +33,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "continuous": ["--short"],
     "sbpe": ["--short"],
     "gssbo": [],
+    "ax_client": ["--short"],
 }
 
 

@@ -198,9 +198,10 @@ def report(records: list[dict[str, Any]], marks: list[int]) -> None:
         mean = statistics.mean(times[-min(done // 4, 500) :])
         before = statistics.mean(times[early // 2 : early])
         grown = record["memory"][-1] - record["memory"][early - 1]
+        limit = " (at most 2)" if (early, done) == (200, 2000) else ""
         print(
             f"{record['strategy']}: a trial at n = {done} takes {ratio:.2f} times one "
-            f"at n = {early} (at most 2), in the mean over many, fits included, "
+            f"at n = {early}{limit}, in the mean over many, fits included, "
             f"{mean / before:.2f}; memory grew by {grown:.2f} GiB; "
             f"{sum(times):.0f} s in all; a matrix product {record['matmul']:.3f} s"
         )

@@ -1,5 +1,7 @@
 """Generation strategies for Ax; importing this package registers them for storage.
 
+Nothing else of Ax changes: its functions and classes stay as they are.
+
 A strategy that was saved can be loaded where `botorch_sparse.ax` is imported.
 """
 
@@ -16,7 +18,6 @@ from botorch_sparse.ax.adapter import SparseAdapter
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
 from botorch_sparse.ax.batch_size import recommended_batch_size
 from botorch_sparse.ax.candidates import CandidateTable
-from botorch_sparse.ax.cross_validation import use_sparse_loo_cv
 from botorch_sparse.ax.generator import SparseGenerator
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.storage import register_for_storage
@@ -28,7 +29,6 @@ from botorch_sparse.ax.strategies import (
 from botorch_sparse.ax.surrogate import SparseSurrogate
 
 register_for_storage()
-use_sparse_loo_cv()
 
 __all__ = [
     "AdaptiveBatchAcquisition",

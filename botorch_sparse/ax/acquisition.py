@@ -12,6 +12,7 @@ from ax.generators.torch.botorch_modular.acquisition import (
     Acquisition,
     determine_optimizer,
 )
+from ax.generators.torch.botorch_modular.surrogate import Surrogate
 from ax.generators.utils import mk_discrete_choices
 from botorch.acquisition import AcquisitionFunction
 from botorch.models import ModelListGP
@@ -21,6 +22,8 @@ from torch import Tensor
 
 from botorch_sparse.ax.baseline import best_points
 from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
+from botorch_sparse.ax.known_rows import know_rows
+from botorch_sparse.ax.surrogate import SparseSurrogate
 
 # Observed points that an acquisition function compares candidates with, and samples
 # the posterior at together with each candidate; for each objective.
@@ -30,9 +33,14 @@ MAX_BASELINE = 16
 NOISE_WORTH_REPEATS = 0.05
 # The slowest of the restarts decides how long the search takes. With many observations
 # it goes on for long in regions where next to nothing is to be gained. At least:
-MIN_ITERATIONS = 30
-ITERATIONS_PER_DIMENSION = 5
-TOLERANCE = 1e-6  # of the acquisition value, relatively
+MIN_ITERATIONS = 20
+ITERATIONS_PER_DIMENSION = 4
+TOLERANCE = 1e-5  # of the acquisition value, relatively
+# Evaluations along a line, or d of them if that is more. Beyond, the gain is in the
+# digits, and each is one for all restarts.
+MIN_LINE_SEARCH_STEPS = 5
+# Random points evaluated together. Most of the time goes into each call.
+RAW_BATCH = 128
 CONSTRAINTS = ("inequality", "equality")
 
 EXHAUSTED = (
@@ -61,8 +69,21 @@ class SparseAcquisition(Acquisition):
 
     choices: Tensor | None = None
     baseline: Tensor | None = None
-    X_observed: Tensor | None
     X_pending: Tensor | None
+
+    def __init__(self, surrogate: Surrogate, **kwargs: Any) -> None:
+        is_sparse = isinstance(surrogate, SparseSurrogate)
+        with surrogate.inputs_as_arrays() if is_sparse else nullcontext():
+            super().__init__(surrogate, **kwargs)
+
+    @property
+    def X_observed(self) -> Tensor | None:
+        """The observed points in the search space, `n x d`."""
+        return self._X_observed
+
+    @X_observed.setter
+    def X_observed(self, X: Tensor | None) -> None:
+        self._X_observed = None if X is None else X.to(self.device)
 
     def _construct_botorch_acquisition(
         self,
@@ -82,11 +103,14 @@ class SparseAcquisition(Acquisition):
                 self.options.get("max_baseline", MAX_BASELINE * num_objectives),
             )
         try:
-            return super()._construct_botorch_acquisition(
+            acqf = super()._construct_botorch_acquisition(
                 botorch_acqf_class, botorch_acqf_options, model
             )
         finally:
             self.X_observed = observed
+        if getattr(acqf, "X_baseline", None) is not None:
+            know_rows(model, acqf.X_baseline)
+        return acqf
 
     def optimize(
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
@@ -123,10 +147,13 @@ class SparseAcquisition(Acquisition):
         if optimizer in ("optimize_acqf", "optimize_acqf_mixed"):
             d, given = len(search_space_digest.bounds), options.get("options", {})
             limits: dict[str, Any] = {
-                "maxiter": max(MIN_ITERATIONS, ITERATIONS_PER_DIMENSION * d)
+                "init_batch_limit": RAW_BATCH,
+                "maxiter": max(MIN_ITERATIONS, ITERATIONS_PER_DIMENSION * d),
             }
             if not any(kwargs.get(f"{kind}_constraints") for kind in CONSTRAINTS):
-                limits |= {"ftol": TOLERANCE, "factr": None}  # of L-BFGS-B alone
+                # Of L-BFGS-B alone.
+                limits |= {"ftol": TOLERANCE, "factr": None}
+                limits["maxls"] = max(MIN_LINE_SEARCH_STEPS, d)
             options["options"] = {**limits, **given}
             options.setdefault("retry_on_optimization_warning", False)
         if optimizer.startswith("optimize_acqf_discrete"):

@@ -1,24 +1,37 @@
-"""The adapter of Ax that knows a table of candidates."""
+"""The adapter of Ax that knows a table of candidates, and leaves out single arms."""
 
+from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 import torch
+from ax.adapter.adapter_utils import array_to_observation_data
 from ax.adapter.base import GenResults
 from ax.adapter.torch import TorchAdapter
 from ax.core.data_utils import ExperimentData
+from ax.core.observation import ObservationData, ObservationFeatures
 from ax.core.search_space import SearchSpace
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.cross_validation import LeaveOut, predictions
 from botorch_sparse.ax.generator import SparseGenerator
 
 
 class SparseAdapter(TorchAdapter):
-    """`TorchAdapter` that gives the generator its candidates in the model's space."""
+    """`TorchAdapter` that gives the generator its candidates in the model's space.
+
+    In leave-one-out cross-validation, where a fold is one arm, it asks the generator
+    for predictions without that arm's observations, and nothing is built anew.
+    """
 
     _known_choices: tuple[SearchSpace, Tensor] | None = None
+
+    @cached_property
+    def metrics_warned_of(self) -> set[str]:
+        """Those too small for Ax's storage, of which `AsStored` has warned."""
+        return set()
 
     def _gen(self, *args: Any, **kwargs: Any) -> GenResults:
         generator = self.generator
@@ -28,12 +41,61 @@ class SparseAdapter(TorchAdapter):
                 generator.choices = self._choices(generator.candidates)
         return super()._gen(*args, **kwargs)
 
+    def _transform_inputs_for_cv(
+        self,
+        cv_training_data: ExperimentData,
+        cv_test_points: list[ObservationFeatures],
+    ) -> tuple[ExperimentData, list[ObservationFeatures], SearchSpace]:
+        """A fold in the model's space; where one arm is left out, its points alone."""
+        is_one_arm = self._leaves_out_one_arm(cv_training_data)
+        if not is_one_arm or self._leave_outs() is None:
+            return super()._transform_inputs_for_cv(cv_training_data, cv_test_points)
+        points = deepcopy(cv_test_points)
+        for transform in self.transforms.values():
+            points = transform.transform_observation_features(points)
+        return cv_training_data, points, self._model_space
+
+    def _cross_validate(
+        self,
+        search_space: SearchSpace,
+        cv_training_data: ExperimentData,
+        cv_test_points: list[ObservationFeatures],
+        use_posterior_predictive: bool = False,
+    ) -> list[ObservationData]:
+        """Predictions at the points of a fold; see `Adapter.cross_validate`."""
+        models = self._leave_outs()
+        if models is None or not self._leaves_out_one_arm(cv_training_data):
+            return super()._cross_validate(
+                search_space, cv_training_data, cv_test_points, use_posterior_predictive
+            )
+        X = [[p.parameters[name] for name in self.parameters] for p in cv_test_points]
+        mean, covariance = predictions(
+            models,
+            torch.tensor(X, dtype=torch.double, device=self.device),
+            use_posterior_predictive,
+        )
+        return array_to_observation_data(
+            mean.cpu().numpy(), covariance.cpu().numpy(), self.outcomes
+        )
+
+    def _leave_outs(self) -> list[LeaveOut] | None:
+        if not isinstance(self.generator, SparseGenerator):
+            return None
+        return self.generator.leave_outs()
+
+    def _leaves_out_one_arm(self, cv_training_data: ExperimentData) -> bool:
+        """Whether these are the training data but for one arm."""
+        index = self._training_data.arm_data.index[self.training_in_design]
+        names = index.get_level_values("arm_name")
+        kept = cv_training_data.arm_data.index.get_level_values("arm_name")
+        return names[~names.isin(kept)].nunique() == 1
+
     def _choices(self, table: CandidateTable) -> Tensor:
         """The table in the model's space, `A x d`; transformed once. Cost: O(A d)."""
         known = self._known_choices
         if known is None or known[0] != self._search_space:
-            frame = checked_candidates(table, self._search_space)
-            arms, known_data = _as_arms(frame), self._training_data.observation_data
+            arms = _as_arms(table.in_space(self._search_space))
+            known_data = self._training_data.observation_data
             unobserved = pd.DataFrame(
                 float("nan"), index=arms.index, columns=known_data.columns
             )
@@ -44,35 +106,6 @@ class SparseAdapter(TorchAdapter):
             choices = torch.as_tensor(X, dtype=torch.double, device=self.device)
             self._known_choices = known = (self._search_space.clone(), choices)
         return known[1]
-
-
-def checked_candidates(
-    table: CandidateTable, search_space: SearchSpace
-) -> pd.DataFrame:
-    """The candidates with the parameters of the search space as columns.
-
-    Raises:
-        InputDataError: If a parameter has no column, or candidates are not in the
-            search space.
-    """
-    names = list(search_space.parameters)
-    missing = [name for name in names if name not in table.frame]
-    if missing:
-        raise InputDataError(
-            f"Got a table of candidates with columns {list(table.frame.columns)}; it "
-            f"lacks the parameters {missing}."
-        )
-    frame = table.frame[names]
-    inside = search_space.check_membership_df(arm_data=frame)
-    outside = len(frame) - int(sum(inside))
-    if outside:
-        first = frame.iloc[list(inside).index(False)].to_dict()
-        raise InputDataError(
-            f"Got a table with {outside} of {len(frame)} candidates outside of the "
-            f"search space, the first of them {first}. Leave them out, or widen the "
-            "bounds."
-        )
-    return frame
 
 
 def _as_arms(frame: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from ax.core.search_space import SearchSpaceDigest
+from ax.generators.torch.botorch_modular.surrogate import Surrogate
 from ax.generators.torch.botorch_modular.utils import choose_botorch_acqf_class
 from ax.generators.torch_base import TorchOptConfig
 from botorch.acquisition import AcquisitionFunction
@@ -39,19 +40,10 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        search_space_digest: SearchSpaceDigest,
-        torch_opt_config: TorchOptConfig,
-        **kwargs: Any,
+        self, surrogate: Surrogate, *, torch_opt_config: TorchOptConfig, **kwargs: Any
     ) -> None:
         self._torch_opt_config = torch_opt_config
-        super().__init__(
-            *args,
-            search_space_digest=search_space_digest,
-            torch_opt_config=torch_opt_config,
-            **kwargs,
-        )
+        super().__init__(surrogate, torch_opt_config=torch_opt_config, **kwargs)
 
     def _construct_botorch_acquisition(
         self,
@@ -98,12 +90,9 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
             self._threshold,
             choices=choices,
             max_batch_size=n,
+            unique=not self.allows_repeats(),
         )
-        X, values = batch.X, batch.values
-        if not self.allows_repeats():
-            first = _first_places(X.tolist())
-            X, values = X[first], values[first]
-        return X, values, torch.ones(len(X), dtype=self.dtype)
+        return batch.X, batch.values, torch.ones(len(batch.X), dtype=self.dtype)
 
     def _search_batch(
         self, n: int, search_space_digest: SearchSpaceDigest, kwargs: dict[str, Any]
@@ -145,8 +134,3 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
 
 def _each(model: Model) -> list[Model]:
     return list(model.models) if isinstance(model, ModelListGP) else [model]
-
-
-def _first_places(rows: list[list[float]]) -> list[int]:
-    """Where each row first appears, in order."""
-    return [place for place, row in enumerate(rows) if row not in rows[:place]]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from ax.core.search_space import SearchSpace
 from botorch.exceptions import InputDataError
+
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class CandidateTable:
     """Arms to choose from, with a column for each parameter.
 
     Saved once with the strategy, and not with each trial. Where even that is too much,
-    give a file: then its path is saved alone.
+    give a file: then its path is saved alone. Its fields are text until a search space
+    tells their types (`in_space`), so that a choice may be called "1", or "NA".
 
     Args:
         data: The columns, as JSON; see `of`.
@@ -49,20 +54,47 @@ class CandidateTable:
             frame = pd.DataFrame(candidates)
             columns = {str(name): frame[name].tolist() for name in frame}
             table = cls(data=json.dumps(columns))
-        missing = int(table.frame.isna().to_numpy().sum())
-        if not len(table.frame) or missing:
+        frame = table.frame
+        missing = int(frame.isna().to_numpy().sum())
+        if not len(frame) or missing:
             raise InputDataError(
-                f"Got a table of {len(table.frame)} candidates with {missing} missing "
+                f"Got a table of {len(frame)} candidates with {missing} missing "
                 "values; need at least one row and no missing values."
             )
         return table
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The candidates, a row for each. Not to be changed."""
+        """The candidates, a row for each; those of a file as text. Not to be changed.
+
+        Columns have the dtype `object`, and keep the types of their values.
+        """
         if self.path is not None:
-            return pd.read_csv(self.path, float_precision="round_trip")
-        return pd.DataFrame(json.loads(self.data or "{}"))
+            return pd.read_csv(self.path, dtype=object, keep_default_na=False)
+        return pd.DataFrame(json.loads(self.data or "{}"), dtype=object)
+
+    def in_space(self, search_space: SearchSpace) -> pd.DataFrame:
+        """The parameters of the candidates, of the types that the search space wants.
+
+        Args:
+            search_space: The search space, which must hold all candidates.
+
+        Returns:
+            A column for each parameter, not to be changed. The last one is kept.
+
+        Raises:
+            InputDataError: If a parameter has no column, or candidates are not in the
+                search space.
+        """
+        if not self._typed or self._typed[0] != search_space:
+            frame = _checked(self.frame, search_space)
+            self._typed[:] = [search_space.clone(), frame]
+        return self._typed[1]
+
+    @cached_property
+    def _typed(self) -> list[Any]:
+        """A search space and the frame that belongs to it, or nothing."""
+        return []
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -75,3 +107,62 @@ class CandidateTable:
         digest = hashlib.sha256((source or "").encode()).hexdigest()[:16]
         columns = ", ".join(map(str, self.frame.columns))
         return f"CandidateTable({len(self)} rows of {columns}; {digest})"
+
+
+def _checked(frame: pd.DataFrame, search_space: SearchSpace) -> pd.DataFrame:
+    """The columns of the parameters, if they are there and in the search space."""
+    parameters = search_space.parameters
+    missing = [name for name in parameters if name not in frame]
+    if missing:
+        raise InputDataError(
+            f"Got a table of candidates with columns {list(frame.columns)}; it "
+            f"lacks the parameters {missing}."
+        )
+    typed = pd.DataFrame(
+        {name: _as_type(frame[name], p.python_type) for name, p in parameters.items()}
+    )
+    inside = search_space.check_membership_df(arm_data=typed)
+    outside = len(typed) - int(sum(inside))
+    if outside:
+        first = frame[list(parameters)].iloc[list(inside).index(False)].to_dict()
+        raise InputDataError(
+            f"Got a table with {outside} of {len(frame)} candidates outside of the "
+            f"search space, the first of them {first}. Leave them out, or widen the "
+            "bounds."
+        )
+    return typed
+
+
+def _as_type(column: pd.Series, wanted: type) -> pd.Series:
+    """The values as numbers or truth values, where the search space has such."""
+    convert = {int: _integer, float: _number, bool: _truth}.get(wanted)
+    if convert is None:
+        return column
+    try:
+        return pd.Series([convert(value) for value in column], column.index)
+    except (TypeError, ValueError) as error:
+        raise InputDataError(
+            f"Got a table of candidates whose column {column.name!r} is not all of "
+            f"type {wanted.__name__}, as the search space wants: {error}."
+        ) from error
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not finite")
+    return number
+
+
+def _integer(value: Any) -> int:
+    is_exact = isinstance(value, int) or str(value).lstrip("+-").isdigit()
+    number = int(value) if is_exact else _number(value)
+    if number != int(number):
+        raise ValueError(f"{value!r} is no integer")
+    return int(number)
+
+
+def _truth(value: Any) -> bool:
+    if str(value).lower() not in TRUTH:
+        raise ValueError(f"{value!r} is none of {', '.join(TRUTH)}")
+    return TRUTH[str(value).lower()]

@@ -1,78 +1,111 @@
-"""Leave-one-out predictions of this package's models in Ax's plots and analyses.
+"""Leave-one-out predictions of models in Ax's plots and analyses."""
 
-Ax's `cross_validate` calls `botorch.cross_validation.loo_cv`, which forms the exact GP
-of the training data: dense `n x n` matrices, and not the predictions of a sparse model.
-Ax has no hook for a model's own leave-one-out predictions.
-"""
-
-import ax.adapter.cross_validation as ax_cross_validation
 import torch
-from botorch.cross_validation import CVResults
-from botorch.models.gpytorch import GPyTorchModel
-from botorch.posteriors import GPyTorchPosterior
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from linear_operator.operators import DiagLinearOperator
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.model import Model
 from torch import Tensor
 
-from botorch_sparse import models
-from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.leave_one_out import leave_one_out, training_noise
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.nystrom import Moments
+
+# Inputs this close are the same point, in the space of the model.
+TOLERANCE = 1e-9
 
 
-def use_sparse_loo_cv() -> None:
-    """Let Ax's `cross_validate` call `loo_cv` of this module.
+class LeaveOut:
+    r"""What a model predicts at a point from the observations elsewhere.
 
-    That hands models of other packages on to BoTorch's function, with the same
-    arguments. Nothing in BoTorch changes.
+    Hyperparameters and inducing points stay. Observations :math:`y_j` at the point,
+    with noise variances :math:`d_j`, are one with the precision
+    :math:`p = \sum_j 1 / d_j` and the mean :math:`\sum_j y_j / (p d_j)`; see
+    `botorch_sparse.models.leave_one_out`. A `SubsetSingleTaskGP` predicts as it is at
+    rows that it does not use.
+
+    Args:
+        model: A fitted model without an outcome transform.
     """
-    ax_cross_validation.loo_cv = loo_cv
+
+    def __init__(self, model: SingleTaskGP) -> None:
+        self.model = model.eval()
+        inputs, self.targets = model.train_inputs[0], model.train_targets
+        with torch.no_grad():
+            self.noise = training_noise(model)
+            self.posterior = _posterior(model, inputs, self.noise)
+        self.inputs = inputs.reshape(-1, *inputs.shape[-2:])[0]
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, observation_noise: bool) -> Moments:
+        """Mean and variance of the outcomes, `m` each.
+
+        Args:
+            x: A `1 x d` point, before the input transform.
+            observation_noise: Whether the variance includes the noise.
+
+        Returns:
+            Moments. Cost: O(n d + m^2) in the number `m` of inducing points.
+        """
+        x = self.model.transform_inputs(x)
+        there = ((self.inputs - x).abs() <= TOLERANCE).all(-1)
+        if there.any():
+            noise, Y = self.noise[..., there], self.targets[..., there]
+            precision = (1 / noise).sum(-1, keepdim=True)
+            Y = (Y / noise).sum(-1, keepdim=True) / precision
+            mean, variance = leave_one_out(self.posterior, x, Y, 1 / precision)
+        else:
+            noise = self.noise
+            mean, variance = self.posterior.moments(x)
+        if observation_noise:
+            variance = variance + noise.mean(-1, keepdim=True)
+        return Moments(mean.reshape(-1), variance.reshape(-1))
 
 
-def loo_cv(
-    model: GPyTorchModel, observation_noise: bool = True, untransform: bool = True
-) -> CVResults:
-    """Leave-one-out predictions; see `botorch_sparse.models.loo_cv`.
+def leave_outs(model: Model | None) -> list[LeaveOut] | None:
+    """Those of the model, or of all in a list; None for models of another kind."""
+    models = model.models if isinstance(model, ModelListGP) else [model]
+    if not all(_is_supported(each) for each in models):
+        return None
+    return [LeaveOut(each) for each in models]
 
-    Those of a `SubsetSingleTaskGP` are of all its data: the rows that it does not use
-    are left out as it is.
+
+def predictions(
+    models: list[LeaveOut], X: Tensor, observation_noise: bool
+) -> tuple[Tensor, Tensor]:
+    """Predictions at points, each without the observations there.
+
+    Args:
+        models: For each model of the `m` outcomes.
+        X: `k x d` points, before the input transform.
+        observation_noise: Whether variances include the noise.
+
+    Returns:
+        Means, `k x m`, and diagonal covariances, `k x m x m`.
     """
-    results = models.loo_cv(model, observation_noise, untransform)
-    if not isinstance(model, SubsetSingleTaskGP) or not untransform:
-        return results
-    return _of_all_rows(model, results, observation_noise)
+    means, variances = [], []
+    for x in X.split(1):
+        moments = [model(x, observation_noise) for model in models]
+        means.append(torch.cat([mean for mean, _ in moments]))
+        variances.append(torch.cat([variance for _, variance in moments]))
+    return torch.stack(means), torch.stack(variances).diag_embed()
 
 
-@torch.no_grad()
-def _of_all_rows(
-    model: SubsetSingleTaskGP, results: CVResults, observation_noise: bool
-) -> CVResults:
-    """Results for the subset, and predictions for the rows that are not in it."""
-    used, n = model.subset_indices, model.num_observations
-    rest = torch.ones(n, dtype=torch.bool, device=used.device)
-    rest[used] = False
-    shape = (n, model.num_outputs)
-    mean, variance = (results.posterior.mean.new_empty(shape) for _ in range(2))
-    mean[used] = results.posterior.mean.squeeze(-2)
-    variance[used] = results.posterior.variance.squeeze(-2)
-    if rest.any():
-        X = model.all_train_X[rest].unsqueeze(-2)
-        posterior = model.posterior(X, observation_noise=observation_noise)
-        mean[rest] = posterior.mean.squeeze(-2)
-        variance[rest] = posterior.variance.squeeze(-2)
-    Yvar = model.all_train_Yvar
-    return CVResults(
-        model=model,
-        posterior=_independent(mean, variance),
-        observed_Y=model.all_train_Y.unsqueeze(-2),
-        observed_Yvar=None if Yvar is None else Yvar.unsqueeze(-2),
+def _is_supported(model: Model | None) -> bool:
+    return isinstance(model, SingleTaskGP) and not hasattr(model, "outcome_transform")
+
+
+def _posterior(model: SingleTaskGP, X: Tensor, noise: Tensor) -> NystromPosterior:
+    """The posterior of the model; an exact one with all points as inducing points.
+
+    The latter leaves the model and its caches alone.
+    """
+    if isinstance(model, SparseSingleTaskGP) and not model.is_exact:
+        return model.nystrom_posterior()
+    return NystromPosterior.from_data(
+        model.covar_module,
+        X,
+        model.train_targets,
+        noise,
+        X,
+        mean_module=model.mean_module,
     )
-
-
-def _independent(mean: Tensor, variance: Tensor) -> GPyTorchPosterior:
-    """A posterior over `n x 1 x m` from `n x m` moments."""
-    outputs = [
-        MultivariateNormal(m.unsqueeze(-1), DiagLinearOperator(v.unsqueeze(-1)))
-        for m, v in zip(mean.T, variance.T, strict=True)
-    ]
-    if len(outputs) == 1:
-        return GPyTorchPosterior(outputs[0])
-    return GPyTorchPosterior(MultitaskMultivariateNormal.from_independent_mvns(outputs))

@@ -18,6 +18,7 @@ from torch import Tensor
 from botorch_sparse.ax.acquisition import SparseAcquisition
 from botorch_sparse.ax.baseline import best_points
 from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.cross_validation import LeaveOut, leave_outs
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
@@ -42,6 +43,7 @@ class SparseGenerator(BoTorchGenerator):
         seed: Makes candidates a function of the data; None for the global generators.
 
     Attributes:
+        refits_folds: Whether `refit_on_cv` was asked for; that is always True, for Ax.
         choices: `A x d` candidates in the space of the model, which the adapter sets.
         attempts: Numbers of observations and pending points, and how often candidates
             were generated for them so far.
@@ -75,10 +77,13 @@ class SparseGenerator(BoTorchGenerator):
             botorch_acqf_class=botorch_acqf_class,
             botorch_acqf_options=botorch_acqf_options,
             botorch_acqf_classes_with_options=botorch_acqf_classes_with_options,
-            refit_on_cv=refit_on_cv,
+            # Ax's `cross_validate` asks the adapter for each fold only where models are
+            # refitted, and else computes those of the exact GP: dense, in O(n^3).
+            refit_on_cv=True,
             warm_start_refit=warm_start_refit,
             use_p_feasible=use_p_feasible,
         )
+        self.refits_folds = refit_on_cv
         validate_growth(refit_growth)
         self.refit_growth = refit_growth
         self.candidates = candidates
@@ -86,6 +91,7 @@ class SparseGenerator(BoTorchGenerator):
         self.choices: Tensor | None = None
         self.num_trials = 0  # of the experiment, failed ones too
         self.attempts: tuple[tuple[int, ...], int] = ((), 0)
+        self._left_out: tuple[Model, list[LeaveOut] | None] | None = None
 
     def fit(
         self, datasets: Sequence[SupervisedDataset], *args: Any, **kwargs: Any
@@ -94,7 +100,7 @@ class SparseGenerator(BoTorchGenerator):
         if self._surrogate is None:
             self._surrogate = SparseSurrogate(
                 surrogate_spec=self.surrogate_spec or sparse_surrogate_spec(),
-                refit_on_cv=self.refit_on_cv,
+                refit_on_cv=self.refits_folds,
                 warm_start_refit=self.warm_start_refit,
                 refit_growth=self.refit_growth,
             )
@@ -132,6 +138,26 @@ class SparseGenerator(BoTorchGenerator):
             size=1,
         )
         return best[0].detach().cpu()
+
+    def cross_validate(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Predictions for a fold by a new model; see `BoTorchGenerator`."""
+        self.refit_on_cv = self.refits_folds
+        try:
+            return super().cross_validate(*args, **kwargs)
+        finally:
+            self.refit_on_cv = True
+
+    def leave_outs(self) -> list[LeaveOut] | None:
+        """For each model, its predictions without some observations.
+
+        None where the models are of another kind, or folds are to be refitted.
+        """
+        if self.refits_folds or self._surrogate is None:
+            return None
+        model = self.surrogate.model
+        if self._left_out is None or self._left_out[0] is not model:
+            self._left_out = model, leave_outs(model)
+        return self._left_out[1]
 
     def _next_seed(self, torch_opt_config: TorchOptConfig) -> int | None:
         """A seed of its own for each state of the experiment.

@@ -60,7 +60,7 @@ class NearestCandidate(Transform):
         table = getattr(generator, "candidates", None)
         if table is None:
             return observation_features
-        frame = table.frame
+        frame = table.in_space(self.adapter._experiment.search_space)
         is_free = np.ones(len(frame), dtype=bool)
         if self.config.get("is_initial"):
             is_free = ~self._is_known(frame)

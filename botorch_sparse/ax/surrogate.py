@@ -1,7 +1,8 @@
 """Models for Ax whose slow parts are computed at scheduled sizes of the data."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +74,26 @@ class SparseSurrogate(Surrogate):
             metric_to_best_model_config=metric_to_best_model_config,
         )
         self.refit_growth = refit_growth
+        self._gives_arrays = False
         self._fits: dict[tuple[str, ...], _Fit] = {}
+
+    @property
+    def Xs(self) -> list[Any]:
+        """The inputs of each outcome, `n x d`; see `inputs_as_arrays`."""
+        Xs = super().Xs
+        return [X.cpu().numpy() for X in Xs] if self._gives_arrays else Xs
+
+    @contextmanager
+    def inputs_as_arrays(self) -> Iterator[None]:
+        """`Xs` are NumPy arrays, which Ax goes over number by number.
+
+        From tensors that takes far longer, and on a GPU a transfer for each number.
+        """
+        self._gives_arrays = True
+        try:
+            yield
+        finally:
+            self._gives_arrays = False
 
     def _serialize_attributes_as_kwargs(self) -> dict[str, Any]:
         kwargs = super()._serialize_attributes_as_kwargs()

@@ -1,5 +1,6 @@
 """Transforms of outcomes: Ax's, with constants that follow the schedule."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,23 @@ from ax.adapter.transforms.base import Transform
 from ax.adapter.transforms.standardize_y import StandardizeY
 from ax.adapter.transforms.winsorize import Winsorize
 from ax.core.data_utils import ExperimentData
+from botorch.exceptions import BotorchWarning
 
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, scheduled_size
+
+# What Ax writes of a number, in JSON as in SQL.
+DECIMALS = 10
+# Errors below this part of the standard deviation of a metric are lost on a model: its
+# noise is at least a hundredth of it.
+TOLERANCE = 1e-4
+# Relative differences below this are those of arithmetic.
+ROUNDING = 1e-13
+TOO_SMALL = (
+    "The values of the metric {!r} differ by so little that the ten decimals which Ax "
+    "saves are not enough. They are used as they are, but after saving and loading the "
+    "experiment will go on with rounded ones. Report the metric in another unit, "
+    "multiplied by a large number."
+)
 
 
 def scheduled_data(data: ExperimentData, growth: float) -> ExperimentData:
@@ -55,7 +71,26 @@ class ScheduledWinsorize(_Scheduled, Winsorize):
     """`Winsorize` with the cutoffs of the first `scheduled_size(n)` observations."""
 
 
-class ScheduledStandardizeY(_Scheduled, StandardizeY):
+class _StandardizeSmallY(StandardizeY):
+    """`StandardizeY` for outcomes of any scale: Ax's leaves those below 1e-8 alone."""
+
+    def __init__(
+        self,
+        search_space: Any = None,
+        experiment_data: ExperimentData | None = None,
+        adapter: Any = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(search_space, experiment_data, adapter, config)
+        if experiment_data is None:
+            return
+        for metric, column in experiment_data.observation_data["mean"].items():
+            values = column.dropna().to_numpy(dtype=float)
+            if len(values) > 1 and values.std() > ROUNDING * np.abs(values).max():
+                self.Ystd[metric] = float(values.std(ddof=1))
+
+
+class ScheduledStandardizeY(_Scheduled, _StandardizeSmallY):
     """`StandardizeY` with mean and scale of the first `scheduled_size(n)`.
 
     Outcomes in the model's space then stay as they are between two sizes.
@@ -65,18 +100,27 @@ class ScheduledStandardizeY(_Scheduled, StandardizeY):
 class AsStored(Transform):
     """Rounds outcomes and standard errors to ten decimals, as Ax's storage does.
 
-    A strategy then sees the same data before and after saving, and goes on alike.
+    A strategy then sees the same data before and after saving, and goes on alike. A
+    metric whose values differ by so little that rounding would show is left as it is,
+    with a warning: Ax loses these digits, or all, when it saves the experiment.
     """
 
     def transform_experiment_data(
         self, experiment_data: ExperimentData
     ) -> ExperimentData:
-        """Round all means and standard errors."""
+        """Round means and standard errors."""
         observations = experiment_data.observation_data.copy()
-        for kind, metric in observations.columns:
-            if kind in ("mean", "sem"):
-                column = observations[kind, metric].to_numpy(dtype=float)
-                observations[kind, metric] = _rounded(column)
+        for metric in observations["mean"].columns:
+            columns = [("mean", metric), ("sem", metric)]
+            exact = observations[columns].to_numpy(dtype=float)
+            rounded = _rounded(exact)
+            if not _shows(exact, rounded):
+                observations[columns] = rounded
+                continue
+            said: set[str] = getattr(self.adapter, "metrics_warned_of", set())
+            if metric not in said:
+                warnings.warn(TOO_SMALL.format(metric), BotorchWarning, stacklevel=2)
+                said.add(metric)
         return ExperimentData(
             arm_data=experiment_data.arm_data, observation_data=observations
         )
@@ -84,4 +128,13 @@ class AsStored(Transform):
 
 def _rounded(values: np.ndarray) -> np.ndarray:
     """The nearest numbers with ten decimals; by way of text, as JSON is."""
-    return np.array([float(f"{value:.10f}") for value in values])
+    text = [float(f"{value:.{DECIMALS}f}") for value in values.ravel()]
+    return np.array(text).reshape(values.shape)
+
+
+def _shows(exact: np.ndarray, rounded: np.ndarray) -> bool:
+    """Whether a change is more than `TOLERANCE` of the spread of the first column."""
+    means = exact[np.isfinite(exact[:, 0]), 0]
+    if not len(means) or means.min() == means.max():
+        return False
+    return bool(np.nanmax(np.abs(rounded - exact)) > TOLERANCE * means.std())

@@ -1,10 +1,14 @@
 """The observed points that acquisition functions get."""
 
+import pytest
 import torch
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
 from botorch.utils.multi_objective.pareto import is_non_dominated
 
-from botorch_sparse.ax.baseline import best_points
+from botorch_sparse.ax import sparse_generation_strategy
+from botorch_sparse.ax.baseline import _mean, best_points
+from botorch_sparse.models import SparseSingleTaskGP
 
 ONE = torch.ones(1, 1, dtype=torch.double)
 
@@ -60,3 +64,39 @@ def test_several_objectives():
     left = [i for i in range(len(X)) if i not in front]
     second = is_non_dominated(mean[left]).nonzero().squeeze(-1).tolist()
     assert chosen - front <= {left[i] for i in second} or len(second) < 3
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("is_standardized", [True, False])
+def test_means_of_sparse_models_are_those_of_the_posterior(m, is_standardized):
+    generator = torch.Generator().manual_seed(0)
+    X = 3 * torch.rand(40, 2, generator=generator, dtype=torch.double)
+    Y = torch.stack([5 + (X[:, 0] + j * X[:, 1]).sin() for j in range(m)], dim=-1)
+    model = SparseSingleTaskGP(
+        X,
+        Y,
+        input_transform=Normalize(2),
+        outcome_transform=Standardize(m) if is_standardized else None,
+        inducing_points=X[:12],
+    ).eval()
+    with torch.no_grad():
+        expected = model.posterior(X).mean
+        found = _mean(model, X)
+    assert not model.is_exact
+    assert torch.allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_observed_points_of_an_acquisition(make_client, attach, fast):
+    """All, once each, as tensors; the surrogate's inputs are tensors again."""
+    strategy = sparse_generation_strategy(5, seed=0, optimizer_options=fast)
+    client = make_client(strategy)
+    attach(client, 12)
+    again = client.attach_trial(client._experiment.trials[3].arm.parameters)
+    client.complete_trial(again, raw_data={"f": 1.0})
+    client.get_next_trials(1)
+    generator = strategy.adapter.generator
+    (X,) = generator.surrogate.Xs
+    assert isinstance(X, torch.Tensor) and len(X) == 13
+    observed = generator._acquisition.X_observed
+    assert torch.equal(observed.unique(dim=0), X.unique(dim=0))
+    assert len(observed) == 12 and observed.dtype == X.dtype

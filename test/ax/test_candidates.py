@@ -1,5 +1,6 @@
 """Only arms of the user's table are proposed, exactly as they are there."""
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import SearchSpaceExhausted
 from ax_problems import MIXED, mixed
 from botorch.exceptions import InputDataError
@@ -85,6 +87,25 @@ def test_batches_and_pending_trials(make_client, evaluate):
     assert len(pending) == 3 and not taken & set(arms)
 
 
+@pytest.mark.parametrize(("threshold", "size"), [(1e6, 12), (1.0, 1), (1e6, 50)])
+def test_batches_without_repeats_are_as_large_as_the_rule_allows(
+    threshold, size, make_client, evaluate
+):
+    """Rows of the table that are there twice are one arm."""
+    table = [*rows(20), *rows(6)]
+    strategy = bbkb_generation_strategy(
+        5, candidates=table, allow_repeats=False, ratio_threshold=threshold, seed=0
+    )
+    client = make_client(strategy, MIXED)
+    asked = evaluate(client, 6, mixed, noise=3.0)
+    (runs,) = strategy.gen(client._experiment, n=size, num_trials=1)
+    arms = [key(arm.parameters) for arm in runs[0].arms]
+    assert len(set(arms)) == len(arms) == min(size, 20 - 6)
+    assert not set(arms) & {key(parameters) for parameters in asked}
+    acquisition = strategy.adapter.generator._acquisition
+    assert acquisition.acqf.X_pending is None
+
+
 def test_without_repeats_the_table_runs_out(make_client, evaluate):
     table = rows(8)
     strategy = sparse_generation_strategy(
@@ -143,6 +164,80 @@ def test_tables_that_cannot_work(make_client, evaluate):
             client.complete_trial(index, raw_data={"f": mixed(**row)})
         with pytest.raises(InputDataError, match=message):
             client.get_next_trials(1)
+
+
+TYPED = [
+    ChoiceParameterConfig(name="code", values=["1", "2", "10"], parameter_type="str"),
+    ChoiceParameterConfig(name="salt", values=["NA", "K", "no"], parameter_type="str"),
+    ChoiceParameterConfig(name="flag", values=[True, False], parameter_type="bool"),
+    RangeParameterConfig(name="count", bounds=(1, 9), parameter_type="int"),
+    RangeParameterConfig(name="dose", bounds=(0.0, 2.0), parameter_type="float"),
+]
+TYPED_ROWS = [
+    {"code": code, "salt": salt, "flag": flag, "count": count, "dose": count / 7}
+    for count, (code, salt, flag) in enumerate(
+        itertools.product(["1", "2"], ["NA", "K", "no"], [True, False]), start=1
+    )
+    if count < 10
+]
+
+
+@pytest.mark.parametrize("source", ["rows", "file"])
+def test_types_of_columns_are_those_of_the_search_space(source, make_client, tmp_path):
+    """Text that looks like numbers or like missing values stays text."""
+    candidates: Any = TYPED_ROWS
+    if source == "file":
+        candidates = tmp_path / "table.csv"
+        # What is no parameter is left alone, be it empty.
+        pd.DataFrame(TYPED_ROWS).assign(note="").to_csv(candidates, index=False)
+    strategy = sparse_generation_strategy(
+        4, candidates=candidates, allow_repeats=False, seed=0
+    )
+    client, asked = make_client(strategy, TYPED), []
+    for _ in range(7):
+        ((index, parameters),) = client.get_next_trials(1).items()
+        client.complete_trial(index, raw_data={"f": parameters["dose"]})
+        asked.append(parameters)
+    assert all(parameters in TYPED_ROWS for parameters in asked)
+    for parameters in asked:
+        types = {name: type(value) for name, value in parameters.items()}
+        assert types == {name: type(value) for name, value in TYPED_ROWS[0].items()}
+    assert len({parameters["count"] for parameters in asked}) == 7
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "message"),
+    [
+        ("count", "NA", "'count' is not all of type int.*NA"),
+        ("count", "1.5", "'1.5' is no integer"),
+        ("dose", "nan", "'nan' is not finite"),
+        ("dose", "few", "'dose' is not all of type float.*few"),
+        ("flag", "maybe", "'maybe' is none of true, 1, false, 0"),
+        ("salt", "Na", "1 of 9 candidates outside.*'Na'"),
+        ("salt", "", "1 of 9 candidates outside.*''"),
+        ("dose", "", "'dose' is not all of type float"),
+    ],
+)
+def test_fields_that_do_not_fit(column, text, message, make_client, tmp_path):
+    """Said before the first trial."""
+    path = tmp_path / "table.csv"
+    frame = pd.DataFrame(TYPED_ROWS).astype(str)
+    frame.loc[4, column] = text
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputDataError, match=message):
+        strategy = sparse_generation_strategy(3, candidates=path, seed=0)
+        make_client(strategy, TYPED).get_next_trials(1)
+
+
+def test_whole_numbers_may_be_written_as_fractions_and_fractions_as_whole(tmp_path):
+    path = tmp_path / "table.csv"
+    frame = pd.DataFrame(TYPED_ROWS).assign(count=lambda t: t["count"] / 1.0, dose=1)
+    frame.to_csv(path, index=False)
+    client = Client()
+    client.configure_experiment(name="test", parameters=TYPED)
+    typed = CandidateTable.of(path).in_space(client._experiment.search_space)
+    assert typed["count"].tolist() == [row["count"] for row in TYPED_ROWS]
+    assert typed["count"].dtype == int and typed["dose"].dtype == float
 
 
 def test_representation():

@@ -1,5 +1,6 @@
 """A user's session: trials, saving and loading in the middle, plots and analyses."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,23 @@ from botorch_sparse.ax import (
     gssbo_generation_strategy,
     sparse_generation_strategy,
 )
+from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 
 PROBLEMS = {"branin": (floats(BOX), branin, 1.0), "mixed": (MIXED, mixed, 0.05)}
 # Best values and those of 30 random points are -0.4 and about -3, 0.7 and about 0.2.
 GOOD = {"branin": -2.0, "mixed": 0.4}
 
+MODELS = {"sparse": SparseSingleTaskGP, "gssbo": SubsetSingleTaskGP}
 
-def strategy_named(name: str, fast: dict[str, Any]) -> Any:
+
+def strategy_named(name: str, fast: dict[str, Any], subset_size: int = 6) -> Any:
     options: dict[str, Any] = {"seed": 0, "optimizer_options": fast}
     if name == "sparse":  # from ten observations on it has fewer inducing points
         return sparse_generation_strategy(
             5, model_options={"max_inducing_points": 10}, **options
         )
     if name == "gssbo":
-        return gssbo_generation_strategy(5, subset_size=12, **options)
+        return gssbo_generation_strategy(5, subset_size=subset_size, **options)
     return bbkb_generation_strategy(5, **options)
 
 
@@ -51,7 +55,12 @@ FULL = [
 
 @pytest.mark.parametrize(
     ("name", "problem", "num_trials"),
-    [("sparse", "branin", 14), ("bbkb", "mixed", 10), ("gssbo", "branin", 16), *FULL],
+    [
+        ("sparse", "branin", 13),
+        ("bbkb", "mixed", 8),
+        ("gssbo", "mixed", 9),
+        *FULL,
+    ],
 )
 def test_trials_saved_and_loaded_in_the_middle(
     name, problem, num_trials, make_client, evaluate, fast, tmp_path
@@ -61,8 +70,9 @@ def test_trials_saved_and_loaded_in_the_middle(
         fast["options"] = {"maxiter_alternating": 3, "maxiter_continuous": 5}
     parameters, function, noise = PROBLEMS[problem]
     config = storage(tmp_path / "ax.db")
-    client = make_client(strategy_named(name, fast), parameters, storage_config=config)
-    half = num_trials // 2
+    half, subset_size = num_trials // 2, 12 if num_trials == 30 else 6
+    strategy = strategy_named(name, fast, subset_size)
+    client = make_client(strategy, parameters, storage_config=config)
     asked = evaluate(client, half, function, noise)
     client.save_to_json_file(str(tmp_path / "ax.json"))
     from_json = Client.load_from_json_file(str(tmp_path / "ax.json"))
@@ -79,6 +89,9 @@ def test_trials_saved_and_loaded_in_the_middle(
     client.complete_trial(half, raw_data={"f": function(**expected[half])})
     asked += evaluate(client, num_trials - half - 1, function, noise)
     assert len(client._experiment.trials) == num_trials
+    if name == "gssbo":
+        model = strategy.adapter.generator.surrogate.model
+        assert model.train_targets.shape[-1] == subset_size < model.num_observations
     if num_trials == 30:
         assert max(function(**parameters) for parameters in asked) > GOOD[problem]
     adapter = strategy.adapter
@@ -109,22 +122,51 @@ def test_analyses_and_predictions(make_client, evaluate, fast):
     assert np.isfinite(mean) and sem > 0
 
 
-def test_several_objectives_and_constraints(make_client, fast):
-    strategy = strategy_named("sparse", fast)
-    client = make_client(strategy, objective="f, -g", constraints=["h <= 3.0"])
-    for t in range(12):
-        ((index, p),) = client.get_next_trials(1).items()
-        outcome = {"f": branin(**p), "g": p["x1"] ** 2 + p["x2"], "h": p["x2"] / 4}
+@pytest.mark.parametrize(
+    ("objective", "constraints"), [("f, -g", ["h <= 3.0"]), ("f", ["h <= 3.0"])]
+)
+@pytest.mark.parametrize("name", ["sparse", "gssbo"])
+def test_several_objectives_and_constraints(
+    name, objective, constraints, make_client, fast
+):
+    """With trials that fail, and outcomes that some lack at the end."""
+    strategy = strategy_named(name, fast)
+    client = make_client(strategy, objective=objective, constraints=constraints)
+    is_moo = "g" in objective
+    for t in range(14):
+        if t < 10:
+            p = {x: random.Random(t).uniform(*bounds) for x, bounds in BOX.items()}
+            index = client.attach_trial(parameters=p)
+        else:
+            ((index, p),) = client.get_next_trials(1).items()
+        outcome = {"f": branin(**p), "h": p["x2"] / 4}
+        if is_moo:
+            outcome["g"] = p["x1"] ** 2 + p["x2"]
+        if t == 12:
+            del outcome["h"]
         if t == 7:
             client.mark_trial_failed(index)
         elif t == 8:
             client.mark_trial_abandoned(index)
         else:
             client.complete_trial(index, raw_data=outcome)
-    model = strategy.adapter.generator.surrogate.model
-    assert model.num_outputs == 3
-    front = client.get_pareto_frontier(use_model_predictions=False)
-    assert front
+        if t == 11:
+            model = strategy.adapter.generator.surrogate.model
+            assert model.num_outputs == 2 + is_moo
+    generator = strategy.adapter.generator
+    models = generator.surrogate.model.models  # one for each outcome by now
+    assert len(models) == 2 + is_moo
+    assert {type(model) for model in models} == {MODELS[name]}
+    expected = "Hypervolume" if is_moo else "LogNoisyExpectedImprovement"
+    assert expected in type(generator._acquisition.acqf).__name__
+    if name == "gssbo":
+        sizes = {(m.train_targets.shape[-1], m.num_observations) for m in models}
+        assert sizes == {(6, 11), (6, 10)}
+    if is_moo:
+        assert client.get_pareto_frontier(use_model_predictions=False)
+    else:
+        _, predicted, *_ = client.get_best_parameterization()
+        assert predicted["h"][0] < 3.5
 
 
 def test_a_failed_trial_is_followed_by_another_candidate(

@@ -1,22 +1,31 @@
 """Ax's cross-validation predicts with this package's models, and others as before."""
 
+import random
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import ax.adapter.cross_validation as ax_cross_validation
 import numpy as np
 import pytest
 import torch
-from ax.adapter.cross_validation import compute_diagnostics, cross_validate
+from ax.adapter.cross_validation import CVData, compute_diagnostics, cross_validate
 from ax.adapter.registry import Generators
-from botorch.models import SingleTaskGP
+from ax.core.data_utils import ExperimentData
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
+from ax.generators.torch.botorch_modular.utils import ModelConfig
+from botorch.cross_validation import loo_cv
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Standardize
 
-from botorch_sparse import models
 from botorch_sparse.ax import (
-    cross_validation,
+    SparseGenerators,
     gssbo_generation_strategy,
     sparse_generation_strategy,
 )
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
+
+FACTORIES = [sparse_generation_strategy, gssbo_generation_strategy]
 
 
 def fitted(client: Any) -> Any:
@@ -101,16 +110,115 @@ def test_subset_models(make_client, attach):
     assert found[i].tolist() == pytest.approx(expected, rel=1e-4)
 
 
-def test_subset_models_of_several_outputs():
-    X = torch.linspace(0, 1, 12, dtype=torch.double).unsqueeze(-1)
-    Y = torch.cat([X.sin(), X.cos()], dim=-1)
-    model = SubsetSingleTaskGP(X, Y, subset_size=6).eval()
-    results = cross_validation.loo_cv(model)
-    assert results.posterior.mean.shape == (12, 1, 2)
-    assert torch.equal(results.observed_Y.squeeze(-2), Y)
+def test_all_observations_of_an_arm_are_left_out(make_client, attach):
+    """By Ax's rule a fold is an arm, however many trials it has."""
+    options = {"max_inducing_points": 15}
+    client = make_client(sparse_generation_strategy(5, model_options=options))
+    attach(client, 30)
+    first = client._experiment.trials[0].arm.parameters
+    for value in (-20.0, 3.0):
+        index = client.attach_trial(parameters=first)
+        client.complete_trial(index, raw_data={"f": value})
+    adapter = fitted(client)
+    found = predictions(adapter)
+    model = adapter.generator.surrogate.model
+    same = [0, 30, 31]
+    others = [i for i in range(32) if i not in same]
+    X, Y = adapter.generator.surrogate.Xs[0], model.train_targets
+    assert torch.equal(X[same], X[:1].expand(3, -1))
+    left = SparseSingleTaskGP(
+        X[others],
+        Y[others].unsqueeze(-1),
+        input_transform=model.input_transform,
+        outcome_transform=None,
+        inducing_points=model.inducing_points,
+    )
+    left.load_state_dict(model.state_dict())
+    posterior = left.eval().posterior(X[:1])
+    expected = [posterior.mean.item(), posterior.variance.item()]
+    assert found.shape == (32, 2)
+    assert (found == found[0]).all(-1).sum() == 3
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+    noisy = predictions(adapter, use_posterior_predictive=True)
+    noise = model.likelihood.noise.item()
+    assert noisy[:, 1] == pytest.approx(found[:, 1] + noise)
 
 
-def test_models_of_others_go_to_botorch(make_client, attach):
+@pytest.mark.parametrize("same_trials", [True, False])
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_several_outcomes(factory, same_trials, make_client):
+    """In one model, or in a model each where some trials lack an outcome."""
+    client = make_client(factory(5, seed=0), objective="f, -g")
+    rng = random.Random(0)
+    for t in range(12):
+        point = {"x1": rng.uniform(-5, 10), "x2": rng.uniform(0, 15)}
+        index = client.attach_trial(parameters=point)
+        outcome = {"f": -abs(point["x1"]), "g": point["x2"] / 5}
+        if t == 3 and not same_trials:
+            del outcome["g"]
+        client.complete_trial(index, raw_data=outcome)
+    adapter = fitted(client)
+    model = adapter.generator.surrogate.model
+    assert isinstance(model, ModelListGP) is not same_trials
+    results = cross_validate(adapter, untransform=False)
+    found = {r.observed.arm_name: r.predicted for r in results}
+    assert len(found) == 12
+    models = model.models if isinstance(model, ModelListGP) else [model]
+    expected = [loo_cv(each, observation_noise=False).posterior for each in models]
+    mean = [m.flatten() for p in expected for m in p.mean.unbind(-1)]
+    variance = [v.flatten() for p in expected for v in p.variance.unbind(-1)]
+    for j, outcome in enumerate(adapter.outcomes):
+        arms = [t for t in range(12) if same_trials or outcome == "f" or t != 3]
+        left = torch.tensor([found[f"{t}_0"].means[j] for t in arms])
+        uncertain = torch.tensor([found[f"{t}_0"].covariance[j, j] for t in arms])
+        assert torch.allclose(left, mean[j].double(), rtol=1e-4, atol=1e-6)
+        assert torch.allclose(uncertain, variance[j].double(), rtol=1e-3, atol=1e-6)
+    if not same_trials:
+        as_it_is = model.posterior(adapter.generator.surrogate.Xs[0][3:4]).mean[0, 1]
+        assert found["3_0"].means[1] == pytest.approx(as_it_is.item())
+
+
+def test_folds_of_several_arms_are_predicted_by_new_models(make_client, attach):
+    client = make_client(sparse_generation_strategy(5))
+    attach(client, 8)
+    adapter = fitted(client)
+
+    def first_half(data: ExperimentData) -> Iterator[CVData]:
+        """Trained on the first four arms, tested on the last one."""
+        names = [f"{i}_0" for i in range(8)]
+        yield CVData(
+            data.filter_by_arm_names(names[:4]), data.filter_by_arm_names(names[7:])
+        )
+
+    counts = []
+    for options in ({}, {"folds": 8}, {"folds": 4}, {"fold_generator": first_half}):
+        name = "construct_inputs"
+        construct = SparseSingleTaskGP.construct_inputs
+        with mock.patch.object(SparseSingleTaskGP, name, side_effect=construct) as new:
+            cross_validate(adapter, **options)
+        counts.append([len(c.kwargs["training_data"].X) for c in new.call_args_list])
+    assert counts == [[], [], [6] * 4, [4]]
+
+
+def test_refits_are_made_where_they_were_asked_for(make_client, attach):
+    client = make_client(sparse_generation_strategy(5))
+    attach(client, 7)
+    data = client._experiment.lookup_data()
+    counts = {}
+    for refit in (True, False):
+        adapter = SparseGenerators.BOTORCH_SPARSE(
+            experiment=client._experiment, data=data, refit_on_cv=refit
+        )
+        with mock.patch(
+            "ax.generators.torch.botorch_modular.surrogate.fit_botorch_model"
+        ) as fit:
+            assert len(cross_validate(adapter)) == 7
+            assert len(cross_validate(adapter, folds=2)) == 7
+        counts[refit] = fit.call_count
+    assert counts == {True: 9, False: 0}
+
+
+def test_models_of_others_are_left_to_botorch(make_client, attach):
     client = make_client(sparse_generation_strategy(5))
     attach(client, 12)
     adapter = Generators.BOTORCH_MODULAR(
@@ -118,12 +226,24 @@ def test_models_of_others_go_to_botorch(make_client, attach):
     )
     model = adapter.generator.surrogate.model
     assert type(model) is SingleTaskGP
-    original = models.cross_validation.botorch_loo_cv
-    name = "botorch_sparse.models.cross_validation.botorch_loo_cv"
-    with mock.patch(name, side_effect=original) as botorch_loo_cv:
-        assert len(cross_validate(adapter)) == 12
-    assert botorch_loo_cv.call_args.args[0] is model
-    expected = original(model, observation_noise=False)
+    assert ax_cross_validation.loo_cv is loo_cv
+    expected = loo_cv(model, observation_noise=False)
     found = predictions(adapter)
     mean = expected.posterior.mean.detach().flatten().numpy()
     assert found[:, 0] == pytest.approx(mean)
+
+
+def test_models_that_are_not_known_go_to_ax(make_client, attach):
+    """An outcome transform of the user's own: new models for each fold."""
+    config = ModelConfig(
+        botorch_model_class=SparseSingleTaskGP, outcome_transform_classes=[Standardize]
+    )
+    client = make_client(sparse_generation_strategy(5))
+    attach(client, 6)
+    adapter = SparseGenerators.BOTORCH_SPARSE(
+        experiment=client._experiment,
+        data=client._experiment.lookup_data(),
+        surrogate_spec=SurrogateSpec([config]),
+    )
+    assert adapter.generator.leave_outs() is None
+    assert len(cross_validate(adapter)) == 6

@@ -3,11 +3,10 @@
 Twenty Sobol points, UCB with beta = 4, Matern-5/2, the same optimizer of the
 acquisition function and the same schedule of fits for all. Subsets and inducing sets
 have 100 samples, which is about what Z = 4 gave the authors, so that a run does not
-depend on the machine; `gssbo-z4` has the dynamic buffer by the clock, `gssbo-all` all
-samples. `gp-ucb` and what follows build their model anew each time, as BoTorch's loop
-does; `gssbo-all` is GP-UCB with the code of GSSBO. Runs are kept in a JSON file,
-so that a long benchmark can be run in pieces; all methods of one seed come before the
-next seed.
+depend on the machine; `gssbo-z4` has the dynamic buffer by the clock. `gp-ucb` and what
+follows build their model anew each time, as BoTorch's loop does; `gssbo-all`, to be
+asked for, is GP-UCB with the code of GSSBO. Runs are kept in a JSON file, so that a
+long benchmark can be run in pieces; all methods of one seed come before the next seed.
 """
 
 import argparse
@@ -86,6 +85,27 @@ def report_pairs(runs: Runs, name: str, seeds: int, at: int) -> None:
             print(
                 f"  {method} less {other}: {interval(differences)}, "
                 f"smaller for {wins} of {len(both)} seeds"
+            )
+
+
+def report_overall(runs: Runs, names: list[str], seeds: int, at: int) -> None:
+    """Print what a reading changes against random choice, in the mean of the problems.
+
+    A seed counts once: the intervals are over seeds.
+    """
+    for method in (f"gssbo-{reading}" for reading in READINGS):
+        changes: dict[int, list[float]] = {}
+        for name in names:
+            ours, random = (done(runs, name, m, seeds) for m in (method, "rssbo"))
+            for seed in ours.keys() & random.keys():
+                ratio = sum(ours[seed]["regret"][:at]) / sum(
+                    random[seed]["regret"][:at]
+                )
+                changes.setdefault(seed, []).append(100 * (ratio - 1))
+        means = [statistics.mean(c) for c in changes.values() if len(c) == len(names)]
+        if means:
+            print(
+                f"{method} against rssbo, all problems: {interval(means)} % of regret"
             )
 
 
@@ -184,6 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in args.problems:
         if any(key.startswith(f"{name}/") for key in runs):
             report(runs, name, args.methods, args.seeds, args.total)
+    report_overall(runs, args.problems, args.seeds, args.total)
 
 
 if __name__ == "__main__":

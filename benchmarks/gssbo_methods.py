@@ -156,7 +156,6 @@ METHODS = (
     "rssbo",
     "gp-ucb",
     "gssbo-z4",
-    "gssbo-all",
     "bbkb",
     *(name for name in LANDMARKS if name != "gp-ucb"),
 )

@@ -124,9 +124,9 @@ class FittingMixin:
 
         With `learn_inducing_points` a single fit, whatever `rounds` says, moves the
         points together with the hyperparameters. It starts from the points that are
-        there, or from those drawn under the present hyperparameters. (On
-        california_housing a fit to points that stand, before it, led to a worse local
-        optimum: 50 points, RMSE 0.505 for 0.501.) A `closure` of one's own knows
+        there, or from those drawn under the present hyperparameters. (A fit to points
+        that stand, before it, is no sure gain: the local optimum it led to was worse on
+        california_housing, and better on sgemm_gpu.) A `closure` of one's own knows
         nothing of the points, and moves none.
 
         Args:

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from botorch_sparse.ax.baseline import best_points
 from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
-from botorch_sparse.ax.known_rows import know_rows
 from botorch_sparse.ax.surrogate import SparseSurrogate
+from botorch_sparse.models import SparseSingleTaskGP
 
 # Observed points that an acquisition function compares candidates with, and samples
 # the posterior at together with each candidate; for each objective.
@@ -109,7 +109,9 @@ class SparseAcquisition(Acquisition):
         finally:
             self.X_observed = observed
         if getattr(acqf, "X_baseline", None) is not None:
-            know_rows(model, acqf.X_baseline)
+            for each in model.models if isinstance(model, ModelListGP) else [model]:
+                if isinstance(each, SparseSingleTaskGP):
+                    each.remember(acqf.X_baseline)
         return acqf
 
     def optimize(

@@ -47,18 +47,13 @@ def best_points(
 
 
 def _mean(model: Model, X: Tensor) -> Tensor:
-    r"""Posterior means, `k x m`; of a sparse model in O(k m), without features.
-
-    .. math:: \mu(x) = c(x) + k_S(x)^\top L^{-\top} L_B^{-\top} a
-    """
+    """Posterior means, `k x m`; of a sparse model in O(k m), without features."""
     if not isinstance(model, SparseSingleTaskGP) or model.eval().is_exact:
         return model.posterior(X.unsqueeze(-2)).mean.squeeze(-2)
     posterior, Z = model.nystrom_posterior(), model.transform_inputs(X)
-    weights = posterior.weights.unsqueeze(-1)
-    for factor in (posterior.chol_inner, posterior.chol_inducing):
-        weights = torch.linalg.solve_triangular(factor.mT, weights, upper=True)
+    weights = posterior.representer_weights().unsqueeze(-2)
     covariance = posterior.covariance_with_inducing(Z)
-    mean = posterior.mean_module(Z) + (covariance.mT @ weights).squeeze(-1)
+    mean = posterior.mean_module(Z) + (weights @ covariance).squeeze(-2)
     mean = mean.reshape(-1, len(X)).T.to(X)
     if not hasattr(model, "outcome_transform"):
         return mean

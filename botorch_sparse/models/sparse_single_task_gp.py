@@ -1,7 +1,7 @@
 r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import gpytorch
 import torch
@@ -37,7 +37,7 @@ from botorch_sparse.models.validation import (
     validate_options,
     validate_training_data,
 )
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 from botorch_sparse.posteriors.precision import in_double
 
@@ -314,6 +314,31 @@ class SparseSingleTaskGP(
         `ExactGP`). Cost: O(n m^2) for the first call.
         """
         return self._prediction_posterior().absorbed()
+
+    @torch.no_grad()
+    def remember(self, X: Tensor) -> Self:
+        """Keep what posteriors need of points that many of them begin with.
+
+        `qLogNoisyExpectedImprovement` and its relatives ask at each step for the joint
+        posterior of the same baseline and a new candidate: call
+        `model.remember(acqf.X_baseline)` before maximizing, and the baseline costs O(m)
+        a row instead of O(m^2). Predictions are the same. It lasts as long as the
+        caches do, and the exact GP has nothing to remember.
+
+        Args:
+            X: `r x d` points, before input transforms.
+
+        Returns:
+            The model, in eval mode. Cost: O(r m^2).
+
+        Raises:
+            BotorchTensorDimensionError: For points of another dimension than the data.
+        """
+        if not self.eval().is_exact:
+            Z, posterior = self.transform_inputs(X), self.nystrom_posterior()
+            self._validate_call(Z)
+            self._cached_posterior = KnownRowsPosterior.of(posterior, Z)
+        return self
 
     def _prediction_posterior(self) -> NystromPosterior:
         """The posterior, conditioning in the form it came in."""

@@ -2,10 +2,12 @@
 
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
+from botorch_sparse.posteriors.known_rows import KnownRowsPosterior
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 __all__ = [
     "FoldedData",
+    "KnownRowsPosterior",
     "NystromPosterior",
     "RepeatedRows",
     "factorize_inducing_covariance",

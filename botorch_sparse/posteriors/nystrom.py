@@ -219,6 +219,20 @@ class NystromPosterior:
         w = self.whiten(self.features(X))
         return self.mean_module(X) + inner_rows(w, self.weights)
 
+    def representer_weights(self) -> Tensor:
+        r"""Weights of `k_S(x)` in the mean, `batch_shape x m`.
+
+        .. math:: \mu(x) = c(x) + k_S(x)^\top \beta, \qquad
+            \beta = L^{-\top} L_B^{-\top} a
+
+        With them a mean alone costs O(m). Cost: O(m^2).
+        """
+        known = self.absorbed()
+        weights = known.weights.unsqueeze(-1)
+        for factor in (known.chol_inner, known.chol_inducing):
+            weights = torch.linalg.solve_triangular(factor.mT, weights, upper=True)
+        return weights.squeeze(-1)
+
     def variance(self, X: Tensor) -> Tensor:
         r"""Posterior variance :math:`r(x, x) + w(x)^\top w(x)`, `batch_shape x q`."""
         return self.moments(X).variance

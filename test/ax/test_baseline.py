@@ -1,7 +1,10 @@
 """The observed points that acquisition functions get."""
 
+from unittest import mock
+
 import pytest
 import torch
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.utils.multi_objective.pareto import is_non_dominated
@@ -9,6 +12,7 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch_sparse.ax import sparse_generation_strategy
 from botorch_sparse.ax.baseline import _mean, best_points
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.posteriors import NystromPosterior
 
 ONE = torch.ones(1, 1, dtype=torch.double)
 
@@ -100,3 +104,27 @@ def test_observed_points_of_an_acquisition(make_client, attach, fast):
     observed = generator._acquisition.X_observed
     assert torch.equal(observed.unique(dim=0), X.unique(dim=0))
     assert len(observed) == 12 and observed.dtype == X.dtype
+
+
+def test_acquisition_functions_know_their_baseline(make_client, attach, fast):
+    options = {"max_inducing_points": 15}
+    strategy = sparse_generation_strategy(
+        5, seed=0, optimizer_options=fast, model_options=options
+    )
+    client = make_client(strategy)
+    attach(client, 40)
+    client.get_next_trials(1)
+    acqf = strategy.adapter.generator._acquisition.acqf
+    assert isinstance(acqf, qLogNoisyExpectedImprovement)
+    assert not acqf.model.is_exact
+    known = acqf.model.nystrom_posterior().known
+    assert torch.equal(known.X, acqf.model.transform_inputs(acqf.X_baseline))
+    X = torch.cat([acqf.X_baseline, torch.rand(1, 2, dtype=torch.double)])
+    with mock.patch.object(
+        NystromPosterior,
+        "features",
+        autospec=True,
+        side_effect=NystromPosterior.features,
+    ) as features:
+        acqf(X[-1:].unsqueeze(0))
+    assert {call.args[1].shape[-2] for call in features.call_args_list} == {1}

@@ -67,7 +67,9 @@ def test_dense_closed_form(name: str, n: int, m: int, double: dict[str, Any]) ->
         mean_tolerance, tolerance = {"rtol": 0, "atol": 1e-6}, {"rtol": 1e-5, "atol": 0}
         joint = {"rtol": 1e-5, "atol": 1e-6}
     moments = posterior.moments(data["Z"])
-    for mean in (moments.mean, posterior.mean(data["Z"])):
+    weights = posterior.representer_weights()
+    by_weights = posterior.covariance_with_inducing(data["Z"]).mT @ weights
+    for mean in (moments.mean, posterior.mean(data["Z"]), by_weights):
         close(mean.cpu()[rows], expected.mean[rows], **mean_tolerance)
     for variance in (moments.variance, posterior.variance(data["Z"])):
         close(variance.cpu()[rows], expected.variance[rows], **tolerance)

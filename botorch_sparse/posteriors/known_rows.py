@@ -9,12 +9,9 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
 import torch
-from botorch.models import ModelListGP
-from botorch.models.model import Model
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 
 class KnownRows(NamedTuple):
@@ -78,12 +75,3 @@ class KnownRowsPosterior(NystromPosterior):
         known = getattr(self.known, name)
         rest = fn(rows[..., known.shape[-2] :, :])
         return torch.cat([known.expand(*rest.shape[:-2], -1, -1), rest], dim=-2)
-
-
-@torch.no_grad()
-def know_rows(model: Model, X: Tensor) -> None:
-    """Let sparse models keep what they need of `r x d` points, before transforms."""
-    for each in model.models if isinstance(model, ModelListGP) else [model]:
-        if isinstance(each, SparseSingleTaskGP) and not each.eval().is_exact:
-            Z, posterior = each.transform_inputs(X), each.nystrom_posterior()
-            each._cached_posterior = KnownRowsPosterior.of(posterior, Z)

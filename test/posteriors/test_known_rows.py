@@ -5,14 +5,11 @@ from unittest import mock
 
 import pytest
 import torch
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.models import ModelListGP
+from botorch.exceptions import BotorchTensorDimensionError
 from botorch.models.transforms import Normalize
 
-from botorch_sparse.ax import sparse_generation_strategy
-from botorch_sparse.ax.known_rows import KnownRowsPosterior, know_rows
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
 
 
 def points(n: int, seed: int) -> torch.Tensor:
@@ -48,7 +45,7 @@ def test_posteriors_are_the_same_and_known_points_cost_nothing(m):
     X = torch.cat([known.expand(7, -1, -1), free], dim=-2)
     cases = {"known": X, "others": X.flip(-2), "alone": free, "single": X[0]}
     expected = {name: moments(model, x) for name, x in cases.items()}
-    know_rows(model, known)
+    model.remember(known)
     assert isinstance(model.nystrom_posterior(), KnownRowsPosterior)
     rows = []
     plain = NystromPosterior.features
@@ -78,43 +75,31 @@ def test_what_is_known_ends_with_the_posterior_it_is_of():
     fantasies = torch.stack([new_X, new_X + 0.1])
     many = model.condition_on_observations(fantasies, new_Y.expand(2, 3, 1))
     expected_many = many.posterior(X)
-    know_rows(model, known)
+    model.remember(known)
     found = model.condition_on_observations(new_X, new_Y).posterior(X)
     many = model.condition_on_observations(fantasies, new_Y.expand(2, 3, 1))
     for one, other in ((expected, found), (expected_many, many.posterior(X))):
         assert torch.allclose(one.mean, other.mean, rtol=1e-8)
         assert torch.allclose(one.variance, other.variance, rtol=1e-6)
     # Known again, of a posterior that knows others.
-    know_rows(model, X[:2])
+    model.remember(X[:2])
     assert len(model.nystrom_posterior().known.X) == 2
 
 
-def test_models_without_inducing_points_are_left_alone():
+def test_the_exact_gp_has_nothing_to_remember():
     X = points(10, seed=0)
     exact = SparseSingleTaskGP(X, X.sum(-1, keepdim=True), outcome_transform=None)
-    know_rows(ModelListGP(exact, sparse_model(1)), X[:2])
+    assert exact.remember(X[:2]) is exact
     assert exact._cached_posterior is None
 
 
-def test_acquisition_functions_know_their_baseline(make_client, attach, fast):
-    options = {"max_inducing_points": 15}
-    strategy = sparse_generation_strategy(
-        5, seed=0, optimizer_options=fast, model_options=options
-    )
-    client = make_client(strategy)
-    attach(client, 40)
-    client.get_next_trials(1)
-    acqf = strategy.adapter.generator._acquisition.acqf
-    assert isinstance(acqf, qLogNoisyExpectedImprovement)
-    assert not acqf.model.is_exact
-    known = acqf.model.nystrom_posterior().known
-    assert torch.equal(known.X, acqf.model.transform_inputs(acqf.X_baseline))
-    X = torch.cat([acqf.X_baseline, points(1, seed=0)])
-    with mock.patch.object(
-        NystromPosterior,
-        "features",
-        autospec=True,
-        side_effect=NystromPosterior.features,
-    ) as features:
-        acqf(X[-1:].unsqueeze(0))
-    assert {call.args[1].shape[-2] for call in features.call_args_list} == {1}
+def test_points_of_another_dimension_are_refused():
+    with pytest.raises(BotorchTensorDimensionError, match="3, expected 2"):
+        sparse_model(1).remember(torch.rand(4, 3, dtype=torch.double))
+
+
+def test_new_data_are_not_what_was_known():
+    model, known = sparse_model(1), points(5, seed=1)
+    model.remember(known)
+    model.set_train_data(*(t + 0.1 for t in (points(40, seed=4), model.train_targets)))
+    assert not isinstance(model.nystrom_posterior(), KnownRowsPosterior)

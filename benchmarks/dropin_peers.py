@@ -4,8 +4,10 @@ All have BoTorch's default kernel, likelihood and priors, unless a kernel is giv
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest import mock
 
 import gpytorch
 import torch
@@ -133,8 +135,8 @@ def fit(build: Callable[[], GPyTorchModel]) -> Fitted:
     model = build()
     constructed = time.perf_counter()
     mll = objective(model)
-    calls, cpu = _count_evaluations(mll), time.process_time()
-    with fast_log_prob(model):
+    cpu = time.process_time()
+    with fast_log_prob(model), _counted_evaluations(mll) as calls:
         fit_gpytorch_mll(mll)
     return Fitted(
         model,
@@ -146,17 +148,19 @@ def fit(build: Callable[[], GPyTorchModel]) -> Fitted:
     )
 
 
-def _count_evaluations(mll: MarginalLogLikelihood) -> list[None]:
-    """A list that grows by one with each evaluation of the objective."""
+@contextmanager
+def _counted_evaluations(mll: MarginalLogLikelihood) -> Iterator[list[None]]:
+    """A list that grows with each evaluation of the objective, or of a copy of it."""
     calls: list[None] = []
-    forward = mll.forward  # GPyTorch's modules call it without PyTorch's hooks
+    of_class = type(mll)
+    forward = of_class.forward  # GPyTorch's modules call it without PyTorch's hooks
 
     def counted(*args: Any, **kwargs: Any) -> Tensor:
         calls.append(None)
         return forward(*args, **kwargs)
 
-    mll.forward = counted
-    return calls
+    with mock.patch.object(of_class, "forward", counted):
+        yield calls
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Hyperparameters by the exact likelihood of a few observations, as a candidate."""
+"""Fits to a part of the data: a second opinion, and the first steps of learning."""
 
 import copy
 import math
@@ -25,16 +25,24 @@ from botorch_sparse.posteriors import RepeatedRows
 # Observations left out, one at a time, to compare two sets of hyperparameters.
 NUM_LEFT_OUT = 2000
 
+# Observations for each inducing point in the first steps of learning. On sgemm_gpu
+# (n = 40000, 50 points) 500 evaluations on 5000 rows and 100 on all lead where 750 on
+# all rows do, in a quarter of the time.
+ROWS_PER_POINT = 100
+
 Hyperparameters = dict[str, Tensor]
 
 
 class FitOnFewMixin:
-    """A second opinion for `FittingMixin`.
+    """Random parts of the data for `FittingMixin`.
 
     The collapsed bound is a bound: it explains by noise what few inducing points leave
     over. The exact likelihood of a random subset has no such bias and less data. Which
     of the two serves a data set is seen on observations that are left out, all outputs
     together.
+
+    Where the inducing points are learned, the bound of a part of the data leads near
+    the optimum of the bound of all, by evaluations that cost as much less.
     """
 
     likelihood: Any
@@ -47,6 +55,8 @@ class FitOnFewMixin:
     _unique_rows: Callable[..., Any]
     _takes_all: Callable[..., bool]
     _aug_batch_shape: torch.Size
+    _has_learned: bool
+    num_inducing: int
 
     def _fit_on_few(
         self, mll: MarginalLogLikelihood, options: dict[str, Any]
@@ -65,19 +75,45 @@ class FitOnFewMixin:
         draws = self._given_points is None and self._keeps_all_of_few
         if not draws or self._takes_all(self._unique_rows()):
             return None
-        if not is_divisible(self.likelihood) or _names_parameters(options):
-            return None
-        try:
-            few = on_rows(mll.train(), self._shuffled_rows()[:EXACT_SIZE])
-        except RuntimeError:  # deepcopy: a module holds a tensor with history
+        few = self._on_random_rows(mll, EXACT_SIZE, options)
+        if few is None:
             return None
         if few.model._aug_batch_shape.numel() == 1:
             options = {"optimizer": fit_gpytorch_mll_in_logarithms, **options}
-        try:
-            fit_once(few, **options)
-        except ModelFittingError:
+        return _fitted(few, options)
+
+    def _learn_on_part(
+        self, mll: MarginalLogLikelihood, options: dict[str, Any]
+    ) -> None:
+        """Take the first steps of learned points on a part of much data.
+
+        Points that were learned before have these steps behind them.
+
+        Args:
+            mll: The objective, the points among its parameters; they all move.
+            options: Those of the fit.
+        """
+        num_rows = ROWS_PER_POINT * self.num_inducing
+        if self._has_learned or len(self._unique_rows().inverse) < 2 * num_rows:
+            return
+        part = self._on_random_rows(mll, num_rows, options)
+        if part is None:
+            return
+        part.model._use(part.model._inducing, part.model.learned_points)
+        learned = _fitted(part, options)
+        if learned is not None:
+            _assign(mll, learned)
+
+    def _on_random_rows(
+        self, mll: MarginalLogLikelihood, num_rows: int, options: dict[str, Any]
+    ) -> Any:
+        """A copy of the objective on random rows, or None where there can be none."""
+        if not is_divisible(self.likelihood) or _names_parameters(options):
             return None
-        return {name: p.detach().clone() for name, p in few.named_parameters()}
+        try:
+            return on_rows(mll.train(), self._shuffled_rows()[:num_rows])
+        except RuntimeError:  # deepcopy: a module holds a tensor with history
+            return None
 
     def _keep_the_better(
         self, mll: MarginalLogLikelihood, few: Hyperparameters
@@ -151,6 +187,17 @@ def _names_parameters(options: dict[str, Any]) -> bool:
     kwargs = options.get("optimizer_kwargs") or {}
     named = {"parameters", "bounds", "callback", "timeout_sec"}
     return bool(named & (kwargs.keys() | options.keys()))
+
+
+def _fitted(
+    mll: MarginalLogLikelihood, options: dict[str, Any]
+) -> Hyperparameters | None:
+    """The parameters after a fit; None where it failed."""
+    try:
+        fit_once(mll, **options)
+    except ModelFittingError:
+        return None
+    return {name: p.detach().clone() for name, p in mll.named_parameters()}
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.inducing_set import same_tensor
+from botorch_sparse.models.learning import fit_points_and_hyperparameters
 from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.validation import is_positive_int
 from botorch_sparse.posteriors import RepeatedRows
@@ -26,12 +27,6 @@ from botorch_sparse.posteriors import RepeatedRows
 # points, then 1000) one, two and three rounds gave NLPD 0.681, 0.682 and 0.680 in 26,
 # 53 and 62 seconds.
 ROUND_GAIN = 1e-2
-
-# L-BFGS over thousands of coordinates of inducing points remembers more steps than
-# SciPy's ten, and ends before its tolerance does: on california_housing (n = 16512, 200
-# points) the objective per observation was 0.7048, 0.6978 and 0.6951 after 200, 500 and
-# 1000 evaluations; with ten steps, 0.7072 and 0.7014 after 200 and 500.
-LEARNING_OPTIONS = {"maxcor": 50, "maxiter": 500}
 
 # What a fit changes besides hyperparameters.
 OF_A_FIT = (
@@ -70,6 +65,7 @@ class FittingMixin:
 
     _fit_on_few: Callable[..., Any]
     _keep_the_better: Callable[..., None]
+    _learn_on_part: Callable[..., None]
     _learns: Callable[[], bool]
     _points_as_parameters: Callable[..., Any]
     _has_learned: bool
@@ -124,10 +120,9 @@ class FittingMixin:
 
         With `learn_inducing_points` a single fit, whatever `rounds` says, moves the
         points together with the hyperparameters. It starts from the points that are
-        there, or from those drawn under the present hyperparameters. (A fit to points
-        that stand, before it, is no sure gain: the local optimum it led to was worse on
-        california_housing, and better on sgemm_gpu.) A `closure` of one's own knows
-        nothing of the points, and moves none.
+        there, or from those drawn under the present hyperparameters, and takes the
+        first steps on a random part of the data where these are many. A `closure` of
+        one's own knows nothing of the points, and moves none.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -164,7 +159,9 @@ class FittingMixin:
             with self._fewer_inducing_points(cap):
                 if learns:
                     with self._points_as_parameters():
-                        fit_once(mll, **self._with_optimizer(options, learns))
+                        options = self._with_optimizer(options, learns)
+                        self._learn_on_part(mll, options)
+                        fit_once(mll, **options)
                 else:
                     with self._or_else(mll, few):
                         self._fit_in_rounds(mll, rounds, not is_asked, options)
@@ -221,11 +218,10 @@ class FittingMixin:
         is_batch = self._aug_batch_shape.numel() > 1
         if not is_default or self._runs_exactly() or (is_batch and not learns):
             return options
-        options = {**options, "optimizer": fit_gpytorch_mll_in_logarithms}
-        if learns:
-            chosen = {**LEARNING_OPTIONS, **kwargs.get("options", {})}
-            options["optimizer_kwargs"] = {**kwargs, "options": chosen}
-        return options
+        optimizer = (
+            fit_points_and_hyperparameters if learns else fit_gpytorch_mll_in_logarithms
+        )
+        return {**options, "optimizer": optimizer}
 
     def _runs_exactly(self) -> bool:
         """Whether the model is the exact GP."""

@@ -25,6 +25,9 @@ def fit_gpytorch_mll_in_logarithms(
     parameters: dict[str, Tensor] | None = None,
     bounds: dict[str, Bound] | None = None,
     closure: Callable[[], tuple[Tensor, Sequence[Tensor | None]]] | None = None,
+    *,
+    units: dict[str, Tensor] | None = None,
+    on_evaluation: Callable[[Tensor], None] | None = None,
     **kwargs: Any,
 ) -> OptimizationResult:
     r"""`fit_gpytorch_mll_scipy` over :math:`\log \theta` where :math:`\theta > 0`.
@@ -38,6 +41,9 @@ def fit_gpytorch_mll_in_logarithms(
         bounds: As in `fit_gpytorch_mll_scipy`, of the parameters themselves.
         closure: Must be None: a closure of one's own knows nothing of logarithms, and
             goes to `fit_gpytorch_mll_scipy`.
+        units: What parameters without bounds are divided by, instead; positive.
+        on_evaluation: Called with each value of the objective, negated, while the
+            parameters are those that it is of.
         **kwargs: As in `fit_gpytorch_mll_scipy`.
 
     Returns:
@@ -50,9 +56,10 @@ def fit_gpytorch_mll_in_logarithms(
     if parameters is None:
         parameters = {n: p for n, p in of_mll.items() if p.requires_grad}
     positive = {n: p for n, p in parameters.items() if _is_positive(limits.get(n))}
+    scaled = {n: u for n, u in (units or {}).items() if n in parameters}
     variables = {
         n: p.detach().log() if n in positive else p for n, p in parameters.items()
-    }
+    } | {n: parameters[n].detach() / unit for n, unit in scaled.items()}
     evaluate = get_loss_closure_with_grads(mll, parameters)
 
     @torch.no_grad()
@@ -60,13 +67,18 @@ def fit_gpytorch_mll_in_logarithms(
         for name, parameter in positive.items():
             # Within the bounds to the last bit, whatever the exponential rounds to.
             parameter.copy_(variables[name].exp().clamp(*_tensors(limits[name])))
+        for name, unit in scaled.items():
+            parameters[name].copy_(variables[name] * unit)
 
     def in_logarithms() -> tuple[Tensor, list[Tensor | None]]:
         assign()
         loss, grads = evaluate()
+        if on_evaluation is not None:
+            on_evaluation(loss)
+        slopes = {n: p.detach() for n, p in positive.items()} | scaled
         pulled = [
-            grad * p.detach() if grad is not None and name in positive else grad
-            for (name, p), grad in zip(parameters.items(), grads, strict=True)
+            grad * slopes[name] if grad is not None and name in slopes else grad
+            for name, grad in zip(parameters, grads, strict=True)
         ]
         return loss, pulled
 

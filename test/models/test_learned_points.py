@@ -14,10 +14,13 @@ from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models import SparseSingleTaskGP, fit_on_few, nystrom_prior
+from botorch_sparse.models.fitting import fit_once
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 60}}
+NO_OPTIONS = {"optimizer_kwargs": None}
+LENGTHSCALE = "covar_module.raw_lengthscale"
 
 
 def make_data(
@@ -56,6 +59,19 @@ def dense_bound(model: SparseSingleTaskGP, S: Tensor) -> Tensor:
     fit_term = e @ torch.linalg.solve(C, e) + torch.logdet(C)
     penalty = (K - Q).diagonal().sum() / noise
     return -0.5 * (fit_term + penalty + len(X) * math.log(2 * math.pi)).squeeze()
+
+
+def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the number of rows with each evaluation of the objective."""
+    seen: list[int] = []
+    objective = nystrom_prior.low_rank_objective
+
+    def counted(features_of: Any, X: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        seen.append(X.shape[-2])
+        return objective(features_of, X, *args, **kwargs)
+
+    monkeypatch.setattr(nystrom_prior, "low_rank_objective", counted)
+    return seen
 
 
 class TestLearning:
@@ -115,6 +131,82 @@ class TestLearning:
         assert model.inducing_points.shape == (2, 6, 2)
         moved = model.inducing_points - X[..., :6, :]
         assert (moved.flatten(1).abs().amax(-1) > 1e-3).all()
+
+
+class TestPart:
+    """The first steps, on a part of the data."""
+
+    def test_steps_on_a_part_lead_to_the_optimum_of_all(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        X, Y = make_data(900, **double)
+        rows = rows_of_evaluations(monkeypatch)
+        model = fit(make_model(X, Y, m=4))
+        sizes = list(dict.fromkeys(rows))
+        assert sizes == [400, 900]
+        num_after = rows.count(900)
+        monkeypatch.setattr(fit_on_few, "ROWS_PER_POINT", 300)
+        rows.clear()
+        alone = fit(make_model(X, Y, m=4))
+        assert set(rows) == {900}
+        assert num_after < rows.count(900)
+        bounds = [dense_bound(m, m.inducing_points) for m in (model, alone)]
+        close(bounds[0], bounds[1], rtol=0.0, atol=1.0)
+
+    @pytest.mark.parametrize("case", ["outputs", "batch", "noise", "transform"])
+    def test_all_kinds_of_models(
+        self, case: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only the first steps: points and hyperparameters are those of the part."""
+        X, Y = make_data(450, 2 if case == "outputs" else 1, **double)
+        options: dict[str, Any] = {}
+        if case == "batch":
+            X, Y = torch.stack([X, X.flip(-1) ** 2]), torch.stack([Y, -Y])
+        if case == "noise":
+            options["train_Yvar"] = torch.full_like(Y, 0.01)
+        if case == "transform":
+            X, options["input_transform"] = 9 * X, Normalize(2)
+        model = make_model(X, Y, m=2, **options)
+        rows, start = rows_of_evaluations(monkeypatch), model.inducing_points.clone()
+        before = copy.deepcopy(model.state_dict())
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        with model._points_as_parameters():
+            model._learn_on_part(mll, model._with_optimizer({**NO_OPTIONS}, True))
+        assert set(rows) == {200}
+        assert model.train_inputs[0].shape[-2] == 450
+        moved = (model.inducing_points - start).abs().flatten(-2).amax(-1)
+        assert (moved > 1e-3).all()
+        after = model.state_dict()
+        assert not torch.equal(*(s[LENGTHSCALE] for s in (before, after)))
+        buffers = dict(model.named_buffers())
+        assert all(torch.equal(before[k], after[k]) for k in buffers if k in after)
+
+    def test_not_where_it_makes_no_sense(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After points were learned, on little data, and with a limit of time."""
+        X, Y = make_data(450, **double)
+        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
+        rows = rows_of_evaluations(monkeypatch)
+        fit(model, optimizer_kwargs=SHORT)
+        fit(make_model(X, Y, m=3), optimizer_kwargs=SHORT)
+        fit(make_model(X, Y, m=2), optimizer_kwargs={"timeout_sec": 2.0})
+        assert set(rows) == {450}
+
+    def test_a_failure_on_the_part_is_none(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(mll: Any, **options: Any) -> None:
+            if len(mll.model.train_inputs[0]) == 200:
+                raise ModelFittingError("no")
+            fit_once(mll, **options)
+
+        monkeypatch.setattr(fit_on_few, "fit_once", fails)
+        X, Y = make_data(450, **double)
+        rows = rows_of_evaluations(monkeypatch)
+        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
+        assert set(rows) == {450}
+        assert not torch.isin(model.inducing_points, X).any()
 
 
 class TestAround:

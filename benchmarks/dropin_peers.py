@@ -37,7 +37,11 @@ PREDICTION_ROWS = 500
 
 
 class Fitted(NamedTuple):
-    """A model, its objective, and what the fit took."""
+    """A model, its objective, and what the fit took.
+
+    Attributes:
+        evaluations: Evaluations of the objective, those on a part of the data included.
+    """
 
     model: GPyTorchModel
     mll: MarginalLogLikelihood

@@ -20,10 +20,9 @@ from botorch.models.model import Model
 from botorch.optim import optimize_acqf_discrete
 from torch import Tensor
 
-from botorch_sparse.ax.baseline import best_points
+from botorch_sparse.ax.baseline import best_points, remember
 from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
 from botorch_sparse.ax.surrogate import SparseSurrogate
-from botorch_sparse.models import SparseSingleTaskGP
 
 # Observed points that an acquisition function compares candidates with, and samples
 # the posterior at together with each candidate; for each objective.
@@ -109,9 +108,7 @@ class SparseAcquisition(Acquisition):
         finally:
             self.X_observed = observed
         if getattr(acqf, "X_baseline", None) is not None:
-            for each in model.models if isinstance(model, ModelListGP) else [model]:
-                if isinstance(each, SparseSingleTaskGP):
-                    each.remember(acqf.X_baseline)
+            remember(model, acqf.X_baseline)
         return acqf
 
     def optimize(

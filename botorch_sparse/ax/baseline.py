@@ -1,6 +1,7 @@
 """The observed points that an acquisition function compares candidates with."""
 
 import torch
+from botorch.models import ModelListGP
 from botorch.models.model import Model
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Tensor
@@ -44,6 +45,13 @@ def best_points(
         excess = (mean @ A.T - b.T).clamp_min(0.0).sum(-1)
     rank = _rank(objectives, excess, size)
     return X[rank.argsort(stable=True)[:size].sort().values]
+
+
+def remember(model: Model, X: Tensor) -> None:
+    """Let sparse models keep what they need of `r x d` points, before transforms."""
+    for each in model.models if isinstance(model, ModelListGP) else [model]:
+        if isinstance(each, SparseSingleTaskGP):
+            each.remember(X)
 
 
 def _mean(model: Model, X: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class LearnedPointsMixin:
         On an error the points are what they were; the caller restores the rest.
         """
         chosen = self._inducing_set()
-        points = torch.nn.Parameter(chosen.points.detach().clone())
+        start = chosen.points.detach().clone(memory_format=torch.contiguous_format)
+        points = torch.nn.Parameter(start)
         module: Any = self
         module.register_parameter(NAME, points)
         self._use(chosen, points)

@@ -12,6 +12,7 @@ from botorch.exceptions.warnings import OptimizationWarning
 from botorch.optim.core import OptimizationResult, OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_sparse.models.learned_points import NAME
@@ -23,12 +24,15 @@ from botorch_sparse.models.log_parameters import Bound, fit_gpytorch_mll_in_loga
 # 0.7072 and 0.7014.
 OPTIONS = {"maxcor": 50, "maxiter": 1000}
 
-# A search ends where so many evaluations gained less for each observation. SciPy's own
-# criterion, a single step of little gain, ended one on california_housing after 20
-# iterations, 0.003 above what the next hundred lead to: where it ends by itself,
-# another one begins there.
+# A search ends where the last `EVALUATIONS` lowered the loss per observation by less
+# than `GAIN`. SciPy's own criterion, a single step of little gain, ended one on
+# california_housing after 20 iterations, 0.003 above what the next hundred lead to:
+# where a run of L-BFGS ends by itself, another one begins there.
 EVALUATIONS = 200
 GAIN = 5e-4
+
+# Options that ask for SciPy's criterion.
+TOLERANCES = {"ftol", "gtol", "factr", "pgtol", "maxfun"}
 
 
 def fit_points_and_hyperparameters(
@@ -43,28 +47,34 @@ def fit_points_and_hyperparameters(
 ) -> OptimizationResult:
     """`fit_gpytorch_mll_in_logarithms`, the points in units of the data's spread.
 
+    It runs again from where it ended, until that gains little; a search that failed
+    after it had gained something is over, and none from sampled priors follows.
+
     Args:
         mll: The objective of a model whose points are parameters, in train mode.
         parameters: As in `fit_gpytorch_mll_scipy`.
         bounds: As in `fit_gpytorch_mll_scipy`.
         closure: Must be None: one's own knows nothing of units, and goes to
             `fit_gpytorch_mll_scipy`.
-        options: Those of L-BFGS; `maxiter` counts the iterations of all runs.
+        options: Those of L-BFGS. `maxiter` counts the iterations of all runs; with a
+            tolerance there is a single run, which ends by it.
         timeout_sec: Seconds for all runs.
-        **kwargs: As in `fit_gpytorch_mll_scipy`.
+        **kwargs: As in `fit_gpytorch_mll_scipy`. A `callback` sees the variables of the
+            optimizer, logarithms and units.
 
     Returns:
         The result, with the evaluations of all runs as its `step`.
     """
+    has_tolerance = bool(TOLERANCES & (options or {}).keys())
     options = {**OPTIONS, **(options or {})}
     if closure is not None:
         kwargs.update(options=options, timeout_sec=timeout_sec)
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)
-    start, steps, progress = time.monotonic(), 0, _Progress(mll)
+    start, steps, progress = time.monotonic(), 0, _Progress(mll, not has_tolerance)
     status, is_over = OptimizationStatus.SUCCESS, False
-    with _quiet_after(progress):
+    with _quiet_after_gain(progress):
         while not is_over:
-            seconds, first = time.monotonic() - start, len(progress.best)
+            seconds, num_before = time.monotonic() - start, len(progress.best)
             try:
                 result = fit_gpytorch_mll_in_logarithms(
                     mll,
@@ -78,29 +88,39 @@ def fit_points_and_hyperparameters(
                 )
             except _StalledError:
                 break
+            except NotPSDError:
+                if progress.has_gained():
+                    break
+                raise
             steps, status = steps + result.step, result.status
             # Iterations or time are used up, or another run would gain as little.
-            is_over = status is OptimizationStatus.STOPPED
-            is_over = is_over or not progress.gain(len(progress.best) - first) >= GAIN
+            is_over = status is OptimizationStatus.STOPPED or has_tolerance
+            is_over = is_over or not progress.has_gained(since=num_before)
     progress.restore()
     return OptimizationResult(
         step=len(progress.best),
         fval=progress.best[-1] if progress.best else math.nan,
-        status=status,
+        status=OptimizationStatus.SUCCESS if progress.has_gained() else status,
         runtime=time.monotonic() - start,
     )
 
 
 @contextmanager
-def _quiet_after(progress: "_Progress") -> Iterator[None]:
-    """Drop the warnings of a failed search that had gained something before."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", category=OptimizationWarning)
-        yield
-    has_gained = progress.gain(len(progress.best)) >= GAIN
-    for w in caught:
-        if not (has_gained and issubclass(w.category, OptimizationWarning)):
-            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+def _quiet_after_gain(progress: "_Progress") -> Iterator[None]:
+    """Drop the optimizer's warnings where it gained something; BoTorch retries on them.
+
+    What it reached would be lost.
+    """
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", category=OptimizationWarning)
+            yield
+    finally:
+        for w in caught:
+            is_optimizers = issubclass(w.category, OptimizationWarning)
+            if not (is_optimizers and progress.has_gained()):
+                warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
 
 
 def units_of_points(mll: MarginalLogLikelihood) -> dict[str, Tensor]:
@@ -124,12 +144,16 @@ class _Progress:
 
     Args:
         mll: The objective.
+        can_stall: Whether to end the search where little is gained.
     """
 
-    def __init__(self, mll: MarginalLogLikelihood) -> None:
+    def __init__(self, mll: MarginalLogLikelihood, can_stall: bool = True) -> None:
         self.best: list[float] = []  # the least loss up to each evaluation
         self._mll = mll
         self._parameters: dict[str, Tensor] = {}
+        # The loss is a sum over elements of a batch and outputs.
+        self._least_gain = GAIN * mll.model._aug_batch_shape.numel()
+        self._can_stall = can_stall
 
     def __call__(self, loss: Tensor) -> None:
         """Note an evaluation of the present parameters."""
@@ -138,13 +162,14 @@ class _Progress:
             best, named = value, self._mll.named_parameters()
             self._parameters = {name: p.detach().clone() for name, p in named}
         self.best.append(best)
-        if len(self.best) > EVALUATIONS and self.gain(EVALUATIONS + 1) < GAIN:
+        num_before = len(self.best) - 1 - EVALUATIONS
+        if self._can_stall and num_before >= 0 and not self.has_gained(num_before):
             raise _StalledError
 
-    def gain(self, num_evaluations: int) -> float:
-        """What so many of the last evaluations gained over the first one of them."""
-        recent = self.best[len(self.best) - num_evaluations :]
-        return recent[0] - recent[-1] if recent else 0.0
+    def has_gained(self, since: int = 0) -> bool:
+        """Whether evaluations gained something over the first one after `since`."""
+        recent = self.best[since:]
+        return len(recent) > 0 and recent[0] - recent[-1] >= self._least_gain
 
     @torch.no_grad()
     def restore(self) -> None:

@@ -41,7 +41,8 @@ def fit_gpytorch_mll_in_logarithms(
         bounds: As in `fit_gpytorch_mll_scipy`, of the parameters themselves.
         closure: Must be None: a closure of one's own knows nothing of logarithms, and
             goes to `fit_gpytorch_mll_scipy`.
-        units: What parameters without bounds are divided by, instead; positive.
+        units: Positive divisors of parameters, which are used where these have neither
+            bounds nor a constraint.
         on_evaluation: Called with each value of the objective, negated, while the
             parameters are those that it is of.
         **kwargs: As in `fit_gpytorch_mll_scipy`.
@@ -56,7 +57,8 @@ def fit_gpytorch_mll_in_logarithms(
     if parameters is None:
         parameters = {n: p for n, p in of_mll.items() if p.requires_grad}
     positive = {n: p for n, p in parameters.items() if _is_positive(limits.get(n))}
-    scaled = {n: u for n, u in (units or {}).items() if n in parameters}
+    named = parameters.keys() - limits.keys()
+    scaled = {n: unit for n, unit in (units or {}).items() if n in named}
     variables = {
         n: p.detach().log() if n in positive else p for n, p in parameters.items()
     } | {n: parameters[n].detach() / unit for n, unit in scaled.items()}
@@ -74,7 +76,7 @@ def fit_gpytorch_mll_in_logarithms(
         assign()
         loss, grads = evaluate()
         if on_evaluation is not None:
-            on_evaluation(loss)
+            on_evaluation(loss.detach())
         slopes = {n: p.detach() for n, p in positive.items()} | scaled
         pulled = [
             grad * slopes[name] if grad is not None and name in slopes else grad

@@ -6,7 +6,7 @@ from typing import Any, Self
 import gpytorch
 import torch
 from botorch import settings
-from botorch.exceptions import BotorchWarning
+from botorch.exceptions import BotorchTensorDimensionError, BotorchWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -317,13 +317,14 @@ class SparseSingleTaskGP(
 
     @torch.no_grad()
     def remember(self, X: Tensor) -> Self:
-        """Keep what posteriors need of points that many of them begin with.
+        """Keep what posteriors need of fixed points that many of them begin with.
 
         `qLogNoisyExpectedImprovement` and its relatives ask at each step for the joint
         posterior of the same baseline and a new candidate: call
         `model.remember(acqf.X_baseline)` before maximizing, and the baseline costs O(m)
-        a row instead of O(m^2). Predictions are the same. It lasts as long as the
-        caches do, and the exact GP has nothing to remember.
+        a row instead of O(m^2). Predictions are the same, but not their gradients with
+        respect to these points. It lasts as long as the caches do; the exact GP has
+        nothing to remember, and fantasies do not.
 
         Args:
             X: `r x d` points, before input transforms.
@@ -332,11 +333,23 @@ class SparseSingleTaskGP(
             The model, in eval mode. Cost: O(r m^2).
 
         Raises:
-            BotorchTensorDimensionError: For points of another dimension than the data.
+            BotorchTensorDimensionError: For points that are not `r x d`.
         """
-        if not self.eval().is_exact:
-            Z, posterior = self.transform_inputs(X), self.nystrom_posterior()
-            self._validate_call(Z)
+        if X.dim() != 2:
+            raise BotorchTensorDimensionError(
+                f"Got points of shape {tuple(X.shape)}; need `r x d`, without a batch."
+            )
+        Z = self.eval().transform_inputs(X)
+        self._validate_call(Z)
+        if self._fantasy_posterior is not None or self.is_exact:
+            return self
+        with (
+            torch.inference_mode(False),
+            settings.propagate_grads(False),
+            gpytorch.settings.detach_test_caches(True),
+        ):
+            posterior = self.nystrom_posterior()
+            Z = Z.clone().to(posterior.inducing_points)
             self._cached_posterior = KnownRowsPosterior.of(posterior, Z)
         return self
 

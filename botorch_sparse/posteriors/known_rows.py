@@ -28,7 +28,8 @@ class KnownRowsPosterior(NystromPosterior):
     """`NystromPosterior` whose features of some points are computed once.
 
     They are used for tensors that begin with these points, all of them in their order.
-    Cost for a candidate: O(m^2) with any number of them, instead of O(r m^2).
+    No gradient flows through what is known. Cost for a candidate: O(m^2) with any
+    number of them, instead of O(r m^2).
 
     Attributes:
         known: The points.

@@ -225,7 +225,7 @@ class NystromPosterior:
         .. math:: \mu(x) = c(x) + k_S(x)^\top \beta, \qquad
             \beta = L^{-\top} L_B^{-\top} a
 
-        With them a mean alone costs O(m). Cost: O(m^2).
+        With them a mean alone costs O(m). Cost: O(m^2), O(m^3) with `updates`.
         """
         known = self.absorbed()
         weights = known.weights.unsqueeze(-1)

@@ -5,12 +5,12 @@ from unittest import mock
 import pytest
 import torch
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.models import SingleTaskGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.utils.multi_objective.pareto import is_non_dominated
 
 from botorch_sparse.ax import sparse_generation_strategy
-from botorch_sparse.ax.baseline import _mean, best_points
+from botorch_sparse.ax.baseline import _mean, best_points, remember
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 
@@ -128,3 +128,14 @@ def test_acquisition_functions_know_their_baseline(make_client, attach, fast):
     ) as features:
         acqf(X[-1:].unsqueeze(0))
     assert {call.args[1].shape[-2] for call in features.call_args_list} == {1}
+
+
+def test_each_model_of_a_list_remembers_the_baseline():
+    _, X = model_and_points(1)
+    sparse, exact = (
+        SparseSingleTaskGP(X, X.sum(-1, keepdim=True), inducing_points=points)
+        for points in (X[:9], None)
+    )
+    remember(ModelListGP(exact, sparse), X[:4])
+    assert torch.equal(sparse.nystrom_posterior().known.X, X[:4])
+    remember(model_and_points(1)[0], X[:4])

@@ -74,6 +74,11 @@ def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+def repeated(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    """390 of 450 points; the others are seen again."""
+    return torch.cat([X[:390], X[:60]]), Y
+
+
 class TestLearning:
     def test_ends_where_the_bound_is_flat(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
@@ -104,6 +109,12 @@ class TestLearning:
         fit(drawn)
         bounds = [dense_bound(m, m.inducing_points).item() for m in (drawn, model)]
         assert bounds[1] > bounds[0] + 10
+
+    def test_points_in_columns_of_memory(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(60, **double)
+        X = X.mT.contiguous().mT
+        model = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        assert not torch.isin(model.inducing_points, X).any()
 
     @pytest.mark.parametrize("num_outputs", [1, 2])
     def test_transforms_and_outputs(
@@ -172,7 +183,8 @@ class TestPart:
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         with model._points_as_parameters():
             model._learn_on_part(mll, model._with_optimizer({**NO_OPTIONS}, True))
-        assert set(rows) == {200}
+        assert set(rows[:-2]) == {200}
+        assert rows[-2:] == [450, 450]  # whether it helps on all
         assert model.train_inputs[0].shape[-2] == 450
         moved = (model.inducing_points - start).abs().flatten(-2).amax(-1)
         assert (moved > 1e-3).all()
@@ -191,7 +203,23 @@ class TestPart:
         fit(model, optimizer_kwargs=SHORT)
         fit(make_model(X, Y, m=3), optimizer_kwargs=SHORT)
         fit(make_model(X, Y, m=2), optimizer_kwargs={"timeout_sec": 2.0})
-        assert set(rows) == {450}
+        fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORT)
+        assert set(rows) == {390, 450}
+
+    def test_what_serves_the_part_alone_is_dropped(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def far_out(mll: Any, **options: Any) -> None:
+            with torch.no_grad():
+                mll.model.learned_points.fill_(9.0)
+
+        monkeypatch.setattr(fit_on_few, "fit_once", far_out)
+        model = make_model(*make_data(450, **double), m=2)
+        before = model.inducing_points.clone()
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        with model._points_as_parameters():
+            model._learn_on_part(mll, {**NO_OPTIONS})
+            assert torch.equal(model.learned_points, before)
 
     def test_a_failure_on_the_part_is_none(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
+from botorch import settings
 from botorch.exceptions import BotorchTensorDimensionError
 from botorch.models.transforms import Normalize
 
@@ -96,6 +97,27 @@ def test_the_exact_gp_has_nothing_to_remember():
 def test_points_of_another_dimension_are_refused():
     with pytest.raises(BotorchTensorDimensionError, match="3, expected 2"):
         sparse_model(1).remember(torch.rand(4, 3, dtype=torch.double))
+    with pytest.raises(BotorchTensorDimensionError, match="need `r x d`"):
+        sparse_model(1).remember(torch.rand(3, 4, 2, dtype=torch.double))
+
+
+def test_not_where_it_would_be_wrong():
+    """Fantasies do not remember, and caches keep their form and no graph."""
+    model, known = sparse_model(1), points(5, seed=1)
+    fantasy = model.condition_on_observations(
+        points(2, seed=2), torch.ones(2, 1, dtype=torch.double)
+    )
+    fantasy.remember(known)
+    assert not isinstance(fantasy.nystrom_posterior(), KnownRowsPosterior)
+    single = sparse_model(1).to(torch.float32)
+    with settings.propagate_grads(True), torch.inference_mode():
+        single.remember(known.float())
+    posterior = single._cached_posterior
+    assert posterior.known.features.dtype == torch.float64
+    assert not posterior.weights.requires_grad
+    X = torch.cat([known, points(1, seed=2)]).float().requires_grad_()
+    single.posterior(X).variance.sum().backward()
+    assert X.grad.isfinite().all()
 
 
 def test_new_data_are_not_what_was_known():

@@ -27,8 +27,10 @@ NUM_LEFT_OUT = 2000
 
 # Observations for each inducing point in the first steps of learning. On sgemm_gpu
 # (n = 40000, 50 points) 500 evaluations on 5000 rows and 100 on all lead where 750 on
-# all rows do, in a quarter of the time.
+# all rows do, in a quarter of the time. With less than so many times the rows of the
+# part there is too little to save.
 ROWS_PER_POINT = 100
+LEAST_RATIO = 4
 
 Hyperparameters = dict[str, Tensor]
 
@@ -95,7 +97,7 @@ class FitOnFewMixin:
             options: Those of the fit.
         """
         num_rows = ROWS_PER_POINT * self.num_inducing
-        if self._has_learned or len(self._unique_rows().first) < 2 * num_rows:
+        if self._has_learned or len(self._unique_rows().first) < LEAST_RATIO * num_rows:
             return
         part = self._on_random_rows(mll, num_rows, options)
         if part is None:

@@ -75,8 +75,8 @@ def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def repeated(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """390 of 450 points; the others are seen again."""
-    return torch.cat([X[:390], X[:60]]), Y
+    """790 of 850 points; the others are seen again."""
+    return torch.cat([X[:790], X[:60]]), Y
 
 
 class TestLearning:
@@ -152,13 +152,13 @@ class TestPart:
     ) -> None:
         X, Y = make_data(900, **double)
         rows = rows_of_evaluations(monkeypatch)
-        model = fit(make_model(X, Y, m=4))
+        model = fit(make_model(X, Y, m=2))
         sizes = list(dict.fromkeys(rows))
-        assert sizes == [400, 900]
+        assert sizes == [200, 900]
         num_after = rows.count(900)
         monkeypatch.setattr(fit_on_few, "ROWS_PER_POINT", 300)
         rows.clear()
-        alone = fit(make_model(X, Y, m=4))
+        alone = fit(make_model(X, Y, m=2))
         assert set(rows) == {900}
         assert num_after < rows.count(900)
         bounds = [dense_bound(m, m.inducing_points) for m in (model, alone)]
@@ -169,7 +169,7 @@ class TestPart:
         self, case: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Only the first steps: points and hyperparameters are those of the part."""
-        X, Y = make_data(450, 2 if case == "outputs" else 1, **double)
+        X, Y = make_data(850, 2 if case == "outputs" else 1, **double)
         options: dict[str, Any] = {}
         if case == "batch":
             X, Y = torch.stack([X, X.flip(-1) ** 2]), torch.stack([Y, -Y])
@@ -184,8 +184,8 @@ class TestPart:
         with model._points_as_parameters():
             model._learn_on_part(mll, model._with_optimizer({**NO_OPTIONS}, True))
         assert set(rows[:-2]) == {200}
-        assert rows[-2:] == [450, 450]  # whether it helps on all
-        assert model.train_inputs[0].shape[-2] == 450
+        assert rows[-2:] == [850, 850]  # whether it helps on all
+        assert model.train_inputs[0].shape[-2] == 850
         moved = (model.inducing_points - start).abs().flatten(-2).amax(-1)
         assert (moved > 1e-3).all()
         after = model.state_dict()
@@ -197,14 +197,14 @@ class TestPart:
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After points were learned, on little data, and with a limit of time."""
-        X, Y = make_data(450, **double)
+        X, Y = make_data(850, **double)
         model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
         rows = rows_of_evaluations(monkeypatch)
         fit(model, optimizer_kwargs=SHORT)
         fit(make_model(X, Y, m=3), optimizer_kwargs=SHORT)
         fit(make_model(X, Y, m=2), optimizer_kwargs={"timeout_sec": 2.0})
         fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORT)
-        assert set(rows) == {390, 450}
+        assert set(rows) == {790, 850}
 
     def test_what_serves_the_part_alone_is_dropped(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -214,7 +214,7 @@ class TestPart:
                 mll.model.learned_points.fill_(9.0)
 
         monkeypatch.setattr(fit_on_few, "fit_once", far_out)
-        model = make_model(*make_data(450, **double), m=2)
+        model = make_model(*make_data(850, **double), m=2)
         before = model.inducing_points.clone()
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         with model._points_as_parameters():
@@ -230,10 +230,10 @@ class TestPart:
             fit_once(mll, **options)
 
         monkeypatch.setattr(fit_on_few, "fit_once", fails)
-        X, Y = make_data(450, **double)
+        X, Y = make_data(850, **double)
         rows = rows_of_evaluations(monkeypatch)
         model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
-        assert set(rows) == {450}
+        assert set(rows) == {850}
         assert not torch.isin(model.inducing_points, X).any()
 
 

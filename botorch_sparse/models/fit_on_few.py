@@ -32,6 +32,12 @@ NUM_LEFT_OUT = 2000
 ROWS_PER_POINT = 100
 LEAST_RATIO = 4
 
+# Sets of points that learning may begin with, and iterations after which one of them is
+# chosen. On sgemm_gpu (n = 40000, 20 points) the loss per observation that two of them
+# led to was 0.340 and 0.323, and that on the part had told which.
+NUM_STARTS = 3
+TRIAL_ITERATIONS = 200
+
 Hyperparameters = dict[str, Tensor]
 
 
@@ -89,8 +95,9 @@ class FitOnFewMixin:
     ) -> None:
         """Take the first steps of learned points on a part of much data.
 
-        Points that were learned before have these steps behind them. What lowers the
-        bound of all data is not kept.
+        Points that were learned before have these steps behind them. Those that the
+        model draws compete with random rows. What lowers the bound of all data is not
+        kept.
 
         Args:
             mll: The objective, the points among its parameters; they all move.
@@ -99,11 +106,13 @@ class FitOnFewMixin:
         num_rows = ROWS_PER_POINT * self.num_inducing
         if self._has_learned or len(self._unique_rows().first) < LEAST_RATIO * num_rows:
             return
-        part = self._on_random_rows(mll, num_rows, options)
-        if part is None:
+        num_starts = NUM_STARTS if self._given_points is None else 1
+        parts = [self._part(mll, num_rows, i, options) for i in range(num_starts)]
+        begun = [part for part in parts if part and _fitted(part, _short(options))]
+        if not begun:
             return
-        part.model._use(part.model._inducing, part.model.learned_points)
-        learned = _fitted(part, options)
+        best = min(begun, key=lambda part: float(loss_of(part).sum()))
+        learned = _fitted(best, options)
         if learned is None:
             return
         before = {name: p.detach().clone() for name, p in mll.named_parameters()}
@@ -111,6 +120,25 @@ class FitOnFewMixin:
         _assign(mll, learned)
         if not float(loss_of(mll).sum()) < bound:
             _assign(mll, before)
+
+    def _part(
+        self,
+        mll: MarginalLogLikelihood,
+        num_rows: int,
+        start: int,
+        options: dict[str, Any],
+    ) -> Any:
+        """The bound of random rows with the points there are, or others of the rows."""
+        part = self._on_random_rows(mll, num_rows, options)
+        if part is None:
+            return None
+        points, X = part.model.learned_points, part.model._raw_train_X()
+        if start > 0:
+            m = points.shape[-2]
+            with torch.no_grad():
+                points.copy_(X[..., (start - 1) * m : start * m, :])
+        part.model._use(part.model._inducing, points)
+        return part
 
     def _on_random_rows(
         self, mll: MarginalLogLikelihood, num_rows: int, options: dict[str, Any]
@@ -196,6 +224,15 @@ def _names_parameters(options: dict[str, Any]) -> bool:
     named = {"parameters", "bounds", "callback", "timeout_sec"}
     has_arguments = options.get("closure_kwargs") is not None
     return has_arguments or bool(named & (kwargs.keys() | options.keys()))
+
+
+def _short(options: dict[str, Any]) -> dict[str, Any]:
+    """The same options with `TRIAL_ITERATIONS` at most."""
+    kwargs = options.get("optimizer_kwargs") or {}
+    own = kwargs.get("options") or {}
+    maxiter = min(own.get("maxiter", TRIAL_ITERATIONS), TRIAL_ITERATIONS)
+    kwargs = {**kwargs, "options": {**own, "maxiter": maxiter}}
+    return {**options, "optimizer_kwargs": kwargs}
 
 
 def _fitted(

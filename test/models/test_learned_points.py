@@ -206,6 +206,31 @@ class TestPart:
         fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORT)
         assert set(rows) == {790, 850}
 
+    @pytest.mark.parametrize("best", [0, 1, 2])
+    def test_the_best_of_several_starts(
+        self, best: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With losses that are made up: of three starts, before and after."""
+        losses = [2.0, 2.0, 2.0, 5.0, 4.0]
+        losses[best] = 1.0
+        values, fits = iter(losses), []
+
+        def fit_nothing(mll: Any, **options: Any) -> None:
+            fits.append(options["optimizer_kwargs"]["options"]["maxiter"])
+
+        monkeypatch.setattr(fit_on_few, "loss_of", lambda _: torch.tensor(next(values)))
+        monkeypatch.setattr(fit_on_few, "fit_once", fit_nothing)
+        X, Y = make_data(850, **double)
+        model = make_model(X, Y, inducing_points=None, max_inducing_points=2)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        with model._points_as_parameters():
+            rows = model._shuffled_rows()
+            starts = [model.learned_points.clone(), X[rows[:2]], X[rows[2:4]]]
+            options = {"optimizer_kwargs": {"options": {"maxiter": 500}}}
+            model._learn_on_part(mll, options)
+            assert torch.equal(model.learned_points, starts[best])
+        assert fits == [200, 200, 200, 500]
+
     def test_what_serves_the_part_alone_is_dropped(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:

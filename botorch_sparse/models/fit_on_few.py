@@ -111,14 +111,12 @@ class FitOnFewMixin:
         begun = [part for part in parts if part and _fitted(part, _short(options))]
         if not begun:
             return
-        best = min(begun, key=lambda part: float(loss_of(part).sum()))
-        learned = _fitted(best, options)
+        learned = _fitted(min(begun, key=_total_loss), options)
         if learned is None:
             return
-        before = {name: p.detach().clone() for name, p in mll.named_parameters()}
-        bound = float(loss_of(mll).sum())
+        before, loss = _hyperparameters(mll), _total_loss(mll)
         _assign(mll, learned)
-        if not float(loss_of(mll).sum()) < bound:
+        if _total_loss(mll) >= loss:
             _assign(mll, before)
 
     def _part(
@@ -160,7 +158,7 @@ class FitOnFewMixin:
         """
         # Those last that `few` was fitted to.
         rows = self._shuffled_rows().flip(0)[:NUM_LEFT_OUT]
-        fitted = {name: p.detach().clone() for name, p in mll.named_parameters()}
+        fitted = _hyperparameters(mll)
         score, chosen = self._score(mll, rows), self._inducing
         has_warned, self._has_warned = self._has_warned, True
         _assign(mll, few)
@@ -243,6 +241,20 @@ def _fitted(
         fit_once(mll, **options)
     except ModelFittingError:
         return None
+    return _hyperparameters(mll)
+
+
+def _total_loss(mll: MarginalLogLikelihood) -> float:
+    """The objective, negated, of all outputs together; infinity where it fails."""
+    try:
+        loss = float(loss_of(mll).sum())
+    except NUMERICAL_ERRORS:
+        return math.inf
+    return math.inf if math.isnan(loss) else loss
+
+
+def _hyperparameters(mll: MarginalLogLikelihood) -> Hyperparameters:
+    """A copy of the present values."""
     return {name: p.detach().clone() for name, p in mll.named_parameters()}
 
 

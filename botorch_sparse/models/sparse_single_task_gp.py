@@ -6,7 +6,7 @@ from typing import Any, Self
 import gpytorch
 import torch
 from botorch import settings
-from botorch.exceptions import BotorchTensorDimensionError, BotorchWarning
+from botorch.exceptions import BotorchWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -335,10 +335,7 @@ class SparseSingleTaskGP(
         Raises:
             BotorchTensorDimensionError: For points that are not `r x d`.
         """
-        if X.dim() != 2:
-            raise BotorchTensorDimensionError(
-                f"Got points of shape {tuple(X.shape)}; need `r x d`, without a batch."
-            )
+        self._validate_points(X)
         Z = self.eval().transform_inputs(X)
         self._validate_call(Z)
         if self._fantasy_posterior is not None or self.is_exact:

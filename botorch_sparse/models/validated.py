@@ -41,6 +41,17 @@ class ValidatedMixin:
         if not self.training:
             _validate_dimension(args[0], d)
 
+    def _validate_points(self, X: Tensor) -> None:
+        """Check what `remember` gets.
+
+        Raises:
+            BotorchTensorDimensionError: If it is not a matrix.
+        """
+        if X.dim() != 2:
+            raise BotorchTensorDimensionError(
+                f"Got points of shape {tuple(X.shape)}; need `r x d`, without a batch."
+            )
+
     def _validate_new_data(self, X: Tensor, Y: Tensor) -> None:
         """Check what `get_fantasy_model` gets, transformed inputs and outcomes.
 

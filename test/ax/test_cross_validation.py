@@ -52,21 +52,28 @@ def test_sparse_models(make_client, attach):
     X, Y = adapter.generator.surrogate.Xs[0], model.train_targets
     for i in (0, 20, 44):
         others = torch.arange(45) != i
-        left = SparseSingleTaskGP(
-            X[others],
-            Y[others].unsqueeze(-1),
-            input_transform=model.input_transform,
-            outcome_transform=None,
-            inducing_points=model.inducing_points,
-        )
-        left.load_state_dict(model.state_dict())
-        posterior = left.eval().posterior(X[i : i + 1])
-        expected = [posterior.mean.item(), posterior.variance.item()]
+        expected = _without(model, X, Y, others, i)
         assert found[i] == pytest.approx(expected, rel=1e-5)
     folds = predictions(adapter, folds=4)
     assert folds.shape == found.shape
     assert np.corrcoef(folds[:, 0], found[:, 0])[0, 1] > 0.9
     assert len(compute_diagnostics(cross_validate(adapter))["Rank correlation"]) == 1
+
+
+def _without(
+    model: Any, X: torch.Tensor, Y: torch.Tensor, others: Any, i: int
+) -> list[float]:
+    """Mean and variance at row `i` of the same model on the other rows."""
+    left = SparseSingleTaskGP(
+        X[others],
+        Y[others].unsqueeze(-1),
+        input_transform=model.input_transform,
+        outcome_transform=None,
+        inducing_points=model.inducing_points,
+    )
+    left.load_state_dict(model.state_dict())
+    posterior = left.eval().posterior(X[i : i + 1])
+    return [posterior.mean.item(), posterior.variance.item()]
 
 
 def _small(limit: int) -> Any:
@@ -126,16 +133,7 @@ def test_all_observations_of_an_arm_are_left_out(make_client, attach):
     others = [i for i in range(32) if i not in same]
     X, Y = adapter.generator.surrogate.Xs[0], model.train_targets
     assert torch.equal(X[same], X[:1].expand(3, -1))
-    left = SparseSingleTaskGP(
-        X[others],
-        Y[others].unsqueeze(-1),
-        input_transform=model.input_transform,
-        outcome_transform=None,
-        inducing_points=model.inducing_points,
-    )
-    left.load_state_dict(model.state_dict())
-    posterior = left.eval().posterior(X[:1])
-    expected = [posterior.mean.item(), posterior.variance.item()]
+    expected = _without(model, X, Y, others, 0)
     assert found.shape == (32, 2)
     assert (found == found[0]).all(-1).sum() == 3
     assert found[0] == pytest.approx(expected, rel=1e-5)

@@ -12,6 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, fit_on_few, nystrom_prior
@@ -230,6 +231,35 @@ class TestPart:
             model._learn_on_part(mll, options)
             assert torch.equal(model.learned_points, starts[best])
         assert fits == [200, 200, 200, 500]
+
+    @pytest.mark.parametrize("after", [math.nan, None])
+    def test_what_cannot_be_evaluated_on_all_is_dropped(
+        self,
+        after: float | None,
+        double: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        values = iter([3.0, 5.0, after])
+
+        def loss(_: Any) -> Tensor:
+            value = next(values)
+            if value is None:
+                raise NotPSDError("no")
+            return torch.tensor(value)
+
+        def moves(mll: Any, **options: Any) -> None:
+            with torch.no_grad():
+                mll.model.learned_points.add_(0.1)
+
+        monkeypatch.setattr(fit_on_few, "loss_of", loss)
+        monkeypatch.setattr(fit_on_few, "fit_once", moves)
+        model = make_model(*make_data(850, **double), m=2)
+        before = model.inducing_points.clone()
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        with model._points_as_parameters():
+            model._learn_on_part(mll, {**NO_OPTIONS})
+            assert torch.equal(model.learned_points, before)
+        assert next(values, "none left") == "none left"
 
     def test_what_serves_the_part_alone_is_dropped(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -11,12 +11,14 @@ from botorch.exceptions import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.core import OptimizationResult
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, fit_on_few, nystrom_prior
-from botorch_sparse.models.fitting import fit_once
+from botorch_sparse.models.fitting import fit_once, loss_of
+from botorch_sparse.models.learning import fit_points_and_hyperparameters
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 60}}
@@ -98,6 +100,21 @@ class TestLearning:
         learned = fit(make_model(X, Y))
         bounds = [dense_bound(m, m.inducing_points).item() for m in (fixed, learned)]
         assert bounds[1] > bounds[0] + 10
+
+    def test_raises_the_bound_in_either_precision(
+        self, tkwargs: dict[str, Any]
+    ) -> None:
+        model = make_model(*make_data(**tkwargs))
+        start = copy.deepcopy(model).double()
+        fit(model)
+        assert model.inducing_points.dtype == tkwargs["dtype"]
+        model = model.double()
+        before, after = (
+            dense_bound(each, each.inducing_points) for each in (start, model)
+        )
+        reference = fit(start)
+        best = dense_bound(reference, reference.inducing_points)
+        assert after - before >= 0.99 * (best - before) > 1.0
 
     def test_drawn_points_are_the_start(self, double: dict[str, Any]) -> None:
         X, Y = make_data(700, **double)
@@ -305,6 +322,29 @@ class TestAround:
         fit(model)
         assert dense_bound(model, model.inducing_points) >= bound - 1e-6
         close(model.inducing_points, points, atol=0.02, rtol=0.0)
+
+    def test_the_best_of_several_attempts(self, double: dict[str, Any]) -> None:
+        model = make_model(*make_data(**double))
+        alone = fit(copy.deepcopy(model))
+        bound = dense_bound(alone, alone.inducing_points)
+        losses = []
+
+        def recorded(mll: Any, **kwargs: Any) -> OptimizationResult:
+            result = fit_points_and_hyperparameters(mll, **kwargs)
+            losses.append(result.fval)
+            return result
+
+        fit(
+            model,
+            optimizer=recorded,
+            max_attempts=3,
+            pick_best_of_all_attempts=True,
+        )
+        assert len(losses) == 3
+        assert dense_bound(model, model.inducing_points) >= bound - 1e-6
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        with model._points_as_parameters():
+            assert float(loss_of(mll)) == pytest.approx(min(losses), abs=1e-9)
 
     def test_exact_models_have_nothing_to_learn(self, double: dict[str, Any]) -> None:
         X, Y = make_data(30, **double)

@@ -60,6 +60,23 @@ def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) -> None:
+    X, Y, noise, Z = data(40, 1e-2, **double)
+    kernel = oracles.make_kernel(name, **double)
+    posterior = NystromPosterior.from_data(kernel, X[:30], Y[:30], noise[:30], X[:8])
+    new = (t[30:].unflatten(0, (5, 2)) for t in (X, Y, noise))
+    fantasies = posterior.condition(*new)
+    assert bool(fantasies.updates) == (posterior.num_inducing > 2)
+    weights = fantasies.representer_weights().unsqueeze(-1)
+    means = fantasies.covariance_with_inducing(Z).mT @ weights
+    for i, mean in enumerate(means.squeeze(-1)):
+        rows = torch.tensor([*range(30), 30 + 2 * i, 31 + 2 * i])
+        each = (t[rows.to(t.device)] for t in (X, Y, noise))
+        whole = NystromPosterior.from_data(kernel, *each, X[:8])
+        torch.testing.assert_close(mean, whole.mean(Z), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("m, p", [(0, 4), (6, 0), (6, 1), (6, 9)])
 def test_append_is_from_data_with_more_points(
     name: str, m: int, p: int, double: dict[str, Any]

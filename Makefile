@@ -45,7 +45,7 @@ format: $(STAMP) ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## the benchmarks of benchmarks/RESULTS.md (BENCH_ARGS passes options)
+bench: $(STAMP) ## the benchmarks, long ones in short (BENCH_ARGS="NAME ..." for some of them)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 bench-paper: $(STAMP) ## the whole setting of the GSSBO paper: hours, goes on where it was

@@ -125,6 +125,7 @@ def run(method: str, data: Split) -> Entry:
         "construction_seconds": fitted.construction_seconds,
         "prediction_seconds": predicted - start,
         "evaluations": fitted.evaluations,
+        "loss": fitted.loss,
         "num_inducing": getattr(fitted.model, "num_inducing", len(data.random_points)),
         "num_train": len(data.X),
         "threads": torch.get_num_threads(),
@@ -164,7 +165,7 @@ def describe(entry: Entry) -> str:
     return (
         f"m = {entry['num_inducing']}, RMSE {entry['rmse']:.4f}, NLPD "
         f"{entry['nlpd']:.4f}, fit {entry['fit_seconds']:.1f} s "
-        f"({entry['evaluations']} evaluations)"
+        f"({entry['evaluations']} evaluations to {entry['loss']:.4f})"
     )
 
 

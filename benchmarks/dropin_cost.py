@@ -117,7 +117,7 @@ def too_large(setting: Setting, exact_limit: int, max_memory: float) -> bool:
     name, n, m = setting
     if name == "exact":
         return n > exact_limit
-    # Measured: about five temporaries of that size at a time.
+    # An estimate from below: its temporaries are five to ten of that size at a time.
     return name == "sgpr" and 5 * 8 * BATCH * n * m > max_memory * 2**30
 
 

@@ -18,7 +18,7 @@ from botorch.models.utils.gpytorch_modules import (
     get_covar_module_with_dim_scaled_prior,
 )
 from botorch.models.utils.inducing_point_allocators import GreedyVarianceReduction
-from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.closures import get_loss_closure, get_loss_closure_with_grads
 from gpytorch.kernels import InducingPointKernel, Kernel
 from gpytorch.mlls import (
     ExactMarginalLogLikelihood,
@@ -41,6 +41,7 @@ class Fitted(NamedTuple):
 
     Attributes:
         evaluations: Evaluations of the objective, those on a part of the data included.
+        loss: The objective per observation at the end, negated.
     """
 
     model: GPyTorchModel
@@ -49,6 +50,7 @@ class Fitted(NamedTuple):
     fit_seconds: float
     fit_cpu_seconds: float
     evaluations: int
+    loss: float
 
 
 def exact(X: Tensor, Y: Tensor, covar_module: Kernel | None = None) -> SingleTaskGP:
@@ -142,13 +144,18 @@ def fit(build: Callable[[], GPyTorchModel]) -> Fitted:
     cpu = time.process_time()
     with fast_log_prob(model), _counted_evaluations(mll) as calls:
         fit_gpytorch_mll(mll)
+    fitted, num = time.perf_counter(), len(calls)
+    cpu = time.process_time() - cpu
+    with fast_log_prob(model), torch.no_grad():
+        loss = float(get_loss_closure(mll.train())())
     return Fitted(
         model,
         mll,
         construction_seconds=constructed - start,
-        fit_seconds=time.perf_counter() - constructed,
-        fit_cpu_seconds=time.process_time() - cpu,
-        evaluations=len(calls),
+        fit_seconds=fitted - constructed,
+        fit_cpu_seconds=cpu,
+        evaluations=num,
+        loss=loss,
     )
 
 

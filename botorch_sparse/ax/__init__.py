@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "botorch_sparse.ax needs Ax, which is not installed. Try: "
-        "pip install 'botorch-sparse[ax]'"
+        "pip install 'botorch_sparse[ax]'"
     ) from error
 
 from botorch_sparse.ax.acquisition import SparseAcquisition

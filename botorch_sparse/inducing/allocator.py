@@ -17,6 +17,7 @@ from botorch_sparse.inducing.certified import CertifiedSampler, extend
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
 from botorch_sparse.inducing.spectral import ScaledResidual
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
+from botorch_sparse.posteriors.kernel_batch import kernel_at
 from botorch_sparse.posteriors.precision import in_double
 
 DEFAULT_SEED = 0
@@ -150,7 +151,8 @@ def _element(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
     if len(sizes) == 0:
         return kernel
     padded = (*index, *(0,) * (len(sizes) - len(index)))[: len(sizes)]
-    return kernel[tuple(i if i < n else 0 for i, n in zip(padded, sizes, strict=True))]
+    own = tuple(i if i < n else 0 for i, n in zip(padded, sizes, strict=True))
+    return kernel_at(kernel, own)
 
 
 def _repeated(points: Tensor, m: int) -> Tensor:

@@ -39,6 +39,7 @@ from botorch_sparse.inducing.spectral import (
     sampled_upper_bound,
 )
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.kernel_batch import kernel_at
 
 METHODS = ("auto", "trace", "row-sum", "lanczos", "sampled")
 # Up to this many points an O(n^2) pass over the kernel is affordable.
@@ -208,15 +209,10 @@ def posterior_element(
     """
     if len(index) == 0:
         return posterior
-    kernel = posterior.covar_module
-    dims = len(kernel.batch_shape)
-    own = tuple(
-        i if size > 1 else 0
-        for i, size in zip(index[len(index) - dims :], kernel.batch_shape, strict=True)
-    )
-    kernel = kernel[own] if dims > 0 else kernel
     return NystromPosterior.prior(
-        kernel, posterior.inducing_points[index], chunk_size=posterior.chunk_size
+        kernel_at(posterior.covar_module, index),
+        posterior.inducing_points[index],
+        chunk_size=posterior.chunk_size,
     )
 
 

@@ -1,6 +1,5 @@
 """Linear operators of a sparse posterior: low-rank likelihoods and cheap updates."""
 
-from botorch_sparse.linear_operators.lazy_nystrom import LazyNystromLinearOperator
 from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
 from botorch_sparse.linear_operators.nystrom_added_diag import (
     NystromAddedDiagLinearOperator,
@@ -17,7 +16,6 @@ from botorch_sparse.linear_operators.updatable_cholesky import (
 )
 
 __all__ = [
-    "LazyNystromLinearOperator",
     "NystromAddedDiagLinearOperator",
     "NystromLinearOperator",
     "PosteriorCovarianceLinearOperator",

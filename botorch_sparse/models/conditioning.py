@@ -65,7 +65,6 @@ class ConditioningMixin:
     prediction_strategy: Any
     train_inputs: Any
     transform_inputs: Callable[..., Tensor]
-    nystrom_posterior: Callable[[], NystromPosterior]
     _prediction_posterior: Callable[[], NystromPosterior]
     _validate_new_data: Callable[[Tensor, Tensor], None]
     _validate_tensor_args: Callable[..., None]

@@ -54,7 +54,6 @@ class FitOnFewMixin:
     """
 
     likelihood: Any
-    training: bool
     resparsify: Callable[..., Any]
     _inducing: Any
     _has_warned: bool

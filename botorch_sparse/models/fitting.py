@@ -68,7 +68,6 @@ class FittingMixin:
     _learn_on_part: Callable[..., None]
     _learns: Callable[[], bool]
     _points_as_parameters: Callable[..., Any]
-    _has_learned: bool
     inducing_sampler: Any
     resparsify: Callable[..., Any]
     _inducing: Any

@@ -23,10 +23,10 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from botorch_sparse.linear_operators import (
-    LazyNystromLinearOperator,
     NystromAddedDiagLinearOperator,
     NystromLinearOperator,
 )
+from botorch_sparse.models.lazy_nystrom import LazyNystromLinearOperator
 from botorch_sparse.models.low_rank_objective import (
     has_known_hyperparameters,
     low_rank_objective,

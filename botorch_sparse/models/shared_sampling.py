@@ -15,6 +15,7 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.models.inducing_set import sample_inducing_points
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.kernel_batch import kernel_at
 
 Leverage = Callable[[Tensor], Tensor]
 
@@ -54,7 +55,7 @@ def sample_shared_points(
     for element in itertools.product(*map(range, batch_shape)):
         outputs = [(*element, t) for t in range(num_outputs)]
         outputs = outputs if num_outputs > 1 else [element]
-        kernels = [kernel_of(covar_module, aug_batch, output) for output in outputs]
+        kernels = [kernel_at(covar_module, output) for output in outputs]
         device = generator.device
         seed = int(torch.randint(2**31, (), generator=generator, device=device))
         draws = [
@@ -76,15 +77,6 @@ def sample_shared_points(
     pairs = zip(chosen, leverages, strict=True)
     index = torch.stack([_resized(index, size, score) for index, score in pairs])
     return index.reshape(*batch_shape, size)
-
-
-def kernel_of(
-    covar_module: Kernel, aug_batch: torch.Size, index: tuple[int, ...]
-) -> Kernel:
-    """The kernel of one output of one element of a batch."""
-    if len(covar_module.batch_shape) == 0:
-        return covar_module
-    return covar_module.expand_batch(aug_batch)[index]
 
 
 def _leverage_of(

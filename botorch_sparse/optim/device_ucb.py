@@ -46,6 +46,12 @@ class Choice(NamedTuple):
     variance: Tensor  # with the pending points
     is_certain: Tensor | None = None  # None where it always is
 
+    @classmethod
+    def among_all(cls, bounds: Tensor, variance: Tensor) -> "Choice":
+        """The largest of all bounds (`A`), none of them stale; O(A)."""
+        index = bounds.argmax()
+        return cls(index, variance.index_select(0, index.view(1)))
+
 
 class OneReadUCB(ABC):
     """An argmax whose answer is read together with what else a step needs to know.
@@ -149,8 +155,7 @@ class EagerUCB(_RankOneUCB):
         return self._bound(self._pool.mean, self._variance)
 
     def _choose(self) -> Choice:
-        index = self.values().argmax()  # O(A)
-        return Choice(index, self._variance.index_select(0, index.view(1)))
+        return Choice.among_all(self.values(), self._variance)
 
     def _append(self, index: int) -> Tensor:
         before = self._variance[index]
@@ -192,8 +197,7 @@ class BlockUCB(_RankOneUCB):
         if self._size >= num:
             self._absorb()
         if not len(self._P):
-            index = self._ucb.argmax()
-            return Choice(index, self._variance.index_select(0, index.view(1)))
+            return Choice.among_all(self._ucb, self._variance)
         bounds, block = self._ucb.topk(self._size + 1)
         variance = self._variance_of(block)
         fresh = self._bound(self._pool.mean[block], variance)[:-1]

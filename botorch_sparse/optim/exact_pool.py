@@ -194,8 +194,7 @@ class ExactUCB(OneReadUCB):
         return self._pool.mean + self._multiplier * self._variance.sqrt()
 
     def _choose(self) -> Choice:
-        index = self.values().argmax()  # O(A)
-        return Choice(index, self._variance.index_select(0, index.view(1)))
+        return Choice.among_all(self.values(), self._variance)
 
     @torch.no_grad()
     def _append(self, index: int) -> Tensor:

@@ -31,6 +31,7 @@ from botorch_sparse.strategies.model_building import (
     fit_hyperparameters,
 )
 from botorch_sparse.strategies.rules import BatchRequest
+from botorch_sparse.strategies.seeding import draw_seed
 
 DEFAULT_GROWTH = 1.2
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
@@ -98,6 +99,14 @@ class ModelSettings:
             default if num_initial is None else num_initial,
             OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
         )
+
+    def is_refit_due(self, num_evaluations: int, last_fit: int | None) -> bool:
+        """Whether hyperparameters last fitted to so many evaluations are due again."""
+        if self.refit is None:
+            return False
+        schedule = replace(self.refit)
+        schedule.last_fit = last_fit
+        return schedule.is_due(num_evaluations)
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
@@ -221,9 +230,9 @@ class ModelSurrogate:
         """
         n = len(history)
         data = FoldedEvaluations.of(history, n)
-        is_due = self._is_due(n)
+        is_due = self.settings.is_refit_due(n, self._last_fit)
         if is_due:
-            seed = _seed(generator)
+            seed = draw_seed(generator)
             with manual_seed(seed):
                 self._hyperparameters = fit_hyperparameters(
                     self.builder,
@@ -236,13 +245,6 @@ class ModelSurrogate:
             self._condition(history, data, self._inducing)
         self._condition(history, data, self._draw(data, generator))
         return is_due
-
-    def _is_due(self, num_evaluations: int) -> bool:
-        if self.settings.refit is None:
-            return False
-        schedule = replace(self.settings.refit)
-        schedule.last_fit = self._last_fit
-        return schedule.is_due(num_evaluations)
 
     def _draw(self, data: FoldedEvaluations, generator: torch.Generator) -> list[int]:
         """Numbers of the next inducing points; all where that is cheap."""
@@ -286,7 +288,7 @@ class ModelSurrogate:
         acqf = BatchUpperConfidenceBound(
             self.model, request.multiplier**2, pending if len(pending) else None
         )
-        options = self._options(_seed(generator))
+        options = self._options(draw_seed(generator))
         if request.rule.is_single:
             return self._select_one(acqf, request, history, options)
         batch = optimize_adaptive_batch(
@@ -362,8 +364,3 @@ class ModelSurrogate:
         if num_learned > 0:
             data = FoldedEvaluations.of(history, num_learned)
             self._condition(history, data, state["inducing"])
-
-
-def _seed(generator: torch.Generator) -> int:
-    """A seed for BoTorch, which knows seeds alone."""
-    return int(torch.randint(2**31, (), generator=generator))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.domain import DomainOptions
+from botorch_sparse.strategies.seeding import draw_seed
 
 
 class RandomSearch(Strategy):
@@ -36,7 +37,7 @@ class RandomSearch(Strategy):
     def _select(self, max_batch_size: int | None) -> list[int]:
         size = min(self.batch_size, max_batch_size or self.batch_size)
         if self.box is not None:
-            seed = int(torch.randint(2**31, (), generator=self.generator))
+            seed = draw_seed(self.generator)
             return [self.history.add_point(x) for x in self.box.sample(size, seed)]
         draw = torch.randint(len(self.candidates), (size,), generator=self.generator)
         return draw.tolist()

@@ -27,6 +27,7 @@ from botorch_sparse.strategies.domain import DomainOptions
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
+from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.surrogates import (
     ExactSurrogate,
     NystromSurrogate,
@@ -238,7 +239,7 @@ class UCBStrategy(Strategy):
         if self.box is None:
             size, g = len(self.candidates), self.generator
             return torch.randint(size, (num,), generator=g).tolist()
-        seed = int(torch.randint(2**31, (), generator=self.generator))
+        seed = draw_seed(self.generator)
         return [self.history.add_point(x) for x in self.box.sample(num, seed)]
 
     def _sample_uncertainty(self, limit: int) -> list[int]:

@@ -82,7 +82,7 @@ def test_nothing_else_imports_ax_or_matplotlib():
 
 def test_without_ax_the_error_names_the_extra():
     said = python(BLOCK + IMPORT_AX)
-    assert "pip install 'botorch-sparse[ax]'" in said
+    assert "pip install 'botorch_sparse[ax]'" in said
 
 
 def test_importing_leaves_ax_and_botorch_as_they_are():

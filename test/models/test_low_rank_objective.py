@@ -10,9 +10,9 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_sparse.linear_operators import (
-    LazyNystromLinearOperator,
     NystromAddedDiagLinearOperator,
 )
+from botorch_sparse.models.lazy_nystrom import LazyNystromLinearOperator
 from botorch_sparse.models.low_rank_objective import (
     has_known_hyperparameters,
     low_rank_objective,

@@ -84,7 +84,7 @@ def test_failures_leave_no_trace(name: str, monkeypatch: Any) -> None:
             strategy.tell(new, objective(new))
     assert equal(strategy.state_dict(), before)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_seed", fail)
+        patch.setattr(module, "draw_seed", fail)
         with pytest.raises(KeyboardInterrupt):
             strategy.ask()
     assert equal(strategy.state_dict(), before)

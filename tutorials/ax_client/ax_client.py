@@ -5,7 +5,7 @@
 # comes next is the business of a *generation strategy*, and `botorch_sparse.ax` has
 # three that can be handed to a `Client`. The rest of your Ax code stays as it is.
 #
-# `pip install 'botorch-sparse[ax]'`. Importing `botorch_sparse.ax` registers its
+# `pip install -e ".[ax]"`. Importing `botorch_sparse.ax` registers its
 # classes with Ax's storage, so import it also where you only load an experiment.
 
 # %%
@@ -79,9 +79,9 @@ client = configured(
 # %% [markdown]
 # ## Run
 #
-# One trial at a time. Below 500 different arms the model is the exact GP; from there on
-# a trial costs no more than before. Hyperparameters are fitted for each trial up to
-# fifty observations, and then when the data have grown by a fifth (`refit_growth`).
+# One trial at a time. Up to 200 different arms the model is the exact GP; from there on
+# what a trial costs grows slowly. Hyperparameters are fitted for each trial up to fifty
+# observations, and then when the data have grown by a fifth (`refit_growth`).
 
 
 # %%

@@ -10,7 +10,8 @@
 # We hold four posteriors with the same data, the same kernel and the same noise next to
 # each other: the exact GP, the subset of regressors, a variational GP (SVGP), and the
 # one of BKB [(Calandriello et al., 2019)](https://arxiv.org/abs/1903.05594) that this
-# library is built on. Nothing is fitted, so what differs is the approximation alone.
+# library is built on. Hyperparameters are given, so what differs is the approximation
+# alone.
 
 # %%
 # %matplotlib inline
@@ -91,15 +92,15 @@ figure
 # %% [markdown]
 # On the left side of the first panel all is well. In the gap the band closes around
 # zero: an upper confidence bound says that there is nothing to be found, and no
-# acquisition function will ever look. In the second panel the same twelve points leave
-# the gap open.
+# acquisition function will ever look. In the second panel the same thirteen points
+# leave the gap open.
 #
 # ## A dozen is still not enough
 #
-# Where the data are, twelve points cannot explain all that a thousand observations say.
-# What they leave unexplained counts as uncertainty, and the band of the second panel is
-# too *wide*. The number of inducing points has to grow with what there is to know, the
-# *effective dimension* of the data, and they have to be where it is.
+# Where the data are, thirteen points cannot explain all that a thousand observations
+# say. What they leave unexplained counts as uncertainty, and the band of the second
+# panel is too *wide*. The number of inducing points has to grow with what there is to
+# know, the *effective dimension* of the data, and they have to be where it is.
 #
 # BKB draws every observation with a probability in proportion to its posterior
 # variance, divided by the noise: its ridge leverage score. Redrawing corrects itself:

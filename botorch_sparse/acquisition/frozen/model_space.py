@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions import (
     BotorchTensorDimensionError,
@@ -19,7 +18,6 @@ from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 
@@ -105,14 +103,6 @@ def pending_noise(model: Model) -> Tensor:
             "one such as GaussianLikelihood or FixedNoiseGaussianLikelihood."
         )
     return noise.detach().mean(-1)
-
-
-def training_noise(model: Model) -> Tensor:
-    """The noise variances of the training data, `aug x n`."""
-    Y = model.train_targets
-    noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
-    noisy = model.likelihood(noiseless, model.train_inputs[0])
-    return noisy.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
 
 
 def untransformed_posterior(

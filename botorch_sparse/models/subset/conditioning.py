@@ -17,8 +17,6 @@ class SubsetConditioningMixin:
     _full: FullData | None
     _subset: Tensor | None
     _factor: Any
-    prediction_strategy: Any
-    num_outputs: int
     add_observations: Any
 
     def condition_on_observations(

@@ -45,6 +45,7 @@ from torch import Tensor
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.batching import solve_rows
+from botorch_sparse.posteriors.kernel_batch import kernel_at
 from botorch_sparse.posteriors.precision import in_double
 
 if TYPE_CHECKING:
@@ -149,16 +150,8 @@ class _View(NamedTuple):
         data = data.double()
         if model.num_outputs == 1:
             return [cls(kernel, data, error, noise, subset, test)]
-        is_batched = len(kernel.batch_shape) > 0
         return [
-            cls(
-                kernel[i] if is_batched else kernel,
-                data[i],
-                error[i],
-                noise[i],
-                subset,
-                test,
-            )
+            cls(kernel_at(kernel, (i,)), data[i], error[i], noise[i], subset, test)
             for i in range(model.num_outputs)
         ]
 

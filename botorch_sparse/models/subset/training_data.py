@@ -30,7 +30,6 @@ class SubsetTrainingDataMixin:
     train_targets: Any
     training: bool
     likelihood: Any
-    num_outputs: int
     input_transform: Any
     _original_train_inputs: Any
     _has_transformed_inputs: bool
@@ -168,9 +167,7 @@ class SubsetTrainingDataMixin:
             )
         return self._full
 
-    def _set_full_data(
-        self, X: Tensor, Y: Tensor, Yvar: Tensor | None, present: Tensor | None = None
-    ) -> None:
+    def _set_full_data(self, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
         """Hold the data that the model was built with, and choose rows."""
         noise = self._fixed_noise()
         targets = self.train_targets

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
@@ -46,6 +45,7 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetOptions,
     SubsetSurrogate,
 )
+from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.ucb import DEFAULT_LAM, PRACTICAL_BETA, validate_lam
 
 
@@ -184,7 +184,7 @@ class GSSBO(Strategy):
 
     def _draw(self, num: int) -> list[int]:
         """Points of the initial design."""
-        seed = int(torch.randint(2**31, (), generator=self.generator))
+        seed = draw_seed(self.generator)
         return [self.history.add_point(x) for x in self.box.sample(num, seed)]
 
     def _upper_confidence_bound(

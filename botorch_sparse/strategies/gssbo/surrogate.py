@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -31,6 +31,7 @@ from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
+from botorch_sparse.strategies.seeding import draw_seed
 
 Selection: TypeAlias = str | Callable[..., Tensor]
 MakeAcquisition: TypeAlias = Callable[
@@ -123,7 +124,9 @@ class SubsetSurrogate:
         """
         start, num_newest = time.perf_counter(), 0
         if self.model is None:
-            model = self._build(history, len(history), subset_size, _seed(generator))
+            model = self._build(
+                history, len(history), subset_size, draw_seed(generator)
+            )
         else:
             num_newest = len(history) - num_learned
             model = self.model._copy_of_shared_data()
@@ -132,8 +135,8 @@ class SubsetSurrogate:
                 *_evaluations(history, num_learned, len(history)), generator=generator
             )
         seconds = time.perf_counter() - start
-        if is_due := self._is_due(len(history)):
-            _fit(model, _seed(generator))
+        if is_due := self.settings.is_refit_due(len(history), self._last_fit):
+            _fit(model, draw_seed(generator))
             start = time.perf_counter()
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
@@ -142,13 +145,6 @@ class SubsetSurrogate:
         self.selection_seconds = seconds + time.perf_counter() - start
         self.model = model
         self._last_fit = len(history) if is_due else self._last_fit
-
-    def _is_due(self, num_evaluations: int) -> bool:
-        if self.settings.refit is None:
-            return False
-        schedule = replace(self.settings.refit)
-        schedule.last_fit = self._last_fit
-        return schedule.is_due(num_evaluations)
 
     def _build(
         self, history: History, num: int, subset_size: int | None, seed: int
@@ -206,7 +202,7 @@ class SubsetSurrogate:
         if self.model is None:
             raise InputDataError("The model has no data yet: tell some feedback first.")
         options = self.settings.optimizer_options | self.box.arguments()
-        seed = _seed(generator)
+        seed = draw_seed(generator)
         options["options"] = {**(options.get("options") or {}), "seed": seed}
         with manual_seed(seed):
             acqf = make(self.model, pending.double() if len(pending) else None)
@@ -275,8 +271,3 @@ def _fit(model: SubsetSingleTaskGP, seed: int) -> None:
             for name, parameter in model.named_parameters():
                 parameter.copy_(before[name])
     model.eval()
-
-
-def _seed(generator: torch.Generator) -> int:
-    """A seed for BoTorch, which knows seeds alone."""
-    return int(torch.randint(2**31, (), generator=generator))

@@ -18,6 +18,7 @@ from torch.nn import Module
 
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.seeding import draw_seed
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13
@@ -91,7 +92,7 @@ class SurvivingRegion:
         found = self.box.bounds.new_empty(0, self.box.dim).double()
         tried, size = 0, max(64, 2 * n)
         while len(found) < n and tried < MAX_TRIES:
-            X = self.box.sample(size, seed=_seed(generator)).double()
+            X = self.box.sample(size, seed=draw_seed(generator)).double()
             found = torch.cat([found, X[self.contains(X, 0.0)]])
             tried, size = tried + size, min(2 * size, MAX_TRIES)
         if len(found) >= n or not self.cuts:
@@ -117,7 +118,7 @@ class SurvivingRegion:
     def _walk(self, X: Tensor, generator: torch.Generator) -> Tensor:
         """Hit and run from `n x d` surviving points; all walks at once."""
         for _ in range(WALK_STEPS):
-            ends = self.box.sample(2 * len(X), seed=_seed(generator)).double()
+            ends = self.box.sample(2 * len(X), seed=draw_seed(generator)).double()
             pairs = torch.randperm(len(ends), generator=generator).to(X.device)
             direction = ends[pairs[: len(X)]] - ends[pairs[len(X) :]]
             high = torch.rand(len(X), 1, generator=generator, dtype=torch.float64)
@@ -222,8 +223,3 @@ class _Pointwise(AcquisitionFunction):
     def forward(self, X: Tensor) -> Tensor:
         """`b x 1 x d` to `b`."""
         return self._function(X.squeeze(-2))
-
-
-def _seed(generator: torch.Generator) -> int:
-    """A seed for a sampler that takes no generator."""
-    return int(torch.randint(2**31 - 1, (1,), generator=generator))

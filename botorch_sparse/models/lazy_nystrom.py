@@ -10,12 +10,11 @@ from linear_operator.operators import LinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
+from botorch_sparse.linear_operators import NystromLinearOperator
+from botorch_sparse.posteriors import NystromPosterior
 
 if TYPE_CHECKING:
     from linear_operator.operators._linear_operator import IndexType
-
-    from botorch_sparse.posteriors import NystromPosterior
 
 
 class LazyNystromLinearOperator(NystromLinearOperator):

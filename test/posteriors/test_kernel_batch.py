@@ -1,0 +1,70 @@
+"""Elements of kernels in batches, against the matrices of the whole batch."""
+
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import (
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+
+from botorch_sparse.posteriors.kernel_batch import kernel_at
+
+BATCH, LAST = torch.Size([3, 2]), torch.Size([2])
+IN = {"batch_shape": BATCH}
+KERNELS = {
+    "active dims": lambda: ScaleKernel(
+        RBFKernel(ard_num_dims=2, active_dims=[1, 3], **IN), **IN
+    ),
+    "as many active dims as elements": lambda: RBFKernel(
+        active_dims=[0, 2, 3], ard_num_dims=3, **IN
+    ),
+    "nested sum": lambda: ScaleKernel(
+        RBFKernel(active_dims=[0, 2], **IN)
+        + MaternKernel(ard_num_dims=2, active_dims=[1, 3], **IN),
+        **IN,
+    ),
+    "product, one factor in a batch": lambda: ScaleKernel(
+        RBFKernel(**IN) * LinearKernel(active_dims=[1])
+    ),
+    "batches that broadcast": lambda: (
+        ScaleKernel(RBFKernel(), batch_shape=LAST)
+        + PeriodicKernel(active_dims=[2], batch_shape=torch.Size([3, 1]))
+    ),
+    "last dimension alone": lambda: PolynomialKernel(2, batch_shape=LAST),
+    "scale alone": lambda: ScaleKernel(RBFKernel(active_dims=[3]), **IN),
+}
+
+
+def randomized(kernel: Kernel, **tkwargs: Any) -> Kernel:
+    generator = torch.Generator().manual_seed(0)
+    for parameter in kernel.to(**tkwargs).parameters():
+        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data = values.to(parameter)
+    return kernel
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_is_a_slice_of_the_batch(name: str, double: dict[str, Any]) -> None:
+    kernel = randomized(KERNELS[name](), **double)
+    state = {k: v.clone() for k, v in kernel.state_dict().items()}
+    X = torch.rand(6, 4, generator=torch.Generator().manual_seed(1)).to(**double)
+    whole = kernel(X.expand(*BATCH, 6, 4)).to_dense()
+    for i in range(3):
+        for j in range(2):
+            element = kernel_at(kernel, (i, j))
+            assert element.batch_shape == torch.Size()
+            torch.testing.assert_close(element(X).to_dense(), whole[i, j])
+            torch.testing.assert_close(element(X, diag=True), whole[i, j].diagonal())
+    assert all(torch.equal(v, state[k]) for k, v in kernel.state_dict().items())
+
+
+def test_no_batch_is_the_kernel_itself() -> None:
+    kernel = ScaleKernel(RBFKernel(active_dims=[1]))
+    assert kernel_at(kernel, (1, 0)) is kernel

@@ -21,7 +21,7 @@ References:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -168,20 +168,23 @@ def accuracy_certificates(
     """One certificate for each element of a batched posterior.
 
     Args:
-        posterior: A posterior with inducing points `batch_shape x m x d`.
-        X: `batch_shape x n x d` training points.
-        noise: `batch_shape x n` noise variances.
+        posterior: A posterior with inducing points `m x d`, in a batch or not.
+        X: `n x d` training points, in a batch or not.
+        noise: `n` noise variances, in a batch or not.
         method: As in `accuracy_certificate`, as are the arguments after it; each
             certificate fails with probability at most `delta`.
         delta: See there.
         generator: See there.
 
     Returns:
-        Certificates in row-major order; one for an unbatched posterior.
+        Certificates of the batch that all three broadcast to, in row-major order.
     """
-    batch_shape = posterior.inducing_points.shape[:-2]
+    S = posterior.inducing_points
+    batch_shape = torch.broadcast_shapes(S.shape[:-2], X.shape[:-2], noise.shape[:-1])
     X = X.expand(*batch_shape, *X.shape[-2:])
     noise = noise.expand(*batch_shape, noise.shape[-1])
+    S = S.expand(*batch_shape, *S.shape[-2:])
+    posterior = replace(posterior, inducing_points=S)
     return [
         accuracy_certificate(
             posterior_element(posterior, index),

@@ -48,7 +48,8 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
     The diagonal, that is all variances, costs O(q m); so does the choice of an element
     of the batch or of an output. A block of rows and columns costs what it holds.
     Everything else forms the `q x q` matrix. The residual's diagonal is clamped at
-    zero. Build it with `from_features`.
+    zero. Build it with `from_features`. Another dtype is that of results: the terms,
+    which nearly cancel, stay in the one they are in.
 
     Args:
         phi: `batch_shape x q x m` Nystrom features.
@@ -57,6 +58,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         element: `batch_shape x 1 x 1`, the element of the prior's batch, counted in row
             order: a kernel cannot follow operations on batch dimensions.
         prior: The prior covariance.
+        result_dtype: The dtype of results, by default that of `phi`.
     """
 
     def __init__(
@@ -67,13 +69,33 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         element: Tensor,
         *,
         prior: PriorCovariance,
+        result_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(phi, w, k_diag, element, prior=prior)
+        result_dtype = result_dtype or phi.dtype
+        super().__init__(
+            phi, w, k_diag, element, prior=prior, result_dtype=result_dtype
+        )
         self.phi = phi
         self.w = w
         self.k_diag = k_diag
         self.element = element
         self.prior = prior
+        self.result_dtype = result_dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of results."""
+        return self.result_dtype
+
+    def type(self, dtype: torch.dtype) -> PosteriorCovarianceLinearOperator:
+        """The same covariance with results of another dtype."""
+        return type(self)(*self._args, prior=self.prior, result_dtype=dtype)
+
+    def to(self, *args: Any, **kwargs: Any) -> PosteriorCovarianceLinearOperator:
+        """As in `Tensor.to`; see `type` for what becomes of the dtype."""
+        like = torch.empty(0, dtype=self.dtype, device=self.device).to(*args, **kwargs)
+        moved = (arg.to(like.device) for arg in self._args)
+        return type(self)(*moved, prior=self.prior, result_dtype=like.dtype)
 
     @classmethod
     def from_features(
@@ -112,7 +134,8 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         return self.k_diag.squeeze(-1) - self.phi.square().sum(-1)
 
     def _diagonal(self) -> Tensor:
-        return self._residual().clamp_min(0.0) + self.w.square().sum(-1)
+        variance = self._residual().clamp_min(0.0) + self.w.square().sum(-1)
+        return variance.to(self.dtype)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.to_dense() @ rhs
@@ -127,19 +150,20 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         """Some rows and columns of the matrix."""
         points = torch.arange(self.shape[-1], device=self.device)
         i, j = points[rows].unsqueeze(-1), points[columns]
-        K = self.prior.block(rows, columns).to(self.dtype)
+        K = self.prior.block(rows, columns).to(self.phi.dtype)
         K = K.reshape(K.shape[:-2].numel(), *K.shape[-2:])
         K = K[self.element[..., 0, 0].long()]
         block = K - self.phi[..., rows, :] @ self.phi[..., columns, :].mT
         below_zero = self._residual().clamp_max(0.0)[..., rows].unsqueeze(-1)
         block = block - torch.where(i == j, below_zero, 0.0)
-        return block + self.w[..., rows, :] @ self.w[..., columns, :].mT
+        block = block + self.w[..., rows, :] @ self.w[..., columns, :].mT
+        return block.to(self.dtype)
 
     def _expand_batch(
         self, batch_shape: torch.Size | list[int]
     ) -> PosteriorCovarianceLinearOperator:
         args = (arg.expand(*batch_shape, *arg.shape[-2:]) for arg in self._args)
-        return type(self)(*args, prior=self.prior)
+        return type(self)(*args, **self._kwargs)
 
     def _getitem(
         self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType
@@ -149,7 +173,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
             dense = to_linear_operator(self.to_dense())
             return dense._getitem(row_index, col_index, *batch_indices)
         args = (arg[batch_indices] if batch_indices else arg for arg in self._args)
-        chosen = type(self)(*args, prior=self.prior)
+        chosen = type(self)(*args, **self._kwargs)
         if row_index == col_index == slice(None):
             return chosen
         return to_linear_operator(chosen._block(row_index, col_index))

@@ -74,6 +74,7 @@ class AdaptiveInducingMixin:
     _given_points: Tensor | None = None
     _has_warned: bool = False
     _budget: int | None = None
+    _is_fitting: bool = False  # a fit goes back to checkpoints, with the same points
 
     def _set_inducing_options(
         self,
@@ -124,6 +125,13 @@ class AdaptiveInducingMixin:
         self._warn_if_capped()
         return self
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Forget points that were drawn under other hyperparameters."""
+        super()._load_from_state_dict(*args, **kwargs)  # type: ignore[misc]
+        if not self._is_fitting:
+            self._inducing = None
+            self._clear_cache()
+
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
         if not self._is_moved_by(fn):
             # Analytic acquisition functions call `.to` for each evaluation.
@@ -144,7 +152,7 @@ class AdaptiveInducingMixin:
         self._inducing, self._budget = None, None
         if known is not None and is_valid:
             given = None if known.given is None else fn(known.given)
-            self._inducing = known.apply(fn, self._raw_train_X(), given)
+            self._inducing = known.moved(self._raw_train_X(), given)
         return self
 
     def _is_moved_by(self, fn: Callable[[Tensor], Tensor]) -> bool:

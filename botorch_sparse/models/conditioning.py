@@ -67,6 +67,7 @@ class ConditioningMixin:
     transform_inputs: Callable[..., Tensor]
     _prediction_posterior: Callable[[], NystromPosterior]
     _validate_new_data: Callable[[Tensor, Tensor], None]
+    _validate_new_noise: Callable[[Tensor | None], None]
     _validate_tensor_args: Callable[..., None]
     _num_outputs: int
     _input_batch_shape: torch.Size
@@ -95,14 +96,20 @@ class ConditioningMixin:
         Returns:
             A model of all observations. Cost: O(q m^2) time and O(q m) memory for each
             element of the batch of `X`, whatever `n` is.
+
+        Raises:
+            InputDataError: If observations (not fantasies) or their noise are not
+                finite, or a noise variance is negative.
         """
         self._check_is_in_eval_mode()
+        noise = kwargs.get("noise")
+        if fantasize_flag.off():
+            self._validate_new_noise(noise)
         if self.is_exact:  # type: ignore[attr-defined]
             parent: Any = super()
             model = parent.condition_on_observations(X, Y, **kwargs)
             model._conditioned = Conditioned(model._raw_rows, None)
             return model
-        noise = kwargs.get("noise")
         if hasattr(self, "outcome_transform"):
             Y, _ = self.outcome_transform(Y, X=X)
         if fantasize_flag.off():
@@ -253,7 +260,9 @@ class ConditioningMixin:
             rows = old.rows if isinstance(old, JoinedNoise) else old.noise
             new_noise = JoinedNoise(rows, noise)
             new = copy.deepcopy(likelihood, {id(old): new_noise})
-            kwargs = {"noise": new_noise.newest}
+            # GPyTorch would count noise that is given twice where it learns more.
+            d = new_noise.newest + likelihood.second_noise
+            return new, d.expand(torch.broadcast_shapes(X.shape[:-1], d.shape))
         shape = X.shape[:-1]
         if kwargs:
             shape = torch.broadcast_shapes(shape, kwargs["noise"].shape)

@@ -73,6 +73,7 @@ class FittingMixin:
     _inducing: Any
     _keeps_all_of_few: bool
     _has_warned: bool
+    _is_fitting: bool
     _given_points: Tensor | None
     _inducing_set: Callable[..., Any]
     _takes_all: Callable[..., bool]
@@ -261,7 +262,8 @@ class FittingMixin:
     def _restored_on_failure(self, mll: MarginalLogLikelihood) -> Iterator[None]:
         """Leave hyperparameters, inducing points and mode as they were on an error."""
         kept = {name: getattr(self, name) for name in OF_A_FIT}
-        was_training = mll.training
+        was_training, was_fitting = mll.training, self._is_fitting
+        self._is_fitting = True
         try:
             with module_rollback_ctx(mll) as checkpoint:
                 yield
@@ -271,6 +273,8 @@ class FittingMixin:
             for name, value in kept.items():
                 setattr(self, name, value)
             raise
+        finally:
+            self._is_fitting = was_fitting
 
 
 @contextmanager

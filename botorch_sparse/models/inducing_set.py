@@ -1,6 +1,5 @@
 """Which training points a sparse model uses as inducing points."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -70,12 +69,11 @@ class InducingSet:
         """Whether it was chosen for `train_X`. Cost: O(1) for the same tensor."""
         return same_tensor(self.train_X, train_X)
 
-    def apply(
-        self, fn: Callable[[Tensor], Tensor], train_X: Tensor, given: Tensor | None
-    ) -> "InducingSet":
-        """Move to another device or dtype, where `train_X` and `given` already are."""
-        rows = RepeatedRows(first=fn(self.rows.first), inverse=fn(self.rows.inverse))
-        index = None if self.index is None else fn(self.index)
+    def moved(self, train_X: Tensor, given: Tensor | None) -> "InducingSet":
+        """The same points on the device and in the dtype of `train_X` and `given`."""
+        device = train_X.device
+        rows = RepeatedRows(*(t.to(device) for t in self.rows))
+        index = None if self.index is None else self.index.to(device)
         return replace(self, train_X=train_X, rows=rows, index=index, given=given)
 
 

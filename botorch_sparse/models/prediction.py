@@ -81,7 +81,8 @@ def predict(
         Z, phi, w, covar_module=posterior.covar_module, on_dense=on_dense
     )
     if Z.shape[-2] > LARGE_Q:
-        return MultivariateNormal(mean, covariance.expand(*batch_shape, -1, -1).to(X))
+        covariance = covariance.expand(*batch_shape, -1, -1)
+        return MultivariateNormal(mean, covariance.type(X.dtype))
     dense = covariance.to_dense().to(X.dtype)
     dense = dense.expand(*batch_shape, *dense.shape[-2:])
     return MultivariateNormal(mean, to_linear_operator(dense))

@@ -85,7 +85,9 @@ class SparseSingleTaskGP(
         (`draw_matheron_paths`) are those of this posterior and cost O(m) for each
         point. Joint samples at `q` points cost O(q^3): to acquisition functions that
         want all data, such as `qLogNoisyExpectedImprovement`, give a few hundred of
-        the best points as `X_baseline`.
+        the best points as `X_baseline`. BoTorch's analytic `NoisyExpectedImprovement`
+        and `LogNoisyExpectedImprovement` build the exact GP of their `X_observed`,
+        whatever the model is: the same advice.
 
     Args:
         train_X: `batch_shape x n x d` training inputs.
@@ -109,10 +111,10 @@ class SparseSingleTaskGP(
             `certificate` says what it costs.
         objective: "elbo" for the collapsed bound [Titsias2009]_, which is robust, or
             "dtc" for the likelihood of the approximate model, which can overfit.
-        max_memory: Bytes that a fit and a first posterior may take, besides about 100
-            MB for certificates; by default a quarter of what is free on the device
-            when inducing points are first drawn. It bounds their number, whatever `n`
-            is.
+        max_memory: Bytes that a fit and a first posterior may take, besides about 250
+            MB to draw inducing points and certify them; by default a quarter of what
+            is free on the device when they are first drawn. It bounds their number,
+            whatever `n` is.
         learn_inducing_points: Whether fits move the inducing points anywhere, starting
             from those drawn or given, by the gradient of the objective [Titsias2009]_.
             Fewer points then say as much, after a fit that takes several hundred
@@ -231,7 +233,7 @@ class SparseSingleTaskGP(
         That is what `botorch.cross_validation.loo_cv` asks for, and nothing else does
         in eval mode, but in prior mode.
         """
-        if self.training or self._has_warned_of_prior or x.shape[-2] <= EXACT_SIZE:
+        if self.training or self._has_warned_of_prior:
             return
         if gpytorch.settings.prior_mode.on() or self._inputs is None:
             return
@@ -302,8 +304,17 @@ class SparseSingleTaskGP(
         targets: Tensor | None = None,
         strict: bool = True,
     ) -> None:
-        """As in `ExactGP`; inducing points are drawn again where inputs changed."""
+        """As in `ExactGP`; inducing points are drawn again where inputs changed.
+
+        In eval mode inputs are those that the input transform returned.
+
+        Raises:
+            UnsupportedError: In eval mode, if the transform cannot be undone.
+        """
+        raw = self._raw_inputs_of(inputs)
         super().set_train_data(inputs=inputs, targets=targets, strict=strict)
+        if raw is not None:
+            self._original_train_inputs = raw
         self._drop_posterior()
 
     def nystrom_posterior(self) -> NystromPosterior:

@@ -126,7 +126,7 @@ class SummaryMixin:
         if is_default and self._certificate and self._certificate[0] is posterior:
             return self._certificate[1]
         X, noise = self._unique_points_and_noise(chosen)
-        num_outputs = posterior.inducing_points.shape[:-2].numel()
+        num_outputs = noise.shape[:-1].numel()
         outputs = accuracy_certificates(
             posterior,
             X,

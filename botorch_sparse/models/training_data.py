@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from botorch.exceptions import UnsupportedError
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.module import Module
 from torch import Tensor
@@ -125,6 +126,7 @@ class JoinedNoise(FixedGaussianNoise):
 class LazyTrainingDataMixin:
     """`train_inputs` and `train_targets` that may be `JoinedRows` behind the scenes."""
 
+    input_transform: Any
     _has_transformed_inputs: bool
     _num_outputs: int
     _inputs: Any = None
@@ -184,6 +186,34 @@ class LazyTrainingDataMixin:
             return set()
         parts = rows.parts if isinstance(rows, JoinedRows) else (rows,)
         return {(part.dtype, part.device) for part in parts}
+
+    @torch.no_grad()
+    def _raw_inputs_of(self, inputs: Any) -> Tensor | None:
+        """What the input transform makes new training inputs of in eval mode.
+
+        None where that is known: in train mode, without a transform, and for the inputs
+        that a model goes back to in `train`.
+
+        Raises:
+            UnsupportedError: If the transform cannot be undone.
+        """
+        if inputs is None or not self._has_transformed_inputs:
+            return None
+        X = inputs if isinstance(inputs, Tensor) else inputs[0]
+        if X is self._original_train_inputs:
+            return None
+        try:
+            raw = self.input_transform.untransform(X)
+        except NotImplementedError:
+            raw = X  # right where applying it again, or in training, changes nothing
+        again = self.input_transform.preprocess_transform(raw)
+        if again.shape == X.shape and torch.allclose(again, X, equal_nan=True):
+            return raw
+        raise UnsupportedError(
+            f"{type(self.input_transform).__name__} cannot be undone, and in eval mode "
+            "set_train_data gets inputs that are transformed already. Call "
+            "model.train() before it and pass raw inputs."
+        )
 
     def _raw_train_X(self) -> Tensor:
         """Training inputs before the input transform, `batch_shape x n x d`."""

@@ -73,6 +73,18 @@ class ValidatedMixin:
                 "observations must be finite. Leave out the rows concerned."
             )
 
+    def _validate_new_noise(self, noise: Tensor | None) -> None:
+        """Check the noise variances of new observations.
+
+        Raises:
+            InputDataError: If one is negative or not finite.
+        """
+        if noise is not None and not ((noise >= 0) & noise.isfinite()).all():
+            raise InputDataError(
+                f"Got noise from {noise.min().item():.3g} to {noise.max().item():.3g} "
+                "for new observations; variances must be finite and at least 0."
+            )
+
 
 def _validate_dimension(X: Tensor, d: int) -> None:
     if X.dim() == 1 and d == 1:

@@ -484,6 +484,15 @@ CALLS = [
         "new observations with NaN",
     ),
     Fault(
+        "new observations with negative noise, or with NaN as theirs",
+        "variances must be finite and at least 0",
+        lambda X, Y: model(X, Y).condition_on_observations(
+            X[:2], Y[:2], noise=torch.full_like(Y[:2], -0.1)
+        ),
+        InputDataError,
+        "variances must be finite",
+    ),
+    Fault(
         "fantasies at inputs of another dimension",
         "needs the dimension of the training inputs",
         lambda X, Y: model(X, Y).fantasize(

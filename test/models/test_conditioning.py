@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from botorch import settings
+from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from sparse_model_cases import (
     BATCHES,
     CLOSE,
@@ -168,6 +170,33 @@ def test_repeated_observations_are_those_of_the_exact_model(
         )
 
 
+def test_given_noise_and_learned_noise_add_up(double: dict[str, Any]) -> None:
+    """As in a model that is built anew from all the data."""
+    X, Y, _ = random_data((), 1, n=20, **double)
+    noise = torch.linspace(0.01, 0.05, 20, **double)
+    models = []
+    for n in (17, 20):
+        likelihood = FixedNoiseGaussianLikelihood(
+            noise[:n], learn_additional_noise=True
+        )
+        model = SparseSingleTaskGP(
+            X[:n],
+            Y[:n],
+            likelihood=likelihood,
+            inducing_points=X[:6],
+            outcome_transform=None,
+        )
+        model.likelihood.second_noise = 0.1
+        models.append(model.eval())
+    model, whole = models
+    new = model.condition_on_observations(X[17:], Y[17:], noise=noise[17:, None])
+    for _ in range(2):
+        for kind in ("mean", "variance"):
+            actual = getattr(new.posterior(X), kind)
+            close(actual, getattr(whole.posterior(X), kind), **CLOSE)
+        new.train().eval()
+
+
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
     """Training data, state dicts and moves after conditioning."""
@@ -256,6 +285,15 @@ class TestErrors:
             model.condition_on_observations(
                 torch.rand(1, 2, **double), torch.rand(1, 1, **double)
             )
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.1])
+    @pytest.mark.parametrize("fixed_noise", [False, True])
+    def test_noise(self, bad: float, fixed_noise: bool, double: dict[str, Any]) -> None:
+        model = make_model(fixed_noise=fixed_noise, **double)
+        X, Y = torch.rand(2, 2, **double), torch.rand(2, 1, **double)
+        noise = torch.tensor([[0.1], [bad]], **double)
+        with pytest.raises(InputDataError, match="variances must be finite"):
+            model.condition_on_observations(X, Y, noise=noise)
 
     def test_fixed_noise_needs_noise(self, double: dict[str, Any]) -> None:
         model = make_model(fixed_noise=True, **double)

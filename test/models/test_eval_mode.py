@@ -8,11 +8,9 @@ import gpytorch
 import pytest
 import torch
 from botorch import settings
-from botorch.exceptions import (
-    BotorchWarning,
-)
+from botorch.exceptions import BotorchWarning, UnsupportedError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Normalize, Round
 from gpytorch.kernels import RBFKernel
 from sparse_model_cases import (
     FAST,
@@ -179,6 +177,53 @@ class TestEvalMode:
         assert torch.equal(first, model.inducing_points)
         model.set_train_data(X[:50] + 1.0, Y[:50, 0], strict=False)
         assert model.inducing_points.min() >= 1.0
+
+    @pytest.mark.parametrize("transform", ["normalize", "warp"])
+    @pytest.mark.parametrize("n", [30, 40, 60])
+    def test_new_inputs_in_eval_mode_are_transformed_ones(
+        self, transform: str, n: int, double: dict[str, Any]
+    ) -> None:
+        X, Y, _ = make_data(n=40, repeats=12, **double)
+        X2, Y2, _ = make_data(n=n, repeats=0, **double)
+        low, high = X.aminmax(dim=0)
+        X2 = low + (high - low) * (0.01 + 0.49 * X2.flip(0))  # in the warp's range
+        model = SparseSingleTaskGP(
+            X,
+            Y,
+            input_transform=make_transform(transform, double),
+            outcome_transform=None,
+            inducing_points=X[:9],
+        ).eval()
+        model.posterior(X[:2])
+        Z = model.transform_inputs(X2)
+        model.set_train_data(Z, Y2.squeeze(-1), strict=False)
+        fresh = SparseSingleTaskGP(
+            X2,
+            Y2,
+            input_transform=copy.deepcopy(model.input_transform),
+            outcome_transform=None,
+            inducing_points=X[:9],
+        ).eval()
+        fresh.input_transform = model.input_transform
+        fresh.train_inputs = (Z,)
+        fresh.load_state_dict(model.state_dict())
+        for kind in ("mean", "variance"):
+            actual = getattr(model.posterior(X[:5]), kind)
+            torch.testing.assert_close(actual, getattr(fresh.posterior(X[:5]), kind))
+        torch.testing.assert_close(model.train().train_inputs[0], X2)
+
+    def test_new_inputs_and_transforms_that_cannot_be_undone(
+        self, double: dict[str, Any]
+    ) -> None:
+        X, Y, _ = make_data(n=40, repeats=0, **double)
+        rounded = Round(integer_indices=[0, 1])
+        model = self.make(input_transform=rounded, **double).eval()
+        model.set_train_data((9 * X).round(), Y.squeeze(-1), strict=False)
+        assert model.posterior(X[:2]).mean.isfinite().all()
+        before = model.train_inputs[0]
+        with pytest.raises(UnsupportedError, match=r"Call model\.train\(\)"):
+            model.set_train_data(X + 0.3, Y.squeeze(-1), strict=False)
+        assert model.train_inputs[0] is before
 
     def test_moves_between_dtypes(self, double: dict[str, Any]) -> None:
         X, Y, _ = make_data(n=80, **double)

@@ -95,8 +95,8 @@ def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
     assert not any(LOO in text for text in messages(use))
 
 
-def test_exact_models_and_few_data_say_nothing(double: dict[str, Any]) -> None:
-    few = sparse(40, tkwargs=double)
+def test_exact_models_say_nothing(double: dict[str, Any]) -> None:
+    few = SparseSingleTaskGP(*data(40, **double)).eval()
     X, Y = data(EXACT_SIZE + 20, **double)
     exact = SparseSingleTaskGP(X, Y, inducing_points=X).eval()
     for model in (few, exact):
@@ -104,6 +104,11 @@ def test_exact_models_and_few_data_say_nothing(double: dict[str, Any]) -> None:
         assert not any(
             LOO in text for text in messages(lambda m=model: botorch_loo_cv(m))
         )
+
+
+def test_points_given_to_few_data_make_a_sparse_model(double: dict[str, Any]) -> None:
+    model = sparse(40, tkwargs=double)
+    assert any(LOO in text for text in messages(lambda: botorch_loo_cv(model)))
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])

@@ -1,5 +1,6 @@
 """Predictions at many points: lazy, equal to the dense ones, and never q x q."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -73,3 +74,28 @@ def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) ->
     assert lazy.rsample(torch.Size([2])).shape == (2, *batch_shape, q)
     (gradient,) = torch.autograd.grad(lazy.variance.sum(), X)
     assert gradient.isfinite().all() and gradient.abs().max() > 0
+
+
+def test_many_points_are_as_precise_as_few(device: torch.device) -> None:
+    """Float32 data: what nearly cancels is subtracted in float64 for any q."""
+    single = model(600, dtype=torch.float32, device=device)
+    single.likelihood.noise = 1e-3
+    reference = copy.deepcopy(single).double()
+    X = torch.rand(LARGE_Q + 1, 3, generator=torch.Generator().manual_seed(1))
+    X = X.to(device)
+    with torch.no_grad():
+        lazy, expected = single(X), reference(X.double())
+        for actual, exact in (
+            (lazy.covariance_matrix, expected.covariance_matrix),
+            (lazy.variance, expected.variance),
+            (lazy[:5].covariance_matrix, expected[:5].covariance_matrix),
+        ):
+            assert actual.dtype == torch.float32
+            difference = (actual.double() - exact).abs().max()
+            assert difference < 1e-6 * exact.abs().max()
+        operator = lazy.lazy_covariance_matrix
+        again = operator.double()
+        assert again.dtype == again.to_dense().dtype == torch.float64
+        torch.testing.assert_close(again.to_dense(), expected.covariance_matrix)
+        assert operator.to(dtype=torch.float64).to_dense().dtype == torch.float64
+        assert operator.to(X.double()).dtype == torch.float64

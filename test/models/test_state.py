@@ -76,6 +76,36 @@ def test_copies_keep_the_inducing_points(
         close(copied.posterior(X[..., :3, :]).variance, expected.variance)
 
 
+def test_loading_draws_points_under_the_loaded_hyperparameters(
+    double: dict[str, Any],
+) -> None:
+    """Whether or not points had been drawn before."""
+    X, Y, _ = random_data((), 1, n=80, **double)
+
+    def make(lengthscale: float) -> SparseSingleTaskGP:
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
+        model.covar_module.lengthscale = lengthscale
+        return model
+
+    source, fresh, used = make(0.1), make(3.0), make(3.0)
+    before = used.eval().inducing_points
+    used.posterior(X[:2])
+    for target in (fresh, used):
+        target.load_state_dict(source.state_dict())
+        assert torch.equal(target.inducing_points, source.inducing_points)
+        close(target.posterior(X[:3]).mean, source.posterior(X[:3]).mean)
+    assert before.shape[-2] < source.num_inducing
+
+
+def test_type_leaves_indices_alone(double: dict[str, Any]) -> None:
+    X, Y, _ = random_data((), 1, n=80, **double)
+    X[70:] = X[:10]
+    model = SparseSingleTaskGP(X, Y, inducing_points=X[:9]).eval()
+    expected = model.posterior(X[:4]).mean
+    model.train().type(torch.float32).type(torch.float64)
+    close(model.posterior(X[:4]).mean, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("batch", "num_outputs"), SHAPES)
 @pytest.mark.parametrize("training", [True, False])
 def test_moves(

@@ -5,7 +5,8 @@
 defaults. A seed draws the rows, the 20% held out, and the random inducing points, alike
 for all methods. Inputs and target are standardized by the mean and the standard
 deviation of the training rows; RMSE and the negative log predictive density (NLPD, the
-noise included) are those of the standardized target.
+noise included) are those of the standardized target. The loss is the objective per
+observation at the end of the fit, negated: the same one for ours and SGPR.
 
 Results are kept in a JSON file, one entry for each data set, method and seed; what is
 there is not run again. `sgemm_gpu.csv.gz` (UCI, SGEMM GPU kernel performance: 10 powers
@@ -209,6 +210,9 @@ def report(entries: dict[str, Entry], args: argparse.Namespace) -> None:
 def summary(runs: list[Entry]) -> str:
     """Means with their 95% intervals."""
     scores = [f"{score.upper()} {shown([r[score] for r in runs])}" for score in SCORES]
+    losses = [run["loss"] for run in runs if "loss" in run]
+    if losses:
+        scores.append(f"loss {shown(losses)} ({len(losses)} seeds)")
     seconds = shown([run["fit_seconds"] for run in runs], "{:.1f}")
     m = statistics.mean(run["num_inducing"] for run in runs)
     return f"m = {m:.0f}, {', '.join(scores)}, fit {seconds} s, {len(runs)} seeds"

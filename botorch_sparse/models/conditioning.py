@@ -86,6 +86,9 @@ class ConditioningMixin:
     def condition_on_observations(self, X: Tensor, Y: Tensor, **kwargs: Any) -> Model:
         """Condition on new observations, as in `SingleTaskGP`.
 
+        Inducing points stay, and an exact model stays exact, however many observations
+        come: `resparsify` draws points for all of them.
+
         Args:
             X: `batch_shape x q x d` inputs.
             Y: `batch_shape x q x m` observations. It may have one leading dimension

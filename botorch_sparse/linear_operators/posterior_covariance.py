@@ -91,11 +91,12 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         """The same covariance with results of another dtype."""
         return type(self)(*self._args, prior=self.prior, result_dtype=dtype)
 
-    def to(self, *args: Any, **kwargs: Any) -> PosteriorCovarianceLinearOperator:
-        """As in `Tensor.to`; see `type` for what becomes of the dtype."""
+    def to(self, *args: Any, **kwargs: Any) -> LinearOperator:
+        """As in `Tensor.to`; see `type`. What goes to another device is dense."""
         like = torch.empty(0, dtype=self.dtype, device=self.device).to(*args, **kwargs)
-        moved = (arg.to(like.device) for arg in self._args)
-        return type(self)(*moved, prior=self.prior, result_dtype=like.dtype)
+        if like.device != self.device:
+            return to_linear_operator(self.to_dense().to(like))
+        return self.type(like.dtype)
 
     @classmethod
     def from_features(

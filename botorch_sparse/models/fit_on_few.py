@@ -200,6 +200,7 @@ def on_rows(mll: MarginalLogLikelihood, rows: Tensor) -> Any:
     """
     few = copy.deepcopy(mll)
     model = few.model
+    model._is_fitting = True  # BoTorch's retries load checkpoints
     for module in getattr(model, "input_transform", torch.nn.Module()).modules():
         if hasattr(module, "learn_coefficients"):
             module.learn_coefficients = False

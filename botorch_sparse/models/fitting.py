@@ -114,9 +114,9 @@ class FittingMixin:
         small, the exact likelihood of 500 random observations says more: by default
         both fits are made, and the hyperparameters whose model predicts observations
         better that are left out are kept. On Hartmann in 6 dimensions, 3000
-        observations with noise of 0.01 standard deviations, the error halves. Asking
-        for `rounds` or a cap asks for the bound alone, and so does a limit of time,
-        which each fit would have for itself.
+        observations with noise of 0.01 standard deviations, that lowers the error by a
+        third. Asking for `rounds` or a cap asks for the bound alone, and so does a
+        limit of time, which each fit would have for itself.
 
         With `learn_inducing_points` a single fit, whatever `rounds` says, moves the
         points together with the hyperparameters. It starts from the points that are

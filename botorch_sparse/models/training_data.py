@@ -9,13 +9,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import BotorchTensorDimensionError, UnsupportedError
+from botorch.models.transforms.input import ChainedInputTransform
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
+from botorch_sparse.posteriors.precision import in_double
 
 
 @dataclass(eq=False)
@@ -191,8 +194,8 @@ class LazyTrainingDataMixin:
     def _raw_inputs_of(self, inputs: Any) -> Tensor | None:
         """What the input transform makes new training inputs of in eval mode.
 
-        None where that is known: in train mode, without a transform, and for the inputs
-        that a model goes back to in `train`.
+        None where that is known: in train mode, without a transform, and for inputs
+        that the model has.
 
         Raises:
             UnsupportedError: If the transform cannot be undone.
@@ -200,15 +203,19 @@ class LazyTrainingDataMixin:
         if inputs is None or not self._has_transformed_inputs:
             return None
         X = inputs if isinstance(inputs, Tensor) else inputs[0]
-        if X is self._original_train_inputs:
+        X = X.unsqueeze(-1) if X.dim() == 1 else X
+        known = (self._original_train_inputs, self.train_inputs[0])
+        if any(same_tensor(X, Z) for Z in known):
             return None
+        transform = in_double(self.input_transform, X.dtype)
         try:
-            raw = self.input_transform.untransform(X)
-        except NotImplementedError:
-            raw = X  # right where applying it again, or in training, changes nothing
-        again = self.input_transform.preprocess_transform(raw)
-        if again.shape == X.shape and torch.allclose(again, X, equal_nan=True):
-            return raw
+            raw = _undone(transform, X.double())
+            again = transform.preprocess_transform(raw)
+        except (RuntimeError, IndexError, BotorchTensorDimensionError):
+            again = None
+        if again is not None and again.shape == X.shape:
+            if torch.allclose(again, X.double(), equal_nan=True):
+                return raw.to(X)
         raise UnsupportedError(
             f"{type(self.input_transform).__name__} cannot be undone, and in eval mode "
             "set_train_data gets inputs that are transformed already. Call "
@@ -224,12 +231,27 @@ class LazyTrainingDataMixin:
         """Everything but the graphs of fantasies, which cannot be copied."""
         memo: dict[int, Any] = {}
         state = {**self.__dict__}
+        state.pop("_is_fitting", None)  # a copy made during a fit is not being fitted
         for name in ("_inputs", "_targets", "_original_inputs", "_conditioned"):
             state[name] = detached(state.get(name), memo)
         posterior = state.get("_fantasy_posterior")
         if posterior is not None:
             state["_fantasy_posterior"] = _detached_posterior(posterior)
         return state
+
+
+def _undone(transform: Any, X: Tensor) -> Tensor:
+    """What a transform of training inputs made `X` of, if it can be undone at all."""
+    if isinstance(transform, ChainedInputTransform):
+        for part in reversed(list(transform.values())):
+            X = _undone(part, X)
+        return X
+    if not transform.transform_on_train:
+        return X
+    try:
+        return transform.untransform(X)
+    except NotImplementedError:
+        return X  # right where applying it again changes nothing, as in rounding
 
 
 def detached(rows: Any, memo: dict[int, Any]) -> Any:

@@ -4,6 +4,7 @@ import copy
 from itertools import chain
 
 import torch
+from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
 
 
@@ -19,13 +20,23 @@ def kernel_at(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
 
     Returns:
         A copy without batch dimensions; the kernel itself where it has none.
+
+    Raises:
+        UnsupportedError: If a kernel inside has more batch dimensions.
     """
     if len(kernel.batch_shape) == 0:
         return kernel
-    kernel = copy.deepcopy(kernel)
+    kernel = copy.deepcopy(kernel).train()  # in eval mode kernels may keep results
     found = [module for module in kernel.modules() if isinstance(module, Kernel)]
     # A scale kernel's own parameter may have the batch shape of the kernel inside.
     shapes = [module.batch_shape for module in found]
+    if any(len(shape) > len(index) for shape in shapes):
+        raise UnsupportedError(
+            f"{type(kernel).__name__} in a batch of shape {tuple(found[0].batch_shape)}"
+            f" has kernels inside of batch shapes {[tuple(s) for s in shapes[1:]]}; "
+            "there must be no further dimensions. Build one model for each output and "
+            "element of the batch instead (ModelListGP)."
+        )
     for module, batch_shape in zip(found, shapes, strict=True):
         _take(module, batch_shape, index)
     return kernel
@@ -43,7 +54,7 @@ def _take(kernel: Kernel, batch_shape: torch.Size, index: tuple[int, ...]) -> No
             if tensor.shape[: len(shape)] == shape:
                 tensor.data = tensor.data[_aligned(index, shape)]
                 break
-    kernel.batch_shape = torch.Size()
+    kernel._batch_shape = torch.Size()
 
 
 def _aligned(index: tuple[int, ...], batch_shape: torch.Size) -> tuple[int, ...]:

@@ -11,6 +11,11 @@ from botorch import settings
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize, Round
+from botorch.models.transforms.input import (
+    ChainedInputTransform,
+    InputPerturbation,
+    InputStandardize,
+)
 from gpytorch.kernels import RBFKernel
 from sparse_model_cases import (
     FAST,
@@ -221,9 +226,68 @@ class TestEvalMode:
         model.set_train_data((9 * X).round(), Y.squeeze(-1), strict=False)
         assert model.posterior(X[:2]).mean.isfinite().all()
         before = model.train_inputs[0]
+        model.set_train_data(before, Y.squeeze(-1) + 1.0)
+        assert model.train_inputs[0] is before
         with pytest.raises(UnsupportedError, match=r"Call model\.train\(\)"):
             model.set_train_data(X + 0.3, Y.squeeze(-1), strict=False)
         assert model.train_inputs[0] is before
+
+    @pytest.mark.parametrize(
+        "low, high", [(0.0, 1.0), (100.0, 101.0), (2000.0, 2020.0)]
+    )
+    @pytest.mark.parametrize("transform", [InputStandardize, Normalize])
+    def test_new_inputs_of_any_scale(
+        self, transform: Any, low: float, high: float, tkwargs: dict[str, Any]
+    ) -> None:
+        X, Y, _ = make_data(n=40, repeats=0, **tkwargs)
+        X = low + (high - low) / 2 * X
+        model = SparseSingleTaskGP(
+            X, Y, input_transform=transform(2), inducing_points=X[:9]
+        ).eval()
+        other = X.flip(0) * (1 - 1e-4)
+        model.set_train_data(model.transform_inputs(other), model.train_targets)
+        eps = torch.finfo(X.dtype).eps
+        found = model.train().train_inputs[0]
+        torch.testing.assert_close(found, other, rtol=4 * eps, atol=4 * eps * high)
+
+    def test_targets_alone_may_come_with_the_inputs_there_are(
+        self, double: dict[str, Any]
+    ) -> None:
+        """Nothing is drawn again, and a conditioned exact model stays exact."""
+        X, Y, _ = make_data(n=80, repeats=0, **double)
+        sampler = RecursiveRLSSampler(0.1)
+        model = SparseSingleTaskGP(
+            X, Y, inducing_sampler=sampler, input_transform=Normalize(2)
+        ).eval()
+        model.resparsify(torch.Generator().manual_seed(7))
+        points = model.inducing_points
+        model.set_train_data(model.train_inputs, model.train_targets + 1.0)
+        assert torch.equal(model.inducing_points, points)
+
+    @pytest.mark.parametrize("on_train", [False, True])
+    def test_chains_with_parts_that_leave_training_inputs_alone(
+        self, on_train: bool, double: dict[str, Any]
+    ) -> None:
+        X, Y, _ = make_data(n=40, repeats=0, **double)
+        chain = ChainedInputTransform(
+            normalize=Normalize(2, transform_on_train=on_train),
+            perturb=InputPerturbation(torch.zeros(1, 2, **double)),
+        )
+        model = self.make(input_transform=chain, **double).eval()
+        Z = model.train_inputs[0].flip(0) * 0.9
+        model.set_train_data(Z, Y.squeeze(-1), strict=False)
+        model.train().eval()
+        if not on_train:
+            torch.testing.assert_close(model.train_inputs[0], Z)
+        assert model.posterior(X[:2]).mean.isfinite().all()
+
+    def test_new_inputs_of_one_dimension(self, double: dict[str, Any]) -> None:
+        X = torch.linspace(1, 3, 20, **double).unsqueeze(-1)
+        model = SparseSingleTaskGP(
+            X, X.sin(), input_transform=Normalize(1), inducing_points=X[::4]
+        ).eval()
+        model.set_train_data(0.9 * model.train_inputs[0].flatten(), strict=False)
+        torch.testing.assert_close(model.train().train_inputs[0], 1 + 0.9 * (X - 1))
 
     def test_moves_between_dtypes(self, double: dict[str, Any]) -> None:
         X, Y, _ = make_data(n=80, **double)

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
+from botorch.optim.core import OptimizationResult, OptimizationStatus
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from sparse_model_cases import make_model, make_transform, random_data
 
 from botorch_sparse.inducing import RecursiveRLSSampler
@@ -95,6 +98,21 @@ def test_loading_draws_points_under_the_loaded_hyperparameters(
         assert torch.equal(target.inducing_points, source.inducing_points)
         close(target.posterior(X[:3]).mean, source.posterior(X[:3]).mean)
     assert before.shape[-2] < source.num_inducing
+
+
+def test_a_copy_made_during_a_fit_is_not_being_fitted(double: dict[str, Any]) -> None:
+    X, Y, _ = random_data((), 1, n=80, **double)
+    model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
+    copies = []
+
+    def optimizer(mll: Any, **kwargs: Any) -> OptimizationResult:
+        assert model._is_fitting
+        copies.append(copy.deepcopy(model))
+        return OptimizationResult(fval=0.0, status=OptimizationStatus.SUCCESS, step=1)
+
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer=optimizer)
+    assert copies and not any(each._is_fitting for each in (model, *copies))
 
 
 def test_type_leaves_indices_alone(double: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions import UnsupportedError
+from botorch.models.kernels.orthogonal_additive_kernel import OrthogonalAdditiveKernel
 from gpytorch.kernels import (
     Kernel,
     LinearKernel,
@@ -63,6 +65,12 @@ def test_is_a_slice_of_the_batch(name: str, double: dict[str, Any]) -> None:
             torch.testing.assert_close(element(X).to_dense(), whole[i, j])
             torch.testing.assert_close(element(X, diag=True), whole[i, j].diagonal())
     assert all(torch.equal(v, state[k]) for k, v in kernel.state_dict().items())
+
+
+def test_further_batch_dimensions_inside() -> None:
+    kernel = OrthogonalAdditiveKernel(dim=4, batch_shape=LAST)
+    with pytest.raises(UnsupportedError, match="no further dimensions"):
+        kernel_at(kernel, (1,))
 
 
 def test_no_batch_is_the_kernel_itself() -> None:

@@ -326,7 +326,6 @@ class SparseSingleTaskGP(
         """
         return self._prediction_posterior().absorbed()
 
-    @torch.no_grad()
     def remember(self, X: Tensor) -> Self:
         """Keep what posteriors need of fixed points that many of them begin with.
 
@@ -347,12 +346,14 @@ class SparseSingleTaskGP(
             BotorchTensorDimensionError: For points that are not `r x d`.
         """
         self._validate_points(X)
-        Z = self.eval().transform_inputs(X)
+        with torch.no_grad():
+            Z = self.eval().transform_inputs(X)
         self._validate_call(Z)
         if self._fantasy_posterior is not None or self.is_exact:
             return self
         with (
             torch.inference_mode(False),
+            torch.no_grad(),  # after it: leaving inference mode enables gradients
             settings.propagate_grads(False),
             gpytorch.settings.detach_test_caches(True),
         ):

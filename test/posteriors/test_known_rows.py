@@ -1,5 +1,7 @@
 """Posteriors that know some points give what the plain ones give."""
 
+import copy
+import pickle
 from typing import Any
 from unittest import mock
 
@@ -85,6 +87,16 @@ def test_what_is_known_ends_with_the_posterior_it_is_of():
     # Known again, of a posterior that knows others.
     model.remember(X[:2])
     assert len(model.nystrom_posterior().known.X) == 2
+
+
+def test_models_that_remember_can_be_copied():
+    """No graph is kept, that of the hyperparameters least of all."""
+    model, X = sparse_model(1), points(5, seed=1)
+    model.remember(X)
+    known = model.nystrom_posterior().known
+    assert not known.features.requires_grad and not known.whitened.requires_grad
+    again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    torch.testing.assert_close(again.posterior(X).mean, model.posterior(X).mean)
 
 
 def test_the_exact_gp_has_nothing_to_remember():

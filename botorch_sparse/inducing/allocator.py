@@ -148,8 +148,6 @@ def _elements(X: Tensor) -> Iterator[tuple[tuple[int, ...], Tensor]]:
 def _element(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
     """The kernel of one batch of inputs and, after it, of the first output."""
     sizes = kernel.batch_shape
-    if len(sizes) == 0:
-        return kernel
     padded = (*index, *(0,) * (len(sizes) - len(index)))[: len(sizes)]
     own = tuple(i if i < n else 0 for i, n in zip(padded, sizes, strict=True))
     return kernel_at(kernel, own)

@@ -6,8 +6,6 @@ from typing import Any, Self
 
 import torch
 from botorch.exceptions import BotorchWarning, UnsupportedError
-from gpytorch.distributions import MultivariateNormal
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_sparse.inducing import (
@@ -20,6 +18,7 @@ from botorch_sparse.models.inducing_set import (
     capped,
     sample_inducing_points,
 )
+from botorch_sparse.models.leave_one_out import training_noise
 from botorch_sparse.models.memory import (
     affordable_inducing_points,
     default_max_memory,
@@ -191,10 +190,7 @@ class AdaptiveInducingMixin:
 
     def _folded_data(self, X: Tensor, rows: RepeatedRows) -> FoldedData:
         """Observations with repeats folded, given transformed inputs `X`."""
-        Y = self.train_targets
-        noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
-        covariance = self.likelihood(noiseless, X).lazy_covariance_matrix
-        return fold_repeats(rows, Y, covariance.diagonal(dim1=-1, dim2=-2))
+        return fold_repeats(rows, self.train_targets, training_noise(self, X))
 
     def _inducing_set(self) -> InducingSet:
         """The inducing points of the present data, drawn on first use."""

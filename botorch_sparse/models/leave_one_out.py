@@ -58,11 +58,16 @@ def leave_one_out(
     return Moments(torch.cat(means, -1).to(Y), torch.cat(variances, -1).to(Y))
 
 
-def training_noise(model: Any) -> Tensor:
-    """Noise variances of a model's observations, of the shape of its targets."""
+def training_noise(model: Any, X: Tensor | None = None) -> Tensor:
+    """Noise variances of a model's observations, of the shape of its targets.
+
+    Args:
+        model: The model.
+        X: The training inputs as the likelihood sees them; by default as they are now.
+    """
     Y = model.train_targets
     noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
-    covariance = model.likelihood(noiseless, model.train_inputs[0])
+    covariance = model.likelihood(noiseless, model.train_inputs[0] if X is None else X)
     return covariance.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
 
 

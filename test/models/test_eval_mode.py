@@ -254,13 +254,19 @@ class TestEvalMode:
         self, double: dict[str, Any]
     ) -> None:
         """Nothing is drawn again, and a conditioned exact model stays exact."""
+        many = torch.rand(520, 2, **double)
+        exact = SparseSingleTaskGP(many[:9], many[:9, :1], input_transform=Normalize(2))
+        exact = exact.eval().condition_on_observations(many[9:], many[9:, :1])
+        exact.set_train_data(exact.train_inputs, exact.train_targets + 1.0)
+        assert exact.is_exact
         X, Y, _ = make_data(n=80, repeats=0, **double)
         sampler = RecursiveRLSSampler(0.1)
         model = SparseSingleTaskGP(
             X, Y, inducing_sampler=sampler, input_transform=Normalize(2)
         ).eval()
-        model.resparsify(torch.Generator().manual_seed(7))
-        points = model.inducing_points
+        default = model.inducing_points
+        points = model.resparsify(torch.Generator().manual_seed(7)).inducing_points
+        assert not torch.equal(points, default)
         model.set_train_data(model.train_inputs, model.train_targets + 1.0)
         assert torch.equal(model.inducing_points, points)
 
@@ -275,11 +281,10 @@ class TestEvalMode:
         )
         model = self.make(input_transform=chain, **double).eval()
         Z = model.train_inputs[0].flip(0) * 0.9
+        raw = chain["normalize"].untransform(Z) if on_train else Z
         model.set_train_data(Z, Y.squeeze(-1), strict=False)
-        model.train().eval()
-        if not on_train:
-            torch.testing.assert_close(model.train_inputs[0], Z)
         assert model.posterior(X[:2]).mean.isfinite().all()
+        torch.testing.assert_close(model.train().train_inputs[0], raw)
 
     def test_new_inputs_of_one_dimension(self, double: dict[str, Any]) -> None:
         X = torch.linspace(1, 3, 20, **double).unsqueeze(-1)

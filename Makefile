@@ -1,14 +1,29 @@
 # Everything a reader or CI runs. Each target builds .venv first if it is not there.
+SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One process for each core, and one thread in each.
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# What rounds: tests that `test-arithmetic` runs again, and how. ATen's vector width,
+# MKL's and OpenBLAS' kernels, threads.
+NUMERICAL := $(addprefix test/,linear_operators posteriors inducing acquisition optim \
+	strategies models)
+ARITHMETIC := default,COMPATIBLE,Nehalem,1 avx2,AVX2,Haswell,2 avx2,SSE4_2,Sandybridge,1
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+# A machine with a GPU may have an environment of its own: GPU_PYTHON=python3. Its
+# versions are not the pins, so their warnings are no errors.
+GPU_PYTHON ?= $(BIN)/python
+GPU_TESTS = timeout -k 20 -s INT 300 $(GPU_PYTHON) -m pytest test -k cuda -q -W default \
+	--continue-on-collection-errors
+GPU_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all tutorials docs lint format bench bench-paper clean
+.PHONY: help install demo test test-all test-arithmetic mutants tutorials docs lint format bench bench-paper gpu clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -24,11 +39,25 @@ demo: $(STAMP) ## BBKB, GP-UCB and random search on a table (DEMO_ARGS="--data F
 	$(BIN)/python -m botorch_sparse $(DEMO_ARGS)
 
 test: $(STAMP) ## all tests but the slow ones, and the doctests
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(ONE_THREAD) $(PYTEST) $(TEST_ARGS)
 
 test-all: $(STAMP) ## the slow tests too, and the tutorials in full
-	$(BIN)/python -m pytest -m "" $(TEST_ARGS)
+	$(ONE_THREAD) $(PYTEST) -m "" $(TEST_ARGS)
 	$(BIN)/python -m tutorials check --full
+
+test-arithmetic: $(STAMP) ## the numerical tests as processors of other kinds round
+	for setting in $(ARITHMETIC); do \
+		IFS=, read -r aten mkl openblas threads <<< "$$setting" && \
+		echo "ATen $$aten, MKL $$mkl, OpenBLAS $$openblas, threads: $$threads" && \
+		ATEN_CPU_CAPABILITY=$$aten MKL_CBWR=$$mkl OPENBLAS_CORETYPE=$$openblas \
+		OMP_NUM_THREADS=$$threads OPENBLAS_NUM_THREADS=$$threads \
+		OMP_WAIT_POLICY=PASSIVE \
+		$(PYTEST) -q -k "not sim" $(NUMERICAL) $(TEST_ARGS) || exit; \
+	done
+
+mutants: $(STAMP) ## put 200 faults into the package, and see which the tests notice
+	$(BIN)/python test/mutants.py map
+	$(BIN)/python test/mutants.py run
 
 tutorials: $(STAMP) ## run the tutorials small, and compare with what they hold
 	SMOKE_TEST=1 $(BIN)/python -m tutorials check
@@ -47,6 +76,17 @@ format: $(STAMP) ## let ruff repair what it can
 
 bench: $(STAMP) ## the benchmarks, long ones in short (BENCH_ARGS="NAME ..." for some of them)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+gpu: $(if $(filter $(BIN)/%,$(GPU_PYTHON)),$(STAMP)) ## the tests on CUDA, and its benchmark into output/gpu.md
+	@status=0; mkdir -p output; \
+	if $(GPU_PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+	then \
+		workers=$$($(GPU_PYTHON) -c 'import xdist; print("-n 8")' 2> /dev/null); \
+		$(ONE_THREAD) $(GPU_TESTS) $$workers $(TEST_ARGS) || status=$$?; \
+	else echo "No CUDA device: no tests, and the benchmark is small, on the CPU."; \
+	fi; \
+	$(GPU_PYTHON) -m benchmarks.gpu --output output/gpu.md $(GPU_ARGS) || status=$$?; \
+	exit $$status
 
 bench-paper: $(STAMP) ## the whole setting of the GSSBO paper: hours, goes on where it was
 	$(BIN)/python -m benchmarks.gssbo --paper --store output/gssbo.json $(BENCH_ARGS)

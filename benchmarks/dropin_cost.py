@@ -48,15 +48,15 @@ class Setting(NamedTuple):
     m: int
 
 
-def build(setting: Setting) -> GPyTorchModel:
+def build(setting: Setting, device: torch.device | str = "cpu") -> GPyTorchModel:
     """The model: a smooth function with noise, the first `m` points inducing."""
     name, n, m = setting
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(n, DIMENSION, dtype=torch.float64, generator=generator)
     noise = torch.randn(n, 1, dtype=torch.float64, generator=generator)
     Y = (6 * X).sin().sum(-1, keepdim=True) + 0.1 * noise
-    Y = (Y - Y.mean()) / Y.std()
-    kernel = MaternKernel(nu=2.5, ard_num_dims=DIMENSION).double()
+    X, Y = X.to(device), ((Y - Y.mean()) / Y.std()).to(device)
+    kernel = MaternKernel(nu=2.5, ard_num_dims=DIMENSION).to(X)
     kernel.lengthscale = 0.5
     if name == "exact":
         return dropin_peers.exact(X, Y, kernel)
@@ -69,7 +69,8 @@ def operations(
     """What is timed, by name, in an order that leaves each its caches."""
     generator = torch.Generator().manual_seed(1)
     X = torch.rand(BATCH, 1, DIMENSION, dtype=torch.float64, generator=generator)
-    x, y = X[0], torch.zeros(1, 1, dtype=torch.float64)
+    X = X.to(next(model.parameters()))
+    x, y = X[0], X.new_zeros(1, 1)
     sampler = SobolQMCNormalSampler(torch.Size([FANTASIES]), seed=0)
 
     def moments(of: GPyTorchModel, at: torch.Tensor) -> torch.Tensor:

@@ -1,24 +1,40 @@
 """Random problems on candidate tables and their dense, slow answers in NumPy.
 
-Nothing is updated here: after every point of a batch all is computed anew, from the
-inverse of `I + P P'` (Nystrom) or of the kernel matrix (exact), with `oracles.DENSE`.
+Nothing is updated here: after every point of a batch all is computed anew from
+matrices over all candidates, with `oracles.DENSE`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import oracles
 import torch
+from botorch.models import SingleTaskGP
 from gpytorch.kernels import Kernel
+from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import CandidatePool, ExactCandidatePool
 from botorch_sparse.posteriors import NystromPosterior
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
+
+KINDS = ["nystrom", "exact"]
+HOST = {"dtype": torch.float64, "device": torch.device("cpu")}
+
+
+def fewer(cases: Sequence[T], tkwargs: dict[str, Any], count: int = 1) -> Sequence[T]:
+    """All cases in float64 on the host, else the first of them.
+
+    Another device or dtype takes the same formulas through other kernels: what a case
+    can show there it shows once, and each operation has its price.
+    """
+    return cases if tkwargs == HOST else cases[:count]
 
 
 @dataclass
@@ -37,19 +53,17 @@ class Problem:
     def noise(self) -> Tensor:
         return self.lam / self.count
 
+    @property
+    def data(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Points, values and noise variances of the evaluations."""
+        return self.X[self.row], self.Y, self.noise
+
     def make_kernel(self, **tkwargs: Any) -> Kernel:
         return oracles.make_kernel(self.kernel, **tkwargs)
 
     def posterior(self, **tkwargs: Any) -> NystromPosterior:
-        X = self.X.to(**tkwargs)
-        row = self.row.to(X.device)
-        return NystromPosterior.from_data(
-            self.make_kernel(**tkwargs),
-            X[row],
-            self.Y.to(**tkwargs),
-            self.noise.to(**tkwargs),
-            X[self.inducing.to(X.device)],
-        )
+        X, Y, noise, S = (t.to(**tkwargs) for t in (*self.data, self.X[self.inducing]))
+        return NystromPosterior.from_data(self.make_kernel(**tkwargs), X, Y, noise, S)
 
     def pool(self, *, max_memory: int = 2**30, **tkwargs: Any) -> CandidatePool:
         pool = CandidatePool(self.X.to(**tkwargs), max_memory=max_memory)
@@ -57,11 +71,26 @@ class Problem:
         return pool
 
     def exact_pool(self, **tkwargs: Any) -> ExactCandidatePool:
-        X = self.X.to(**tkwargs)
-        pool = ExactCandidatePool(X, self.make_kernel(**tkwargs), self.lam)
-        data = (X[self.row], self.Y.to(**tkwargs), self.noise.to(**tkwargs))
-        pool.rebuild(*data)
+        kernel = self.make_kernel(**tkwargs)
+        pool = ExactCandidatePool(self.X.to(**tkwargs), kernel, self.lam)
+        pool.rebuild(*(t.to(**tkwargs) for t in self.data))
         return pool
+
+    def model(self, kind: str, **tkwargs: Any) -> SingleTaskGP:
+        """The model in its own space: no transforms, known noise."""
+        X, Y, noise = (t.to(**tkwargs) for t in self.data)
+        kwargs = {
+            "train_X": X,
+            "train_Y": Y.unsqueeze(-1),
+            "train_Yvar": noise.unsqueeze(-1),
+            "covar_module": self.make_kernel(**tkwargs),
+            "mean_module": ZeroMean(),
+            "outcome_transform": None,
+        }
+        if kind == "exact":
+            return SingleTaskGP(**kwargs).eval()
+        S = self.X[self.inducing].to(**tkwargs)
+        return SparseSingleTaskGP(**kwargs, inducing_points=S).eval()
 
 
 def make_problem(
@@ -91,11 +120,51 @@ def make_problem(
     )
 
 
-class DenseNystrom:
-    """Mean and covariances of all candidates with the inducing set frozen."""
+def sparse_problem(seed: int, **kwargs: Any) -> Problem:
+    """A random problem with fewer inducing points than data."""
+    problem = make_problem(seed, num_candidates=20 + seed % 40, **kwargs)
+    n = len(problem.row)
+    if n < 3:
+        return sparse_problem(seed + 10_000, **kwargs)
+    problem.inducing = problem.inducing[: max(1, n // 2)]
+    return problem
 
-    def __init__(self, problem: Problem) -> None:
+
+def random_batch(problem: Problem, seed: int, size: int = 6) -> tuple[list[int], Array]:
+    """Candidates, some of them twice, and a noise variance for each."""
+    g = np.random.default_rng(seed)
+    batch = g.integers(0, len(problem.X), size).tolist()
+    batch[-1] = batch[0]
+    return batch, problem.lam * g.uniform(0.5, 2.0, size)
+
+
+def tensors(
+    problem: Problem, batch: Sequence[int], noise: Array, **tkwargs: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All candidates as t-batches of one, the batch's points, their noise."""
+    X = problem.X.to(**tkwargs)
+    return X.unsqueeze(-2), X[list(batch)], torch.from_numpy(noise).to(**tkwargs)
+
+
+class Dense:
+    """Mean, covariances and variances of all candidates, with a batch pending.
+
+    Args:
+        problem: The problem.
+        kind: `"nystrom"`, whose inducing set stands still, or `"exact"`.
+
+    Noise variances of a batch's evaluations are the problem's own where not given.
+    """
+
+    def __init__(self, problem: Problem, kind: str = "nystrom") -> None:
+        self.lam = problem.lam
         dense = oracles.DENSE[problem.kernel]
+        if kind == "exact":
+            exact = oracles.exact(dense, *problem.data, problem.X)
+            self.mean: Array = exact.mean.numpy()
+            self.full: Array = exact.covariance.numpy()
+            self.embedded, self.residual = self.full, np.zeros(len(self.full))
+            return
         X, S = problem.X, problem.X[problem.inducing]
         K = dense(X, X).numpy()
         eigenvalues, V = np.linalg.eigh(dense(S, S).numpy())
@@ -103,47 +172,72 @@ class DenseNystrom:
         basis = V[:, keep] / np.sqrt(eigenvalues[keep])
         phi = dense(X, S).numpy() @ basis  # A x m
         data = phi[problem.row.numpy()]
-        precision = 1 / problem.noise.numpy()
-        B = np.eye(keep.sum()) + (data.T * precision) @ data
-        inverse = np.linalg.inv(B)
-        self.lam = problem.lam
-        self.mean: Array = phi @ inverse @ (data.T * precision) @ problem.Y.numpy()
-        self.residual: Array = (K - phi @ phi.T).diagonal().clip(0.0)
-        self.W: Array = phi @ np.linalg.inv(np.linalg.cholesky(B)).T
-        self.embedded: Array = self.W @ self.W.T
-        self.full: Array = K - phi @ phi.T + self.embedded
+        weighted = data.T / problem.noise.numpy()
+        inverse = np.linalg.inv(np.eye(keep.sum()) + weighted @ data)
+        self.mean = phi @ inverse @ weighted @ problem.Y.numpy()
+        self.residual = (K - phi @ phi.T).diagonal().clip(0.0)
+        self.embedded = phi @ inverse @ phi.T
+        self.full = K - phi @ phi.T + self.embedded
 
     @property
     def variance(self) -> Array:
         return self.residual + self.embedded.diagonal()
 
-    def variance_after(self, batch: Sequence[int]) -> Array:
-        """The variance with a batch pending, from a dense inverse of `I + P P'`."""
-        P = self.W[list(batch)].T / np.sqrt(self.lam)
-        M = np.linalg.inv(np.eye(len(P)) + P @ P.T)
-        return self.residual + np.einsum("am,mk,ak->a", self.W, M, self.W)
+    def covariance_after(
+        self, batch: Sequence[int], noise: Array | None = None
+    ) -> Array:
+        """The embedded covariance with a batch pending, by one dense solve.
 
+        Evaluations of one candidate are one, their precisions added.
+        """
+        precision = 1 / self._noise(batch, noise)
+        index, which = np.unique(np.asarray(batch, dtype=int), return_inverse=True)
+        d = 1 / np.bincount(which, precision, len(index))
+        C = self.embedded[np.ix_(index, index)] + np.diag(d)
+        gain = np.linalg.solve(C, self.embedded[index]).T
+        return self.embedded - gain @ self.embedded[index]
 
-class DenseExact:
-    """The exact posterior of all candidates under any data and pending rows."""
+    def variance_after(self, batch: Sequence[int], noise: Array | None = None) -> Array:
+        return self.residual + self.covariance_after(batch, noise).diagonal()
 
-    def __init__(self, kernel: str, X: Tensor) -> None:
-        self.K: Array = oracles.DENSE[kernel](X, X).numpy()
+    def exact_ratio(self, batch: Sequence[int], noise: Array | None = None) -> Array:
+        return self.variance / self.variance_after(batch, noise)
 
-    def mean_variance(
-        self, row: Sequence[int], Y: Sequence[float], noise: Sequence[float]
-    ) -> tuple[Array, Array]:
-        row = list(row)
-        C = self.K[np.ix_(row, row)] + np.diag(noise)
-        gain = np.linalg.solve(C, self.K[row]).T
-        variance = self.K.diagonal() - (gain * self.K[:, row]).sum(-1)
-        return gain @ np.asarray(Y), variance
+    def local_bound(
+        self, batch: Sequence[int], noise: Array | None = None, kind: str = "both"
+    ) -> Array:
+        """The local bound at every candidate."""
+        d = self._noise(batch, noise)
+        full = (self.full[:, list(batch)] ** 2 / d).sum(-1)
+        embedded = (self.embedded[:, list(batch)] ** 2 / d).sum(-1)
+        sums = {"paper": full, "embedded": embedded, "both": np.maximum(full, embedded)}
+        return 1 + sums[kind] / self.variance
+
+    def global_bound(self, batch: Sequence[int], noise: Array | None = None) -> float:
+        d = self._noise(batch, noise)
+        return float(1 + (self.variance[list(batch)] / d).sum())
+
+    def product_bound(self, batch: Sequence[int], noise: Array | None = None) -> float:
+        d = self._noise(batch, noise)
+        before = [self.variance_after(batch[:s], d[:s])[i] for s, i in enumerate(batch)]
+        return float(np.prod(1 + np.array(before) / d))
+
+    def product_of_first(
+        self, batch: Sequence[int], noise: Array | None = None
+    ) -> float:
+        d = self._noise(batch, noise)
+        return float(np.prod(1 + self.variance[list(batch)] / d))
+
+    def _noise(self, batch: Sequence[int], noise: Array | None) -> Array:
+        return np.full(len(batch), self.lam) if noise is None else noise
 
 
 def assert_close(
-    actual: Tensor | Array | float, expected: Array | float, **tolerance: float
+    actual: Tensor | Array | float, expected: Tensor | Array | float, **tolerance: float
 ) -> None:
     """Compare on the host in float64."""
-    if isinstance(actual, Tensor):
-        actual = actual.detach().cpu().double().numpy()
+    actual, expected = (
+        v.detach().cpu().double().numpy() if isinstance(v, Tensor) else v
+        for v in (actual, expected)
+    )
     np.testing.assert_allclose(actual, expected, **tolerance)

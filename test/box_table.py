@@ -1,9 +1,5 @@
-"""One table of strategies on a continuous domain for the tests.
+"""One table of strategies on a continuous domain for the tests."""
 
-As a script: `python box_table.py IN OUT` loads saved runs, finishes each, saves.
-"""
-
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +21,9 @@ from botorch_sparse.strategies import (
 
 BOUNDS = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
 LAM = 0.05
-OPTIONS = {"num_restarts": 2, "raw_samples": 32, "options": {"maxiter": 30}}
+# A local search that is quick: few tests ask for the best point.
+OPTIONS = {"num_restarts": 1, "raw_samples": 16, "options": {"maxiter": 10}}
+THOROUGH = {"num_restarts": 2, "raw_samples": 64, "options": {"maxiter": 50}}
 
 
 def make_kernel() -> Kernel:
@@ -104,14 +102,3 @@ SUBSET: dict[str, Callable[..., Any]] = {
     "rssbo": _make_subset(RSSBO, False, subset_size=7),
 }
 TABLE = {**KNOWN, **INFERRED, **SUBSET, "random": _random}
-
-
-if __name__ == "__main__":
-    runs = torch.load(sys.argv[1], weights_only=True)
-    finished = {}
-    for name, run in runs.items():
-        strategy = TABLE[name](seed=99)  # the state's generator counts
-        strategy.load_state_dict(run["state"])
-        history = strategy.run(objective, run["total"], progress=False)
-        finished[name] = {"X": history.X, "state": strategy.state_dict()}
-    torch.save(finished, sys.argv[2])

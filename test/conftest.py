@@ -1,6 +1,13 @@
-"""Fixtures shared by all tests: every dtype on every device that is present."""
+"""Fixtures shared by all tests: every dtype on every device that is present.
+
+Where there is no GPU the devices are the host and a simulated accelerator, which
+computes on the host but keeps the rules of CUDA (`simulated_device.py`). It has one
+dtype: its arithmetic is the host's.
+"""
 
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +17,25 @@ import torch
 # Tests share the dense formulas of `oracles.py`, whatever pytest's import mode is.
 sys.path.insert(0, str(Path(__file__).parent))
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-DTYPES = [torch.float64, torch.float32]
+import simulated_device
+
+# Imported by tests and by hand, once: not searched for doctests.
+collect_ignore = ["simulated_device.py", "mutants.py"]
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+DEVICES = ["cpu"]
+if torch.cuda.is_available():
+    DEVICES.append("cuda")
+if simulated_device.IS_AVAILABLE:
+    DEVICES.append("sim")
 
 
 @pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """One device that is present."""
-    return torch.device(request.param)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """One device that is present; the simulated one is there until the test ends."""
+    is_simulated = request.param == "sim"
+    with simulated_device.accelerator() if is_simulated else nullcontext():
+        yield torch.device(simulated_device.DEVICE if is_simulated else request.param)
 
 
 @pytest.fixture
@@ -26,7 +44,28 @@ def double(device: torch.device) -> dict[str, Any]:
     return {"dtype": torch.float64, "device": device}
 
 
-@pytest.fixture(params=DTYPES, ids=["float64", "float32"])
+@pytest.fixture(params=DTYPES)
 def tkwargs(request: pytest.FixtureRequest, device: torch.device) -> dict[str, Any]:
     """Keyword arguments of a tensor for each dtype on each device."""
-    return {"dtype": request.param, "device": device}
+    return {"dtype": DTYPES[request.param], "device": device}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the second dtype out on the simulated device; let float32 be warned of."""
+    said = pytest.mark.filterwarnings(
+        "ignore:The model inputs are of type torch.float32"
+    )
+    for item in items:
+        if _params(item).get("tkwargs") == "float32":
+            item.add_marker(said)
+    items[:] = [item for item in items if not _is_simulated_float32(item)]
+
+
+def _is_simulated_float32(item: pytest.Item) -> bool:
+    params = _params(item)
+    return params.get("device") == "sim" and params.get("tkwargs") == "float32"
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    """The parameters of a test."""
+    return getattr(getattr(item, "callspec", None), "params", {})

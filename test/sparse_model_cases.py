@@ -19,6 +19,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 
 FAST = {"options": {"maxiter": 15}}
 BATCHES = [(), (2,), (2, 3)]
+# 500 times `rounding` of the worst of `make_model` and of its transformed data.
 CLOSE = {"rtol": 1e-7, "atol": 1e-7}
 
 
@@ -96,6 +97,13 @@ def make_model(
     steps = torch.linspace(0.2, 0.5, lengthscale.numel(), **tkwargs)
     model.covar_module.lengthscale = steps.view_as(lengthscale)
     return model.eval()
+
+
+def rounding(model: SparseSingleTaskGP) -> float:
+    """What a solve with `K_SS` makes of one rounding: its condition number times it."""
+    S = as_seen(model, model.inducing_points)
+    K_SS = model.covar_module(S).to_dense().detach()
+    return torch.linalg.cond(K_SS).max().item() * torch.finfo(K_SS.dtype).eps
 
 
 class Observed(NamedTuple):

@@ -1,10 +1,6 @@
-"""One table of strategies for the tests, and what a new process needs to go on.
-
-As a script: `python strategy_table.py IN OUT` loads saved runs, finishes each, saves.
-"""
+"""One table of strategies on candidates for the tests, and how states compare."""
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -107,15 +103,3 @@ def without_times(state: dict[str, Any]) -> dict[str, Any]:
         for record in history["batches"]
     ]
     return state | {"history": history}
-
-
-if __name__ == "__main__":
-    runs = torch.load(sys.argv[1], weights_only=True)
-    finished = {}
-    for key, run in runs.items():
-        strategy = TABLE[run["name"]](**run["arguments"])
-        strategy.load_state_dict(run["state"])
-        history = strategy.run(objective, run["total"], progress=False)
-        finished[key] = {"indices": history.indices, "state": strategy.state_dict()}
-        finished[key]["Y"] = history.Y
-    torch.save(finished, sys.argv[2])

@@ -2,7 +2,7 @@
 
 import builtins
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,11 +54,14 @@ def test_the_demo_prints_a_table_and_writes_the_plot(
 def test_the_demo_repeats_itself(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = []
-    for _ in range(2):
-        run(csv_file, "--seed", "3")
-        tables.append(re.sub(r"\d+\.\d\d\b", "", capsys.readouterr().out))  # seconds
+    """Wherever its plot goes; `--output` may name the file."""
+    tables, png = [], csv_file.parent / "new" / "here.png"
+    for options in ([], ["--output", str(png)]):
+        run(csv_file, "--seed", "3", *options)
+        table, plot = capsys.readouterr().out.split("Plot: ")
+        tables.append(re.sub(r"\d+\.\d\d\b", "", table))  # seconds
     assert tables[0] == tables[1]
+    assert plot == f"{png}\n" and png.is_file()
 
 
 def test_the_sparse_strategies_beat_uniform_choice(csv_file: Path) -> None:
@@ -80,14 +83,6 @@ def test_gp_ucb_stops_when_its_time_is_over(csv_file: Path) -> None:
     counts = {name: len(history.Y) for name, history in histories.items()}
     assert counts["GP-UCB"] == 1
     assert counts["BBKB global"] == counts["random search"] == 9
-
-
-def test_output_may_name_the_png(
-    csv_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = csv_file.parent / "new" / "here.png"
-    run(csv_file, "--output", str(path))
-    assert path.is_file()
 
 
 def test_without_matplotlib_the_table_is_printed(
@@ -137,16 +132,22 @@ def test_a_wrong_option_is_one_line_and_status_2(
     assert captured.err.count("\n") == 1 and captured.out == ""
 
 
-def test_wrong_data_ends_the_process_with_status_2(tmp_path: Path) -> None:
+def test_wrong_data_ends_the_process_with_status_2(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `python -m botorch_sparse` does it."""
     path = tmp_path / "text.csv"
     path.write_text("a,b\n1,2\nx,4\n")
-    command = [sys.executable, "-m", "botorch_sparse", "--data", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith(
-        "(the header is not counted as a row)."
-    )
-    assert "Traceback" not in done.stderr
+    monkeypatch.setattr(sys, "argv", ["botorch_sparse", "--data", str(path)])
+    monkeypatch.delitem(sys.modules, demo.__name__)
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("botorch_sparse", run_name="__main__", alter_sys=True)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.err.endswith("(the header is not counted as a row).\n")
+    assert captured.err.count("\n") == 1 and captured.out == ""
 
 
 def test_feedback_is_the_target_plus_noise(double: dict[str, Any]) -> None:

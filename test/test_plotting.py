@@ -95,7 +95,7 @@ def test_comparison_has_three_panels_and_one_legend(
         "random",
     ]
     assert all(ax.get_legend() is None for ax in figure.axes)
-    figure.savefig(tmp_path / "plot.png")
+    figure.savefig(tmp_path / "plot.png", dpi=20)
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 

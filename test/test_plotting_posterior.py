@@ -28,8 +28,8 @@ from botorch_sparse.plotting import (
 )
 
 
-def kernel(lengthscale: float = 0.2) -> RBFKernel:
-    made = RBFKernel().double()
+def kernel(double: dict[str, Any], lengthscale: float = 0.2) -> RBFKernel:
+    made = RBFKernel().to(**double)
     made.lengthscale = lengthscale
     return made.requires_grad_(False)
 
@@ -63,7 +63,7 @@ def band(figure: Figure) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def strategy(double: dict[str, Any]) -> BBKB:
-    made = BBKB(line(101, double), kernel(), lam=1e-2, seed=0)
+    made = BBKB(line(101, double), kernel(double), lam=1e-2, seed=0)
     made.run(wave, 60, progress=False)
     return made
 
@@ -87,7 +87,7 @@ def test_the_band_of_a_strategy_on_a_table_is_its_own(strategy: BBKB) -> None:
 def test_an_exact_strategy_has_a_band_and_no_inducing_points(
     double: dict[str, Any],
 ) -> None:
-    made = GPUCB(line(31, double), kernel(), lam=1e-2, seed=0)
+    made = GPUCB(line(31, double), kernel(double), lam=1e-2, seed=0)
     made.run(wave, 10, progress=False)
     assert set(drawn(plot_confidence_band(made))) == {"mean", "observations"}
 
@@ -130,7 +130,7 @@ def test_a_model_of_a_subset_shows_all_data_and_what_is_in_it(
         num_initial=4,
         optimizer_options={"num_restarts": 1, "raw_samples": 8},
     )
-    made.run(wave, 9, progress=False)
+    made.run(wave, 6, progress=False)
     found = drawn(plot_confidence_band(made))
     history = made.history
     observed = torch.stack([history.X[:, 0], history.Y]).cpu()
@@ -163,7 +163,7 @@ def test_a_slice_of_a_box_goes_through_the_best_point(
     bounds = torch.tensor([[0.0, 0, 0], [1, 2, 3]], **double)
     made = BBKB(
         bounds=bounds,
-        covar_module=kernel(1.0),
+        covar_module=kernel(double, 1.0),
         lam=1e-2,
         num_initial=8,
         optimizer_options={"num_restarts": 1, "raw_samples": 8},
@@ -190,7 +190,7 @@ def test_a_slice_of_a_box_goes_through_the_best_point(
 
 def test_a_slice_of_a_table_colours_its_candidates(double: dict[str, Any]) -> None:
     X = torch.rand(40, 2, **double)
-    made = BBKB(X, kernel(0.5), lam=1e-2, seed=0)
+    made = BBKB(X, kernel(double, 0.5), lam=1e-2, seed=0)
     made.run(wave, 20, progress=False)
     dots = plot_slice(made).axes[0].collections[0]
     assert torch.equal(torch.as_tensor(dots.get_offsets().data), X.cpu())
@@ -213,7 +213,7 @@ def test_certificates_of_a_run(strategy: BBKB) -> None:
 
 @pytest.fixture
 def elimination(double: dict[str, Any]) -> SBPE:
-    made = SBPE(line(41, double), kernel(), num_evaluations=60, lam=1e-2, seed=0)
+    made = SBPE(line(41, double), kernel(double), num_evaluations=60, lam=1e-2, seed=0)
     made.run(wave, 60, progress=False)
     return made
 
@@ -230,7 +230,7 @@ def test_certificates_of_sbpe_come_with_its_history(elimination: SBPE) -> None:
 
 def test_a_box_is_certified_by_its_model(double: dict[str, Any]) -> None:
     bounds = torch.tensor([[0.0], [1]], **double)
-    made = BBKB(bounds=bounds, covar_module=kernel(0.5), lam=1e-1)
+    made = BBKB(bounds=bounds, covar_module=kernel(double, 0.5), lam=1e-1)
     made.tell(line(40, double), wave(line(40, double)))
     made.ask(1)
     n, certificate = certified_step(made)
@@ -254,8 +254,8 @@ def test_elimination_draws_each_interval_once(elimination: SBPE) -> None:
 
 def test_what_cannot_be_drawn_is_refused(double: dict[str, Any]) -> None:
     X = line(9, double)
-    fresh = SBPE(X, kernel(), num_evaluations=9)
-    for source in (RandomSearch(X), fresh, BBKB(X, kernel())):
+    fresh = SBPE(X, kernel(double), num_evaluations=9)
+    for source in (RandomSearch(X), fresh, BBKB(X, kernel(double))):
         with pytest.raises(UnsupportedError, match="no posterior to draw"):
             plot_confidence_band(source)
     with pytest.raises(InputDataError, match="before"):

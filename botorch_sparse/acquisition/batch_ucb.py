@@ -60,6 +60,8 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         True
     """
 
+    beta: Tensor
+
     def __init__(
         self,
         model: Model,
@@ -75,6 +77,8 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
                 "multiplies the standard deviation."
             )
         self.frozen: FrozenPosterior = freeze(model)
+        if self.beta.dim():  # a single number is multiplied with from the host
+            self.beta = self.beta.to(self.frozen.X_batch.device)
         self.set_X_pending(X_pending)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
@@ -111,7 +115,8 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
 
     def bound_from_moments(self, mean: Tensor, sigma: Tensor) -> Tensor:
         """The bound from untransformed means and standard deviations, elementwise."""
-        return (mean if self.maximize else -mean) + self.beta.to(mean).sqrt() * sigma
+        root = self.beta.to(mean.dtype).sqrt()
+        return (mean if self.maximize else -mean) + root * sigma
 
     def _moments(
         self, X: Tensor, mean: Tensor, variance: Tensor, variance_fb: Tensor

@@ -58,7 +58,7 @@ class ConfidenceGapStopping:
 
     def should_stop(self, mean: Tensor, width: Tensor) -> bool:
         """Whether to stop, given means and widths of all candidates (`A`)."""
-        return float(confidence_gap(mean, width)) <= self.tolerance
+        return bool(confidence_gap(mean, width).item() <= self.tolerance)
 
     def should_stop_model(self, model: Model, beta: float, **domain: Any) -> bool:
         """Whether to stop, given a model; arguments as in `model_confidence_gap`."""
@@ -102,9 +102,9 @@ def model_confidence_gap(
             options |= optimizer_options or {}
             with manual_seed((options.get("options") or {}).get("seed")):
                 _, value = optimize_acqf(acqf, bounds=bounds, q=1, **options)
-        best.append(float(value))
-    upper, lower = best
-    return upper - lower
+        best.append(value.reshape(()))
+    upper, lower = torch.stack(best).tolist()
+    return float(upper - lower)
 
 
 class LowerConfidenceBound(UpperConfidenceBound):

@@ -102,7 +102,8 @@ class SparseAdapter(TorchAdapter):
             data = ExperimentData(arm_data=arms, observation_data=unobserved)
             for transform in self.transforms.values():
                 data = transform.transform_experiment_data(data)
-            X = data.arm_data[self.parameters].to_numpy(dtype=float)
+            # A copy: a view of a data frame may be read-only, of which torch warns.
+            X = data.arm_data[self.parameters].to_numpy(dtype=float, copy=True)
             choices = torch.as_tensor(X, dtype=torch.double, device=self.device)
             self._known_choices = known = (self._search_space.clone(), choices)
         return known[1]

@@ -41,11 +41,13 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
 
     Example:
         >>> from botorch.models import SingleTaskVariationalGP
+        >>> from botorch.utils import standardize
         >>> X = torch.rand(300, 2, dtype=torch.double)
         >>> model = SingleTaskVariationalGP(
         ...     X,
-        ...     X.sum(-1, keepdim=True),
+        ...     standardize(X.sum(-1, keepdim=True)),
         ...     inducing_points=20,
+        ...     learn_inducing_points=False,
         ...     inducing_point_allocator=SamplerInducingPointAllocator(),
         ... )
         >>> model.model.variational_strategy.inducing_points.shape
@@ -125,7 +127,7 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         index = at_most(m, index, torch.ones_like(noise), generator)
         if len(index) < m:
             prior = NystromPosterior.prior(kernel, Z[index])
-            leverage, _ = ScaledResidual(prior, Z, noise).summary()
+            leverage = ScaledResidual(prior, Z, noise).summary().leverage
             tiny = torch.finfo(leverage.dtype).tiny
             index = extend(index, leverage.clamp_min(tiny), m, generator)
         return X[index]

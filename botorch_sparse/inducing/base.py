@@ -89,6 +89,19 @@ def at_most(
     return index[chosen.to(index.device)].sort().values
 
 
+def covariance_matrix(covar_module: Kernel, S: Tensor, variance: Tensor) -> Tensor:
+    """The covariance of `m x d` points whose prior variances are known, `m x m`.
+
+    GPyTorch compares inputs of one shape, to give equal points their exact variance,
+    and a host that has a device waits for that. There, another column makes the shapes
+    differ, and the diagonal is put in.
+    """
+    if S.is_cpu:
+        return covar_module(S).to_dense()
+    K = covar_module(S, torch.cat([S, S[:1]])).to_dense()
+    return K[:, :-1].diagonal_scatter(variance)
+
+
 def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) -> Tensor:
     """Exact GP variance at `X` given observations at `S`, in row chunks.
 

@@ -35,7 +35,9 @@ from torch import Tensor
 from botorch_sparse.inducing.spectral import (
     Bound,
     ScaledResidual,
+    Summary,
     lanczos_upper_bound,
+    read_bounds,
     sampled_upper_bound,
 )
 from botorch_sparse.posteriors import NystromPosterior
@@ -152,8 +154,7 @@ def accuracy_certificate(
     if generator is None:
         generator = torch.Generator().manual_seed(DEFAULT_SEED)
     error = ScaledResidual.of(posterior, X, noise)
-    leverage, lower = error.summary()
-    return certify(error, leverage, lower, method, delta, generator)
+    return certify(error, error.summary(), method, delta, generator)
 
 
 def accuracy_certificates(
@@ -221,56 +222,56 @@ def posterior_element(
 
 def certify(
     error: ScaledResidual,
-    leverage: Tensor,
-    lower: float,
+    summary: Summary,
     method: str,
     delta: float,
     generator: torch.Generator,
 ) -> AccuracyCertificate:
-    """The certificate, given what `error.summary()` returned; unchecked arguments.
+    """The certificate, for one wait at most; unchecked arguments.
 
     Args:
         error: The matrix `E`.
-        leverage: Its diagonal, `n`.
-        lower: The lower bound on the effective dimension.
+        summary: What `error.summary()` returned.
         method: As in `accuracy_certificate`, as are the arguments after it.
         delta: See there.
         generator: See there.
     """
-    trace = leverage.sum().item()
-    if method == "auto" and trace <= NEGLIGIBLE:
+    if method == "auto" and summary.trace <= NEGLIGIBLE:
         method = "trace"
-    bound = _smallest_bound(error, leverage, method, delta, generator)
+    bound = _smallest_bound(error, summary, method, delta, generator)
     return AccuracyCertificate(
-        num_points=len(leverage),
+        num_points=len(error),
         num_inducing=error.prior.num_inducing,
-        effective_dimension=lower + (leverage / (1 + leverage)).sum().item(),
+        effective_dimension=summary.upper,
         lambda_max=bound.value,
         method=bound.method,
         failure_probability=bound.failure_probability,
         lambda_max_estimate=bound.estimate,
-        effective_dimension_lower=lower,
-        trace=trace,
+        effective_dimension_lower=summary.lower,
+        trace=summary.trace,
     )
 
 
 def _smallest_bound(
     error: ScaledResidual,
-    diagonal: Tensor,
+    summary: Summary,
     method: str,
     delta: float,
     generator: torch.Generator,
 ) -> Bound:
     """The smallest of the bounds that `method` names; the trace is always one."""
     is_auto, is_small = method == "auto", len(error) <= QUADRATIC_SIZE
-    trace = diagonal.sum().item()
-    bounds = [Bound(trace, "trace")]
+    diagonal, trace = summary.leverage, summary.trace
+    pending = []
     if trace > 0 and (method == "row-sum" or (is_auto and is_small)):
-        bounds.append(Bound(error.largest_row_sum(), "row-sum"))
+        pending.append(error.largest_row_sum())
     if trace > 0 and (method == "lanczos" or (is_auto and is_small)):
-        bounds.append(lanczos_upper_bound(error, delta, generator))
+        pending.append(lanczos_upper_bound(error, delta, generator))
     if trace > 0 and (method == "sampled" or (is_auto and not is_small)):
-        bounds.append(sampled_upper_bound(error, diagonal, delta, generator))
+        pending.append(
+            sampled_upper_bound(error, diagonal, delta, generator, trace=trace)
+        )
+    bounds = [Bound(trace, "trace"), *read_bounds(pending)]
     smallest = min(bounds, key=lambda bound: bound.value)
     return smallest._replace(estimate=bounds[-1].estimate)
 

@@ -18,10 +18,11 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing.base import validate_cap
+from botorch_sparse.inducing.base import covariance_matrix, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
-from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual
+from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual, Summary
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
 from botorch_sparse.posteriors.precision import in_double
 
 # Largest factor between rounds: it bounds the overshoot.
@@ -135,36 +136,51 @@ class CertifiedSampler:
         n, limit = len(noise), self.max_inducing_points
         cap = n if limit is None else min(limit, n)
         size = min(self.num_initial, cap)
-        nothing = torch.arange(0, device=X.device)
-        index = extend(nothing, kernel(X, diag=True) / noise, size, generator)
+        variance, nothing = kernel(X, diag=True), torch.arange(0, device=X.device)
+        # On a device it is first assumed, and found out with all else, that no point
+        # drawn is redundant or without variance: a round is then one wait.
+        is_singular = X.is_cpu
+        available = None if is_singular else n
+        index = extend(nothing, variance / noise, size, generator, available)
         spent, attempt = 0.0, 0
         while True:
-            error = ScaledResidual(NystromPosterior.prior(kernel, X[index]), X, noise)
-            leverage, lower = error.summary()
-            r = math.sqrt(_largest(leverage) * leverage.sum().item())
-            if _largest(leverage) <= self.tolerance or len(index) >= cap:
+            S, check = X[index], None
+            K = covariance_matrix(kernel, S, variance[index])
+            if is_singular:
+                factor = factorize_batch(K, is_singular=True)
+            else:
+                factor, check = plain_factor(K)
+            prior = NystromPosterior.from_factor(kernel, S, factor)
+            error = ScaledResidual(prior, X, noise, variance)
+            summary = error.summary(index, check)
+            if not summary.is_sound:
+                is_singular = True
+                index = _with_variance(index, variance)
+                continue
+            r = math.sqrt(summary.largest * summary.trace)
+            if summary.largest <= self.tolerance or len(index) >= cap:
                 attempt += 1
                 share = 6 * self.delta / (math.pi * attempt) ** 2  # sums to delta
-                certificate = certify(
-                    error, leverage, lower, self._method(leverage), share, generator
-                )
+                method = self._method(summary)
+                certificate = certify(error, summary, method, share, generator)
                 r = certificate.lambda_max
                 spent += share if certificate.failure_probability > 0 else 0.0
                 if r <= self.tolerance or len(index) >= cap:
                     certificate = replace(certificate, failure_probability=spent)
-                    kept = index[error.prior.inducing_index].sort().values
+                    kept = index[prior.inducing_index].sort().values
                     kept = kept if len(kept) > 0 else index[:1]
                     return CertifiedDraw(kept, certificate, r <= self.tolerance)
             before = len(index)
-            index = extend(index, leverage, min(cap, self._next(before, r)), generator)
+            size, available = min(cap, self._next(before, r)), before + summary.num_left
+            index = extend(index, summary.leverage, size, generator, available)
             if len(index) == before:
                 cap = before  # nothing is left to add but rounding
 
-    def _method(self, leverage: Tensor) -> str:
+    def _method(self, summary: Summary) -> str:
         """The cheapest method that can decide."""
-        if leverage.sum() <= self.tolerance:
+        if summary.trace <= self.tolerance:
             return "trace"
-        return "auto" if len(leverage) <= DENSE_SIZE else "sampled"
+        return "auto" if len(summary.leverage) <= DENSE_SIZE else "sampled"
 
     def _next(self, size: int, r: float) -> int:
         """Points in the next round."""
@@ -172,22 +188,30 @@ class CertifiedSampler:
         return max(size + 1, math.ceil(size * min(FASTEST, max(self.growth, factor))))
 
 
-def _largest(leverage: Tensor) -> float:
-    return leverage.max().item() if len(leverage) > 0 else 0.0
+def _with_variance(index: Tensor, variance: Tensor) -> Tensor:
+    """The points whose prior is not zero, and at least one of all."""
+    some = index[variance[index] > 0]
+    return some if len(some) > 0 else index[:1]
 
 
 def extend(
-    index: Tensor, leverage: Tensor, size: int, generator: torch.Generator
+    index: Tensor,
+    leverage: Tensor,
+    size: int,
+    generator: torch.Generator,
+    available: int | None = None,
 ) -> Tensor:
     """`size` points: `index` and others, weighted by `leverage`, without replacement.
 
     The largest of `weight / exponential` variates are such a sample [Efraimidis2006]_.
-    Points without any leverage stay out.
+    Points without any leverage stay out: `available` is the number of points in `index`
+    or with some, where it is known.
     """
     uniform = torch.rand(
         len(leverage), generator=generator, dtype=torch.float64, device=generator.device
     )
     keys = leverage / -uniform.clamp_min(1e-300).log().to(leverage)
-    keys[index] = math.inf
-    size = max(min(size, int((keys > 0).sum())), min(1, len(keys)))
+    keys = keys.index_fill(0, index, math.inf)
+    available = int((keys > 0).sum()) if available is None else available
+    size = max(min(size, available), min(1, len(keys)))
     return keys.topk(size).indices.sort().values

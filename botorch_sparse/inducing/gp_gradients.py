@@ -23,6 +23,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.batching import solve_rows
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.precision import in_double
 
 Reading = Literal["contribution", "column", "scalar"]
@@ -117,8 +119,7 @@ def _whitened_features(
     scaled = phi / noise.sqrt().unsqueeze(-1)
     inner = scaled.mT @ scaled
     inner.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    L_B = torch.linalg.cholesky(inner)  # eigenvalues of at least one
-    return torch.linalg.solve_triangular(L_B, phi.mT, upper=False).mT
+    return solve_rows(inner_cholesky(inner), phi)
 
 
 def _by_samples(gradients: Tensor) -> Tensor:

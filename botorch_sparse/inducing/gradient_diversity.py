@@ -178,7 +178,8 @@ def validate_forced(
         InputDataError: If they repeat or are out of range, or do not fit into `num`, or
             `num` is larger than `n`.
     """
-    index = torch.as_tensor([] if forced is None else forced, device=device)
+    given = torch.as_tensor([] if forced is None else forced)
+    index = given.cpu()
     is_index = index.dim() == 1 and (index.numel() == 0 or index.dtype == torch.int64)
     if not is_index or len(index.unique()) < len(index):
         raise InputDataError(
@@ -194,4 +195,4 @@ def validate_forced(
             f"Got num={num!r} for {n} samples of which {len(index)} are forced; need "
             f"an integer from {len(index)} to {n}, forced samples included."
         )
-    return index.long()
+    return given.to(device).long()

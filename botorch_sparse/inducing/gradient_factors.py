@@ -4,7 +4,8 @@ References:
     [Wei2025]_ Section 4 (see `botorch_sparse.inducing.gradient_diversity`).
 """
 
-from dataclasses import dataclass, replace
+import copy
+from dataclasses import dataclass
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -46,14 +47,16 @@ class GradientFactors:
                 f"{tuple(self.diagonal.shape)} and scales of shape "
                 f"{tuple(self.scale.shape)}; need `... x n x m`, `... x n`, `... x n`."
             )
-        for name in ("diagonal", "rows", "scale"):
-            values = getattr(self, name).detach().double()
-            if not values.isfinite().all():
-                raise InputDataError(
-                    f"Got {name} of gradients with NaN or infinity. Check the kernel, "
-                    "the noise variances and the observations."
-                )
-            object.__setattr__(self, name, values)
+        names = ("diagonal", "rows", "scale")
+        for name in names:
+            object.__setattr__(self, name, getattr(self, name).detach().double())
+        flags = torch.stack([getattr(self, name).isfinite().all() for name in names])
+        bad = [name for name, ok in zip(names, flags.tolist(), strict=True) if not ok]
+        if bad:
+            raise InputDataError(
+                f"Got {', '.join(bad)} of gradients with NaN or infinity. Check the "
+                "kernel, the noise variances and the observations."
+            )
 
     def __len__(self) -> int:
         return self.rows.shape[-2]
@@ -82,9 +85,10 @@ class GradientFactors:
         Returns:
             New factors. Cost: O(n).
         """
-        return replace(
-            self, noise=noise_scale * standard_normal(self.diagonal, generator)
-        )
+        perturbed = copy.copy(self)  # without another look at the values
+        noise = noise_scale * standard_normal(self.diagonal, generator)
+        object.__setattr__(perturbed, "noise", noise)
+        return perturbed
 
     def to_dense(self) -> Tensor:
         """All gradients, perturbed, as the rows of an `n x (batch n)` matrix."""

@@ -60,7 +60,10 @@ class PosteriorVarianceSampler:
                 "PosteriorVarianceSampler needs the variances of a previous posterior "
                 "at the training points, and got none. Start with RecursiveRLSSampler."
             )
-        leverage = variance / noise
+        return self.draw(variance / noise, generator)
+
+    def draw(self, leverage: Tensor, generator: torch.Generator) -> Tensor:
+        """Sorted indices, given `n` ridge leverage scores, on any device."""
         index = bernoulli((self.oversampling * leverage).clamp_max(1.0), generator)
         if len(index) == 0 and len(leverage) > 0:
             return leverage.argmax().unsqueeze(0)

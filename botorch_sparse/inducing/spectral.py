@@ -8,14 +8,16 @@ References:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.precision import in_double
 
 # Rows up to which E is kept for the products of one bound: 72 MB.
@@ -35,6 +37,56 @@ class Bound(NamedTuple):
     estimate: float | None = None
 
 
+class PendingBound(NamedTuple):
+    """A bound of which the device knows what the host does not.
+
+    Attributes:
+        figures: What is to be read.
+        finish: The bound, given that on the host.
+    """
+
+    figures: Tensor
+    finish: Callable[[Tensor], Bound]
+
+    def read(self) -> Bound:
+        """The bound, for one wait."""
+        return read_bounds([self])[0]
+
+
+def read_bounds(pending: Sequence[PendingBound]) -> list[Bound]:
+    """The bounds, for one wait together."""
+    if len(pending) == 0:
+        return []
+    figures = torch.cat([bound.figures.flatten() for bound in pending]).cpu()
+    parts = figures.split([bound.figures.numel() for bound in pending])
+    return [
+        bound.finish(part.reshape(bound.figures.shape))
+        for bound, part in zip(pending, parts, strict=True)
+    ]
+
+
+class Summary(NamedTuple):
+    r"""The diagonal of `E`, and what it says on the host.
+
+    Attributes:
+        leverage: `n`, the diagonal.
+        largest: Its largest entry.
+        trace: Its sum.
+        lower: :math:`\mathrm{tr} \, Q (Q + D)^{-1}`.
+        upper: That and :math:`\sum_i E_{ii} / (1 + E_{ii})`.
+        num_left: The number of positive entries that are not those of inducing points.
+        is_sound: Whether the factor of the inducing points passed its check.
+    """
+
+    leverage: Tensor
+    largest: float
+    trace: float
+    lower: float
+    upper: float
+    num_left: int
+    is_sound: bool
+
+
 class ScaledResidual:
     r"""The matrix `E` for the inducing points of a posterior, never formed if large.
 
@@ -44,12 +96,20 @@ class ScaledResidual:
         prior: Inducing points and kernel, float64.
         X: `n x d` points, float64.
         noise: `n` noise variances, float64.
+        variance: `n` prior variances, where they are known.
     """
 
-    def __init__(self, prior: NystromPosterior, X: Tensor, noise: Tensor) -> None:
+    def __init__(
+        self,
+        prior: NystromPosterior,
+        X: Tensor,
+        noise: Tensor,
+        variance: Tensor | None = None,
+    ) -> None:
         self.prior = prior
         self.X = X
         self.noise = noise
+        self.variance = variance
 
     @classmethod
     def of(
@@ -69,25 +129,56 @@ class ScaledResidual:
         """Some rows and columns, those of row `i` divided by the root of `weight_i`."""
         return ScaledResidual(self.prior, self.X[index], self.noise[index] * weight)
 
-    def summary(self) -> tuple[Tensor, float]:
-        r"""The diagonal of `E`, `n`, and :math:`\mathrm{tr} \, Q (Q + D)^{-1}`.
+    def summary(
+        self, inducing: Tensor | None = None, check: Tensor | None = None
+    ) -> Summary:
+        """The diagonal of `E`, and what it says, for one wait.
 
-        Cost: O(n m^2) time, O(chunk_size m) memory.
+        Args:
+            inducing: The rows that are inducing points, if they are to be counted out.
+            check: A boolean to be read as well, whether the factor will do.
+
+        Returns:
+            The summary. Cost: O(n m^2) time, O(chunk_size m) memory.
+
+        Raises:
+            NanError: If a factor that passed its check leads to NaN on a device.
         """
-        m = self.prior.num_inducing
-        inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
+        m, size = self.prior.num_inducing, self.prior.chunk_size
+        eye = inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
+        variance = self.variance
+        if variance is None:
+            variance = self.prior.covar_module(self.X, diag=True)
         diagonal = [self.noise.new_zeros(0)]
-        chunks = zip(
-            self.X.split(self.prior.chunk_size),
-            self.noise.split(self.prior.chunk_size),
-            strict=True,
-        )
-        for X, noise in chunks:
+        chunks = (t.split(size) for t in (self.X, self.noise, variance))
+        for X, noise, k_diag in zip(*chunks, strict=True):
             phi = self.prior.features(X)
-            diagonal.append(self.prior.residual(X, phi) / noise)
+            diagonal.append((k_diag - phi.square().sum(-1)).clamp_min(0.0) / noise)
             inner = inner + phi.mT @ (phi / noise.unsqueeze(-1))
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(inner))
-        return torch.cat(diagonal), m - inverse.trace().item()
+        leverage = torch.cat(diagonal)
+        root = torch.linalg.solve_triangular(inner_cholesky(inner), eye, upper=False)
+        is_left = leverage > 0
+        if inducing is not None:
+            is_left = is_left.index_fill(0, inducing, False)
+        figures = [
+            torch.cat([leverage, leverage.new_zeros(1)]).max(),
+            leverage.sum(),
+            m - root.square().sum(),
+            (leverage / (1 + leverage)).sum(),
+            is_left.sum(),
+            is_left.new_ones(()) if check is None else check,
+        ]
+        read = torch.stack([figure.to(inner) for figure in figures]).tolist()
+        largest, trace, lower, rest, num_left, is_sound = read
+        if is_sound and math.isnan(lower + trace):
+            raise NanError(
+                f"Got a trace of {trace:.3g} and a dimension of {lower:.3g}: the noise "
+                "variances are too small for the kernel, or the kernel returned NaN. "
+                "Check both."
+            )
+        return Summary(
+            leverage, largest, trace, lower, lower + rest, int(num_left), bool(is_sound)
+        )
 
     def row_blocks(self) -> Iterator[Tensor]:
         """`E` in blocks of rows, `b x n` each. Cost: O(n^2 m)."""
@@ -115,10 +206,11 @@ class ScaledResidual:
         )
         return Kv / scale - self._features @ (self._features.mT @ v)
 
-    def largest_row_sum(self) -> float:
+    def largest_row_sum(self) -> PendingBound:
         """The largest absolute row sum, an upper bound on the largest eigenvalue."""
         blocks = [self._dense] if len(self) <= DENSE_SIZE else self.row_blocks()
-        return max(block.abs().sum(-1).max().item() for block in blocks)
+        largest = torch.stack([block.abs().sum(-1).max() for block in blocks]).max()
+        return PendingBound(largest, lambda value: Bound(value.item(), "row-sum"))
 
     @cached_property
     def _features(self) -> Tensor:
@@ -134,7 +226,7 @@ class ScaledResidual:
 
 def lanczos_upper_bound(
     matrix: ScaledResidual, delta: float, generator: torch.Generator
-) -> Bound:
+) -> PendingBound:
     r"""A Ritz value over `1 - eps`, from a random start [Kuczynski1992]_.
 
     After `k` steps the Ritz value is below :math:`(1 - \epsilon) \lambda_\max` with
@@ -154,38 +246,51 @@ def lanczos_upper_bound(
     log_failure = math.log(1.648 * math.sqrt(n) / delta)
     steps = math.ceil((log_failure / math.sqrt(EPSILON) + 1) / 2)
     if steps >= n:
-        largest = torch.linalg.eigvalsh(torch.cat(list(matrix.row_blocks())))[-1]
-        value = largest.clamp_min(0.0).item()
-        return Bound(value, "lanczos", 0.0, value)
-    theta = ritz_value(matrix, steps, generator)
-    return Bound(theta / (1 - EPSILON), "lanczos", delta, theta)
+        return PendingBound(torch.cat(list(matrix.row_blocks())), _exact_bound)
+
+    def finish(projected: Tensor) -> Bound:
+        theta = top_eigenvalue(projected)
+        return Bound(theta / (1 - EPSILON), "lanczos", delta, theta)
+
+    return PendingBound(projection(matrix, steps, generator), finish)
 
 
-def ritz_value(matrix: ScaledResidual, steps: int, generator: torch.Generator) -> float:
-    """Largest Ritz value of some Lanczos steps, with full reorthogonalization.
+def _exact_bound(matrix: Tensor) -> Bound:
+    value = top_eigenvalue(matrix)
+    return Bound(value, "lanczos", 0.0, value)
 
-    It never exceeds the largest eigenvalue. Cost: `steps` products.
+
+def top_eigenvalue(matrix: Tensor) -> float:
+    """The largest eigenvalue of a symmetric matrix on the host, at least zero."""
+    return torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[-1].clamp_min(0.0).item()
+
+
+def projection(
+    matrix: ScaledResidual, steps: int, generator: torch.Generator
+) -> Tensor:
+    """The matrix in the basis of some Lanczos steps, `steps x steps`.
+
+    Its largest eigenvalue, a Ritz value, never exceeds that of the matrix. With full
+    reorthogonalization. Cost: `steps` products, and no wait.
     """
     start = torch.randn(
         len(matrix), generator=generator, dtype=torch.float64, device=generator.device
     ).to(matrix.X.device)
-    basis, images = (
-        start.new_zeros(steps, len(start)),
-        start.new_zeros(steps, len(start)),
-    )
-    v, count = start / start.norm(), 0
-    for j in range(steps):
-        basis[j], images[j], count = v, matrix @ v, j + 1
-        u = images[j]
+    basis = start.new_zeros(steps, len(start))
+    columns, images = basis.mT, []
+    v = start / start.norm()
+    for row in basis:
+        row.copy_(v)
+        images.append(matrix @ v)
+        u = images[-1]
         for _ in range(2):
-            u = u - basis[:count].mT @ (basis[:count] @ u)
+            u = torch.addmv(u, columns, basis @ u, alpha=-1)
         norm = u.norm()
-        if norm <= 1e-13 * images[j].norm():
-            break  # an invariant subspace: the Ritz values are eigenvalues
-        v = u / norm
-    projected = basis[:count] @ images[:count].mT
-    theta = torch.linalg.eigvalsh((projected + projected.mT) / 2)[-1]
-    return theta.clamp_min(0.0).item()
+        # In an invariant subspace the Ritz values are eigenvalues; rows of zeros after
+        # it add some that are zero.
+        is_over = norm <= 1e-13 * images[-1].norm()
+        v = (u / norm).masked_fill_(is_over, 0.0)
+    return basis @ torch.stack(images).mT
 
 
 def sampled_upper_bound(
@@ -194,7 +299,8 @@ def sampled_upper_bound(
     delta: float,
     generator: torch.Generator,
     size: int | None = None,
-) -> Bound:
+    trace: float | None = None,
+) -> PendingBound:
     r"""An upper bound from `s` rows, drawn in proportion to the diagonal of `E`.
 
     Let `T` be the trace and `u` the top eigenvector of :math:`E = A A^\top` in the
@@ -221,24 +327,30 @@ def sampled_upper_bound(
         size: The number `s` of rows drawn; by default `150 T`, at least 500 and at most
             3000; with `150 T` and `delta = 1e-3`, `c^2` is 0.1. If that is no less than
             `n` all rows are taken, by `lanczos_upper_bound`.
+        trace: The sum of the diagonal, where it is known.
 
     Returns:
         The bound. Its estimate is the Ritz value of the sampled matrix. Cost:
         O(n + s m^2 + s^2 m).
     """
-    cumulative = diagonal.cumsum(0)
-    trace = cumulative[-1]
+    trace = diagonal.sum().item() if trace is None else trace
     if size is None:
-        size = min(DENSE_SIZE, max(500, math.ceil(150 * trace.item())))
+        size = min(DENSE_SIZE, max(500, math.ceil(150 * trace)))
         if size >= len(diagonal):
             return lanczos_upper_bound(matrix, delta, generator)
     uniform = torch.rand(
         size, generator=generator, dtype=torch.float64, device=generator.device
     ).to(diagonal.device)
-    index = torch.searchsorted(cumulative, uniform * trace, right=True)
+    cumulative = diagonal.cumsum(0)
+    index = torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)
     index = index.clamp_max(len(diagonal) - 1)
-    sample = matrix.rows(index, size * diagonal[index] / trace)
+    sample = matrix.rows(index, size * diagonal[index] / cumulative[-1])
     top = lanczos_upper_bound(sample, delta / 2, generator)
-    c2 = 2 * trace.item() * math.log(2 / delta) / size
-    root = (math.sqrt(c2) + math.sqrt(c2 + 4 * top.value)) / 2
-    return Bound(root * root, "sampled", delta, top.estimate)
+    c2 = 2 * trace * math.log(2 / delta) / size
+
+    def finish(figures: Tensor) -> Bound:
+        bound = top.finish(figures)
+        root = (math.sqrt(c2) + math.sqrt(c2 + 4 * bound.value)) / 2
+        return Bound(root * root, "sampled", delta, bound.estimate)
+
+    return PendingBound(top.figures, finish)

@@ -30,6 +30,8 @@ class PriorCovariance(NamedTuple):
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         """Some rows and columns of the matrices of all elements of the batch."""
+        if self.X.shape[-2] == 1:
+            return self.diagonal()[..., rows].unsqueeze(-1)[..., columns]
         X, X2 = self.X[..., rows, :], self.X[..., columns, :]
         # One tensor for the same points: the kernel's diagonal is then exact.
         K = self.covar_module(X) if rows == columns else self.covar_module(X, X2)
@@ -153,7 +155,8 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         i, j = points[rows].unsqueeze(-1), points[columns]
         K = self.prior.block(rows, columns).to(self.phi.dtype)
         K = K.reshape(K.shape[:-2].numel(), *K.shape[-2:])
-        K = K[self.element[..., 0, 0].long()]
+        own = K.index_select(0, self.element.flatten().long())  # no wait, even for one
+        K = own.reshape(*self.element.shape[:-2], *K.shape[-2:])
         block = K - self.phi[..., rows, :] @ self.phi[..., columns, :].mT
         below_zero = self._residual().clamp_max(0.0)[..., rows].unsqueeze(-1)
         block = block - torch.where(i == j, below_zero, 0.0)

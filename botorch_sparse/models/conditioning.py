@@ -67,7 +67,7 @@ class ConditioningMixin:
     transform_inputs: Callable[..., Tensor]
     _prediction_posterior: Callable[[], NystromPosterior]
     _validate_new_data: Callable[[Tensor, Tensor], None]
-    _validate_new_noise: Callable[[Tensor | None], None]
+    _checked_noise: Callable[[Tensor], Tensor]
     _validate_tensor_args: Callable[..., None]
     _num_outputs: int
     _input_batch_shape: torch.Size
@@ -101,13 +101,13 @@ class ConditioningMixin:
             element of the batch of `X`, whatever `n` is.
 
         Raises:
-            InputDataError: If observations (not fantasies) or their noise are not
-                finite, or a noise variance is negative.
+            InputDataError: If observations (not fantasies) or their noise are on the
+                CPU and not finite, or a noise variance is negative.
         """
         self._check_is_in_eval_mode()
         noise = kwargs.get("noise")
-        if fantasize_flag.off():
-            self._validate_new_noise(noise)
+        if noise is not None and fantasize_flag.off():
+            noise = kwargs["noise"] = self._checked_noise(noise)
         if self.is_exact:  # type: ignore[attr-defined]
             parent: Any = super()
             model = parent.condition_on_observations(X, Y, **kwargs)

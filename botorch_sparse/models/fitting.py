@@ -303,7 +303,9 @@ def fit_once(mll: MarginalLogLikelihood, **kwargs: Any) -> None:
     """BoTorch's fit, with a hint where it fails and never with NaN as its result."""
     try:
         _fit_fallback(mll, **kwargs)
-        unset = [name for name, p in mll.named_parameters() if not p.isfinite().all()]
+        named = dict(mll.named_parameters())
+        are_set = torch.stack([p.isfinite().all() for p in named.values()]).tolist()
+        unset = [n for n, is_set in zip(named, are_set, strict=True) if not is_set]
         if unset:
             raise ModelFittingError(f"{', '.join(unset)} became NaN or infinite.")
     except NUMERICAL_ERRORS as error:

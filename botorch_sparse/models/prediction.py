@@ -77,15 +77,26 @@ def predict(
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
     # What is the same for all fantasies is computed once, and expanded after it.
-    covariance = PosteriorCovarianceLinearOperator.from_features(
-        Z, phi, w, covar_module=posterior.covar_module, on_dense=on_dense
-    )
     if Z.shape[-2] > LARGE_Q:
+        covariance = PosteriorCovarianceLinearOperator.from_features(
+            Z, phi, w, covar_module=posterior.covar_module, on_dense=on_dense
+        )
         covariance = covariance.expand(*batch_shape, -1, -1)
         return MultivariateNormal(mean, covariance.type(X.dtype))
-    dense = covariance.to_dense().to(X.dtype)
+    dense = _joint_covariance(posterior.covar_module, Z, phi, w).to(X.dtype)
     dense = dense.expand(*batch_shape, *dense.shape[-2:])
     return MultivariateNormal(mean, to_linear_operator(dense))
+
+
+def _joint_covariance(kernel: Kernel, X: Tensor, phi: Tensor, w: Tensor) -> Tensor:
+    """What `PosteriorCovarianceLinearOperator` is, with one call of the kernel."""
+    if X.shape[-2] == 1:
+        K = kernel(X, diag=True).unsqueeze(-1)
+    else:
+        K = kernel(X).to_dense()
+    residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
+    below_zero = residual.clamp_max(0.0).diag_embed()
+    return K - phi @ phi.mT - below_zero + w @ w.mT
 
 
 class Residual(NamedTuple):

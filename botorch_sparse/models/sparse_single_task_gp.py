@@ -35,6 +35,7 @@ from botorch_sparse.models.validation import (
     validate_kernel,
     validate_modules,
     validate_options,
+    validate_scaling,
     validate_training_data,
 )
 from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
@@ -160,16 +161,18 @@ class SparseSingleTaskGP(
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
-        super().__init__(
-            train_X=train_X,
-            train_Y=train_Y,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            covar_module=covar_module,
-            mean_module=mean_module,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-        )
+        with settings.validate_input_scaling(False):  # see `validate_scaling`
+            super().__init__(
+                train_X=train_X,
+                train_Y=train_Y,
+                train_Yvar=train_Yvar,
+                likelihood=likelihood,
+                covar_module=covar_module,
+                mean_module=mean_module,
+                outcome_transform=outcome_transform,
+                input_transform=input_transform,
+            )
+        validate_scaling(self, train_X, check_nans_only=covar_module is not None)
         validate_options(max_inducing_points, objective, max_memory)
         if inducing_points is not None:
             validate_inducing_points(inducing_points, train_X)
@@ -402,11 +405,11 @@ class SparseSingleTaskGP(
         X, rows = self._transformed_train_X(), self._inducing_set().rows
         data = self._folded_data(X, rows)
         source = X.dtype if dtype else torch.float64
-        return NystromPosterior.from_data(
+        # Not `from_data`, which looks at the noise: a likelihood keeps it positive.
+        prior = NystromPosterior.prior(
             in_double(self.covar_module, source),
-            X[..., rows.first, :].to(dtype),
-            data.Y.to(dtype),
-            data.noise.to(dtype),
             self._transformed_inducing_points().to(dtype),
             mean_module=in_double(self.mean_module, source),
         )
+        X = X[..., rows.first, :]
+        return prior.condition(X.to(dtype), data.Y.to(dtype), data.noise.to(dtype))

@@ -4,14 +4,15 @@ from typing import Any
 
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models.utils.assorted import fantasize as fantasize_flag
-from torch import Tensor
+from torch import Tensor, nan
 
 
 class ValidatedMixin:
     """Says what is wrong with inputs and observations before GPyTorch fails at them.
 
-    Only shapes are looked at where points are predicted: a look at values would wait
-    for the device. NaN inputs give NaN at those points, as in `SingleTaskGP`.
+    Only shapes are looked at where points are predicted, and values of new observations
+    only on the CPU: a look would wait for the device. NaN inputs give NaN at those
+    points, as in `SingleTaskGP`, and NaN observations everywhere.
     """
 
     training: bool
@@ -57,7 +58,7 @@ class ValidatedMixin:
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
-            InputDataError: If observations (not fantasies) are not finite.
+            InputDataError: If observations (not fantasies) on the CPU are not finite.
         """
         if self._input_dimension is not None:
             _validate_dimension(X, self._input_dimension)
@@ -67,23 +68,29 @@ class ValidatedMixin:
                 f"{tuple(Y.shape)} (several outputs first, points last); they need as "
                 "many points."
             )
-        if fantasize_flag.off() and not (X.isfinite().all() and Y.isfinite().all()):
+        is_seen = fantasize_flag.off() and X.device.type == "cpu"
+        if is_seen and not (X.isfinite().all() and Y.isfinite().all()):
             raise InputDataError(
                 "Got new observations with NaN or infinity; all inputs and "
                 "observations must be finite. Leave out the rows concerned."
             )
 
-    def _validate_new_noise(self, noise: Tensor | None) -> None:
-        """Check the noise variances of new observations.
+    def _checked_noise(self, noise: Tensor) -> Tensor:
+        """The noise variances of new observations.
+
+        On a device, where a look is a wait, negative ones become NaN.
 
         Raises:
-            InputDataError: If one is negative or not finite.
+            InputDataError: If one on the CPU is negative or not finite.
         """
-        if noise is not None and not ((noise >= 0) & noise.isfinite()).all():
+        if noise.device.type != "cpu":
+            return noise.where(noise >= 0, nan)
+        if not ((noise >= 0) & noise.isfinite()).all():
             raise InputDataError(
                 f"Got noise from {noise.min().item():.3g} to {noise.max().item():.3g} "
                 "for new observations; variances must be finite and at least 0."
             )
+        return noise
 
 
 def _validate_dimension(X: Tensor, d: int) -> None:

@@ -1,6 +1,7 @@
 """What a sparse model checks at the door, beyond the checks of `SingleTaskGP`."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import torch
 from botorch import settings
@@ -9,6 +10,7 @@ from botorch.exceptions import (
     InputDataError,
 )
 from botorch.models import SingleTaskGP
+from botorch.models.utils import validate_input_scaling
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.means import Mean
@@ -16,6 +18,8 @@ from torch import Tensor
 
 DTYPES = (torch.float64, torch.float32)
 OBJECTIVES = ("elbo", "dtc")
+# How far from the unit cube and from standardized BoTorch lets data be.
+AS_SCALED = 1e-2
 
 
 def validate_options(
@@ -116,13 +120,75 @@ def validate_training_data(
     has_one_dtype = len({values.dtype for values in data.values()}) == 1
     if settings.validate_input_scaling.off() or not has_one_dtype:
         return
+    ranges = ranges_of(data)
     if train_Yvar is not None:
-        _validate_noise(train_Yvar)
+        _validate_noise(train_Yvar, ranges["train_Yvar"])
     for name, values in data.items():
-        _validate_finite(name, values)
-    _validate_magnitude("train_Y", train_Y, "train_Y / train_Y.abs().max()")
+        validate_finite(name, values, ranges[name])
+    remedy = "train_Y / train_Y.abs().max()"
+    _validate_magnitude("train_Y", train_Y, ranges["train_Y"], remedy)
     if not is_scaled:
-        _validate_magnitude("train_X", train_X, "input_transform=Normalize(d)")
+        remedy = "input_transform=Normalize(d)"
+        _validate_magnitude("train_X", train_X, ranges["train_X"], remedy)
+
+
+def validate_scaling(
+    model: SingleTaskGP, train_X: Tensor, *, check_nans_only: bool
+) -> None:
+    """BoTorch's checks of the transformed data, made where one look finds cause.
+
+    Each of them makes the host wait for an accelerator; the look is a single copy. To
+    be called after the constructor of `SingleTaskGP` has run without them.
+
+    Args:
+        model: A model in train mode.
+        train_X: `batch_shape x n x d` raw training inputs.
+        check_nans_only: As in `botorch.models.utils.validate_input_scaling`.
+    """
+    if settings.validate_input_scaling.off():
+        return
+    with torch.no_grad():
+        X, Y = model.transform_inputs(train_X), model.train_targets
+        ends = torch.stack([*X.aminmax(), *Y.aminmax()])
+        if not check_nans_only:
+            off = torch.stack([_distance_from_standard(Y), -ends[0], ends[1] - 1.0])
+            ends = torch.cat([ends, off])
+        values = ends.tolist()
+    if all(map(math.isfinite, values)) and all(v <= AS_SCALED for v in values[4:]):
+        return
+    validate_input_scaling(
+        train_X=X,
+        train_Y=Y.mT if model.num_outputs > 1 else Y.unsqueeze(-1),
+        ignore_X_dims=getattr(model, "_ignore_X_dims_scaling_check", None),
+        check_nans_only=check_nans_only,
+    )
+
+
+def _distance_from_standard(Y: Tensor) -> Tensor:
+    """How far means are from 0 and standard deviations from 1; `Y` is `... x n`."""
+    distance = Y.mean(-1).abs().max()
+    if Y.shape[-1] == 1:
+        return distance
+    return torch.maximum(distance, (Y.std(-1) - 1.0).abs().max())
+
+
+class Range(NamedTuple):
+    """The smallest and the largest value of a tensor, NaN where it has one."""
+
+    low: float
+    high: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all values are finite."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def ranges_of(data: dict[str, Tensor]) -> dict[str, Range]:
+    """The ranges of several tensors of one dtype on one device, read together."""
+    ends = torch.stack([end for T in data.values() for end in T.detach().aminmax()])
+    values = iter(ends.tolist())
+    return {name: Range(next(values), next(values)) for name in data}
 
 
 def _validate_tensors(data: dict[str, Any]) -> None:
@@ -159,8 +225,8 @@ def _validate_shapes(train_X: Tensor, train_Y: Tensor) -> None:
         raise BotorchTensorDimensionError(f"{came}; they need the same n.")
 
 
-def _validate_noise(train_Yvar: Tensor) -> None:
-    unknown = int(train_Yvar.isnan().sum())
+def _validate_noise(train_Yvar: Tensor, values: Range) -> None:
+    unknown = int(train_Yvar.isnan().sum()) if math.isnan(values.low) else 0
     if unknown == train_Yvar.numel():
         raise InputDataError(
             "Got train_Yvar that is NaN everywhere; pass train_Yvar=None to infer the "
@@ -173,25 +239,30 @@ def _validate_noise(train_Yvar: Tensor) -> None:
             "train_Yvar=None to infer one variance, or fill in an estimate, such as "
             "train_Yvar.nan_to_num(nan=train_Yvar.nanmedian().item())."
         )
-    if (train_Yvar < 0).any():
+    if values.low < 0:
         raise InputDataError(
-            f"Got train_Yvar as small as {train_Yvar.min().item():.3g}; variances must "
-            "not be negative. Pass squares of standard errors."
+            f"Got train_Yvar as small as {values.low:.3g}; variances must not be "
+            "negative. Pass squares of standard errors."
         )
 
 
-def _validate_finite(name: str, values: Tensor) -> None:
-    bad = int((~values.isfinite()).sum())
-    if bad:
+def validate_finite(name: str, values: Tensor, ends: Range) -> None:
+    """Check that a tensor with this range is finite.
+
+    Raises:
+        InputDataError: If it is not.
+    """
+    if not ends.is_finite:
+        bad = int((~values.isfinite()).sum())
         raise InputDataError(
             f"Got {name} with NaN or infinity in {bad} of {values.numel()} entries; "
             "all must be finite. Leave out the rows concerned, or impute them."
         )
 
 
-def _validate_magnitude(name: str, values: Tensor, remedy: str) -> None:
+def _validate_magnitude(name: str, values: Tensor, ends: Range, remedy: str) -> None:
     """Squares summed over all entries must not overflow."""
-    largest = values.abs().max().item()
+    largest = max(-ends.low, ends.high)
     if largest > (torch.finfo(values.dtype).max / values.numel()) ** 0.5:
         raise InputDataError(
             f"Got {name} as large as {largest:.3g}, whose squares overflow in "
@@ -260,8 +331,14 @@ def validate_kernel(model: SingleTaskGP) -> None:
         )
 
 
-def validate_index(index: Any, num_points: int) -> None:
+def validate_index(index: Any, num_points: int, is_in_range: bool = False) -> None:
     """Check what a sampler returned.
+
+    Args:
+        index: What it returned.
+        num_points: The number of points it drew from.
+        is_in_range: Whether the values are known to be right. A look at them waits for
+            the device.
 
     Raises:
         InputDataError: If it is not a vector of indices of `num_points` points with at
@@ -274,9 +351,11 @@ def validate_index(index: Any, num_points: int) -> None:
             f"The inducing sampler returned {shown}; need a vector of int64 indices "
             "with at least one entry."
         )
-    if index.min() < 0 or index.max() >= num_points:
+    if is_in_range:
+        return
+    ends = ranges_of({"index": index})["index"]
+    if ends.low < 0 or ends.high >= num_points:
         raise InputDataError(
-            f"The inducing sampler returned indices from {index.min().item()} to "
-            f"{index.max().item()} for {num_points} unique training points; they must "
-            "be from 0 to one less."
+            f"The inducing sampler returned indices from {ends.low} to {ends.high} for "
+            f"{num_points} unique training points; they must be from 0 to one less."
         )

@@ -4,7 +4,7 @@ References:
     [Calandriello2020]_ Section 3.1 and Appendix A.3 (pre-embedding, lazy evaluation).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -115,11 +115,20 @@ class CandidatePool:
         return 2 * size <= self.max_memory
 
     @torch.no_grad()
-    def update(self, posterior: NystromPosterior) -> None:
+    def update(
+        self,
+        posterior: NystromPosterior,
+        k_diag: Tensor | None = None,
+        *,
+        is_awaited: bool = True,
+    ) -> None:
         """Embed all candidates under a new posterior.
 
         Args:
             posterior: An unbatched posterior.
+            k_diag: `A` prior variances of the candidates, if they are known.
+            is_awaited: If False, the host waits for nothing. All variances may be NaN
+                then, for rounding alone, and the pool has to be updated once more.
         """
         m, num = posterior.num_inducing, len(self)
         in_memory = self.fits_in_memory(m)
@@ -127,23 +136,30 @@ class CandidatePool:
         slots = self._kept_columns(posterior, points) if in_memory else None
         self._cross = None  # until it is whole: covariances are streamed meanwhile
         cross = self._room(0, m, num) if in_memory else None
-        scratch = self._room(1, m, min(self.chunk_size, num)).view(-1)
-        solve = BlockedSubstitution(pseudo_data_factor(posterior)).solve
+        solve = self._substitution(pseudo_data_factor(posterior, is_awaited=is_awaited))
         whitening = whitening_matrix(posterior)
         weights = posterior.weights @ whitening
         mean = posterior.mean_module(self.X).clone()
-        k_diag = posterior.covar_module(self.X, diag=True)
+        if k_diag is None:
+            k_diag = posterior.covar_module(self.X, diag=True)
         variance = k_diag.clone()
         for start in range(0, num, self.chunk_size):
             rows = slice(start, min(start + self.chunk_size, num))
             K = None if cross is None else cross[:, rows]
             K = self._cross_covariance(posterior, slots, rows, out=K)
-            y = solve(K, out=scratch[: K.numel()].view(K.shape))
             mean[rows] += weights @ K
-            variance[rows] -= y.square_().sum(0)
+            variance[rows] -= solve(K).square_().sum(0)
         rounding = torch.finfo(variance.dtype).eps * k_diag
         self.variance, self.mean = torch.maximum(variance, rounding), mean
         self.posterior, self.whitening, self._cross = posterior, whitening, cross
+
+    def _substitution(self, L: Tensor) -> Callable[[Tensor], Tensor]:
+        """The solution of `L y = K` for a chunk; good until the next one."""
+        if self.on_device:
+            return lambda K: torch.linalg.solve_triangular(L, K, upper=False)
+        scratch = self._room(1, len(L), min(self.chunk_size, len(self))).view(-1)
+        solve = BlockedSubstitution(L).solve
+        return lambda K: solve(K, out=scratch[: K.numel()].view(K.shape))
 
     def _cross_covariance(
         self,

@@ -36,7 +36,19 @@ def read(*scalars: Tensor) -> list[float]:
 
     Integers up to 2^53 come through as they are.
     """
-    return torch.stack([scalar.double().reshape(()) for scalar in scalars]).tolist()
+    return torch.cat([scalar.double().view(1) for scalar in scalars]).tolist()
+
+
+def upload(*vectors: Tensor, device: torch.device) -> list[Tensor]:
+    """Vectors of the host on a device, in one copy, or as they are if it is the host.
+
+    Integers up to 2^53 come through as they are.
+    """
+    if device.type == "cpu":
+        return list(vectors)
+    packed = torch.cat([vector.double() for vector in vectors]).to(device)
+    parts = packed.split([len(vector) for vector in vectors])
+    return [part.to(v.dtype) for part, v in zip(parts, vectors, strict=True)]
 
 
 class Choice(NamedTuple):
@@ -58,13 +70,16 @@ class OneReadUCB(ABC):
 
     Args:
         initial: Variances of all candidates at the batch's start, `A`.
+
+    Attributes:
+        firsts: Those that are known on the host, by candidate.
     """
 
     def __init__(self, initial: Tensor) -> None:
         self._initial = initial
+        self.firsts: dict[int, float] = {}
         self._chosen = -1  # the last argmax
-        self._first = 0.0  # its variance at the start
-        self._now: float | None = None  # and now, as long as that is known
+        self._now: float | None = None  # its variance, as long as that is known
 
     @abstractmethod
     def _choose(self) -> Choice:
@@ -96,12 +111,15 @@ class OneReadUCB(ABC):
         if certain and not values.pop():
             self._refresh_all()
             return self.argmax_and(*unread)
-        self._chosen, self._now, self._first = int(index), now, initial
+        self._chosen, self._now = int(index), now
+        self.firsts[self._chosen] = initial
         return self._chosen, values
 
     def initial(self, index: int) -> float:
-        """A candidate's variance at the start; known already for the last argmax."""
-        return self._first if index == self._chosen else float(self._initial[index])
+        """A candidate's variance at the start; known already where it was an argmax."""
+        if index not in self.firsts:
+            self.firsts[index] = float(self._initial[index])
+        return self.firsts[index]
 
     def append(self, index: int) -> float | Tensor:
         """Make a candidate pending; its variance just before.

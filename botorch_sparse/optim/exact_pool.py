@@ -109,13 +109,12 @@ class ExactCandidatePool:
             X: The points.
             point: Their candidate indices; a number of at least `A` for others.
         """
-        point = point.to(X.device)
-        variance = self.variance[point.clamp_max(len(self) - 1)]
-        beside = point >= len(self)
-        if bool(beside.any()):
+        there = point.to(X.device)
+        variance = self.variance[there.clamp_max(len(self) - 1)]
+        if bool((point >= len(self)).any()):
             # Without the factor at hand, the prior's variance is a safe upper bound.
             prior = self.covar_module(X, diag=True)
-            variance = torch.where(beside, prior, variance)
+            variance = torch.where(there >= len(self), prior, variance)
         return variance
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ References:
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -196,7 +197,9 @@ class GlobalLocalRule(TerminationRule):
 
     def _add_squares(self, indices: list[int]) -> None:
         """Keep the squares of new points while there is room, or sum them up."""
-        index = torch.tensor(indices, device=self._scale.device)
+        # Filled in there: a list would be copied from the host.
+        fill = partial(torch.full, (1,), device=self._scale.device)
+        index = torch.cat([fill(point) for point in indices])
         squares = self._pool.squared_covariances(index)
         for point, square in zip(indices, squares, strict=True):
             if len(self._squares) < self._room:

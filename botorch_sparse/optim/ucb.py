@@ -14,7 +14,7 @@ A run of `c` pending evaluations of one candidate is one row,
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from botorch_sparse.optim.candidate_pool import CandidatePool
-
-# Candidates refreshed first when many are within reach; later blocks double.
-FIRST_BLOCK = 256
 
 
 @dataclass
@@ -55,7 +52,13 @@ class LazyUCB:
         pool: An embedded pool.
         multiplier: What multiplies the Bayesian standard deviation.
         noise: Noise variance of a pending evaluation (lambda).
+
+    Attributes:
+        first_block: Candidates of a streamed pool refreshed first when many are within
+            reach; later blocks double.
     """
+
+    first_block: ClassVar[int] = 256
 
     def __init__(self, pool: "CandidatePool", multiplier: float, noise: float) -> None:
         self._pool = pool
@@ -139,11 +142,11 @@ class LazyUCB:
         if self._K is not None and lookup > passing:
             self._absorb()
             return
-        if len(reach) <= FIRST_BLOCK:
+        if len(reach) <= self.first_block:
             self._refresh(reach)
             return
         reach = reach[np.argsort(-self._ucb[reach], kind="stable")]
-        start, size = 0, FIRST_BLOCK
+        start, size = 0, self.first_block
         while start < len(reach) and self._ucb[reach[start]] >= fresh:
             block = reach[start : start + size]
             self._refresh(block)

@@ -56,9 +56,9 @@ def factorize_inducing_covariance(
 
     where each point of `S` outside of the pivots `P` has a residual below
     `1e-14 k(x, x)` (float64; `1e-6` in float32). On the CPU this is LAPACK's `pstrf`.
-    On CUDA a plain Cholesky is tried first, and only when its smallest pivot is below
-    that threshold the `m x m` matrix visits the host, which for the sizes in question
-    costs less than an eigendecomposition on the device. Cost: O(m^3).
+    On a device a plain Cholesky is tried first, and only when its smallest pivot is
+    below that threshold the `m x m` matrix visits the host, which for the sizes in
+    question costs less than an eigendecomposition on the device. Cost: O(m^3).
 
     Args:
         covariance: An `m x m` tensor; see `factorize_batch` for more.
@@ -71,21 +71,15 @@ def factorize_inducing_covariance(
     Raises:
         InputDataError: If `covariance` has entries that are not finite.
     """
-    if covariance.shape[-1] == 0:
-        return covariance, torch.arange(0, device=covariance.device)
-    correlation, scale = _correlation(covariance.detach())
-    tolerance = relative_residual or RELATIVE_RESIDUAL[correlation.dtype]
-    if _is_regular(correlation, tolerance):
-        everything = torch.arange(len(covariance), device=covariance.device)
-        return _scaled_cholesky(covariance, scale), everything
-    L, pivots = _pivoted_cholesky(correlation, tolerance)
-    if covariance.requires_grad:
-        return _scaled_cholesky(covariance[pivots][:, pivots], scale[pivots]), pivots
-    return L * scale[pivots].unsqueeze(-1), pivots
+    factor = factorize_batch(covariance, relative_residual)
+    return factor.chol, factor.index
 
 
 def factorize_batch(
-    covariance: Tensor, relative_residual: float | None = None
+    covariance: Tensor,
+    relative_residual: float | None = None,
+    *,
+    is_singular: bool = False,
 ) -> InducingFactor:
     """`factorize_inducing_covariance` for each element of a batch.
 
@@ -95,82 +89,82 @@ def factorize_batch(
     Args:
         covariance: A `batch_shape x m x m` tensor.
         relative_residual: As in `factorize_inducing_covariance`.
+        is_singular: Whether `plain_factor` is known not to do.
 
     Returns:
-        The factors, as accurate as one by one. Cost: O(m^3) for each element.
+        The factors, as accurate as one by one. Cost: O(m^3) for each element, and on a
+        device one wait of the host, two where a point is redundant.
 
     Raises:
         InputDataError: If `covariance` has entries that are not finite.
     """
-    if covariance.dim() == 2:
-        L, pivots = factorize_inducing_covariance(covariance, relative_residual)
-        return InducingFactor(L, pivots, kept=None)
+    if covariance.shape[-1] == 0:
+        return InducingFactor(covariance, _all_points(covariance), None)
+    if not (covariance.is_cpu or is_singular):
+        factor, is_regular = plain_factor(covariance, relative_residual)
+        if is_regular:
+            return factor
     batch_shape, m = covariance.shape[:-2], covariance.shape[-1]
     correlation, scale = _correlation(covariance.detach())
     tolerance = relative_residual or RELATIVE_RESIDUAL[correlation.dtype]
-    if m == 0 or _is_regular(correlation, tolerance):
-        everything = torch.arange(m, device=covariance.device)
-        L = _scaled_cholesky(covariance, scale) if m > 0 else covariance
-        return InducingFactor(L, everything.expand(*batch_shape, m), None)
-    factors = [
-        _pivoted_cholesky(element, tolerance)
-        for element in correlation.reshape(-1, m, m)
-    ]
-    rank = max(len(pivots) for _, pivots in factors)
-    index = torch.stack([_completed(pivots, m)[:rank] for _, pivots in factors])
-    ranks = torch.tensor([len(pivots) for _, pivots in factors], device=index.device)
-    kept = torch.arange(rank, device=index.device) < ranks.unsqueeze(-1)
-    index, kept = (t.reshape(*batch_shape, rank) for t in (index, kept))
-    scale = torch.where(kept, scale.take_along_dim(index, -1), 1.0)
+    factor = _pivoted_cholesky(correlation.reshape(-1, m, m), tolerance)
+    L, index, kept = factor.chol, factor.index, factor.kept
+    index = index.reshape(*batch_shape, index.shape[-1])
+    L = L.reshape(*batch_shape, *L.shape[-2:])
+    scale = scale.take_along_dim(index, -1)
+    if kept is not None:
+        kept = kept.reshape(index.shape)
+        scale = torch.where(kept, scale, 1.0)
     if covariance.requires_grad:
         L = _scaled_cholesky(_padded(covariance, index, kept), scale)
     else:
-        padded = [_bordered_by_eye(L, rank) for L, _ in factors]
-        L = torch.stack(padded).reshape(*batch_shape, rank, rank)
         L = L * scale.unsqueeze(-1)
-    return InducingFactor(L, index, None if kept.all() else kept)
+    return InducingFactor(L, index, kept)
+
+
+def plain_factor(
+    covariance: Tensor, relative_residual: float | None = None
+) -> tuple[InducingFactor, Tensor]:
+    """The Cholesky factor of all points in their order, and whether it will do.
+
+    The host does not wait for it.
+
+    Args:
+        covariance: A `batch_shape x m x m` tensor.
+        relative_residual: As in `factorize_inducing_covariance`.
+
+    Returns:
+        The factor, and a boolean of no dimension on its device: whether all entries of
+        `covariance` are finite and no point is redundant.
+    """
+    correlation, scale = _correlation(covariance)
+    tolerance = relative_residual or RELATIVE_RESIDUAL[correlation.dtype]
+    L, info = torch.linalg.cholesky_ex(correlation)
+    pivots = L.detach().diagonal(dim1=-2, dim2=-1).square()
+    is_regular = ((pivots > tolerance) & (info == 0).unsqueeze(-1)).all()
+    index = _all_points(covariance)
+    return InducingFactor(L * scale.unsqueeze(-1), index, None), is_regular
+
+
+def _all_points(K: Tensor) -> Tensor:
+    return torch.arange(K.shape[-1], device=K.device).expand(K.shape[:-1])
 
 
 def _correlation(K: Tensor) -> tuple[Tensor, Tensor]:
     """`K` scaled to a unit diagonal, and the scale: the square root of its diagonal."""
-    if not K.isfinite().all():
-        raise InputDataError(
-            "The kernel returned NaN or infinity between inducing points. Check the "
-            "inputs for NaN and the kernel's lengthscale and outputscale for zeros."
-        )
-    scale = K.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    scale = K.detach().diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
     return K / scale.unsqueeze(-1) / scale.unsqueeze(-2), scale
 
 
-def _is_regular(correlation: Tensor, tolerance: float) -> bool:
-    """Whether a plain Cholesky on the device shows that no point is redundant."""
-    if not correlation.is_cuda:
-        return False
-    L, info = torch.linalg.cholesky_ex(correlation)
-    pivots = L.diagonal(dim1=-2, dim2=-1).square()
-    is_regular = ~info.any() & (pivots.min() > tolerance)
-    return bool(is_regular)
-
-
-def _completed(pivots: Tensor, m: int) -> Tensor:
-    """The pivots and then the other indices below `m`."""
-    left_out = torch.ones(m, dtype=torch.bool, device=pivots.device)
-    left_out[pivots] = False
-    return torch.cat([pivots, left_out.nonzero().squeeze(-1)])
-
-
-def _padded(K: Tensor, index: Tensor, kept: Tensor) -> Tensor:
+def _padded(K: Tensor, index: Tensor, kept: Tensor | None) -> Tensor:
     """Rows and columns of `K` at `index`, the identity where they are not kept."""
     K = K.take_along_dim(index.unsqueeze(-1), -2)
     K = K.take_along_dim(index.unsqueeze(-2), -1)
+    if kept is None:
+        return K
     both = kept.unsqueeze(-1) & kept.unsqueeze(-2)
     return torch.where(both, K, torch.eye(K.shape[-1], dtype=K.dtype, device=K.device))
-
-
-def _bordered_by_eye(L: Tensor, size: int) -> Tensor:
-    """`L` in the upper left corner of an identity matrix of the given size."""
-    return torch.block_diag(L, torch.eye(size - len(L), dtype=L.dtype, device=L.device))
 
 
 def independent_points(schur: Tensor, prior_variance: Tensor) -> Tensor:
@@ -184,21 +178,56 @@ def independent_points(schur: Tensor, prior_variance: Tensor) -> Tensor:
         Indices of the points to keep, in pivot order. Cost: O(p^3).
     """
     scale = prior_variance.detach().clamp_min(torch.finfo(schur.dtype).tiny).sqrt()
-    correlation = schur.detach() / scale.unsqueeze(-1) / scale
-    return _pivoted_cholesky(correlation, RELATIVE_RESIDUAL[schur.dtype])[1]
+    correlation = (schur.detach() / scale.unsqueeze(-1) / scale).unsqueeze(0)
+    factor = _pivoted_cholesky(correlation, RELATIVE_RESIDUAL[schur.dtype])
+    return factor.index.squeeze(0)
 
 
-def _pivoted_cholesky(correlation: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """LAPACK's pivoted Cholesky; the factor and the pivots whose residual counts."""
-    pstrf = dpstrf if correlation.dtype == torch.float64 else spstrf
-    K = correlation.cpu().numpy()
+def _pivoted_cholesky(correlation: Tensor, threshold: float) -> InducingFactor:
+    """LAPACK's pivoted Cholesky of `b` matrices; one copy to the host, one back."""
+    on_host = correlation.cpu()
+    if not on_host.isfinite().all():
+        raise InputDataError(
+            "The kernel returned NaN or infinity between inducing points. Check the "
+            "inputs for NaN and the kernel's lengthscale and outputscale for zeros."
+        )
+    pairs = [_pstrf(matrix, threshold) for matrix in on_host]
+    m, ranks = correlation.shape[-1], [len(L) for L, _ in pairs]
+    rank = max(ranks)
+    chol = torch.stack([_bordered_by_eye(L, rank) for L, _ in pairs])
+    index = torch.stack([_completed(pivots, m)[:rank] for _, pivots in pairs])
+    kept = torch.arange(rank) < torch.tensor(ranks).unsqueeze(-1)
+    if not correlation.is_cpu:
+        # Indices of matrices that fit in memory are exact in either dtype.
+        columns = [t.to(chol).unsqueeze(-1) for t in (index, kept)]
+        packed = torch.cat([chol, *columns], -1).to(correlation.device)
+        chol, index, kept = packed[..., :rank], packed[..., rank], packed[..., -1]
+    return InducingFactor(chol, index.long(), kept > 0 if min(ranks) < rank else None)
+
+
+def _completed(pivots: Tensor, m: int) -> Tensor:
+    """The pivots and then the other indices below `m`."""
+    left_out = torch.ones(m, dtype=torch.bool)
+    left_out[pivots] = False
+    return torch.cat([pivots, left_out.nonzero().squeeze(-1)])
+
+
+def _bordered_by_eye(L: Tensor, size: int) -> Tensor:
+    """`L` in the upper left corner of an identity matrix of the given size."""
+    if len(L) == size:
+        return L
+    return torch.block_diag(L, torch.eye(size - len(L), dtype=L.dtype))
+
+
+def _pstrf(K: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """The factor of one matrix, and the pivots whose residual counts."""
+    pstrf = dpstrf if K.dtype == torch.float64 else spstrf
     with _openblas().limit(limits=1):
-        factor, pivots, rank, _ = pstrf(K, tol=threshold, lower=1)
+        factor, pivots, rank, _ = pstrf(K.numpy(), tol=threshold, lower=1)
     if rank > 0 and factor[0, 0] ** 2 <= threshold:
         rank = 0  # LAPACK never holds the first pivot against the tolerance.
-    L = torch.from_numpy(factor[:rank, :rank].copy()).to(correlation).tril()
-    index = torch.from_numpy(pivots[:rank].astype("int64") - 1)
-    return L, index.to(correlation.device)
+    L = torch.from_numpy(factor[:rank, :rank].copy()).tril()
+    return L, torch.from_numpy(pivots[:rank].astype("int64") - 1)
 
 
 @cache

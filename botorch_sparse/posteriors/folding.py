@@ -34,9 +34,8 @@ class RepeatedRows(NamedTuple):
         """
         n = X.shape[-2]
         X = X.movedim(-2, 0).flatten(1) if X.dim() > 2 else X
-        _, group = torch.unique(X, dim=0, return_inverse=True)
-        rows = torch.arange(n, device=X.device)
-        num_unique = int(group.max()) + 1 if n > 0 else 0
+        unique, group = torch.unique(X, dim=0, return_inverse=True)
+        rows, num_unique = torch.arange(n, device=X.device), len(unique)
         first = rows.new_full((num_unique,), n).scatter_reduce(0, group, rows, "amin")
         order = first.argsort()
         rank = torch.empty_like(order)

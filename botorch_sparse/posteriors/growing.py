@@ -27,6 +27,7 @@ from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL,
     factorize_inducing_covariance,
 )
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 
@@ -97,21 +98,39 @@ class GrowingPosterior:
         self.embedded -= (v @ self.features).square_() / scale
         self._inverse -= torch.outer(v, v / scale)
 
+    @property
+    def unexplained(self) -> Tensor:
+        """`A` numbers: of a row that may be an inducing point it is positive. O(A)."""
+        return self.residual - RELATIVE_RESIDUAL[self.X.dtype] * self._prior
+
+    def _observed(self) -> Tensor | slice:
+        """The rows with observations, or all where the host would wait for them."""
+        if self.counts.is_cpu:
+            return self.counts.nonzero().squeeze(-1)
+        return slice(None)
+
     @torch.no_grad()
-    def add_inducing(self, row: int) -> bool:
+    def add_inducing(self, row: int, *, is_unexplained: bool | None = None) -> bool:
         """Make a row an inducing point, unless the others explain it. O(A m + m^2).
+
+        Args:
+            row: The row.
+            is_unexplained: Whether `unexplained` is positive there, if that is known.
 
         Returns:
             Whether it was added.
         """
         r = self.residual[row].clone()
-        if not r > RELATIVE_RESIDUAL[self.X.dtype] * self._prior[row]:
+        if is_unexplained is None:
+            least = RELATIVE_RESIDUAL[self.X.dtype] * self._prior[row]
+            is_unexplained = bool(r > least)
+        if not is_unexplained:
             self.residual[row] = 0.0
             return False
         m = self.num_inducing
         new = self.covar_module(self.X[row : row + 1], self.X).to_dense().squeeze(0)
         new = (new - self.features[:, row] @ self.features) / r.sqrt()
-        data = self.counts.nonzero().squeeze(-1)
+        data = self._observed()
         weighted = new[data] * self.counts[data] / self.noise
         b = self.features[:, data] @ weighted
         v = self._inverse @ b
@@ -144,7 +163,7 @@ class GrowingPosterior:
         self._phi[: len(chosen)] = phi
         self.inducing = chosen.tolist()
         self.residual = (self._prior - phi.square().sum(0)).clamp_min(0.0)
-        L_B = torch.linalg.cholesky(self._inner())
+        L_B = inner_cholesky(self._inner())
         self._inverse = torch.cholesky_inverse(L_B)
         self.embedded = torch.linalg.solve_triangular(L_B, phi, upper=False).square()
         self.embedded = self.embedded.sum(0)
@@ -173,7 +192,7 @@ class GrowingPosterior:
     def posterior(self) -> NystromPosterior:
         """This posterior with its mean still unknown (zero weights). O(n m^2)."""
         S = torch.tensor(self.inducing, dtype=torch.long, device=self.X.device)
-        L_B = torch.linalg.cholesky(self._inner())
+        L_B = inner_cholesky(self._inner())
         return NystromPosterior(
             covar_module=self.covar_module,
             mean_module=ZeroMean(),

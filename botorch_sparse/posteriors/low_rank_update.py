@@ -23,6 +23,7 @@ from torch import Tensor
 
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.batching import by_rows
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
 
 
 class LowRankUpdate(NamedTuple):
@@ -43,7 +44,7 @@ class LowRankUpdate(NamedTuple):
     def from_rows(cls, added: Tensor, rows: Tensor) -> "LowRankUpdate":
         """The update of `rows`. Cost: O(q^2 m)."""
         eye = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
-        R = torch.linalg.cholesky(eye + rows @ rows.mT)
+        R = inner_cholesky(eye + rows @ rows.mT)
         gain = torch.linalg.solve_triangular(R + eye, rows, upper=False)
         gain = torch.linalg.solve_triangular(R.mT, gain, upper=True)
         return cls(added=added, rows=rows, gain=gain)

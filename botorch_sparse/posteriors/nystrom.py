@@ -31,7 +31,8 @@ from botorch_sparse.linear_operators import (
 )
 from botorch_sparse.posteriors.appending import append_inducing
 from botorch_sparse.posteriors.batching import by_rows, inner_rows, solve_rows
-from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.factorization import InducingFactor, factorize_batch
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
 from botorch_sparse.posteriors.validation import validate_data
 
@@ -148,9 +149,35 @@ class NystromPosterior:
             The posterior of no observations. Cost: O(m^3).
         """
         K_SS = covar_module(inducing_points).to_dense()
-        factor = factorize_batch(K_SS, relative_residual)
+        return cls.from_factor(
+            covar_module,
+            inducing_points,
+            factorize_batch(K_SS, relative_residual),
+            mean_module=mean_module,
+            chunk_size=chunk_size,
+        )
+
+    @classmethod
+    def from_factor(
+        cls,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        factor: InducingFactor,
+        *,
+        mean_module: Mean | None = None,
+        chunk_size: int = CHUNK_SIZE,
+    ) -> "NystromPosterior":
+        """The posterior without data, given the factor of `K_SS`.
+
+        Args:
+            covar_module: The kernel `k`.
+            inducing_points: As in `from_data`.
+            factor: What `factorize_batch` returned for their covariance.
+            mean_module: The prior mean `c`, zero by default.
+            chunk_size: As in the field.
+        """
         L, index, m = factor.chol, factor.index, factor.index.shape[-1]
-        S = inducing_points.expand(*K_SS.shape[:-1], inducing_points.shape[-1])
+        S = inducing_points.expand(*L.shape[:-2], *inducing_points.shape[-2:])
         return cls(
             covar_module=covar_module,
             mean_module=ZeroMean() if mean_module is None else mean_module,
@@ -355,7 +382,7 @@ class NystromPosterior:
             chol_inner = L_new.cholesky().to_dense()
         else:
             gram, moment = self.statistics(X, Y, noise)
-            chol_inner = torch.linalg.cholesky(L_B @ L_B.mT + gram)
+            chol_inner = inner_cholesky(L_B @ L_B.mT + gram)
         b = L_B @ self.weights.unsqueeze(-1) + moment
         return self.replace_inner(chol_inner, b)
 

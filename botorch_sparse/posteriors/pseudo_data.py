@@ -20,7 +20,9 @@ from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 
 @torch.no_grad()
-def pseudo_data_factor(posterior: NystromPosterior) -> Tensor:
+def pseudo_data_factor(
+    posterior: NystromPosterior, *, is_awaited: bool = True
+) -> Tensor:
     r"""Lower factor of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`.
 
     Since :math:`K_{SS}^{-1} - (K_{SS} + G)^{-1} = L^{-\top} (I - B^{-1}) L^{-1}`, it is
@@ -29,16 +31,22 @@ def pseudo_data_factor(posterior: NystromPosterior) -> Tensor:
 
     Args:
         posterior: An unbatched posterior.
+        is_awaited: If False, the host does not wait to see whether the factorization
+            needs jitter, and where it does the factor is NaN.
 
     Returns:
         An `m x m` tensor. Cost: O(m^3).
     """
     L_B = posterior.chol_inner
     eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)
-    M = eye - torch.cholesky_inverse(L_B)
+    M = (eye - torch.cholesky_inverse(L_B)).flip(0, 1)
     # Eigenvalues are at least 0; directions without data round to either side of it.
-    jitter = torch.finfo(M.dtype).eps
-    reverse = psd_safe_cholesky(M.flip(0, 1), jitter=jitter, max_tries=6)
+    if is_awaited:
+        jitter = torch.finfo(M.dtype).eps
+        reverse = psd_safe_cholesky(M, jitter=jitter, max_tries=6)
+    else:
+        reverse, info = torch.linalg.cholesky_ex(M)
+        reverse = torch.where(info == 0, reverse, torch.nan)
     R = reverse.flip(0, 1).mT
     return torch.linalg.solve_triangular(
         R, posterior.chol_inducing, upper=False, left=False

@@ -131,7 +131,9 @@ class Strategy(ABC):
         """
         start = time.perf_counter()
         points_of = X.X if isinstance(X, Batch) else X
-        values = validate_feedback(points_of, Y, self.candidates.shape[-1])
+        is_known = isinstance(X, Batch) and X.indices is not None
+        dim = self.candidates.shape[-1]
+        values = validate_feedback(points_of, Y, dim, is_known=is_known)
         evaluations, extra = len(self.history), self.history.num_extra
         pending, generator = list(self._pending), self.generator.get_state()
         try:

@@ -210,7 +210,7 @@ class ModelSurrogate:
 
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, on the scale of `lam`."""
-        return self._variance_at(history.points(point).double())
+        return self._variance_at(history.points(point).double()).cpu()
 
     @torch.no_grad()
     def _variance_at(self, X: Tensor) -> Tensor:

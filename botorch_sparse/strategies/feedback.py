@@ -1,17 +1,20 @@
 """Feedback at the door."""
 
+import math
+
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 
-def validate_feedback(X: Tensor, Y: Tensor, dim: int) -> list[float]:
+def validate_feedback(X: Tensor, Y: Tensor, dim: int, *, is_known: bool) -> list[float]:
     """The values of feedback on the host, if it is sound.
 
     Args:
         X: `b x d` points.
         Y: `b` or `b x 1` observations.
         dim: The number `d` of features that is expected.
+        is_known: Whether the points are rows of a table, which has been looked at.
 
     Raises:
         BotorchTensorDimensionError: If the shapes do not fit.
@@ -24,10 +27,13 @@ def validate_feedback(X: Tensor, Y: Tensor, dim: int) -> list[float]:
             f"Got X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)}; "
             f"need `b x {dim}` and `b` or `b x 1`."
         )
-    if not Y.isfinite().all() or not X.isfinite().all():
+    values = Y.reshape(-1).double().tolist()
+    num_bad_X = 0 if is_known else int((~X.isfinite()).sum())
+    num_bad_Y = sum(not math.isfinite(value) for value in values)
+    if num_bad_X or num_bad_Y:
         raise InputDataError(
-            f"Got {int((~Y.isfinite()).sum())} values of Y and "
-            f"{int((~X.isfinite()).sum())} of X that are NaN or infinite. Tell the "
-            "others alone, and withdraw(batch) points that can't be evaluated."
+            f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN or "
+            "infinite. Tell the others alone, and withdraw(batch) points that can't be "
+            "evaluated."
         )
-    return Y.reshape(-1).double().tolist()
+    return values

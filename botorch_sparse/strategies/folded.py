@@ -1,52 +1,95 @@
 """The evaluations of a strategy with repeated points folded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.optim.device_ucb import upload
 from botorch_sparse.strategies.history import History
 
 
 @dataclass(frozen=True)
+class FoldedValues:
+    """Unique points in the order of their first evaluation, all on the host.
+
+    Attributes:
+        point: `n_u` numbers of the points.
+        Y: `n_u` mean observations, in float64 as `counts`.
+        counts: `n_u` numbers of evaluations.
+    """
+
+    point: Tensor
+    Y: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, point: Sequence[int], values: Sequence[float]) -> "FoldedValues":
+        """Fold `n` observations by the numbers of their points.
+
+        Sums are taken in the order of the feedback, so that a prefix of a history
+        always gives the same bits. Cost: O(n log n).
+        """
+        number, first, inverse, counts = np.unique(
+            np.asarray(point, dtype=np.int64),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        total = np.bincount(inverse, weights=np.asarray(values), minlength=len(number))
+        order = np.argsort(first)
+        return cls(
+            point=torch.from_numpy(number[order]),
+            Y=torch.from_numpy((total / counts)[order]),
+            counts=torch.from_numpy(counts[order]).double(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.point)
+
+    def at(self, history: History, chosen: Tensor) -> "FoldedEvaluations":
+        """With coordinates, where the points of a history are; one copy to there.
+
+        Args:
+            history: The history.
+            chosen: `m` places among the points, such as those of inducing points.
+        """
+        number, Y, counts, there = upload(
+            self.point, self.Y, self.counts, chosen, device=history.device
+        )
+        X = history.points(self.point, number).double()
+        return FoldedEvaluations(self.point, X, Y, counts, number, there)
+
+
+@dataclass(frozen=True)
 class FoldedEvaluations:
-    """Unique points in the order of their first evaluation.
+    """`FoldedValues` where the points of a history are, but for `point`.
 
     Attributes:
         point: `n_u` point numbers (see `History.point`), on the host.
         X: `n_u x d` coordinates, in float64 as `Y` and `counts`.
         Y: `n_u` mean observations.
         counts: `n_u` numbers of evaluations.
+        number: `point` again.
+        chosen: `m` places among the points.
     """
 
     point: Tensor
     X: Tensor
     Y: Tensor
     counts: Tensor
+    number: Tensor
+    chosen: Tensor
 
     @classmethod
     def of(cls, history: History, num_evaluations: int) -> "FoldedEvaluations":
-        """Fold the first evaluations of a history.
-
-        Sums are taken in the order of the feedback, so that a prefix of the history
-        always gives the same bits. Cost: O(n log n) on the host.
-        """
-        evaluated = history.point[:num_evaluations].numpy()
-        number, first, inverse, counts = np.unique(
-            evaluated, return_index=True, return_inverse=True, return_counts=True
+        """Fold the first evaluations of a history; no place is chosen."""
+        values = FoldedValues.of(
+            history.point_list[:num_evaluations], history.values[:num_evaluations]
         )
-        Y = np.asarray(history.values[:num_evaluations])
-        total = np.bincount(inverse, weights=Y, minlength=len(number))
-        order = np.argsort(first)
-        point = torch.from_numpy(number[order])
-        X = history.points(point).double()
-        return cls(
-            point=point,
-            X=X,
-            Y=torch.from_numpy((total / counts)[order]).to(X),
-            counts=torch.from_numpy(counts[order]).to(X),
-        )
+        return values.at(history, values.point[:0])
 
     def __len__(self) -> int:
         return len(self.point)

@@ -132,17 +132,27 @@ class History:
         pairs = zip(self.point_list[1:], self.point_list, strict=False)
         return sum(now != before for now, before in pairs)
 
-    def points(self, number: Tensor) -> Tensor:
-        """Coordinates of point numbers, `k x d`."""
-        number = number.to(self._candidates.device)
-        num_candidates = len(self._candidates)
-        beside = number >= num_candidates
-        if not self._extra_number or not bool(beside.any()):
-            return self._candidates[number]
-        X = self._candidates.new_empty(len(number), self._candidates.shape[-1])
-        X[~beside] = self._candidates[number[~beside]]
-        X[beside] = self._extra[number[beside] - num_candidates]
-        return X
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        return self._candidates.device
+
+    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
+        """Coordinates of point numbers, `k x d`.
+
+        Args:
+            number: `k` numbers, on the host.
+            there: The same where the points are, if they are there already.
+        """
+        X, beside = self._candidates, number.cpu() >= len(self._candidates)
+        there = number.to(X.device) if there is None else there
+        if not beside.any():
+            return X[there]
+        extra = self._extra[(there - len(X)).clamp_min(0)]
+        if beside.all():
+            return extra
+        rows = X[there.clamp_max(len(X) - 1)]
+        return torch.where((there >= len(X)).unsqueeze(-1), extra, rows)
 
     def append(self, points: list[int], Y: list[float], batch: list[int]) -> None:
         """Add evaluations."""

@@ -7,15 +7,20 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
-from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.inducing import (
+    InducingPointSampler,
+    PosteriorVarianceSampler,
+    RecursiveRLSSampler,
+)
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.precision import in_double
-from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.rules import BatchRequest
-from botorch_sparse.strategies.table import TableSelection
+from botorch_sparse.strategies.table import HostVariances, TableSelection
 
 
 class Surrogate(Protocol):
@@ -51,7 +56,7 @@ class Surrogate(Protocol):
         ...
 
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers, on the candidates' device."""
+        """Present variances at `k` point numbers, both on the host."""
         ...
 
     def max_variance(self) -> float:
@@ -110,7 +115,8 @@ class NystromSurrogate(TableSelection):
         candidates: `A x d` candidates.
         covar_module: The kernel.
         lam: Noise variance lambda of one evaluation.
-        sampler: Sampler of inducing points.
+        sampler: Sampler of inducing points. `PosteriorVarianceSampler` draws on the
+            host, which knows the variances.
         initial_sampler: Sampler of the first ones, recursive ridge leverage scores by
             default; `BLESSSampler` for a warm start from much data.
         max_memory: Bytes that the pool may keep.
@@ -131,14 +137,16 @@ class NystromSurrogate(TableSelection):
         self.sampler = sampler
         self.initial_sampler = initial_sampler or RecursiveRLSSampler()
         self.pool = CandidatePool(candidates.double(), max_memory=max_memory)
+        self.variances = HostVariances()
+        with torch.no_grad():
+            self._prior = self.covar_module(self.pool.X, diag=True)
         self._inducing: list[int] = []
         self._forget()
 
-    @torch.no_grad()
     def _forget(self) -> None:
         """Start from the prior."""
         self.pool.reset()
-        self.pool.variance = self.covar_module(self.pool.X, diag=True)
+        self.pool.variance = self._prior
         self._inducing = []
 
     @property
@@ -179,45 +187,72 @@ class NystromSurrogate(TableSelection):
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers."""
-        point = point.to(self.pool.X.device)
-        known = point < len(self.pool)
-        if bool(known.all()):
-            return self.pool.variance[point]
+        """Present variances at `k` point numbers, both on the host."""
+        if bool((point < len(self.pool)).all()):
+            return self.variances.at(self.pool.variance, point)
         X = history.points(point).double()
         if self.pool.posterior is None:
-            return self.covar_module(X, diag=True)
-        return self.pool.posterior.variance(X)
+            return self.covar_module(X, diag=True).cpu()
+        return self.pool.posterior.variance(X).cpu()
 
     def learn(self, history: History, generator: torch.Generator) -> bool:
         """Resample the inducing set and condition on the whole history."""
-        data = FoldedEvaluations.of(history, len(history))
-        fresh = self.pool.posterior is None and len(data) > 1
+        values = FoldedValues.of(history.point_list, history.values)
+        variance = self.variance(history, values.point)
+        fresh = self.pool.posterior is None and len(values) > 1
         sampler = self.initial_sampler if fresh else self.sampler
-        chosen = sampler(
-            self.covar_module,
-            data.X,
-            self.lam / data.counts,
-            generator=generator,
-            variance=self.variance(history, data.point),
-        )
-        self._condition(data, chosen)
+        if type(sampler) is PosteriorVarianceSampler:
+            leverage = variance / (self.lam / values.counts)
+            chosen = sampler.draw(leverage, generator)
+        else:
+            data = FoldedEvaluations.of(history, len(history))
+            chosen = sampler(
+                self.covar_module,
+                data.X,
+                self.lam / data.counts,
+                generator=generator,
+                variance=variance.to(data.X.device),
+            ).cpu()
+        self._condition(history, values, chosen)
         return False
 
     @torch.no_grad()
-    def _condition(self, data: FoldedEvaluations, chosen: Tensor) -> None:
+    def _condition(
+        self, history: History, values: FoldedValues, chosen: Tensor
+    ) -> None:
         """The posterior of folded data with some of its points as inducing points."""
-        posterior = NystromPosterior.from_data(
+        data, pool = values.at(history, chosen), self.pool
+        is_small = pool.fits_in_memory(len(chosen))
+        in_table = bool((values.point < len(pool)).all())
+        if pool.on_device and is_small and in_table:
+            self._condition_there(data)
+        else:
+            noise, S = self.lam / data.counts, data.X[data.chosen]
+            posterior = NystromPosterior.from_data(
+                self.covar_module, data.X, data.Y, noise, S, chunk_size=pool.chunk_size
+            )
+            pool.update(posterior, self._prior)
+        self._inducing = values.point[chosen].tolist()
+
+    def _condition_there(self, data: FoldedEvaluations) -> None:
+        """The same on an accelerator, for points of the table.
+
+        The host waits for the factor of `K_SS`, and for the variances that `variance`
+        and `max_variance` will be asked for.
+        """
+        posterior = posterior_of_chosen(
             self.covar_module,
             data.X,
             data.Y,
             self.lam / data.counts,
-            data.X[chosen],
+            data.chosen,
+            self._prior[data.number[data.chosen]],
             chunk_size=self.pool.chunk_size,
         )
-        inducing = data.point[chosen.cpu()].tolist()
-        self.pool.update(posterior)
-        self._inducing = inducing
+        self.pool.update(posterior, self._prior, is_awaited=False)
+        known = self.variances.at(self.pool.variance, data.point, data.number)
+        if not known.isfinite().all():
+            self.pool.update(posterior, self._prior)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Surrogate`; no copies, since learning replaces what it changes."""
@@ -239,10 +274,12 @@ class NystromSurrogate(TableSelection):
         if num_learned == 0:
             self._forget()
             return
-        data = FoldedEvaluations.of(history, num_learned)
-        place = {number: row for row, number in enumerate(data.point.tolist())}
+        values = FoldedValues.of(
+            history.point_list[:num_learned], history.values[:num_learned]
+        )
+        place = {number: row for row, number in enumerate(values.point.tolist())}
         chosen = torch.tensor([place[number] for number in state["inducing"]])
-        self._condition(data, chosen.to(data.X.device))
+        self._condition(history, values, chosen)
 
 
 class ExactSurrogate(TableSelection):
@@ -262,6 +299,7 @@ class ExactSurrogate(TableSelection):
         self.covar_module = in_double(covar_module, candidates.dtype)
         self.lam = lam
         self.pool = ExactCandidatePool(candidates.double(), self.covar_module, lam)
+        self.variances = HostVariances()
         self._num_learned = 0
         self._num_rebuilt = 0
         self._seen: set[int] = set()
@@ -294,8 +332,10 @@ class ExactSurrogate(TableSelection):
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers."""
-        return self.pool.variance_at(history.points(point).double(), point)
+        """Present variances at `k` point numbers, both on the host."""
+        if bool((point < len(self.pool)).all()):
+            return self.variances.at(self.pool.variance, point)
+        return self.pool.variance_at(history.points(point).double(), point).cpu()
 
     def learn(self, history: History, generator: torch.Generator) -> bool:
         """Condition on what is new in the history."""

@@ -14,15 +14,66 @@ from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.rules import BatchRequest
 
 
+class HostVariances:
+    """Variances of candidates, each copied from an accelerator once.
+
+    They belong to one tensor: where it is another one, all are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._source: Tensor | None = None
+        self._known: dict[int, float] = {}
+        self._largest: float | None = None
+
+    def at(self, source: Tensor, rows: Tensor, there: Tensor | None = None) -> Tensor:
+        """Some variances on the host.
+
+        Args:
+            source: `A` variances.
+            rows: `k` candidates, on the host.
+            there: The same where the variances are, if they are there already.
+        """
+        if source.is_cpu:
+            return source[rows]
+        known, wanted = self._of(source), rows.tolist()
+        if missing := sorted(set(wanted).difference(known)):
+            if there is None:
+                there = torch.tensor(missing, device=source.device)
+            else:
+                missing = wanted
+            both = torch.cat([source.max().view(1), source.index_select(0, there)])
+            self._largest, *values = both.tolist()
+            known.update(zip(missing, values, strict=True))
+        return torch.tensor([known[row] for row in wanted], dtype=source.dtype)
+
+    def largest(self, source: Tensor) -> float:
+        """The largest variance; it comes to the host with any others."""
+        self._of(source)
+        if self._largest is None:
+            self._largest = float(source.max())
+        return self._largest
+
+    def note(self, source: Tensor, known: dict[int, float]) -> None:
+        """Take in what came to the host otherwise."""
+        self._of(source).update(known)
+
+    def _of(self, source: Tensor) -> dict[int, float]:
+        """What is known of these variances."""
+        if source is not self._source:
+            self._source, self._known, self._largest = source, {}, None
+        return self._known
+
+
 class TableSelection:
     """The part of a surrogate on a table that only its pool decides on."""
 
     pool: Any
     lam: float
+    variances: HostVariances
 
     def max_variance(self) -> float:
         """The largest variance of a candidate."""
-        return float(self.pool.variance.max())
+        return self.variances.largest(self.pool.variance)
 
     def select(
         self, request: BatchRequest, history: History, generator: torch.Generator
@@ -30,23 +81,33 @@ class TableSelection:
         """Maximizers of the bound, one after the other, until the rule ends it."""
         ucb = self.pool.ucb(request.multiplier, self.lam)
         rule = request.rule.on_table(self.pool, self.lam)
-        where = torch.tensor(request.pending, device=self.pool.variance.device).long()
-        initial = self.pool.variance[where].tolist() if request.pending else []
+        variance, pending = self.pool.variance, torch.tensor(request.pending).long()
+        initial = self.variances.at(variance, pending).tolist() if len(pending) else []
         for index, first in zip(request.pending, initial, strict=True):
-            variance = ucb.append(index)
+            now = ucb.append(index)
             if rule is not None:
-                rule.add(index, variance, first)
+                rule.add(index, now, first)
         if rule is None:
-            index = ucb.argmax()
-            variance = float(ucb.append(index))
-            count = request.rule.evaluations(variance, self.lam, request.limit)
-            return [index] * count
-        return _batch(ucb, rule, request.limit)
+            chosen = _repeated(ucb, request, self.lam)
+        else:
+            chosen = _batch(ucb, rule, request.limit)
+        if isinstance(ucb, OneReadUCB):
+            self.variances.note(variance, ucb.firsts)
+        return chosen
 
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         """The largest upper less the largest lower bound."""
         width = multiplier * self.pool.variance.clamp_min(0.0).sqrt() + offset
         return float(confidence_gap(self.pool.mean, width))
+
+
+def _repeated(ucb: Any, request: BatchRequest, lam: float) -> list[int]:
+    """The maximizer, as often as the rule says."""
+    index = ucb.argmax()
+    if request.rule.repeat is None:
+        return [index]
+    variance = float(ucb.append(index))
+    return [index] * request.rule.evaluations(variance, lam, request.limit)
 
 
 def _batch(ucb: Any, rule: TerminationRule, limit: int) -> list[int]:

@@ -99,7 +99,7 @@ def test_cross_covariance_norm() -> None:
     assert radius.offset(bounded) == pytest.approx(radius.offset(given), rel=1e-14)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_theorem_5_1_holds(seed: int) -> None:
     """A and B bound the errors of mean and standard deviation at random problems."""
     generator = torch.Generator().manual_seed(seed)
@@ -127,9 +127,11 @@ def test_theorem_5_1_holds(seed: int) -> None:
         feedback_norm=float(y.norm()),
         cross_covariance_norm=float(k(Z, X).norm(dim=-1).max()),
     )
-    bound_A, bound_B = GSSBORadius(2, 0.1)._errors(statistics)
-    assert (mean - mean_hat).abs().max() <= bound_A
-    assert (std - std_hat).abs().max() <= bound_B
+    radius = GSSBORadius(2, 0.1, penalty="offset")  # offset A + s B; A is 0 if y is
+    s_times_B = radius.offset(replace(statistics, feedback_norm=0.0))
+    assert (mean - mean_hat).abs().max() <= radius.offset(statistics) - s_times_B
+    s = radius.multiplier(statistics)
+    assert (std - std_hat).abs().max() <= s_times_B / s
 
 
 def test_interface() -> None:

@@ -103,6 +103,12 @@ def test_equation_15() -> None:
     )
 
 
+def log_grid_size(radius: SBPEContinuousRadius) -> float:
+    """The logarithm of the grid's size that a radius of STATISTICS takes."""
+    noise = radius.paper_value(STATISTICS) - (2 + 0.6) * radius.norm_bound
+    return (noise / 0.6) ** 2 / 2 - math.log(2 / 0.05)
+
+
 def test_continuous_mends_small_numbers() -> None:
     """Below one, k_max enters by its root and F as 1; above, as printed."""
     small = SBPEContinuousRadius(**COMMON, dim=2, kernel_bound=0.25)
@@ -110,11 +116,11 @@ def test_continuous_mends_small_numbers() -> None:
     n, L = 16, math.log(20)
     noise = 4 * 0.6 * math.sqrt(2 * (L + math.log(64)))
     expected = 2 * math.log((1.5 * (1 + 4 / 0.5 * 0.5) + noise) * n)
-    assert small._log_grid_size(STATISTICS, L) == pytest.approx(expected, rel=1e-14)
-    assert root._log_grid_size(STATISTICS, L) > expected
+    assert log_grid_size(small) == pytest.approx(expected, rel=1e-13)
+    assert log_grid_size(root) > expected
     weak = replace(small, norm_bound=0.3)
     expected = 2 * math.log((1 + 4 / 0.5 * 0.5 + noise) * n)
-    assert weak._log_grid_size(STATISTICS, L) == pytest.approx(expected, rel=1e-14)
+    assert log_grid_size(weak) == pytest.approx(expected, rel=1e-13)
 
 
 def test_continuous_limits() -> None:

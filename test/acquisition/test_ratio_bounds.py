@@ -7,22 +7,23 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from batch_oracles import assert_close
+from batch_oracles import (
+    HOST,
+    KINDS,
+    Dense,
+    assert_close,
+    fewer,
+    random_batch,
+    sparse_problem,
+    tensors,
+)
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
     UnsupportedError,
 )
 from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import Normalize
-from frozen_oracles import (
-    KINDS,
-    DenseFrozen,
-    make_model,
-    random_batch,
-    sparse_problem,
-    tensors,
-)
+from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from botorch_sparse.acquisition import (
@@ -50,29 +51,23 @@ def all_bounds(model: SingleTaskGP, X: Any, noise: Any) -> dict[str, RatioBound]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block", range(4))
-def test_every_bound_is_its_dense_version(
-    block: int, kind: str, double: dict[str, Any]
-) -> None:
-    """On 200 random problems (40 for the exact GP), per-point noise, repeats."""
-    per_block = 50 if kind == "nystrom" else 10
-    for seed in range(per_block * block, per_block * block + per_block):
+def test_every_bound_is_its_dense_version(kind: str, double: dict[str, Any]) -> None:
+    """On random problems, per-point noise, repeats."""
+    for seed in fewer(range(40 if kind == "nystrom" else 10), double, 2):
         problem = sparse_problem(seed)
-        dense = DenseFrozen(problem, kind)
+        dense = Dense(problem, kind)
         batch, noise = random_batch(problem, seed)
         X, X_batch, d = tensors(problem, batch, noise, **double)
-        bounds = all_bounds(make_model(problem, kind, **double), X_batch, d)
+        bounds = all_bounds(problem.model(kind, **double), X_batch, d)
         value = {name: bound(X) for name, bound in bounds.items()}
         ones = np.ones(len(X))
-        tolerance = {"rtol": 1e-6}
-        assert_close(value["exact"], dense.exact_ratio(batch, noise), **tolerance)
-        expected = dense.global_bound(batch, noise)
-        assert_close(value["global"], expected * ones, **tolerance)
-        expected = dense.product_bound(batch, noise)
-        assert_close(value["product"], expected * ones, **tolerance)
-        for name in COVARIANCES:
-            expected_local = dense.local_bound(batch, noise, name)
-            assert_close(value[name], expected_local, **tolerance)
+        expected = {
+            "exact": dense.exact_ratio(batch, noise),
+            "global": dense.global_bound(batch, noise) * ones,
+            "product": dense.product_bound(batch, noise) * ones,
+        } | {name: dense.local_bound(batch, noise, name) for name in COVARIANCES}
+        for name, dense_value in expected.items():
+            assert_close(value[name], dense_value, rtol=1e-6)
         # exact <= embedded <= both <= global <= product of the initial ratios
         order = [value[k] for k in ("exact", "embedded", "both", "global")]
         order.append(torch.full_like(order[0], dense.product_of_first(batch, noise)))
@@ -82,34 +77,32 @@ def test_every_bound_is_its_dense_version(
             assert (value["global"] <= value["product"] * (1 + 1e-9)).all()
 
 
-def test_the_papers_local_bound_fails_at_some_percent_of_points(
-    double: dict[str, Any],
-) -> None:
+def test_the_papers_local_bound_fails_at_some_percent_of_points() -> None:
     """The full covariances alone do not bound this posterior's ratio."""
-    failures, total, worst = 0, 0, 1.0
-    for seed in range(200):
+    excess = []
+    for seed in range(40):
         problem = sparse_problem(5000 + seed)
         batch, noise = random_batch(problem, seed, size=3)
-        X, X_batch, d = tensors(problem, batch, noise, **double)
-        model = make_model(problem, "nystrom", **double)
-        ratio = ExactRatio(model, X_batch, d)(X)
-        excess = ratio / LocalRatioBound(model, X_batch, "paper", d)(X)
-        assert (ratio <= LocalRatioBound(model, X_batch, "both", d)(X) * 1.000001).all()
-        failures += int((excess > 1 + 1e-6).sum())
-        total += len(X)
-        worst = max(worst, float(excess.max()))
-    assert 0.01 < failures / total < 0.1
-    assert worst > 1.02
+        X, X_batch, d = tensors(problem, batch, noise, **HOST)
+        bounds = all_bounds(problem.model("nystrom", **HOST), X_batch, d)
+        ratio = bounds["exact"](X)
+        assert (ratio <= bounds["both"](X) * (1 + 1e-9)).all()
+        excess.append(ratio / bounds["paper"](X))
+    fails = torch.cat(excess) > 1 + 1e-6
+    assert 0.01 < fails.double().mean() < 0.1
+    assert torch.cat(excess).max() > 1.02
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
     """`add` is the constructor's; a table kept along is the bound computed anew."""
-    for seed in range(10):
+    for seed in fewer(range(3), double):
         problem = sparse_problem(seed)
-        batch, noise = random_batch(problem, seed, size=30)
+        batch, noise = random_batch(
+            problem, seed, size=len(fewer(range(15), double, 5))
+        )
         X, X_batch, d = tensors(problem, batch, noise, **double)
-        model = make_model(problem, kind, **double)
+        model = problem.model(kind, **double)
         whole, grown = (
             all_bounds(model, *args) for args in ((X_batch, d), (None, None))
         )
@@ -118,36 +111,35 @@ def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
             for bound in grown.values():
                 bound.add(X_batch[s : s + 1], d[s : s + 1])
             table.add(grown["both"].frozen)
-            if s % 7 == 0:
+            if s % 4 == 0:
                 table.sums()
         for name, bound in whole.items():
-            assert_close(grown[name](X), bound(X).numpy(force=True), rtol=1e-7)
-            assert_close(grown[name].at(table), bound(X).numpy(force=True), rtol=1e-7)
+            assert_close(grown[name](X), bound(X), rtol=1e-7)
+            assert_close(grown[name].at(table), bound(X), rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["exact", "both", "embedded", "paper", "global"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients(kind: str, name: str, double: dict[str, Any]) -> None:
+def test_gradients(kind: str, double: dict[str, Any]) -> None:
     problem = sparse_problem(5, kernel="scaled")
     batch, noise = random_batch(problem, 5)
     X, X_batch, d = tensors(problem, batch, noise, **double)
-    bound = all_bounds(make_model(problem, kind, **double), X_batch, d)[name]
+    bounds = all_bounds(problem.model(kind, **double), X_batch, d)
     # Away from the batch's points, where Matern kernels have their kinks.
-    points = (X[:4] + 0.013).requires_grad_(True)
-    assert torch.autograd.gradcheck(bound, (points,), atol=1e-6)
+    points = (X[:3] + 0.013).requires_grad_(True)
+    for name in fewer(["both", "exact", "embedded", "paper", "global"], double):
+        assert torch.autograd.gradcheck(bounds[name], (points,), atol=1e-6), name
 
 
-@pytest.mark.parametrize("block", range(5))
-def test_rules_for_tables_are_these_bounds(block: int, double: dict[str, Any]) -> None:
+def test_rules_for_tables_are_these_bounds(double: dict[str, Any]) -> None:
     """The fast rules over a pool and the acquisition functions say the same."""
-    ended = 0
-    for seed in range(40 * block, 40 * block + 40):
+    ended, seeds = 0, fewer(range(20), double)
+    for seed in seeds:
         problem = sparse_problem(seed)
         batch, _ = random_batch(problem, seed, size=10)
         X, X_batch, _ = tensors(problem, batch, np.ones(10), **double)
         d = torch.full((10,), problem.lam, **double)
-        model, pool = make_model(problem, "nystrom", **double), problem.pool(**double)
-        full = GlobalRatioBound(model, X_batch, d).global_bound()
+        model, pool = problem.model("nystrom", **double), problem.pool(**double)
+        full = Dense(problem).global_bound(batch)
         threshold = 1 + (full - 1) * float(np.random.default_rng(seed).uniform(0.1, 1))
         pairs = [
             (GlobalRule(pool, problem.lam, threshold), GlobalRatioBound(model)),
@@ -172,14 +164,14 @@ def test_rules_for_tables_are_these_bounds(block: int, double: dict[str, Any]) -
                     assert rule.bound == pytest.approx(expected, rel=1e-7)
                     ended += 1
                     break
-    assert ended > 80
+    assert ended >= 2 * len(seeds)
 
 
 def test_global_local_switches(double: dict[str, Any]) -> None:
     problem = sparse_problem(3)
     batch, noise = random_batch(problem, 3)
     X, X_batch, d = tensors(problem, batch, noise, **double)
-    model = make_model(problem, "nystrom", **double)
+    model = problem.model("nystrom", **double)
     total = GlobalRatioBound(model, X_batch, d)(X)
     local = LocalRatioBound(model, X_batch, "both", d)(X)
     above = float(total[0]) + 1e-6
@@ -190,13 +182,13 @@ def test_global_local_switches(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_maximum_on_a_box(kind: str, double: dict[str, Any]) -> None:
     """From the batch's own points the search finds the maximum of a fine grid."""
-    for seed in range(6):
+    for seed in fewer(range(3), double):
         problem = sparse_problem(seed, kernel="scaled")
         problem.X = problem.X[:, :2]
         batch, noise = random_batch(problem, seed, size=4)
         _, X_batch, d = tensors(problem, batch, noise, **double)
-        bound = LocalRatioBound(make_model(problem, kind, **double), X_batch, "both", d)
-        axis = torch.linspace(0, 1, 60, **double)
+        bound = LocalRatioBound(problem.model(kind, **double), X_batch, "both", d)
+        axis = torch.linspace(0, 1, 41, **double)
         grid = torch.cartesian_prod(axis, axis)
         box = torch.tensor([[0.0] * 2, [1.0] * 2], **double)
         found, on_grid = bound.maximum(bounds=box), bound.maximum(choices=grid)
@@ -212,7 +204,7 @@ def test_no_search_while_the_global_bound_decides(double: dict[str, Any]) -> Non
     problem = sparse_problem(3)
     batch, noise = random_batch(problem, 3)
     _, X_batch, d = tensors(problem, batch, noise, **double)
-    model, k = make_model(problem, "nystrom", **double), problem.X.shape[-1]
+    model, k = problem.model("nystrom", **double), problem.X.shape[-1]
     box = torch.tensor([[0.0] * k, [1.0] * k], **double)
     target = "botorch_sparse.acquisition.maximize_bound.optimize_acqf"
     bound = LocalRatioBound(model, X_batch, "both", d)
@@ -232,7 +224,7 @@ def test_no_search_while_the_global_bound_decides(double: dict[str, Any]) -> Non
 def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
     problem = sparse_problem(8, kernel="scaled")
     problem.X = problem.X[:, :2]
-    model = make_model(problem, "nystrom", **double)
+    model = problem.model("nystrom", **double)
     X_batch = torch.tensor([[0.3, 0.2], [0.5, 0.2]], **double)
     bound = LocalRatioBound(model, X_batch)
     box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], **double)
@@ -245,10 +237,10 @@ def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_dtypes(kind: str, tkwargs: dict[str, Any]) -> None:
     problem = sparse_problem(11, lam=0.1)
-    dense = DenseFrozen(problem, kind)
+    dense = Dense(problem, kind)
     batch, noise = random_batch(problem, 11)
     X, X_batch, d = tensors(problem, batch, noise, **tkwargs)
-    bounds = all_bounds(make_model(problem, kind, **tkwargs), X_batch, d)
+    bounds = all_bounds(problem.model(kind, **tkwargs), X_batch, d)
     for name in COVARIANCES:
         value = bounds[name](X)
         assert value.dtype == tkwargs["dtype"]
@@ -257,15 +249,16 @@ def test_dtypes(kind: str, tkwargs: dict[str, Any]) -> None:
     assert bounds["both"](X.reshape(-1, 1, 1, X.shape[-1])).shape == (len(X), 1)
 
 
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 @pytest.mark.parametrize("kind", KINDS)
 def test_order_holds_in_float32(kind: str, device: torch.device) -> None:
     """Near data of so little noise that variances are at the rounding of float32."""
     kernel = ScaleKernel(RBFKernel()).to(device).requires_grad_(False)
     kernel.outputscale, kernel.base_kernel.lengthscale = 20.0, 2.0
-    for seed in range(12):
+    for seed in range(4 if device.type == "cpu" else 1):
         X = torch.rand(30, 2, generator=torch.Generator().manual_seed(seed)).to(device)
-        Y = X.sum(-1, keepdim=True).sin()
-        args, kwargs = (X, Y, torch.full_like(Y, 1e-5)), {"outcome_transform": None}
+        Y = Standardize(1)(X.sum(-1, keepdim=True).sin())[0]
+        args, kwargs = (X, Y, torch.full_like(Y, 1e-4)), {"outcome_transform": None}
         model = (
             SingleTaskGP(*args, covar_module=kernel, **kwargs)
             if kind == "exact"
@@ -298,10 +291,10 @@ def test_transforms_and_default_noise(double: dict[str, Any]) -> None:
         bound = LocalRatioBound(model, scale * X[:3] + shift + 0.01 * scale)
         assert_close(
             bound.frozen.noise,
-            model.likelihood.noise.mean().expand(3).numpy(force=True),
+            model.likelihood.noise.mean().expand(3),
         )
         values.append(bound((scale * X + shift).unsqueeze(-2)))
-    assert_close(values[1], values[0].numpy(force=True), rtol=1e-6)
+    assert_close(values[1], values[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,12 +319,12 @@ def test_several_outputs_take_the_largest_ratio(
     singles = [build(X_train, Y[:, [i]], Yvar[:, [i]]) for i in range(2)]
     for cls in (GlobalRatioBound, ProductRatioBound, LocalRatioBound, ExactRatio):
         expected = torch.stack([cls(m, X_batch)(X) for m in singles]).amax(0)
-        assert_close(cls(joint, X_batch)(X), expected.numpy(force=True), rtol=1e-8)
+        assert_close(cls(joint, X_batch)(X), expected, rtol=1e-8)
 
 
 def test_errors(double: dict[str, Any]) -> None:
     problem = sparse_problem(2)
-    model = make_model(problem, "nystrom", **double)
+    model = problem.model("nystrom", **double)
     X = problem.X.to(**double)
     with pytest.raises(UnsupportedError, match="ModelListGP of 2 outputs; need one"):
         GlobalRatioBound(ModelListGP(model, model))

@@ -2,7 +2,18 @@
 
 import math
 
+import pytest
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+# By-products of small problems.
+CAPPED = pytest.mark.filterwarnings(
+    "ignore:The inducing points reached their cap:"
+    "botorch.exceptions.warnings.BotorchWarning"
+)
+NO_THRESHOLDS = pytest.mark.filterwarnings(
+    "ignore:Encountered a .MultiObjective. without objective thresholds:"
+    "ax.exceptions.core.AxOptimizationWarning"
+)
 
 
 def floats(bounds: dict[str, tuple[float, float]]) -> list[RangeParameterConfig]:
@@ -14,7 +25,9 @@ def floats(bounds: dict[str, tuple[float, float]]) -> list[RangeParameterConfig]
 
 BOX = {"x1": (-5.0, 10.0), "x2": (0.0, 15.0)}
 MIXED = [
-    ChoiceParameterConfig(name="kind", values=["a", "b", "c"], parameter_type="str"),
+    ChoiceParameterConfig(
+        name="kind", values=["a", "b", "c"], parameter_type="str", is_ordered=False
+    ),
     ChoiceParameterConfig(
         name="level", values=[1, 2, 4], parameter_type="int", is_ordered=True
     ),

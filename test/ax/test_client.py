@@ -9,7 +9,7 @@ import pytest
 from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
 from ax.api.configs import StorageConfig
-from ax_problems import BOX, MIXED, branin, floats, mixed
+from ax_problems import BOX, CAPPED, MIXED, NO_THRESHOLDS, branin, floats, mixed
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import (
@@ -19,6 +19,8 @@ from botorch_sparse.ax import (
 )
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 
+pytestmark = CAPPED
+
 PROBLEMS = {"branin": (floats(BOX), branin, 1.0), "mixed": (MIXED, mixed, 0.05)}
 # Best values and those of 30 random points are -0.4 and about -3, 0.7 and about 0.2.
 GOOD = {"branin": -2.0, "mixed": 0.4}
@@ -26,15 +28,16 @@ GOOD = {"branin": -2.0, "mixed": 0.4}
 MODELS = {"sparse": SparseSingleTaskGP, "gssbo": SubsetSingleTaskGP}
 
 
-def strategy_named(name: str, fast: dict[str, Any], subset_size: int = 6) -> Any:
+def strategy_named(name: str, fast: dict[str, Any], size: int = 8) -> Any:
+    """From more observations than `size` on they have fewer points in use."""
     options: dict[str, Any] = {"seed": 0, "optimizer_options": fast}
-    if name == "sparse":  # from ten observations on it has fewer inducing points
+    if name == "sparse":
         return sparse_generation_strategy(
-            5, model_options={"max_inducing_points": 10}, **options
+            4, model_options={"max_inducing_points": size}, **options
         )
     if name == "gssbo":
-        return gssbo_generation_strategy(5, subset_size=subset_size, **options)
-    return bbkb_generation_strategy(5, **options)
+        return gssbo_generation_strategy(4, subset_size=size, **options)
+    return bbkb_generation_strategy(4, **options)
 
 
 def storage(path: Path) -> StorageConfig:
@@ -47,33 +50,33 @@ def storage(path: Path) -> StorageConfig:
 
 
 FULL = [
-    pytest.param(name, problem, 30, marks=pytest.mark.slow)
+    pytest.param(name, problem, 15, 15, 12, marks=pytest.mark.slow)
     for name in ("sparse", "bbkb", "gssbo")
     for problem in PROBLEMS
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "problem", "num_trials"),
+    ("name", "problem", "before", "after", "size"),
     [
-        ("sparse", "branin", 13),
-        ("bbkb", "mixed", 8),
-        ("gssbo", "mixed", 9),
+        ("sparse", "branin", 5, 2, 5),
+        ("bbkb", "mixed", 5, 2, 5),
+        ("gssbo", "mixed", 5, 2, 5),
         *FULL,
     ],
 )
 def test_trials_saved_and_loaded_in_the_middle(
-    name, problem, num_trials, make_client, evaluate, fast, tmp_path
+    name, problem, before, after, size, make_client, evaluate, fast, tmp_path
 ):
     """The next candidate is the same from JSON, from sqlite, and in memory."""
     if problem == "mixed":
-        fast["options"] = {"maxiter_alternating": 3, "maxiter_continuous": 5}
+        fast["num_restarts"] = 1
+        fast["options"] = {"maxiter_alternating": 1, "maxiter_continuous": 3}
     parameters, function, noise = PROBLEMS[problem]
     config = storage(tmp_path / "ax.db")
-    half, subset_size = num_trials // 2, 12 if num_trials == 30 else 6
-    strategy = strategy_named(name, fast, subset_size)
+    strategy = strategy_named(name, fast, size)
     client = make_client(strategy, parameters, storage_config=config)
-    asked = evaluate(client, half, function, noise)
+    asked = evaluate(client, before, function, noise)
     client.save_to_json_file(str(tmp_path / "ax.json"))
     from_json = Client.load_from_json_file(str(tmp_path / "ax.json"))
     from_sql = Client.load_from_database("test", storage_config=config)
@@ -81,30 +84,31 @@ def test_trials_saved_and_loaded_in_the_middle(
     expected = from_json.get_next_trials(1)
     strategy = client._generation_strategy
     runs = strategy.clone_reset().gen(client._experiment, n=1)
-    assert runs[0][0].arms[0].parameters == expected[half]
+    assert runs[0][0].arms[0].parameters == expected[before]
     assert from_sql._generation_strategy.name == strategy.name
     sql = from_sql._generation_strategy.gen(from_sql._experiment, n=1)
-    assert sql[0][0].arms[0].parameters == expected[half]
+    assert sql[0][0].arms[0].parameters == expected[before]
     assert client.get_next_trials(1) == expected
-    client.complete_trial(half, raw_data={"f": function(**expected[half])})
-    asked += evaluate(client, num_trials - half - 1, function, noise)
-    assert len(client._experiment.trials) == num_trials
+    client.complete_trial(before, raw_data={"f": function(**expected[before])})
+    asked += evaluate(client, after - 1, function, noise)
+    assert len(client._experiment.trials) == before + after
     if name == "gssbo":
         model = strategy.adapter.generator.surrogate.model
-        assert model.train_targets.shape[-1] == subset_size < model.num_observations
-    if num_trials == 30:
+        assert model.train_targets.shape[-1] == size < model.num_observations
+    if before + after == 30:
         assert max(function(**parameters) for parameters in asked) > GOOD[problem]
     adapter = strategy.adapter
-    assert len(cross_validate(adapter)) == num_trials - 1
-    assert len(cross_validate(adapter, folds=4)) == num_trials - 1
+    for folds in (-1, 4):
+        assert len(cross_validate(adapter, folds=folds)) == before + after - 1
     best, predicted, _, _ = client.get_best_parameterization()
     assert set(best) == {p.name for p in parameters} and "f" in predicted
 
 
-def test_analyses_and_predictions(make_client, evaluate, fast):
+def test_analyses_and_predictions(make_client, attach, evaluate, fast):
     """Ax's own plots are of the sparse model, and none fails."""
     client = make_client(strategy_named("sparse", fast))
-    evaluate(client, 14, branin, 1.0)
+    attach(client, 12)
+    evaluate(client, 2, branin, 1.0)
     cards = client.compute_analyses(display=False)
     names = []
 
@@ -122,6 +126,7 @@ def test_analyses_and_predictions(make_client, evaluate, fast):
     assert np.isfinite(mean) and sem > 0
 
 
+@NO_THRESHOLDS
 @pytest.mark.parametrize(
     ("objective", "constraints"), [("f, -g", ["h <= 3.0"]), ("f", ["h <= 3.0"])]
 )
@@ -133,7 +138,7 @@ def test_several_objectives_and_constraints(
     strategy = strategy_named(name, fast)
     client = make_client(strategy, objective=objective, constraints=constraints)
     is_moo = "g" in objective
-    for t in range(14):
+    for t in range(13):
         if t < 10:
             p = {x: random.Random(t).uniform(*bounds) for x, bounds in BOX.items()}
             index = client.attach_trial(parameters=p)
@@ -142,7 +147,7 @@ def test_several_objectives_and_constraints(
         outcome = {"f": branin(**p), "h": p["x2"] / 4}
         if is_moo:
             outcome["g"] = p["x1"] ** 2 + p["x2"]
-        if t == 12:
+        if t == 11:
             del outcome["h"]
         if t == 7:
             client.mark_trial_failed(index)
@@ -150,7 +155,7 @@ def test_several_objectives_and_constraints(
             client.mark_trial_abandoned(index)
         else:
             client.complete_trial(index, raw_data=outcome)
-        if t == 11:
+        if t == 10:
             model = strategy.adapter.generator.surrogate.model
             assert model.num_outputs == 2 + is_moo
     generator = strategy.adapter.generator
@@ -161,7 +166,7 @@ def test_several_objectives_and_constraints(
     assert expected in type(generator._acquisition.acqf).__name__
     if name == "gssbo":
         sizes = {(m.train_targets.shape[-1], m.num_observations) for m in models}
-        assert sizes == {(6, 11), (6, 10)}
+        assert sizes == {(8, 10), (8, 9)}
     if is_moo:
         assert client.get_pareto_frontier(use_model_predictions=False)
     else:
@@ -170,11 +175,11 @@ def test_several_objectives_and_constraints(
 
 
 def test_a_failed_trial_is_followed_by_another_candidate(
-    make_client, evaluate, fast, tmp_path
+    make_client, attach, fast, tmp_path
 ):
     """It adds no data; the next candidate is another, and the same after loading."""
     client = make_client(strategy_named("sparse", fast))
-    evaluate(client, 7)
+    attach(client, 7)
     ((failed, arm),) = client.get_next_trials(max_trials=1).items()
     client.mark_trial_failed(failed)
     path = tmp_path / "client.json"

@@ -14,6 +14,7 @@ from ax.adapter.registry import Generators
 from ax.core.data_utils import ExperimentData
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax_problems import CAPPED, NO_THRESHOLDS
 from botorch.cross_validation import loo_cv
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Standardize
@@ -24,6 +25,13 @@ from botorch_sparse.ax import (
     sparse_generation_strategy,
 )
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
+
+# Without one of them the outcomes have another mean and scale.
+NOT_STANDARDIZED = pytest.mark.filterwarnings(
+    "ignore:Data .outcome observations. is not standardized:"
+    "botorch.exceptions.warnings.InputDataWarning"
+)
+pytestmark = [CAPPED, NOT_STANDARDIZED]
 
 FACTORIES = [sparse_generation_strategy, gssbo_generation_strategy]
 
@@ -123,9 +131,7 @@ def test_all_observations_of_an_arm_are_left_out(make_client, attach):
     client = make_client(sparse_generation_strategy(5, model_options=options))
     attach(client, 30)
     first = client._experiment.trials[0].arm.parameters
-    for value in (-20.0, 3.0):
-        index = client.attach_trial(parameters=first)
-        client.complete_trial(index, raw_data={"f": value})
+    attach(client, [(first, {"f": value}) for value in (-20.0, 3.0)])
     adapter = fitted(client)
     found = predictions(adapter)
     model = adapter.generator.surrogate.model
@@ -142,19 +148,20 @@ def test_all_observations_of_an_arm_are_left_out(make_client, attach):
     assert noisy[:, 1] == pytest.approx(found[:, 1] + noise)
 
 
+@NO_THRESHOLDS
 @pytest.mark.parametrize("same_trials", [True, False])
 @pytest.mark.parametrize("factory", FACTORIES)
-def test_several_outcomes(factory, same_trials, make_client):
+def test_several_outcomes(factory, same_trials, make_client, attach):
     """In one model, or in a model each where some trials lack an outcome."""
     client = make_client(factory(5, seed=0), objective="f, -g")
-    rng = random.Random(0)
+    rng, trials = random.Random(0), []
     for t in range(12):
         point = {"x1": rng.uniform(-5, 10), "x2": rng.uniform(0, 15)}
-        index = client.attach_trial(parameters=point)
         outcome = {"f": -abs(point["x1"]), "g": point["x2"] / 5}
         if t == 3 and not same_trials:
             del outcome["g"]
-        client.complete_trial(index, raw_data=outcome)
+        trials.append((point, outcome))
+    attach(client, trials)
     adapter = fitted(client)
     model = adapter.generator.surrogate.model
     assert isinstance(model, ModelListGP) is not same_trials

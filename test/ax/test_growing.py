@@ -11,12 +11,14 @@ from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
+from ax_problems import CAPPED
 from botorch.cross_validation import loo_cv
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_sparse.models import SparseSingleTaskGP
 
 
+@CAPPED
 def test_a_sparse_model_as_a_model_config(make_client, attach, evaluate, fast):
     """Users of Ax had to patch the construction and the fit of a variational GP.
 
@@ -47,7 +49,7 @@ def test_a_sparse_model_as_a_model_config(make_client, attach, evaluate, fast):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            evaluate(client, 2)
+            evaluate(client, 1)
             adapter = client._generation_strategy.adapter
             model = adapter.generator.surrogate.model
             assert type(model) is SparseSingleTaskGP and not model.is_exact
@@ -55,10 +57,10 @@ def test_a_sparse_model_as_a_model_config(make_client, attach, evaluate, fast):
             fitted.append(model.covar_module.lengthscale.detach().clone())
             assert model.num_inducing == 10
         results = [cross_validate(adapter, folds=folds) for folds in (-1, 4)]
-    assert sizes == [25, 27, 29]
+    assert sizes == [24, 25, 26]
     assert not torch.equal(fitted[0], fitted[1])
     for result in results:
-        assert len(result) == 29
+        assert len(result) == 26
         assert compute_diagnostics(result)["Rank correlation"]["f"] > 0.3
     said = [str(warning.message) for warning in caught]
     assert not any("model fit" in text or "fail" in text.lower() for text in said)

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from ax_problems import CAPPED
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 
 from botorch_sparse.ax.inducing import HEADROOM, extended_inducing_points
 from botorch_sparse.models import SparseSingleTaskGP
+
+pytestmark = CAPPED
 
 WIDTH = 4.0
 
@@ -17,7 +20,7 @@ def data(n: int, m: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     X = WIDTH * torch.rand(n, 2, generator=generator, dtype=torch.double)
     Y = torch.stack([(X.sum(-1) * (j + 1)).sin() for j in range(m)], dim=-1)
-    return X, Y
+    return X, (Y - Y.mean(0)) / Y.std(0)
 
 
 def model_of(m: int, **options: Any) -> SparseSingleTaskGP:
@@ -83,5 +86,6 @@ def test_points_that_are_known_add_nothing():
 
 def test_models_without_inducing_points_have_none():
     X, Y = data(20, 1)
+    X = X / WIDTH
     assert extended_inducing_points(SingleTaskGP(X, Y), X) is None
     assert extended_inducing_points(SparseSingleTaskGP(X, Y), X) is None

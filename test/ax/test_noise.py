@@ -60,7 +60,7 @@ def test_outcomes_of_which_all_are_known_need_none():
         (gssbo_generation_strategy, "first"),
     ],
 )
-def test_experiments(factory, which, make_client, fast):
+def test_experiments(factory, which, make_client, attach, fast):
     """Also where the schedule has another model than that of all data."""
     strategy = factory(num_initial=4, seed=0, optimizer_options=fast)
     client = make_client(strategy)
@@ -70,13 +70,13 @@ def test_experiments(factory, which, make_client, fast):
         "first": [0.5] * 12 + [None] * 42,
         "last": [None] * 20 + [0.5] * 34,
     }[which]
-    rng = random.Random(0)
+    rng, trials = random.Random(0), []
     for t, sem in enumerate(sems):
         point = {"x1": rng.uniform(-5, 10), "x2": rng.uniform(0, 15)}
-        index = client.attach_trial(parameters=point)
         feedback = -(point["x1"] ** 2) + rng.gauss(0.0, 1.0)
         outcome = feedback if sem is None else (feedback, sem + 0.01 * t)
-        client.complete_trial(index, raw_data={"f": outcome})
+        trials.append((point, {"f": outcome}))
+    attach(client, trials)
     assert len(client.get_next_trials(1)) == 1
     surrogate = client._generation_strategy.adapter.generator.surrogate
     likelihood = surrogate.model.likelihood

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 from ax.core.data_utils import ExperimentData
+from ax_problems import CAPPED
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import sparse_generation_strategy
 from botorch_sparse.ax.schedule import scheduled_size
 from botorch_sparse.ax.transforms import scheduled_data
 from botorch_sparse.models import SparseSingleTaskGP
+
+pytestmark = CAPPED
 
 OPTIONS = {"model_options": {"max_inducing_points": 20}, "seed": 0}
 

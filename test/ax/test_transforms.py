@@ -82,17 +82,19 @@ def test_there_is_nothing_to_lose_without_a_spread(means: list[float]):
     assert found[:, 0].tolist() == [0.1234567890] * len(means)
 
 
-def test_candidates_do_not_depend_on_the_unit(make_client: Any, fast: dict[str, Any]):
+def test_candidates_do_not_depend_on_the_unit(
+    make_client: Any, attach: Any, fast: dict[str, Any]
+):
     """A thousand billionth of the outcome leads to the same candidate, nearly."""
     asked = []
     for unit in (1.0, 2.0**-43):
         strategy = sparse_generation_strategy(5, seed=0, optimizer_options=fast)
         client: Client = make_client(strategy)
-        for t in range(12):
-            rng = random.Random(t)
+        rng, trials = random.Random(0), []
+        for _ in range(12):
             point = {name: rng.uniform(*bounds) for name, bounds in BOX.items()}
-            index = client.attach_trial(parameters=point)
-            client.complete_trial(index, raw_data={"f": unit * branin(**point)})
+            trials.append((point, {"f": unit * branin(**point)}))
+        attach(client, trials)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             (parameters,) = client.get_next_trials(1).values()

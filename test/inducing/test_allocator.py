@@ -1,5 +1,6 @@
 """Samplers as BoTorch's allocators."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import SingleTaskVariationalGP
 from botorch.models.utils.inducing_point_allocators import InducingPointAllocator
+from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel
 from sampler_cases import clustered, rbf
 from torch import Tensor
@@ -27,10 +29,13 @@ def rows_of(points: Tensor, X: Tensor) -> bool:
     return bool((equal.sum(-1) >= 1).all()) and len(points.unique(dim=0)) == len(points)
 
 
-@pytest.mark.parametrize(
-    "sampler", [None, RecursiveRLSSampler(), BLESSSampler(), BLESSSampler(1e-3)]
+@sweep(
+    "sampler, m",
+    product(
+        [None, RecursiveRLSSampler(), BLESSSampler(), BLESSSampler(1e-3)], [1, 15, 90]
+    ),
+    [(None, 15), (BLESSSampler(1e-3), 90)],
 )
-@pytest.mark.parametrize("m", [1, 15, 90])
 def test_number_of_points(sampler: Any, m: int, tkwargs: dict[str, Any]) -> None:
     X = clustered(400, **tkwargs)
     allocator = SamplerInducingPointAllocator(sampler)
@@ -91,8 +96,8 @@ def test_few_different_inputs(double: dict[str, Any]) -> None:
     assert points.shape == (2, 9, 2)
 
 
-@pytest.mark.parametrize("num_outputs", [1, 2])
-@pytest.mark.parametrize("batch_shape", [[], [3]])
+@pytest.mark.filterwarnings("ignore:After all the effort:UserWarning")
+@sweep("num_outputs, batch_shape", product([1, 2], [[], [3]]), [(1, [])])
 def test_variational_model(
     num_outputs: int, batch_shape: list[int], double: dict[str, Any]
 ) -> None:

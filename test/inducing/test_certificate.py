@@ -11,6 +11,7 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
+from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from sampler_cases import clustered, effective_dimension, rbf, residual
 from torch import Tensor
@@ -24,8 +25,9 @@ from botorch_sparse.inducing import (
 from botorch_sparse.inducing.spectral import (
     ScaledResidual,
     lanczos_upper_bound,
-    ritz_value,
+    projection,
     sampled_upper_bound,
+    top_eigenvalue,
 )
 from botorch_sparse.posteriors import NystromPosterior
 
@@ -54,12 +56,12 @@ def largest_eigenvalue(X: Tensor, noise: Tensor, index: Tensor) -> float:
     return torch.linalg.eigvalsh(residual(K, index, noise))[-1].item()
 
 
-@pytest.mark.parametrize("method", ["auto", "trace", "row-sum", "lanczos", "sampled"])
+@sweep("method", ["auto", "trace", "row-sum", "lanczos", "sampled"], ["auto"])
 def test_upper_bound_on_the_largest_eigenvalue(
     method: str, tkwargs: dict[str, Any]
 ) -> None:
-    """30 problems; those that draw fail with 1e-6 each."""
-    for seed in range(30):
+    """12 problems; those that draw fail with 1e-6 each."""
+    for seed in range(12):
         X, noise, index = problem(seed)
         got = certify(
             X.to(**tkwargs),
@@ -120,7 +122,7 @@ def test_effective_dimension_between_its_bounds() -> None:
 def test_variance_within_alpha_both_ways() -> None:
     """`variance / alpha <= exact <= alpha variance`, and nearly reached."""
     kernel, worst = rbf(0.3, **F64), [1.0, 1.0]
-    for seed in range(100):
+    for seed in range(40):
         X, noise, index = problem(seed, n=40, m=2 + seed % 20)
         Z = torch.cat([X, 2 * torch.rand(200, 2, **F64) - 0.5])
         posterior = NystromPosterior.from_data(
@@ -176,18 +178,18 @@ def spectrum(kind: str, n: int) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["harmonic", "flat", "linear", "spiked"])
 def test_lanczos_bound_over_many_starts(kind: str) -> None:
-    """It holds for 300 starts: at 1e-3 each more than 3 failures have odds of 3e-4."""
+    """It holds for 100 starts: at 1e-3 each more than 2 failures have odds of 2e-4."""
     eigenvalues = spectrum(kind, 200)
     matrix = Dense(eigenvalues.diag())
     failures = 0
-    for seed in range(300):
+    for seed in range(100):
         g = torch.Generator().manual_seed(seed)
-        bound = lanczos_upper_bound(matrix, 1e-3, g)
+        bound = lanczos_upper_bound(matrix, 1e-3, g).read()
         failures += bound.value < eigenvalues.max().item()
         assert bound.estimate is not None
         assert bound.estimate <= eigenvalues.max().item() * (1 + 1e-12)
         assert bound.value <= eigenvalues.max().item() / 0.9 * (1 + 1e-12)
-    assert failures <= 3
+    assert failures <= 2
 
 
 def test_too_few_steps_fail_where_the_bound_says_so() -> None:
@@ -195,23 +197,23 @@ def test_too_few_steps_fail_where_the_bound_says_so() -> None:
     eigenvalues = spectrum("linear", 3000) ** 8
     matrix = Dense(eigenvalues.diag())
     g = torch.Generator().manual_seed(0)
-    assert ritz_value(matrix, 3, g) < 0.9 * eigenvalues.max().item()
-    assert ritz_value(matrix, 20, g) > 0.9 * eigenvalues.max().item()
+    assert top_eigenvalue(projection(matrix, 3, g)) < 0.9 * eigenvalues.max().item()
+    assert top_eigenvalue(projection(matrix, 20, g)) > 0.9 * eigenvalues.max().item()
 
 
 @pytest.mark.parametrize("kind", ["harmonic", "flat", "spiked"])
 @pytest.mark.parametrize("size", [5, 40, 400])
 def test_sampled_bound_over_many_draws(kind: str, size: int) -> None:
-    """At `delta = 0.1`, 200 draws: more than 40 failures have odds below 1e-5."""
+    """At `delta = 0.1`, 100 draws: more than 25 failures have odds below 1e-5."""
     g = torch.Generator().manual_seed(9)
     V = torch.linalg.qr(torch.randn(100, 100, generator=g, **F64))[0]
     eigenvalues = spectrum(kind, 100)
     E = (V * eigenvalues) @ V.mT
     bounds = [
-        sampled_upper_bound(Dense(E), E.diagonal(), 0.1, g, size).value
-        for _ in range(200)
+        sampled_upper_bound(Dense(E), E.diagonal(), 0.1, g, size).read().value
+        for _ in range(100)
     ]
-    assert sum(bound < eigenvalues.max().item() for bound in bounds) <= 40
+    assert sum(bound < eigenvalues.max().item() for bound in bounds) <= 25
     if size == 400:  # better than the trace by far
         assert max(bounds) < 0.6 * eigenvalues.sum().item()
 
@@ -221,19 +223,20 @@ def test_sampled_bound_where_single_rows_matter(size: int) -> None:
     """The top eigenvector is one row, which few draws miss half of the time.
 
     20 rows: at `delta = 0.01` more than 10 failures in 200 have odds of 1e-5; 1000
-    rows: hits are binomial, and the mean estimate of 40 draws has a standard error of
-    0.016.
+    rows: hits are binomial, and the mean estimate of 16 draws has a standard error of
+    0.025.
     """
-    g, repeats = torch.Generator().manual_seed(3), 200 if size == 20 else 40
+    g, repeats = torch.Generator().manual_seed(3), 200 if size == 20 else 16
     eigenvalues = torch.cat([torch.ones(1, **F64), torch.full((900,), 0.01, **F64)])
     matrix = Dense(eigenvalues.diag())
     bounds = [
-        sampled_upper_bound(matrix, eigenvalues, 0.01, g, size) for _ in range(repeats)
+        sampled_upper_bound(matrix, eigenvalues, 0.01, g, size).read()
+        for _ in range(repeats)
     ]
     assert sum(bound.value < 1.0 for bound in bounds) <= 10
     if size == 1000:
         estimates = [bound.estimate or 0.0 for bound in bounds]
-        assert abs(sum(estimates) / repeats - 1.0) < 0.08
+        assert abs(sum(estimates) / repeats - 1.0) < 0.125
 
 
 def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +272,7 @@ def test_streamed_products_are_those_of_the_matrix(
     torch.testing.assert_close(error @ v, E @ v, rtol=1e-7, atol=1e-7)
     assert len(list(error.row_blocks())) == 9
     expected = E.abs().sum(-1).max().item()
-    assert error.largest_row_sum() == pytest.approx(expected, rel=1e-7)
+    assert error.largest_row_sum().read().value == pytest.approx(expected, rel=1e-7)
 
 
 def test_batch_is_a_loop(double: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ def test_a_batch_is_further_coordinates(reading: str, double: dict[str, Any]) ->
     kernel = ScaleKernel(
         MaternKernel(batch_shape=torch.Size([2])), batch_shape=torch.Size([2])
     ).to(problem.X)
-    kernel.base_kernel.lengthscale = torch.tensor([0.3, 0.8]).reshape(2, 1, 1)
+    kernel.base_kernel.lengthscale = torch.tensor([[[0.3]], [[0.8]]]).to(problem.X)
     X = problem.X.expand(2, -1, -1)
     error = torch.stack([problem.error, problem.error.cos()])
     noise = torch.stack([problem.noise, problem.noise + 0.1])

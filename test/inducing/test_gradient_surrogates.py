@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from device_cases import on_the_host, sweep
 from gpytorch.kernels import MaternKernel
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -91,6 +92,7 @@ def make_network(dropout: float, **tkwargs: Any) -> nn.Sequential:
     return nn.Sequential(*layers).to(**tkwargs)
 
 
+@on_the_host
 @pytest.mark.parametrize("kind", ["laplace", "dropout"])
 def test_a_small_bayesian_network(kind: str, double: dict[str, Any]) -> None:
     X, Y = make_data(**double)
@@ -121,6 +123,7 @@ class DeepKernel(MaternKernel):
         return super().forward(self.network(x1), self.network(x2), **kwargs)
 
 
+@on_the_host
 def test_a_deep_kernel_gp_as_a_surrogate(double: dict[str, Any]) -> None:
     X, Y = make_data(**double)
     network = trained(make_network(0.0, **double), X, Y)
@@ -130,7 +133,7 @@ def test_a_deep_kernel_gp_as_a_surrogate(double: dict[str, Any]) -> None:
     assert spread(gradients, chosen) > max(random_spreads(gradients))
 
 
-@pytest.mark.parametrize("reading", ["contribution", "column", "scalar"])
+@sweep("reading", ["contribution", "column", "scalar"], ["contribution"])
 def test_a_deep_kernel_in_the_subset_gp(reading: str, double: dict[str, Any]) -> None:
     X, Y = make_data(**double)
     network = trained(make_network(0.0, **double), X, Y)[:2]

@@ -7,6 +7,7 @@ import oracles
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from device_cases import on_the_host
 from torch import Tensor
 
 from botorch_sparse.inducing import (
@@ -30,6 +31,7 @@ def test_protocol() -> None:
     assert isinstance(RecursiveRLSSampler(), InducingPointSampler)
 
 
+@on_the_host
 def test_probabilities(double: dict[str, Any]) -> None:
     """Inclusion frequencies of 2000 draws against `min(1, q n_i var / lam)`.
 

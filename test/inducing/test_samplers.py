@@ -9,6 +9,7 @@ import oracles
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from device_cases import on_the_host
 from gpytorch.kernels import LinearKernel, RBFKernel
 from sampler_cases import (
     abalone,
@@ -61,6 +62,7 @@ def test_at_least_one_point(make: Make, double: dict[str, Any]) -> None:
 
 
 @every_sampler
+@pytest.mark.filterwarnings("ignore:A not p.d.")  # points of probability zero
 def test_zero_kernel(make: Make, double: dict[str, Any]) -> None:
     X = torch.zeros(20, 2, **double)
     kernel = oracles.make_kernel("linear", **double)
@@ -78,6 +80,7 @@ def test_deterministic_for_each_seed(make: Make, tkwargs: dict[str, Any]) -> Non
     assert not torch.equal(first, draw(make(), X, noise, seed=8))
 
 
+@on_the_host
 @every_sampler
 @pytest.mark.parametrize("cap", [1, 20, 60])
 def test_max_inducing_points(make: Make, cap: int, double: dict[str, Any]) -> None:
@@ -96,11 +99,12 @@ def test_cap_holds_for_a_small_data_set(make: Make, double: dict[str, Any]) -> N
     assert len(draw(make(max_inducing_points=10), X, noise, 0)) == 10
 
 
+@on_the_host
 @every_sampler
 def test_heteroscedastic_noise(make: Make, double: dict[str, Any]) -> None:
     """Precise points have more leverage, and the guarantee is relative to the noise."""
-    X = clustered(800, **double)
-    noise = torch.full((800,), 1.0, **double)
+    X = clustered(400, **double)
+    noise = torch.full((400,), 1.0, **double)
     noise[::2] = 1e-3
     K = rbf(0.3, **double)(X).to_dense()
     for seed in range(5):
@@ -124,6 +128,7 @@ def test_repeats_and_zero_prior_variance(make: Make, double: dict[str, Any]) -> 
     assert (index < 300).all()
 
 
+@on_the_host
 @every_sampler
 def test_nothing_of_size_n_by_n(make: Make, double: dict[str, Any]) -> None:
     shapes: list[torch.Size] = []
@@ -146,6 +151,7 @@ def test_nothing_of_size_n_by_n(make: Make, double: dict[str, Any]) -> None:
     assert not any(shape[-2:].count(n) == 2 for shape in shapes)
 
 
+@on_the_host
 @weighted_sampler
 def test_weights_are_inclusion_probabilities(
     make: Make, double: dict[str, Any]
@@ -153,7 +159,7 @@ def test_weights_are_inclusion_probabilities(
     """`sum_{i in S} 1 / p_i` has expectation `n` in the last draw of Bernoulli trials.
 
     Its variance is `sum_i (1 / p_i - 1)`, given the probabilities. Points outside of
-    the clusters' bulk have `p_i` of about 0.01 and above here; the mean of 200 draws
+    the clusters' bulk have `p_i` of about 0.01 and above here; the mean of 100 draws
     stays within 5 standard errors (measured from the draws) with room to spare.
     """
     X = clustered(300, **double)
@@ -161,19 +167,20 @@ def test_weights_are_inclusion_probabilities(
     kernel = rbf(0.3, **double)
     generator = torch.Generator().manual_seed(1)
     totals = []
-    for _ in range(200):
+    for _ in range(100):
         index, p = make().sample(kernel, X, noise, generator=generator)
         assert index.shape == p.shape and ((p > 0) & (p <= 1)).all()
         totals.append((1 / p).sum())
     total = torch.stack(totals)
-    assert (total.mean() - 300).abs() <= 5 * total.std() / math.sqrt(200)
+    assert (total.mean() - 300).abs() <= 5 * total.std() / math.sqrt(100)
     assert (1 / p).max() > 2  # not all points are certain
 
 
+@on_the_host
 def test_bless_estimates_leverage_scores(double: dict[str, Any]) -> None:
     """`p / q-bar` is the score to a factor two; without the weights P it is three."""
-    X, sampler = abalone(1000).to(**double), BLESSSampler()
-    kernel, noise = rbf(17.5, **double), torch.full((1000,), 1e-2, **double)
+    X, sampler = abalone(600).to(**double), BLESSSampler()
+    kernel, noise = rbf(17.5, **double), torch.full((600,), 1e-2, **double)
     K = kernel(X).to_dense()
     exact = torch.linalg.solve(K + noise.diag(), K).diagonal()
     for seed in range(5):
@@ -198,15 +205,15 @@ def count_good(sampler: Any, X: Tensor, lengthscale: float, lam: float, n: int) 
 def test_guarantee_on_clusters(make: Make) -> None:
     """Seeds are fixed; at a failure rate of 1 in 100, 2 of 10 fail with 4e-3."""
     sampler = make(max_inducing_points=None)
-    X = clustered(1200, dtype=torch.float64)
+    X = clustered(600, dtype=torch.float64)
     assert count_good(sampler, X, 0.3, 1e-2, 10) >= 9
 
 
 @every_sampler
 def test_guarantee_on_part_of_abalone(make: Make) -> None:
-    """At a failure rate of 1 in 100, more than 2 of 20 fail with probability 1e-3."""
+    """At a failure rate of 1 in 100, 2 of 10 fail with probability 4e-3."""
     sampler = make(max_inducing_points=None)
-    assert count_good(sampler, abalone(1000), 17.5, 1e-4, 20) >= 18
+    assert count_good(sampler, abalone(500), 17.5, 1e-4, 10) >= 9
 
 
 @pytest.mark.slow
@@ -245,8 +252,8 @@ class TestCertified:
     """What `CertifiedSampler` adds: it grows as far as it must, and says so."""
 
     def setup_method(self) -> None:
-        self.X = clustered(1500, dtype=torch.float64)
-        self.noise = torch.full((1500,), 1e-3, dtype=torch.float64)
+        self.X = clustered(600, dtype=torch.float64)
+        self.noise = torch.full((600,), 1e-3, dtype=torch.float64)
         self.kernel = rbf(0.3, dtype=torch.float64)
         self.K = self.kernel(self.X).to_dense()
         self.sampler = CertifiedSampler(max_inducing_points=None, num_initial=10)
@@ -273,7 +280,7 @@ class TestCertified:
     def test_tighter_tolerance_takes_more_points(self) -> None:
         sizes = [
             len(self.draw(replace(self.sampler, tolerance=t)).index)
-            for t in (10.0, 1.0, 0.1)
+            for t in (100.0, 1.0, 0.1)
         ]
         assert sizes == sorted(set(sizes))
 
@@ -288,7 +295,7 @@ class TestCertified:
         """Duplicates aside, all points explain everything."""
         drawn = self.draw(replace(self.sampler, tolerance=1e-12))
         assert drawn.certificate.lambda_max <= 1e-5
-        assert len(drawn.index) <= 1500
+        assert len(drawn.index) <= 600
 
     def test_ends_where_only_rounding_is_left(
         self, monkeypatch: pytest.MonkeyPatch

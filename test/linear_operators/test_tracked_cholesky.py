@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from device_cases import on_the_host
+from linear_operator.utils.warnings import NumericalWarning
 from oracles import DENSE
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -62,14 +64,15 @@ class Walk:
         self.rows = [row for i, row in enumerate(self.rows) if i not in index]
 
 
-def test_2000_random_appends_and_deletes(tkwargs: dict[str, Any]) -> None:
+@on_the_host
+def test_1000_random_appends_and_deletes(tkwargs: dict[str, Any]) -> None:
     walk = Walk(**tkwargs)
     worst = 0.0
-    for step in range(1600):  # of one or two rows each
+    for step in range(800):  # of one or two rows each
         walk.step()
         if step % 20 == 19:
             worst = max(worst, relative_error(walk.tracked))
-    assert walk.tracked.num_updates > 2000  # no rebuild was needed
+    assert walk.tracked.num_updates > 1000  # no rebuild was needed
     expected = covariance(walk.X, walk.rows, walk.rows)
     assert torch.equal(walk.tracked.matrix, expected)
     is_double = tkwargs["dtype"] == torch.float64
@@ -78,6 +81,7 @@ def test_2000_random_appends_and_deletes(tkwargs: dict[str, Any]) -> None:
     assert float(walk.tracked.drift()) < 20 * torch.finfo(tkwargs["dtype"]).eps
 
 
+@on_the_host
 def test_a_drift_above_the_tolerance_rebuilds(tkwargs: dict[str, Any]) -> None:
     eps = torch.finfo(tkwargs["dtype"]).eps
     walk = Walk(tolerance=1.5 * eps, **tkwargs)
@@ -130,7 +134,8 @@ def test_many_deletions_factorize_what_is_left(double: dict[str, Any]) -> None:
 def test_a_repeated_row_calls_for_a_rebuild(double: dict[str, Any]) -> None:
     A = torch.full((2, 2), 1.0, **double)
     tracked = TrackedCholesky.build(A[:1, :1])
-    grown = tracked.append(A[:1, 1:], A[1:, 1:])
+    with pytest.warns(NumericalWarning, match="added jitter"):
+        grown = tracked.append(A[:1, 1:], A[1:, 1:])
     assert grown.num_updates == 0
     close(grown.chol @ grown.chol.mT, A, atol=1e-5, rtol=0)
 

@@ -80,6 +80,11 @@ def model(X: Tensor, Y: Tensor, **options: Any) -> SparseSingleTaskGP:
     return sparse
 
 
+def on_host(X: Tensor, Y: Tensor) -> SparseSingleTaskGP:
+    """The model on the CPU."""
+    return model(X.cpu(), Y.cpu())
+
+
 def with_lengthscale(X: Tensor, Y: Tensor, value: float) -> SparseSingleTaskGP:
     """A model with a kernel whose lengthscale has no lower bound."""
     sparse = SparseSingleTaskGP(X, Y, covar_module=RBFKernel(), inducing_points=X[:8])
@@ -478,16 +483,19 @@ CALLS = [
     ),
     Fault(
         "new observations with NaN",
-        "all must be finite",
-        lambda X, Y: model(X, Y).condition_on_observations(X[:2], NAN * Y[:2]),
+        "all must be finite; on an accelerator, which is not waited for, predictions "
+        "are NaN",
+        lambda X, Y: on_host(X, Y).condition_on_observations(
+            X[:2].cpu(), NAN * Y[:2].cpu()
+        ),
         InputDataError,
         "new observations with NaN",
     ),
     Fault(
         "new observations with negative noise, or with NaN as theirs",
-        "variances must be finite and at least 0",
-        lambda X, Y: model(X, Y).condition_on_observations(
-            X[:2], Y[:2], noise=torch.full_like(Y[:2], -0.1)
+        "variances must be finite and at least 0; not looked at on an accelerator",
+        lambda X, Y: on_host(X, Y).condition_on_observations(
+            X[:2].cpu(), Y[:2].cpu(), noise=torch.full_like(Y[:2].cpu(), -0.1)
         ),
         InputDataError,
         "variances must be finite",

@@ -59,6 +59,7 @@ def check(
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("transforms", [False, True])
 @pytest.mark.parametrize("same_inputs", [False, True])
+@pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
 def test_conditioning_is_the_closed_form(
     batch: tuple[int, ...],
     num_outputs: int,
@@ -288,12 +289,27 @@ class TestErrors:
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.1])
     @pytest.mark.parametrize("fixed_noise", [False, True])
-    def test_noise(self, bad: float, fixed_noise: bool, double: dict[str, Any]) -> None:
-        model = make_model(fixed_noise=fixed_noise, **double)
-        X, Y = torch.rand(2, 2, **double), torch.rand(2, 1, **double)
-        noise = torch.tensor([[0.1], [bad]], **double)
+    def test_noise(self, bad: float, fixed_noise: bool) -> None:
+        model = make_model(fixed_noise=fixed_noise)
+        X, Y, _ = random_data((), 1, n=2, seed=3)
+        noise = torch.tensor([[0.1], [bad]], dtype=torch.float64)
         with pytest.raises(InputDataError, match="variances must be finite"):
             model.condition_on_observations(X, Y, noise=noise)
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_observations(self, which: int, bad: float, double: dict[str, Any]) -> None:
+        """Refused on the CPU; a device is not waited for, and predicts NaN."""
+        model = make_model(**double)
+        X, Y, _ = random_data((), 1, n=2, seed=3, **double)
+        data = [X.clone(), Y]
+        data[which][1] = bad
+        if double["device"].type != "cpu":
+            new = model.condition_on_observations(*data)
+            assert new.posterior(X).mean.isnan().all()
+            return
+        with pytest.raises(InputDataError, match="observations must be finite"):
+            model.condition_on_observations(*data)
 
     def test_fixed_noise_needs_noise(self, double: dict[str, Any]) -> None:
         model = make_model(fixed_noise=True, **double)

@@ -99,6 +99,7 @@ class TestExactLimit:
 
 @pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("repeats", [1, 20])
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_float32(lengthscale: float, repeats: int, device: torch.device) -> None:
     """Mean and variance within 1e-3, relative, of float64 on the same numbers.
 

@@ -13,6 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.training_data import JoinedRows
 
+# As `SingleTaskGP` says of several observations of the same inputs.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Non-strict enforcement of botorch tensor"
+)
+
 N, M = 1009, 12  # a prime, which no other size is a multiple of
 
 

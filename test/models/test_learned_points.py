@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,7 +23,11 @@ from botorch_sparse.models.learning import fit_points_and_hyperparameters
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 60}}
-NO_OPTIONS = {"optimizer_kwargs": None}
+SHORTEST = {"options": {"maxiter": 5}}
+# Small caps are by-products of small tests.
+pytestmark = pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
+
+NO_OPTIONS: dict[str, Any] = {"optimizer_kwargs": None}
 LENGTHSCALE = "covar_module.raw_lengthscale"
 
 
@@ -48,6 +53,16 @@ def fit(model: SparseSingleTaskGP, **options: Any) -> SparseSingleTaskGP:
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll, **options)
     return model
+
+
+@cache
+def _fitted() -> SparseSingleTaskGP:
+    return fit(make_model(*make_data()))
+
+
+def learned(**tkwargs: Any) -> SparseSingleTaskGP:
+    """A model of `make_data` whose points were learned to the end."""
+    return copy.deepcopy(_fitted()).to(**tkwargs)
 
 
 def dense_bound(model: SparseSingleTaskGP, S: Tensor) -> Tensor:
@@ -95,35 +110,29 @@ def assert_part_moves_nothing(**double: Any) -> None:
 class TestLearning:
     def test_ends_where_the_bound_is_flat(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
-        model = make_model(X, Y)
-        gradients = []
-        for maxiter in (1, 1000):
-            fit(model, optimizer_kwargs={"options": {"maxiter": maxiter}})
-            S = model.inducing_points.clone().requires_grad_()
-            gradients.append(torch.autograd.grad(dense_bound(model, S), S)[0].norm())
+        begun = fit(make_model(X, Y), optimizer_kwargs={"options": {"maxiter": 1}})
+        gradients, model = [], learned(**double)
+        for each in (begun, model):
+            S = each.inducing_points.clone().requires_grad_()
+            gradients.append(torch.autograd.grad(dense_bound(each, S), S)[0].norm())
         assert gradients[1] < 0.02 * gradients[0]
         assert not torch.isin(model.inducing_points, X).any()
 
     def test_raises_the_bound(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
-        fixed = fit(make_model(X, Y, learn_inducing_points=False))
-        learned = fit(make_model(X, Y))
-        bounds = [dense_bound(m, m.inducing_points).item() for m in (fixed, learned)]
+        fixed, moved = make_model(X, Y, learn_inducing_points=False), learned(**double)
+        fit(fixed)
+        bounds = [dense_bound(m, m.inducing_points).item() for m in (fixed, moved)]
         assert bounds[1] > bounds[0] + 10
 
     def test_raises_the_bound_in_either_precision(
         self, tkwargs: dict[str, Any]
     ) -> None:
-        model = make_model(*make_data(**tkwargs))
-        start = copy.deepcopy(model).double()
-        fit(model)
+        start = make_model(*make_data(**tkwargs))
+        model = fit(copy.deepcopy(start))
         assert model.inducing_points.dtype == tkwargs["dtype"]
-        model = model.double()
-        before, after = (
-            dense_bound(each, each.inducing_points) for each in (start, model)
-        )
-        reference = fit(start)
-        best = dense_bound(reference, reference.inducing_points)
+        models = [start.double(), model.double(), learned(device=tkwargs["device"])]
+        before, after, best = (dense_bound(m, m.inducing_points) for m in models)
         assert after - before >= 0.99 * (best - before) > 1.0
 
     def test_drawn_points_are_the_start(self, double: dict[str, Any]) -> None:
@@ -134,14 +143,14 @@ class TestLearning:
         fit(model, optimizer_kwargs=SHORT)
         assert model.inducing_points.shape == (9, 2)
         drawn = SparseSingleTaskGP(X, Y, max_inducing_points=9)
-        fit(drawn)
+        fit(drawn, rounds=1)
         bounds = [dense_bound(m, m.inducing_points).item() for m in (drawn, model)]
         assert bounds[1] > bounds[0] + 10
 
     def test_points_in_columns_of_memory(self, double: dict[str, Any]) -> None:
         X, Y = make_data(60, **double)
         X = X.mT.contiguous().mT
-        model = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        model = fit(make_model(X, Y), optimizer_kwargs=SHORTEST)
         assert not torch.isin(model.inducing_points, X).any()
 
     @pytest.mark.parametrize("num_outputs", [1, 2])
@@ -166,7 +175,7 @@ class TestLearning:
         X, Y = make_data(50, **double)
         X, Y = torch.stack([X, X.flip(-1) ** 2]), torch.stack([Y, Y])
         model = make_model(X, Y)
-        fit(model, optimizer_kwargs=SHORT)
+        fit(model, optimizer_kwargs=SHORTEST)
         assert model.inducing_points.shape == (2, 6, 2)
         moved = model.inducing_points - X[..., :6, :]
         assert (moved.flatten(1).abs().amax(-1) > 1e-3).all()
@@ -210,7 +219,8 @@ class TestPart:
         before = copy.deepcopy(model.state_dict())
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         with model._points_as_parameters():
-            model._learn_on_part(mll, model._with_optimizer({**NO_OPTIONS}, True))
+            options = {"optimizer_kwargs": {"options": {"maxiter": 20}}}
+            model._learn_on_part(mll, model._with_optimizer(options, True))
         assert set(rows[:-2]) == {200}
         assert rows[-2:] == [850, 850]  # whether it helps on all
         assert model.train_inputs[0].shape[-2] == 850
@@ -226,12 +236,12 @@ class TestPart:
     ) -> None:
         """After points were learned, on little data, and with a limit of time."""
         X, Y = make_data(850, **double)
-        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
+        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORTEST)
         rows = rows_of_evaluations(monkeypatch)
-        fit(model, optimizer_kwargs=SHORT)
-        fit(make_model(X, Y, m=3), optimizer_kwargs=SHORT)
-        fit(make_model(X, Y, m=2), optimizer_kwargs={"timeout_sec": 2.0})
-        fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORT)
+        fit(model, optimizer_kwargs=SHORTEST)
+        fit(make_model(X, Y, m=3), optimizer_kwargs=SHORTEST)
+        fit(make_model(X, Y, m=2), optimizer_kwargs={**SHORTEST, "timeout_sec": 1e3})
+        fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORTEST)
         assert set(rows) == {790, 850}
 
     @pytest.mark.parametrize("best", [0, 1, 2])
@@ -304,7 +314,7 @@ class TestPart:
         monkeypatch.setattr(fit_on_few, "fit_once", fails)
         X, Y = make_data(850, **double)
         rows = rows_of_evaluations(monkeypatch)
-        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORT)
+        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORTEST)
         assert set(rows) == {850}
         assert not torch.isin(model.inducing_points, X).any()
 
@@ -313,11 +323,10 @@ class TestAround:
     def test_parameters_are_those_of_the_class(self, double: dict[str, Any]) -> None:
         model = make_model(*make_data(**double))
         names = [name for name, _ in model.named_parameters()]
-        fit(model, optimizer_kwargs=SHORT)
-        assert [name for name, _ in model.named_parameters()] == names
+        assert [name for name, _ in learned(**double).named_parameters()] == names
 
     def test_a_second_fit_starts_from_them(self, double: dict[str, Any]) -> None:
-        model = fit(make_model(*make_data(**double)))
+        model = learned(**double)
         points, bound = model.inducing_points, dense_bound(model, model.inducing_points)
         fit(model)
         assert dense_bound(model, model.inducing_points) >= bound - 1e-6
@@ -325,7 +334,7 @@ class TestAround:
 
     def test_the_best_of_several_attempts(self, double: dict[str, Any]) -> None:
         model = make_model(*make_data(**double))
-        alone = fit(copy.deepcopy(model))
+        alone = fit(copy.deepcopy(model), optimizer_kwargs=SHORT)
         bound = dense_bound(alone, alone.inducing_points)
         losses = []
 
@@ -339,6 +348,7 @@ class TestAround:
             optimizer=recorded,
             max_attempts=3,
             pick_best_of_all_attempts=True,
+            optimizer_kwargs=SHORT,
         )
         assert len(losses) == 3
         assert dense_bound(model, model.inducing_points) >= bound - 1e-6
@@ -387,7 +397,7 @@ class TestAround:
 class TestState:
     def test_goes_to_models_that_learn(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
-        source = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        source = learned(**double)
         state = source.state_dict()
         other = make_model(X, Y, m=4)
         other.posterior(X[:2])
@@ -402,7 +412,7 @@ class TestState:
 
     def test_copies_and_moves(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
-        model = fit(make_model(X, Y), optimizer_kwargs=SHORT)
+        model = learned(**double)
         expected = model.posterior(X).mean
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             close(twin.posterior(X).mean, expected)
@@ -413,8 +423,8 @@ class TestState:
         assert torch.equal(fantasy.inducing_points, model.inducing_points)
 
     def test_new_data_keep_the_points(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(**double)
-        model = fit(make_model(X[:80], Y[:80]), optimizer_kwargs=SHORT)
+        X, Y = make_data(150, **double)
+        model = learned(**double)
         points = model.inducing_points
         Y = model.outcome_transform(Y)[0].squeeze(-1)
         model.set_train_data(X, Y, strict=False)
@@ -428,7 +438,7 @@ class TestState:
         given = X[:num_given] if num_given else None
         model = make_model(X, Y, inducing_points=given, max_inducing_points=9)
         for _ in range(2):
-            fit(model, optimizer_kwargs=SHORT)
+            fit(model, optimizer_kwargs=SHORTEST)
         assert not torch.isin(model.inducing_points, X).any()
         model = model.to(torch.float32).resparsify()
         assert torch.isin(model.inducing_points, X.float()).all()
@@ -438,9 +448,9 @@ class TestState:
 
     def test_an_older_state_dict_forgets_them(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
-        model = make_model(X, Y)
-        older, expected = copy.deepcopy(model.state_dict()), model.posterior(X).mean
-        fit(model, optimizer_kwargs=SHORT)
+        never = make_model(X, Y)
+        older, expected = copy.deepcopy(never.state_dict()), never.posterior(X).mean
+        model = learned(**double)
         model.load_state_dict(older)
         assert torch.equal(model.inducing_points, X[:6])
         close(model.eval().posterior(X).mean, expected)

@@ -52,7 +52,7 @@ def test_parameters_are_those_of_the_result(double: dict[str, Any]) -> None:
     mll = objective(**double)
     result = fit_gpytorch_mll_in_logarithms(mll)
     loss, _ = get_loss_closure_with_grads(mll, dict(mll.named_parameters()))()
-    assert float(loss) == pytest.approx(result.fval, abs=1e-12)
+    assert loss.item() == pytest.approx(result.fval, abs=1e-12)
 
 
 def test_bounds_hold_to_the_bit(tkwargs: dict[str, Any]) -> None:

@@ -231,6 +231,7 @@ def test_subset_output(
     close(everything.posterior(X).mean, full.mean)
 
 
+@pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
 def test_model_list(double: dict[str, Any]) -> None:
     models = [
         make_model((), 1, f, standardize=False, n=n, **double)

@@ -129,6 +129,7 @@ def test_joint_samples_at_many_points_are_named_once(
         assert not any(JOINT in text for text in again)
 
 
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
 def test_baseline_of_the_message(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

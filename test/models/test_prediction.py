@@ -52,6 +52,7 @@ def test_all_data_at_once_is_never_q_by_q(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
 def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) -> None:
     """Joint covariance, parts of it, samples and gradients."""
     sparse = model(600, **tkwargs)
@@ -76,6 +77,7 @@ def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) ->
     assert gradient.isfinite().all() and gradient.abs().max() > 0
 
 
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_many_points_are_as_precise_as_few(device: torch.device) -> None:
     """Float32 data: what nearly cancels is subtracted in float64 for any q."""
     single = model(600, dtype=torch.float32, device=device)

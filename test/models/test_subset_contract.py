@@ -126,7 +126,7 @@ class TestSubsetModelCase(_BaseModelTestCase, unittest.TestCase):
         model = self.create_model(x, y, likelihood).train()
         output = model(*model.train_inputs)
         assert output.mean.shape == (20,)
-        assert math.isfinite(float(output.log_prob(model.train_targets)))
+        assert math.isfinite(output.log_prob(model.train_targets).item())
 
     test_batch_forward_train = test_forward_train
     test_multi_batch_forward_train = test_forward_train

@@ -251,14 +251,14 @@ def test_consumers_work_on_the_rows_in_use(double: dict[str, Any]) -> None:
     model = make_model(rows(data, slice(50)), transform=True)
     bounds = torch.tensor([[0.0, 0.0], [3.0, 3.0]], **double)
     options: Any = {"q": 1, "num_restarts": 2, "raw_samples": 8}
-    for acqf in (
-        UpperConfidenceBound(model, beta=2.0),
-        LogExpectedImprovement(model, best_f=data[1].max()),
-        qLogNoisyExpectedImprovement(
-            model, data[0][:5], sampler=SobolQMCNormalSampler(torch.Size([8]))
-        ),
+    options["options"] = {"seed": 0}
+    sampler = SobolQMCNormalSampler(torch.Size([8]), seed=0)
+    for make in (
+        lambda: UpperConfidenceBound(model, beta=2.0),
+        lambda: LogExpectedImprovement(model, best_f=data[1].max()),
+        lambda: qLogNoisyExpectedImprovement(model, data[0][:5], sampler=sampler),
     ):
-        x, _ = optimize_acqf(acqf, bounds, **options)
+        x, _ = optimize_acqf(make(), bounds, **options)
         model.add_observations(x, torch.sin(x.sum(-1, keepdim=True)))
     assert model.num_observations == 53
     paths = draw_matheron_paths(model, sample_shape=torch.Size([2]))

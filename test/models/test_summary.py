@@ -121,7 +121,8 @@ class TestSummary:
 
     def test_sparse(self, double: dict[str, Any]) -> None:
         model = make_model(**double)
-        model.covar_module.base_kernel.lengthscale = torch.tensor([0.25, 0.5])
+        lengthscale = torch.tensor([0.25, 0.5], **double)
+        model.covar_module.base_kernel.lengthscale = lengthscale
         model.covar_module.outputscale = 2.0
         model.likelihood.noise = 0.125
         text = str(model.summary())

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from batch_oracles import assert_close
+from batch_oracles import KINDS, Dense, assert_close, fewer, sparse_problem
 from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -14,7 +14,6 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
-from frozen_oracles import KINDS, DenseFrozen, make_model, sparse_problem
 from host_copies import HostCopies
 
 from botorch_sparse.acquisition import (
@@ -44,15 +43,14 @@ RULES = {
 }
 BOX = [[0.0, 0.0], [1.0, 1.0]]
 FAST: dict[str, Any] = {
-    "num_restarts": 2,
-    "raw_samples": 16,
-    "options": {"seed": 0, "maxiter": 30, "n_burnin": 50, "n_thinning": 2},
+    "num_restarts": 1,
+    "raw_samples": 8,
+    "retry_on_optimization_warning": False,
+    "options": {"seed": 0, "maxiter": 10, "n_burnin": 50},
 }
 
 
-def dense_batch(
-    dense: DenseFrozen, noise: float, threshold: float, rule: str
-) -> list[int]:
+def dense_batch(dense: Dense, noise: float, threshold: float, rule: str) -> list[int]:
     """Everything anew for every point."""
     batch: list[int] = []
     while True:
@@ -87,11 +85,11 @@ def test_choices_are_the_dense_greedy_batch(
     kind: str, rule: str, double: dict[str, Any]
 ) -> None:
     sizes = []
-    for seed in range(8):
+    for seed in fewer(range(4), double):
         problem = sparse_problem(seed)
-        dense, noise = DenseFrozen(problem, kind), float(problem.noise.mean())
+        dense, noise = Dense(problem, kind), float(problem.noise.mean())
         threshold = 1 + 2.5 * float(dense.variance.max()) / noise
-        model = make_model(problem, kind, **double)
+        model = problem.model(kind, **double)
         ucb, bound = BatchUpperConfidenceBound(model, BETA), RULES[rule](model)
         batch = optimize_adaptive_batch(
             ucb, bound, threshold, choices=problem.X.to(**double), max_batch_size=40
@@ -109,7 +107,7 @@ def test_choices_are_the_dense_greedy_batch(
 
 def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
     """The fast path of the strategies and this one choose the same batch."""
-    for seed in range(20):
+    for seed in fewer(range(8), double):
         problem = sparse_problem(seed)
         problem.count = torch.ones_like(problem.count)  # the same noise for all
         pool, lam = problem.pool(**double), problem.lam
@@ -119,7 +117,7 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         expected = [ucb.argmax()]
         while rule.add(expected[-1], ucb.append(expected[-1])) and len(expected) < 60:
             expected.append(ucb.argmax())
-        model = make_model(problem, "nystrom", **double)
+        model = problem.model("nystrom", **double)
         batch = optimize_adaptive_batch(
             BatchUpperConfidenceBound(model, BETA),
             GlobalLocal(model),
@@ -133,6 +131,8 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
             assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
 
 
+# BoTorch's joint posterior of a choice and itself, pending, is singular.
+@pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize("memory", [0, 2**31])
 @pytest.mark.parametrize("acqf", ["batch", "log-ei"])
 def test_unique_choices_are_those_of_ever_fewer(
@@ -142,7 +142,8 @@ def test_unique_choices_are_those_of_ever_fewer(
     monkeypatch.setattr(next_point, "MAX_MEMORY", memory)
     model = continuous(**double)
     g = torch.Generator().manual_seed(3)
-    X = torch.rand(12, 2, generator=g, dtype=torch.float64).to(**double)
+    num = len(fewer(range(12), double, 5))
+    X = torch.rand(num, 2, generator=g, dtype=torch.float64).to(**double)
     X, pending = torch.cat([X, X[:4]]), X[:1] + 0.01
 
     def build() -> Any:
@@ -166,26 +167,32 @@ def test_unique_choices_are_those_of_ever_fewer(
         assert torch.equal(one.X[0], X[row])  # of equal rows either will do
         left = left[(X[left] != X[row]).any(-1)]
         known.set_X_pending(torch.cat([known.X_pending, X[row : row + 1]]))
-    assert len(batch.X) == 12 and not len(left)
+    assert len(batch.X) == num and not len(left)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_tables_it_is_the_same(kind: str, double: dict[str, Any]) -> None:
     """Choices too many for memory are embedded again at each step."""
     problem = sparse_problem(7)
-    model, X = make_model(problem, kind, **double), problem.X.to(**double)
+    model, X = problem.model(kind, **double), problem.X.to(**double)
     args = (BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model), 3.0)
     kwargs = {"choices": X, "max_batch_size": 8}
     kept = optimize_adaptive_batch(*args, **kwargs)
     with patch("botorch_sparse.optim.next_point.MAX_MEMORY", 0):
         streamed = optimize_adaptive_batch(*args, **kwargs)
     assert torch.equal(kept.indices, streamed.indices)
-    assert_close(kept.values, streamed.values.numpy(force=True), rtol=1e-9)
+    assert_close(kept.values, streamed.values, rtol=1e-9)
 
 
-def test_choices_are_embedded_once(double: dict[str, Any]) -> None:
+@pytest.mark.parametrize("missing", [0, 1])
+def test_choices_are_embedded_once(
+    missing: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where their features, phi and w, fit in memory twice; else at every step."""
     problem = sparse_problem(7)
-    model, X = make_model(problem, "nystrom", **double), problem.X.to(**double)
+    model, X = problem.model("nystrom", **double), problem.X.to(**double)
+    needed = 2 * X.element_size() * len(X) * 2 * len(problem.inducing)
+    monkeypatch.setattr(next_point, "MAX_MEMORY", needed - missing)
     rows, features = [], FrozenPosterior.features
 
     def spy(self: FrozenPosterior, X: torch.Tensor) -> Any:
@@ -196,14 +203,17 @@ def test_choices_are_embedded_once(double: dict[str, Any]) -> None:
     with patch.object(FrozenPosterior, "features", spy):
         batch = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=12)
     assert batch.reason == "max_batch_size"
-    assert sorted(rows)[-1] == len(X) and sum(rows) <= len(X) + 12
+    if missing:
+        assert sum(rows) > 12 * len(X)
+    else:
+        assert sorted(rows)[-1] == len(X) and sum(rows) <= len(X) + 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pending_points_count_from_the_start(kind: str, double: dict[str, Any]) -> None:
     """A batch that goes on after a part of it is pending is the whole batch."""
     problem = sparse_problem(9)
-    model, X = make_model(problem, kind, **double), problem.X.to(**double)
+    model, X = problem.model(kind, **double), problem.X.to(**double)
     ucb, rule = BatchUpperConfidenceBound(model, BETA), GlobalLocal(model)
     whole = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=8)
     bound = LocalRatioBound(model, whole.X).maximum(choices=X)
@@ -218,10 +228,10 @@ def test_pending_points_count_from_the_start(kind: str, double: dict[str, Any]) 
 def test_any_acquisition_function(double: dict[str, Any]) -> None:
     """The rule decides the size of a batch of qLogEI, and its model may be another."""
     problem = sparse_problem(9)
-    model, X = make_model(problem, "exact", **double), problem.X.to(**double)
+    model, X = problem.model("exact", **double), problem.X.to(**double)
     sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
     acqf = qLogExpectedImprovement(model, best_f=0.0, sampler=sampler)
-    rule = LocalRatioBound(make_model(problem, "nystrom", **double))
+    rule = LocalRatioBound(problem.model("nystrom", **double))
     batch = optimize_adaptive_batch(acqf, rule, 3.0, choices=X, max_batch_size=5)
     assert batch.reason == "ratio_threshold" or len(batch.X) == 5
     assert acqf.X_pending is None
@@ -231,24 +241,26 @@ def test_any_acquisition_function(double: dict[str, Any]) -> None:
         optimize_adaptive_batch(ucb, rule, 3.0, choices=X)
 
 
-@pytest.mark.parametrize("rule", ["global", "local", "global-local"])
-def test_box(rule: str, tkwargs: dict[str, Any]) -> None:
+def test_box(tkwargs: dict[str, Any]) -> None:
     """The rule holds before the last point, and not after it."""
     model = continuous(**tkwargs)
     box = torch.tensor(BOX, **tkwargs)
     ucb = BatchUpperConfidenceBound(model, BETA)
-    batch = optimize_adaptive_batch(
-        ucb, RULES[rule](model), 3.0, bounds=box, optimizer_options=FAST
-    )
-    assert batch.reason == "ratio_threshold" and batch.indices is None
-    assert batch.bound > 3.0 and len(batch.X) > 1
-    assert ((batch.X >= 0) & (batch.X <= 1)).all() and batch.X.dtype == box.dtype
-    before = RULES[rule](model, batch.X[:-1])
-    assert before.bound(3.0, bounds=box, optimizer_options=FAST) <= 3.0
-    for s in range(len(batch.X)):  # values are the bounds at the time
-        ucb.set_X_pending(batch.X[:s])
-        value = float(ucb(batch.X[s : s + 1].unsqueeze(0)).detach())
-        assert value == pytest.approx(float(batch.values[s]), rel=1e-4)
+    for name in fewer(["global-local", "local", "global"], tkwargs):
+        rule = RULES[name]
+        batch = optimize_adaptive_batch(
+            ucb, rule(model), 2.5, bounds=box, optimizer_options=FAST
+        )
+        assert batch.reason == "ratio_threshold" and batch.indices is None
+        assert batch.bound > 2.5 and len(batch.X) > 1
+        assert ((batch.X >= 0) & (batch.X <= 1)).all() and batch.X.dtype == box.dtype
+        before = rule(model, batch.X[:-1])
+        assert before.bound(2.5, bounds=box, optimizer_options=FAST) <= 2.5
+        for s in range(len(batch.X)):  # values are the bounds at the time
+            ucb.set_X_pending(batch.X[:s])
+            value = ucb(batch.X[s : s + 1].unsqueeze(0))
+            assert_close(value, batch.values[s : s + 1], rtol=1e-4)
+        ucb.set_X_pending(None)
 
 
 def test_seed_and_state(double: dict[str, Any]) -> None:
@@ -257,20 +269,20 @@ def test_seed_and_state(double: dict[str, Any]) -> None:
     pending = torch.tensor([[0.2, 0.7]], **double)
     ucb, rule = BatchUpperConfidenceBound(model, BETA, pending), GlobalLocal(model)
     batches = []
+    kwargs: dict[str, Any] = {"bounds": box, "optimizer_options": FAST}
+    kwargs["max_batch_size"] = 2
     for seed in (1, 2):
         torch.manual_seed(seed)
         state = torch.random.get_rng_state()
-        batches.append(
-            optimize_adaptive_batch(ucb, rule, 2.5, bounds=box, optimizer_options=FAST)
-        )
+        batches.append(optimize_adaptive_batch(ucb, rule, 9.0, **kwargs))
         assert torch.equal(state, torch.random.get_rng_state())
         assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
     assert torch.equal(batches[0].X, batches[1].X)
     target = "botorch_sparse.optim.next_point.optimize_acqf"
     with patch(target, wraps=optimize_acqf) as spy:
-        optimize_adaptive_batch(ucb, rule, 2.5, bounds=box, optimizer_options=FAST)
+        optimize_adaptive_batch(ucb, rule, 9.0, **kwargs)
     seeds = [call.kwargs["options"]["seed"] for call in spy.call_args_list]
-    assert seeds == list(range(len(batches[0].X)))  # other starts for each point
+    assert seeds == [0, 1]  # other starts for each point
     with patch(target, side_effect=RuntimeError), pytest.raises(RuntimeError):
         optimize_adaptive_batch(ucb, rule, 2.5, bounds=box)
     assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
@@ -308,7 +320,7 @@ def test_constraints(double: dict[str, Any]) -> None:
             rule,
             2.5,
             bounds=box,
-            max_batch_size=4,
+            max_batch_size=2,
             optimizer_options=FAST | options,
         )
         assert (slack(batch.X) >= -1e-6).all()
@@ -316,7 +328,7 @@ def test_constraints(double: dict[str, Any]) -> None:
 
 def test_sizes(double: dict[str, Any]) -> None:
     problem = sparse_problem(7)
-    model, X = make_model(problem, "nystrom", **double), problem.X.to(**double)
+    model, X = problem.model("nystrom", **double), problem.X.to(**double)
     ucb, rule = BatchUpperConfidenceBound(model, BETA), GlobalRatioBound(model)
     one = optimize_adaptive_batch(ucb, rule, 1.0, choices=X)
     assert len(one.X) == 1 and one.reason == "ratio_threshold"
@@ -371,6 +383,9 @@ def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) ->
     assert 1 < sizes[0] < sizes[1] == sizes[2]
 
 
+# Outcomes so small that float32 variances reach GPyTorch's least.
+@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
+@pytest.mark.filterwarnings("ignore:Negative variance values detected")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("outcome", ["none", "standardize", "log", "two"])
 def test_bounds_of_a_table(outcome: str, kind: str, tkwargs: dict[str, Any]) -> None:
@@ -389,7 +404,7 @@ def test_bounds_of_a_table(outcome: str, kind: str, tkwargs: dict[str, Any]) -> 
     table = FrozenTable(ucb.frozen, X)
     bound = TableBound(ucb, table)
     for row in (2, 5, 5, 0):
-        expected = ucb.values(table).numpy(force=True)
+        expected = ucb.values(table)
         tolerance = 1e-4 if X.dtype == torch.float32 else 1e-10
         assert_close(bound.values(), expected, rtol=tolerance, atol=1e-3 * tolerance)
         table.choose(torch.tensor([row], device=X.device))

@@ -6,7 +6,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from batch_oracles import DenseNystrom, assert_close, make_problem
+from batch_oracles import Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 
 from botorch_sparse.optim import BlockUCB, CandidatePool, EagerUCB, LazyUCB
@@ -19,37 +19,57 @@ TOLERANCE = {
 }
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_moments_are_dense(seed: int, tkwargs: dict[str, Any]) -> None:
-    problem = make_problem(seed, lam=0.1)
-    pool, dense = problem.pool(**tkwargs), DenseNystrom(problem)
+def test_moments_and_squared_covariances_are_dense(tkwargs: dict[str, Any]) -> None:
     tolerance = TOLERANCE[tkwargs["dtype"]]
-    assert pool.in_memory and len(pool) == len(problem.X)
-    assert_close(pool.mean, dense.mean, **tolerance)
-    assert_close(pool.variance, dense.variance, **tolerance)
-    w = pool.whitened_features(slice(None)).double().cpu().numpy()
-    assert_close(w @ w.T, dense.embedded, **tolerance)
+    for seed in fewer(range(20), tkwargs, 2):
+        problem = make_problem(seed, lam=0.1)
+        pool, dense = problem.pool(**tkwargs), Dense(problem)
+        assert pool.in_memory and len(pool) == len(problem.X)
+        assert_close(pool.mean, dense.mean, **tolerance)
+        assert_close(pool.variance, dense.variance, **tolerance)
+        w = pool.whitened_features(slice(None)).double().cpu().numpy()
+        assert_close(w @ w.T, dense.embedded, **tolerance)
+        rows = np.random.default_rng(seed).integers(0, len(problem.X), 5)
+        squares = pool.squared_covariances(torch.from_numpy(rows).to(pool.X.device))
+        assert_close(squares[:, 0], dense.full[rows] ** 2, **tolerance)
+        assert_close(squares[:, 1], dense.embedded[rows] ** 2, **tolerance)
 
 
-@pytest.mark.parametrize("kernel", oracles.KERNELS)
-def test_moments_are_the_posteriors(kernel: str, double: dict[str, Any]) -> None:
-    problem = make_problem(3, kernel=kernel, num_candidates=150)
-    posterior = problem.posterior(**double)
-    pool = problem.pool(**double)
-    expected = posterior.moments(problem.X.to(**double))
-    torch.testing.assert_close(pool.mean, expected.mean, rtol=1e-8, atol=1e-8)
-    # The Matern 1/2 kernel of equal points is one up to the root of the rounding.
-    atol = 1e-7 if "matern12" in kernel else 1e-9
-    torch.testing.assert_close(pool.variance, expected.variance, rtol=1e-6, atol=atol)
+def kink(problem: Problem) -> float:
+    """How far a Matern 1/2 kernel of equal points may be from one.
+
+    Squared distances are exact to some roundings of squared lengths, and there the
+    kernel has a slope.
+    """
+    if "matern12" not in problem.kernel:
+        return 0.0
+    X = problem.X / oracles.LENGTHSCALE
+    eps = torch.finfo(X.dtype).eps
+    return (4 * (X.shape[-1] + 2) * eps) ** 0.5 * float(X.norm(dim=-1).max())
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7, 49, 50, 51, 1000])
+def test_moments_are_the_posteriors(double: dict[str, Any]) -> None:
+    for kernel in fewer(oracles.KERNELS, double):
+        problem = make_problem(1, kernel=kernel, num_candidates=150, num_inducing=40)
+        pool, expected = (
+            problem.pool(**double),
+            problem.posterior(**double).moments(problem.X.to(**double)),
+        )
+        mean_weights = pool.posterior.weights @ pool.whitening  # of k_S(x)
+        slack = kink(problem) * mean_weights.abs().sum().item()
+        assert_close(pool.mean, expected.mean, rtol=1e-8, atol=1e-8 + slack)
+        # k(x, x) and k_S(x)' G k_S(x), whose derivative at inducing points is at most 2
+        slack = 3 * kink(problem)
+        assert_close(pool.variance, expected.variance, rtol=1e-6, atol=1e-9 + slack)
+
+
+@pytest.mark.parametrize("chunk_size", [7, 1, 49, 50, 51, 1000])
 @pytest.mark.parametrize("max_memory", [0, 2**30])
 def test_chunk_boundaries(
     chunk_size: int, max_memory: int, double: dict[str, Any]
 ) -> None:
     problem = make_problem(5, num_candidates=50)
-    dense = DenseNystrom(problem)
+    dense = Dense(problem)
     pool = CandidatePool(
         problem.X.to(**double), max_memory=max_memory, chunk_size=chunk_size
     )
@@ -64,45 +84,31 @@ def test_chunk_boundaries(
     assert_close(squares[:, 1], dense.embedded[rows] ** 2, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_squared_covariances(seed: int, tkwargs: dict[str, Any]) -> None:
-    problem = make_problem(100 + seed, lam=0.1)
-    dense, g = DenseNystrom(problem), np.random.default_rng(seed)
-    rows = g.integers(0, len(problem.X), 5)
-    pool = problem.pool(**tkwargs)
-    squares = pool.squared_covariances(torch.from_numpy(rows).to(pool.X.device))
-    tolerance = {"rtol": 2e-3, "atol": 1e-4}
-    if tkwargs["dtype"] == torch.float64:
-        tolerance = {"rtol": 1e-8, "atol": 1e-10}
-    assert_close(squares[:, 0], dense.full[rows] ** 2, **tolerance)
-    assert_close(squares[:, 1], dense.embedded[rows] ** 2, **tolerance)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_streamed_is_in_memory(seed: int, double: dict[str, Any]) -> None:
+def test_streamed_is_in_memory(double: dict[str, Any]) -> None:
     """The same long sequence of argmaxes, over many candidates and with repeats."""
-    g = torch.Generator().manual_seed(seed)
-    X = torch.rand(1500, 2, generator=g, dtype=torch.float64).to(**double)
-    data = X[:200]
-    posterior = NystromPosterior.from_data(
-        oracles.make_kernel("rbf", **double),
-        data,
-        data.sin().sum(-1),
-        torch.full((200,), 0.05, **double),
-        data[:100],
-    )
-    sequences = []
-    for max_memory in (2**30, 0):
-        pool = CandidatePool(X, max_memory=max_memory)
-        pool.update(posterior)
-        assert pool.in_memory == (max_memory > 0)
-        ucb, sequence = LazyUCB(pool, 10.0, 0.05), []
-        for _ in range(300):
-            sequence.append(ucb.argmax())
-            ucb.append(sequence[-1])
-        sequences.append(sequence)
-    assert sequences[0] == sequences[1]
-    assert 5 < len(set(sequences[0])) < 200
+    for seed in fewer(range(3), double):
+        g = torch.Generator().manual_seed(seed)
+        X = torch.rand(1500, 2, generator=g, dtype=torch.float64).to(**double)
+        data = X[:200]
+        posterior = NystromPosterior.from_data(
+            oracles.make_kernel("rbf", **double),
+            data,
+            data.sin().sum(-1),
+            torch.full((200,), 0.05, **double),
+            data[:100],
+        )
+        sequences = []
+        for max_memory in (2**30, 0):
+            pool = CandidatePool(X, max_memory=max_memory)
+            pool.update(posterior)
+            assert pool.in_memory == (max_memory > 0)
+            ucb, sequence = LazyUCB(pool, 10.0, 0.05), []
+            for _ in fewer(range(200), double, 60):
+                sequence.append(ucb.argmax())
+                ucb.append(sequence[-1])
+            sequences.append(sequence)
+        assert sequences[0] == sequences[1]
+        assert 5 < len(set(sequences[0])) < len(sequences[0])
 
 
 def test_streaming_keeps_no_features(double: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batch_oracles import DenseNystrom, Problem, assert_close, make_problem
+from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
 
@@ -26,52 +26,31 @@ CASES = json.loads(
 )
 
 
-def global_bound(dense: DenseNystrom, batch: list[int]) -> float:
-    return 1 + dense.variance[batch].sum() / dense.lam
-
-
-def product_bound(dense: DenseNystrom, batch: list[int]) -> float:
-    before = [dense.variance_after(batch[:s])[i] for s, i in enumerate(batch)]
-    return float(np.prod(1 + np.array(before) / dense.lam))
-
-
-def product_of_first(dense: DenseNystrom, batch: list[int]) -> float:
-    return float(np.prod(1 + dense.variance[batch] / dense.lam))
-
-
-def local_bounds(dense: DenseNystrom, batch: list[int], kind: str) -> np.ndarray:
-    """The local bound at every candidate."""
-    full = (dense.full[:, batch] ** 2).sum(-1)
-    embedded = (dense.embedded[:, batch] ** 2).sum(-1)
-    sums = {"paper": full, "embedded": embedded, "both": np.maximum(full, embedded)}
-    return 1 + sums[kind] / (dense.lam * dense.variance)
-
-
-def slow_bound(dense: DenseNystrom, batch: list[int], name: str) -> float:
+def slow_bound(dense: Dense, batch: list[int], name: str) -> float:
     if name == "global":
-        return global_bound(dense, batch)
+        return dense.global_bound(batch)
     if name == "product":
-        return product_bound(dense, batch)
-    return float(local_bounds(dense, batch, name).max())
+        return dense.product_bound(batch)
+    return float(dense.local_bound(batch, kind=name).max())
 
 
 def slow_global_local(
-    dense: DenseNystrom, batch: list[int], threshold: float, kind: str
+    dense: Dense, batch: list[int], threshold: float, kind: str
 ) -> bool:
     """Whether a batch may go on: everything anew, a pass over all at every point."""
-    if global_bound(dense, batch) <= threshold:
+    if dense.global_bound(batch) <= threshold:
         return True
-    if kind == "paper" and global_bound(dense, batch[:-1]) <= threshold:
+    if kind == "paper" and dense.global_bound(batch[:-1]) <= threshold:
         return True
-    return local_bounds(dense, batch, kind).max() <= threshold
+    return dense.local_bound(batch, kind=kind).max() <= threshold
 
 
-def choices(seed: int, size: int, **kwargs: Any) -> tuple[Any, DenseNystrom, list[int]]:
+def choices(seed: int, size: int, **kwargs: Any) -> tuple[Any, Dense, list[int]]:
     """A problem and a batch: argmaxes, random candidates, and many repeats."""
     problem = make_problem(seed, **kwargs)
-    dense, g = DenseNystrom(problem), np.random.default_rng(seed)
+    dense, g = Dense(problem), np.random.default_rng(seed)
     batch: list[int] = []
-    ucb = LazyUCB(problem.pool(dtype=torch.float64), 1.0, problem.lam)
+    ucb = LazyUCB(problem.pool(**HOST), 1.0, problem.lam)
     for _ in range(size):
         other = int(g.integers(0, len(problem.X)))
         batch.append(other if g.random() < 0.3 else ucb.argmax())
@@ -79,16 +58,15 @@ def choices(seed: int, size: int, **kwargs: Any) -> tuple[Any, DenseNystrom, lis
     return problem, dense, batch
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_every_rule_is_its_slow_version(block: int, double: dict[str, Any]) -> None:
-    """All rules, on 200 random problems, followed beyond the batch's end."""
-    ended = 0
-    for seed in range(20 * block, 20 * block + 20):
+def test_every_rule_is_its_slow_version(double: dict[str, Any]) -> None:
+    """All rules, on random problems, until each ends the batch."""
+    ended, seeds = 0, fewer(range(50), double, 2)
+    for seed in seeds:
         problem, dense, batch = choices(seed, 12)
         pool, lam = problem.pool(**double), problem.lam
         g = np.random.default_rng(seed)
         # A threshold amid the values that the global bound takes on.
-        reach = global_bound(dense, batch[: int(g.integers(1, 12))])
+        reach = dense.global_bound(batch[: int(g.integers(1, 12))])
         threshold = 1 + (reach - 1) * float(g.uniform(0.3, 1.2))
         rules: dict[str, TerminationRule] = {
             "global": GlobalRule(pool, lam, threshold),
@@ -103,9 +81,9 @@ def test_every_rule_is_its_slow_version(block: int, double: dict[str, Any]) -> N
                 before = dense.variance_after(batch[: s - 1])[index]
                 goes_on = rule.add(index, torch.tensor(before))
                 if name == "global":
-                    expected = global_bound(dense, batch[:s]) <= threshold
+                    expected = dense.global_bound(batch[:s]) <= threshold
                 elif name == "product":
-                    expected = product_bound(dense, batch[:s]) <= threshold
+                    expected = dense.product_bound(batch[:s]) <= threshold
                 else:
                     expected = slow_global_local(dense, batch[:s], threshold, name)
                 assert goes_on == expected, (name, seed, s)
@@ -119,22 +97,22 @@ def test_every_rule_is_its_slow_version(block: int, double: dict[str, Any]) -> N
         assert sizes["both"] >= sizes["global"]
         assert sizes["embedded"] >= sizes["both"]
         assert sizes["paper"] >= sizes["global"]
-    assert ended > 50
+    assert ended > 2 * len(seeds)
 
 
 @pytest.mark.parametrize("kind", ["both", "embedded", "paper"])
 def test_reported_bound_is_never_too_small(kind: str, double: dict[str, Any]) -> None:
     """While passes over the pool are skipped, `bound` stays an upper bound."""
-    for seed in range(60):
+    for seed in fewer(range(12), double):
         problem, dense, batch = choices(800 + seed, 25, num_inducing=40)
-        threshold = global_bound(dense, batch[:3])
+        threshold = dense.global_bound(batch[:3])
         rule = GlobalLocalRule(problem.pool(**double), problem.lam, threshold, kind)
         for s, index in enumerate(batch, start=1):
             if not rule.add(index, 0.0):
                 break
-            local = local_bounds(dense, batch[:s], kind).max()
+            local = slow_bound(dense, batch[:s], kind)
             assert rule.bound >= local * (1 - 1e-9)
-            assert rule.bound <= global_bound(dense, batch[:s]) * (1 + 1e-9)
+            assert rule.bound <= dense.global_bound(batch[:s]) * (1 + 1e-9)
 
 
 def negative_residuals() -> tuple[Problem, list[int]]:
@@ -159,12 +137,13 @@ def negative_residuals() -> tuple[Problem, list[int]]:
 @pytest.mark.parametrize("kind", ["both", "embedded", "paper"])
 def test_the_sums_of_each_kind(kind: str, double: dict[str, Any]) -> None:
     """Followed beyond the batch's end, where every point takes a pass over the pool."""
-    cases = [choices(2000 + seed, 6) for seed in range(20)]
-    problem, batch = negative_residuals()
-    dense = DenseNystrom(problem)
-    both = slow_bound(dense, batch, "both")
-    assert both - 1 > 1.1 * (slow_bound(dense, batch, "paper") - 1)
-    cases.append((problem, dense, batch))
+    cases = [choices(2000 + seed, 6) for seed in fewer(range(8), double)]
+    if double == HOST:
+        problem, batch = negative_residuals()
+        dense = Dense(problem)
+        both = slow_bound(dense, batch, "both")
+        assert both - 1 > 1.1 * (slow_bound(dense, batch, "paper") - 1)
+        cases.append((problem, dense, batch))
     for problem, dense, batch in cases:
         rule = GlobalLocalRule(problem.pool(**double), problem.lam, 1.0, kind)
         for s, index in enumerate(batch, start=1):
@@ -194,51 +173,16 @@ def test_few_passes_over_the_pool(double: dict[str, Any]) -> None:
     assert len(set(asked)) == len(asked)  # each point's squares are computed once
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_the_order_of_the_bounds(block: int) -> None:
-    """Exact ratio <= local "both" <= global <= product of (1 + var_fb / lam).
-
-    The exact ratio is that of this posterior with its inducing set frozen.
-    """
-    for seed in range(20 * block, 20 * block + 20):
-        problem, dense, batch = choices(1000 + seed, 15)
-        del problem
-        for s in range(1, 16):
-            ratio = dense.variance / dense.variance_after(batch[:s])
-            both = local_bounds(dense, batch[:s], "both")
-            embedded = local_bounds(dense, batch[:s], "embedded")
-            slack = 1 + 1e-9
-            assert (ratio <= embedded * slack).all()
-            assert (embedded <= both * slack).all()
-            assert both.max() <= global_bound(dense, batch[:s]) * slack
-            assert global_bound(dense, batch[:s]) <= slack * product_of_first(
-                dense, batch[:s]
-            )
-
-
-def test_the_papers_local_bound_can_fail() -> None:
-    """The full covariance alone does not bound the ratio of this posterior."""
-    failures, worst = 0, 1.0
-    for seed in range(200):
-        _, dense, batch = choices(2000 + seed, 6)
-        ratio = dense.variance / dense.variance_after(batch)
-        excess = ratio / local_bounds(dense, batch, "paper")
-        failures += int((excess > 1 + 1e-6).sum())
-        worst = max(worst, float(excess.max()))
-    assert failures > 10 and worst > 1.01
-
-
 def test_product_rule_never_longer_than_sum_for_the_exact_posterior(
     double: dict[str, Any],
 ) -> None:
-    for seed in range(40):
+    for seed in fewer(range(15), double):
         problem = make_problem(seed)
         pool = problem.exact_pool(**double)
         g = np.random.default_rng(seed)
         total = GlobalRule(pool, problem.lam, 1e9)
         product = ProductRule(pool, problem.lam, 1e9)
         ucb, batch = pool.ucb(1.0, problem.lam), []
-        variance, kernel = pool.variance.clone(), problem.make_kernel(**double)
         for _ in range(8):
             index = int(g.integers(0, len(problem.X)))
             before = ucb.append(index)
@@ -246,25 +190,18 @@ def test_product_rule_never_longer_than_sum_for_the_exact_posterior(
             product.add(index, before)
             batch.append(index)
         assert total.bound <= product.bound * (1 + 1e-9)
-        traced = 1 + variance[batch].sum() / problem.lam
-        assert total.bound == pytest.approx(float(traced), rel=1e-9)
-        # det(I + K_batch / lam) under the posterior at the batch's start
-        X, row = problem.X.to(**double), problem.row
-        C = kernel(X[row]).to_dense() + torch.diag(problem.noise.to(**double))
-        cross = kernel(X[row], X[batch]).to_dense()
-        posterior = kernel(X[batch]).to_dense() - cross.mT @ torch.linalg.solve(
-            C, cross
-        )
-        eye = torch.eye(len(batch), **double)
-        det = torch.linalg.det(eye + posterior / problem.lam)
-        assert product.bound == pytest.approx(float(det), rel=1e-6)
+        # det(I + K_batch / lam) under the posterior at the batch's start, and its trace
+        posterior = Dense(problem, "exact").full[np.ix_(batch, batch)] / problem.lam
+        assert total.bound == pytest.approx(1 + posterior.trace(), rel=1e-9)
+        det = np.linalg.det(np.eye(len(batch)) + posterior)
+        assert product.bound == pytest.approx(det, rel=1e-6)
 
 
 def test_float32_rules(tkwargs: dict[str, Any]) -> None:
     problem, dense, batch = choices(12, 10, lam=0.1)
     rule = GlobalLocalRule(problem.pool(**tkwargs), problem.lam, 1.0)
     assert not rule.add(batch[0], 0.0)
-    expected = local_bounds(dense, batch[:1], "both").max()
+    expected = slow_bound(dense, batch[:1], "both")
     assert rule.bound == pytest.approx(expected, rel=2e-3)
 
 
@@ -297,32 +234,30 @@ def reference_pool(case: dict[str, Any], **tkwargs: Any) -> CandidatePool:
     return pool
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
 @pytest.mark.parametrize("streamed", [False, True], ids=["memory", "streamed"])
-def test_published_batches(
-    case: dict[str, Any], streamed: bool, double: dict[str, Any]
-) -> None:
+def test_published_batches(streamed: bool, double: dict[str, Any]) -> None:
     """The six cases of the authors' code: moments, and both batches exactly."""
-    lam, threshold = case["lam"], case["ratio_threshold"]
-    pool = reference_pool(case, **double)
-    assert_close(pool.mean, np.array(case["means"]), rtol=1e-5, atol=1e-6)
-    expected = lam * np.array(case["variances_over_lambda"])
-    assert_close(pool.variance, expected, rtol=1e-5)
-    if streamed:
-        pool.max_memory = 0
-        pool.update(pool.posterior)
-        assert not pool.in_memory
-    rules: list[tuple[TerminationRule, str, str]] = [
-        (GlobalRule(pool, lam, threshold), "batch_global", "global_ratio_bound_at_end"),
-        (
-            GlobalLocalRule(pool, lam, threshold, "paper"),
-            "batch_local",
-            "local_ratio_bound_max_at_end",
-        ),
-    ]
-    for rule, batch, bound in rules:
-        ucb, chosen = pool.ucb(case["beta_bkb_practical"] / lam**0.5, lam), []
-        while not chosen or rule.add(chosen[-1], ucb.append(chosen[-1])):
-            chosen.append(ucb.argmax())
-        assert chosen == case[batch]
-        assert rule.bound == pytest.approx(case[bound], rel=1e-5)
+    for case in fewer(CASES, double):
+        lam, threshold = case["lam"], case["ratio_threshold"]
+        pool = reference_pool(case, **double)
+        assert_close(pool.mean, np.array(case["means"]), rtol=1e-5, atol=1e-6)
+        expected = lam * np.array(case["variances_over_lambda"])
+        assert_close(pool.variance, expected, rtol=1e-5)
+        if streamed:
+            pool.max_memory = 0
+            pool.update(pool.posterior)
+            assert not pool.in_memory
+        rules: list[tuple[TerminationRule, str, str]] = [
+            (GlobalRule(pool, lam, threshold), "global", "global_ratio_bound_at_end"),
+            (
+                GlobalLocalRule(pool, lam, threshold, "paper"),
+                "local",
+                "local_ratio_bound_max_at_end",
+            ),
+        ]
+        for rule, name, bound in rules:
+            ucb, chosen = pool.ucb(case["beta_bkb_practical"] / lam**0.5, lam), []
+            while not chosen or rule.add(chosen[-1], ucb.append(chosen[-1])):
+                chosen.append(ucb.argmax())
+            assert chosen == case[f"batch_{name}"], case["case"]
+            assert rule.bound == pytest.approx(case[bound], rel=1e-5)

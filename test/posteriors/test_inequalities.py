@@ -36,6 +36,13 @@ class Case(NamedTuple):
     def scale(self) -> Tensor:
         return self.kernel(self.Z, diag=True)
 
+    @property
+    def rounding(self) -> float:
+        """That of the kernel between equal points, which a variance holds twice."""
+        return 2 * oracles.effect_of_rounding(
+            lambda: oracles.DENSE[self.name](self.Z, self.Z)
+        )
+
 
 def make_case(
     name: str, seed: int, n: int, m: int, d: int, spread: float, log_lam: float
@@ -70,11 +77,11 @@ cases = st.builds(
     spread=st.sampled_from([2.0, 0.3, 1e-3, 1e-8, 0.0]),
     log_lam=st.sampled_from([-4.0, -2.0, 0.0]),
 )
-property_test = settings(deadline=None, derandomize=True, max_examples=100)
+property_test = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 def slack(case: Case, value: Tensor) -> Tensor:
-    return RELATIVE * value.abs() + ABSOLUTE * case.scale
+    return RELATIVE * value.abs() + ABSOLUTE * case.scale + case.rounding
 
 
 @property_test

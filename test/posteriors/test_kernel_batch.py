@@ -6,6 +6,7 @@ import pytest
 import torch
 from botorch.exceptions import UnsupportedError
 from botorch.models.kernels.orthogonal_additive_kernel import OrthogonalAdditiveKernel
+from device_cases import sweep
 from gpytorch.kernels import (
     Kernel,
     LinearKernel,
@@ -52,7 +53,7 @@ def randomized(kernel: Kernel, **tkwargs: Any) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@sweep("name", KERNELS, ["nested sum"])
 def test_is_a_slice_of_the_batch(name: str, double: dict[str, Any]) -> None:
     kernel = randomized(KERNELS[name](), **double)
     state = {k: v.clone() for k, v in kernel.state_dict().items()}

@@ -1,5 +1,6 @@
 """The Nystrom posterior against dense closed forms and exact Gaussian processes."""
 
+from itertools import product
 from typing import Any
 
 import mpmath
@@ -8,6 +9,7 @@ import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
+from device_cases import on_the_host, sweep
 from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean, LinearMean
 from torch import Tensor
@@ -52,17 +54,33 @@ def close(actual: Tensor, expected: Tensor, **tolerance: float) -> None:
     torch.testing.assert_close(actual.detach().cpu().double(), expected, **tolerance)
 
 
-@pytest.mark.parametrize("n, m", [(1, 1), (40, 1), (40, 7), (300, 30), (60, 60)])
-@pytest.mark.parametrize("name", oracles.KERNELS)
+@sweep(
+    "name, n, m",
+    [
+        (name, *sizes)
+        for name in oracles.KERNELS
+        for sizes in [(1, 1), (40, 1), (40, 7), (150, 30), (60, 60)]
+    ],
+    [("matern52", 40, 7), ("rbf", 60, 60)],
+)
 def test_dense_closed_form(name: str, n: int, m: int, double: dict[str, Any]) -> None:
     data = problem(n, m, lam=1e-2, **double)
     posterior = build(oracles.make_kernel(name, **double), data)
     expected = reference(name, data)
     S, Z = data["S"].cpu(), data["Z"].cpu()
-    mean_tolerance = tolerance = joint = {"rtol": 1e-8, "atol": 1e-8}
+    condition = torch.linalg.cond(oracles.DENSE[name](S, S)).item()
+    # Features are solved with `L`, and enter `B` with a precision of up to 2 / lam.
+    solved = torch.finfo(torch.float64).eps * condition**0.5 * 2 * n / 1e-2
+    moved = [
+        oracles.effect_of_rounding(lambda i=i: reference(name, data)[i])
+        for i in range(2)
+    ]
+    mean_tolerance = {"rtol": 0, "atol": solved + moved[0]}
+    tolerance = joint = {"rtol": 0, "atol": solved + moved[1]}
     rows = torch.ones(len(Z), dtype=torch.bool)
-    if torch.linalg.cond(oracles.DENSE[name](S, S)) >= 1e6:
-        # Far outside of the data both sides depend on which directions were cut.
+    if condition >= 1e6:
+        # Far outside of the data both sides depend on which directions were cut. What
+        # is left has a condition of 1e14 at most: `solved` is 1e-5 then.
         rows = (Z <= 1).all(-1)
         mean_tolerance, tolerance = {"rtol": 0, "atol": 1e-6}, {"rtol": 1e-5, "atol": 0}
         joint = {"rtol": 1e-5, "atol": 1e-6}
@@ -80,10 +98,11 @@ def test_dense_closed_form(name: str, n: int, m: int, double: dict[str, Any]) ->
     close(cross[:, rows], expected.covariance[:4][rows[:4]][:, rows], **joint)
 
 
+@on_the_host
 @pytest.mark.parametrize("lam", [1e-6, 1e-4, 1e-1])
-@pytest.mark.parametrize("m", [5, 20, 35])
+@pytest.mark.parametrize("m", [5, 24])
 def test_multiple_precision(m: int, lam: float, double: dict[str, Any]) -> None:
-    data = problem(50, m, lam=lam, seed=m, **double)
+    data = problem(30, m, lam=lam, seed=m, **double)
     posterior = build(oracles.make_kernel("rbf", **double), data)
     mean, variance = oracles.mp_rbf_dtc(
         *(data[k] for k in ("X", "Y", "noise", "S", "Z"))
@@ -103,7 +122,7 @@ def test_multiple_precision_itself() -> None:
     close(expected.variance, variance, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", oracles.KERNELS)
+@sweep("name", oracles.KERNELS, ["matern52"])
 def test_float32(name: str, device: torch.device) -> None:
     single = {"dtype": torch.float32, "device": device}
     data = problem(200, 30, lam=4e-2, d=5, **single)
@@ -115,8 +134,11 @@ def test_float32(name: str, device: torch.device) -> None:
     close(moments.variance, expected.variance, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern52", "linear", "product"])
-@pytest.mark.parametrize("lam", [1e-4, 1e-2, 1.0])
+@sweep(
+    "name, lam",
+    product(["rbf", "matern12", "matern52", "linear", "product"], [1e-4, 1e-2, 1.0]),
+    [("matern52", 1e-2)],
+)
 def test_all_points_is_the_exact_gp(
     name: str, lam: float, double: dict[str, Any]
 ) -> None:
@@ -138,14 +160,22 @@ def test_all_points_is_the_exact_gp(
     posterior = build(
         kernel, {**data, "S": data["X"]}, mean_module=model.mean_module
     ).moments(data["Z"])
-    close(posterior.mean, exact.mean.squeeze(-1).detach().cpu(), rtol=1e-6, atol=1e-6)
+    X, Y, noise, Z = oracles.to_cpu(*(data[k] for k in ("X", "Y", "noise", "Z")))
+    moved = [
+        oracles.effect_of_rounding(
+            lambda i=i: oracles.exact(oracles.DENSE[name], X, Y, noise, Z)[i]
+        )
+        for i in range(2)
+    ]
+    mean = exact.mean.squeeze(-1).detach().cpu()
+    close(posterior.mean, mean, rtol=1e-6, atol=1e-6 + moved[0])
     variance = exact.variance.squeeze(-1).detach().cpu()
     scale = kernel(data["Z"], diag=True).cpu()
     close(
         posterior.variance / scale.to(posterior.variance),
         variance / scale,
         rtol=1e-6,
-        atol=1e-6,
+        atol=1e-6 + moved[1] / scale.max().item(),
     )
 
 
@@ -266,10 +296,10 @@ def test_batch_with_repeated_inducing_points(double: dict[str, Any]) -> None:
 
 
 def test_chunk_sizes_agree(double: dict[str, Any]) -> None:
-    data = problem(100, 12, lam=1e-2, **double)
+    data = problem(30, 12, lam=1e-2, **double)
     kernel = oracles.make_kernel("rbf", **double)
     whole = build(kernel, data)
-    for chunk_size in (1, 7, 100):
+    for chunk_size in (1, 7, 30):
         posterior = build(kernel, data, chunk_size=chunk_size)
         assert posterior.chunk_size == chunk_size
         close(posterior.mean(data["Z"]), whole.mean(data["Z"]).cpu())
@@ -298,7 +328,7 @@ def test_nothing_of_size_n_by_n(double: dict[str, Any]) -> None:
     assert max(shape.numel() for shape in shapes) <= 64 * 6
 
 
-@pytest.mark.parametrize("name", ["rbf", "matern52", "sum", "polynomial"])
+@sweep("name", ["rbf", "matern52", "sum", "polynomial"], ["matern52"])
 def test_gradients(name: str, double: dict[str, Any]) -> None:
     """Through Z, the inducing points, the data and every hyperparameter."""
     kernel = oracles.make_kernel(name, **double).requires_grad_(True)
@@ -317,7 +347,7 @@ def test_gradients(name: str, double: dict[str, Any]) -> None:
         return *moments, posterior.covariance(values["Z"]), reduced
 
     inputs = tuple(data[key].requires_grad_() for key in keys)
-    assert torch.autograd.gradcheck(outputs, (*inputs, *parameters), atol=1e-6)
+    assert torch.autograd.gradcheck(outputs, (*inputs, *parameters), fast_mode=True)
 
 
 def test_input_errors(double: dict[str, Any]) -> None:

@@ -1,10 +1,11 @@
 """Rank-q, border and variance-only updates against rebuilding from scratch."""
 
+from itertools import product
 from typing import Any
 
 import oracles
-import pytest
 import torch
+from device_cases import sweep
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
@@ -30,8 +31,7 @@ def assert_same(
     torch.testing.assert_close(a.variance, b.variance, **tolerance)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("q", [0, 1, 5, 39])
+@sweep("name, q", product(KERNELS, [0, 1, 5, 39]), [("matern32", 5), ("linear", 1)])
 def test_condition_is_from_data_with_all(
     name: str, q: int, double: dict[str, Any]
 ) -> None:
@@ -59,7 +59,7 @@ def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
     assert torch.equal(posterior.moments(Z).variance, before.variance)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@sweep("name", KERNELS, ["matern32", "linear"])
 def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(40, 1e-2, **double)
     kernel = oracles.make_kernel(name, **double)
@@ -76,8 +76,11 @@ def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) 
         torch.testing.assert_close(mean, whole.mean(Z), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("m, p", [(0, 4), (6, 0), (6, 1), (6, 9)])
+@sweep(
+    "name, m, p",
+    [(name, *s) for name in KERNELS for s in [(0, 4), (6, 0), (6, 1), (6, 9)]],
+    [("matern32", 6, 9), ("linear", 0, 4)],
+)
 def test_append_is_from_data_with_more_points(
     name: str, m: int, p: int, double: dict[str, Any]
 ) -> None:
@@ -110,7 +113,7 @@ def test_append_leaves_out_what_is_explained(double: dict[str, Any]) -> None:
     assert_same(nothing, small, Z)
 
 
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern52", "product"])
+@sweep("name", ["rbf", "matern12", "matern52", "product"], ["matern52"])
 def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
     """Rounding in the kernel lets some repeats pass; they must do no harm."""
     X, Y, noise, Z = data(300, 1e-1, **tkwargs)
@@ -119,9 +122,16 @@ def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
     kernel = oracles.make_kernel(name, **tkwargs)
     small = NystromPosterior.from_data(kernel, X, Y, noise, X[:150])
     grown = small.append_inducing(X[:40], X, Y, noise)
-    assert grown.num_inducing < 165
     single = tkwargs["dtype"] == torch.float32
     close = {"rtol": 2e-2 if single else 1e-5, "atol": 1e-2 if single else 1e-6}
+    # The residual of a repeat is rounding, and that is what it may take away.
+    points = X[:40].cpu().double()
+    close["atol"] += (
+        oracles.effect_of_rounding(
+            lambda: oracles.DENSE[name](points, points), tkwargs["dtype"]
+        )
+        / kernel(X, diag=True).max().item()
+    )
     scale = kernel(Z, diag=True)
     before, after = small.moments(Z), grown.moments(Z)
     torch.testing.assert_close(after.mean, before.mean, **close)
@@ -138,7 +148,7 @@ def test_append_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
     assert_same(grown, NystromPosterior.from_data(kernel, X, Y, noise, X[:2]), Z)
 
 
-@pytest.mark.parametrize("name", oracles.KERNELS)
+@sweep("name", oracles.KERNELS, ["matern52"])
 def test_hallucinated_variance(name: str, double: dict[str, Any]) -> None:
     """The variance of a posterior whose data include the pending points."""
     X, Y, noise, Z = data(30, 1e-2, **double)

@@ -61,7 +61,7 @@ def test_float32_candidates_are_learned_in_float64(strategy: Any) -> None:
         def feedback(X: Tensor) -> Tensor:
             return objective(X.double())
 
-        history = built.run(feedback, 60, progress=False)
+        history = built.run(feedback, 30, progress=False)
         assert history.X.dtype == dtype
         chosen.append(history.indices)
     assert torch.equal(*chosen)

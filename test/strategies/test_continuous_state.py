@@ -1,9 +1,5 @@
-"""Feedback, failures, resumption and arguments on continuous domains."""
+"""Feedback, failures and arguments on continuous domains."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import box_table
@@ -25,23 +21,17 @@ from botorch_sparse.strategies import continuous as module
 SOME = ["bbkb-global-local", "gpbucb-inferred", "random"]
 
 
-RESUMED = [
-    "bbkb-global-local",
-    "gpbucb-sum",
-    "bbkb-inferred",
-    "gpucb-inferred",
-    "gssbo",
-    "gssbo-known",
-    "gssbo-dynamic",
-    "rssbo",
-    "random",
-]
+def warm(name: str) -> Any:
+    """A strategy that knows six points of the box."""
+    strategy = TABLE[name]()
+    X = strategy.box.sample(6, 0)
+    strategy.tell(X, objective(X))
+    return strategy
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_feedback_in_any_order(name: str) -> None:
-    strategy = TABLE[name]()
-    strategy.run(objective, 10, progress=False)
+    strategy = warm(name)
     first, second = strategy.ask(3), strategy.ask(3)
     strategy.tell(second, objective(second.X))
     assert torch.equal(strategy.X_pending, first.X)
@@ -49,20 +39,19 @@ def test_feedback_in_any_order(name: str) -> None:
         strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
     assert len(strategy.pending) == 0
     expected = torch.cat([second.X, first.X.flip(0)])
-    assert torch.equal(strategy.history.X[10:], expected)
+    assert torch.equal(strategy.history.X[6:], expected)
     outside = torch.tensor([[5.0, 5.0], [5.0, 5.0]], dtype=torch.float64)
     strategy.tell(outside, torch.zeros(2, 1))  # never asked for, not even inside
     assert strategy.history.batch_number[-2:].tolist() == [-1, -1]
     batch = strategy.ask(2)
     strategy.withdraw(batch)
     assert len(strategy.pending) == 0
-    assert len(strategy.run(objective, 22, progress=False)) == 22
+    assert len(strategy.run(objective, 16, progress=False)) == 16
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_failures_leave_no_trace(name: str, monkeypatch: Any) -> None:
-    strategy = TABLE[name]()
-    strategy.run(objective, 10, progress=False)
+    strategy = warm(name)
     batch = strategy.ask(3)
     before = strategy.state_dict()
     bad = torch.full((len(batch),), float("nan"))
@@ -92,7 +81,7 @@ def test_failures_leave_no_trace(name: str, monkeypatch: Any) -> None:
     twin.load_state_dict(before)
     for s in (strategy, twin):
         s.tell(new, objective(new))
-        s.run(objective, 20, progress=False)
+        s.run(objective, 13, progress=False)
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert equal(*states)
 
@@ -114,50 +103,6 @@ def test_an_ask_that_fails_half_way(name: str, monkeypatch: Any) -> None:
             strategy.ask()
     assert equal(strategy.state_dict(), before)
     assert torch.equal(strategy.ask().X, twin.ask().X)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Runs saved in the middle of a batch and finished by one new process."""
-    folder = tmp_path_factory.mktemp("boxes")
-    runs = {name: {"state": middle(name).state_dict(), "total": 16} for name in RESUMED}
-    torch.save(runs, folder / "in.pt")
-    subprocess.run(
-        [sys.executable, box_table.__file__, folder / "in.pt", folder / "out.pt"],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    return torch.load(folder / "out.pt", weights_only=True)
-
-
-def middle(name: str) -> Any:
-    """A strategy with part of one batch told, and another one pending."""
-    strategy = TABLE[name](seed=3)
-    strategy.run(objective, 11, progress=False)
-    first = strategy.ask(4)
-    strategy.tell(first.X[:1], objective(first.X[:1]))
-    strategy.ask(2)
-    return strategy
-
-
-@pytest.mark.parametrize("name", RESUMED)
-def test_new_process_goes_on(name: str, finished: dict[str, Any]) -> None:
-    strategy = middle(name)
-    history = strategy.run(objective, 16, progress=False)
-    assert torch.equal(finished[name]["X"], history.X)
-    theirs = without_times(finished[name]["state"])
-    assert equal(theirs, without_times(strategy.state_dict()))
-
-
-def test_float32_bounds(device: torch.device) -> None:
-    bounds = BOUNDS.to(device, torch.float32)
-    for name in ("bbkb-inferred", "random"):
-        strategy = TABLE[name](bounds=bounds)
-        history = strategy.run(lambda X: objective(X.cpu()), 12, progress=False)
-        assert history.X.dtype == torch.float32 and history.Y.dtype == torch.float32
-        assert history.X.device == bounds.device
-        assert bool(((history.X >= bounds[0]) & (history.X <= bounds[1])).all())
-        assert strategy.history.num_extra == 12  # each known by one number
 
 
 MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
@@ -212,8 +157,7 @@ def test_constraints_belong_to_bounds() -> None:
 
 def test_a_batch_of_a_resumed_strategy_can_be_told() -> None:
     """Batches are known by their coordinates, as after a restart."""
-    strategy = TABLE["bbkb-inferred"]()
-    strategy.run(objective, 8, progress=False)
+    strategy = warm("bbkb-inferred")
     batch = strategy.ask(3)
     other = TABLE["bbkb-inferred"](optimizer_options=OPTIONS)
     other.load_state_dict(strategy.state_dict())
@@ -235,3 +179,15 @@ def test_inferred_models_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) ->
         strategy.tell(X[:n], Y[:n])
         strategy.ask(1)
         assert strategy.surrogate.num_inducing == min(n, 9)
+
+
+@pytest.mark.parametrize("kind", ["inequality", "equality"])
+def test_a_state_of_other_constraints_is_refused(kind: str) -> None:
+    def constrained(least: float) -> RandomSearch:
+        constraint = (torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64), least)
+        return RandomSearch(bounds=BOUNDS, **{f"{kind}_constraints": [constraint]})
+
+    state = constrained(0.5).state_dict()
+    constrained(0.5).load_state_dict(state)
+    with pytest.raises(InputDataError, match="constraints"):
+        constrained(0.6).load_state_dict(state)

@@ -17,7 +17,7 @@ gp_strategies = pytest.mark.parametrize("name", GP)
 @all_strategies
 def test_bad_feedback_leaves_no_trace(name: str) -> None:
     strategy = TABLE[name]()
-    strategy.run(objective, 20, progress=False)
+    strategy.run(objective, 12, progress=False)
     batch = strategy.ask(4)
     before = strategy.state_dict()
     X, Y = batch.X, objective(batch.X)
@@ -43,7 +43,7 @@ def test_bad_feedback_leaves_no_trace(name: str) -> None:
             strategy.tell(where, what)
         assert equal(strategy.state_dict(), before)
     strategy.tell(batch, Y.unsqueeze(-1))
-    assert len(strategy.history) == 20 + b
+    assert len(strategy.history) == 12 + b
 
 
 def test_bad_objective_leaves_the_batch_pending() -> None:
@@ -86,7 +86,7 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     kernel = faulty_kernel()
     strategy, twin = TABLE[name](covar_module=kernel), TABLE[name]()
     for s in (strategy, twin):
-        s.run(objective, 20, progress=False)
+        s.run(objective, 12, progress=False)
         s.tell(OUTSIDE[:1], objective(OUTSIDE[:1]))
         s.ask(3)
     X = torch.cat([strategy.candidates[strategy.pending], strategy.candidates[[5, 9]]])
@@ -107,7 +107,7 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     assert failures > 2
     twin.tell(X, objective(X))
     for s in (strategy, twin):
-        s.run(objective, 70, progress=False)
+        s.run(objective, 28, progress=False)
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert equal(*states)
 
@@ -117,7 +117,7 @@ def test_points_rolled_back_leave_no_trace(name: str) -> None:
     """Other points beside the table take the numbers of those of a failed `tell`."""
     strategy, twin = TABLE[name](), TABLE[name]()
     for s in (strategy, twin):
-        s.run(objective, 20, progress=False)
+        s.run(objective, 12, progress=False)
     before = strategy.state_dict()
     surrogate = strategy.surrogate
     learn = surrogate.learn
@@ -134,7 +134,7 @@ def test_points_rolled_back_leave_no_trace(name: str) -> None:
     assert strategy.surrogate.num_inducing == twin.surrogate.num_inducing
     for s in (strategy, twin):
         s.tell(OUTSIDE + 0.1, objective(OUTSIDE + 0.1))
-        s.run(objective, 60, progress=False)
+        s.run(objective, 25, progress=False)
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert equal(*states)
 
@@ -145,7 +145,7 @@ def test_an_ask_that_learns_can_fail(name: str) -> None:
     kernel = faulty_kernel()
     strategy, twin = TABLE[name](covar_module=kernel), TABLE[name]()
     for s in (strategy, twin):
-        s.run(objective, 20, progress=False)
+        s.run(objective, 12, progress=False)
         s.ask(3)
         s.tell(s.candidates[:3], objective(s.candidates[:3]))
     before, failures = strategy.state_dict(), 0
@@ -163,7 +163,7 @@ def test_an_ask_that_learns_can_fail(name: str) -> None:
     kernel.countdown = None
     twin.ask(2)
     for s in (strategy, twin):
-        s.run(objective, 60, progress=False)
+        s.run(objective, 25, progress=False)
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert failures > 0 and equal(*states)
 
@@ -174,7 +174,7 @@ def test_a_kernel_that_returns_nan(name: str) -> None:
     kernel = faulty_kernel()
     kernel.returns_nan = True
     strategy = TABLE[name](covar_module=kernel)
-    strategy.run(objective, 20, progress=False)
+    strategy.run(objective, 12, progress=False)
     batch = strategy.ask(3)
     before, caught = strategy.state_dict(), 0
     for call in range(12):
@@ -189,5 +189,5 @@ def test_a_kernel_that_returns_nan(name: str) -> None:
         break
     kernel.countdown = None
     assert caught > 0
-    strategy.run(objective, 40, progress=False)
+    strategy.run(objective, 30, progress=False)
     assert strategy.surrogate.pool.mean.isfinite().all()

@@ -68,10 +68,12 @@ def test_initial_design() -> None:
 @pytest.mark.parametrize("name", ["gssbo", "gssbo-known", "rssbo"])
 def test_samples_in_the_model(name: str) -> None:
     """M samples, the initial ones and the newest one among them, as a record says."""
-    strategy = TABLE[name]()
+    # Fitted as seldom as that, the samples are chosen anew all the same.
+    change = {} if name == "gssbo-known" else {"refit": RefitSchedule(every=4)}
+    strategy = TABLE[name](**change)
     size = strategy.buffer.size
     chosen = set()
-    while len(strategy.history) < 14:
+    while len(strategy.history) < 12:
         batch = strategy.ask()
         strategy.tell(batch, objective(batch.X))
         index, n = strategy.model.subset_indices.tolist(), len(strategy.history)
@@ -80,12 +82,12 @@ def test_samples_in_the_model(name: str) -> None:
         X = strategy.model.all_train_X
         assert torch.equal(X, strategy.history.X)
         chosen.add(tuple(sorted(index)))
-    expected = [0] + [min(n, size) for n in range(4, 14)]
+    expected = [0] + [min(n, size) for n in range(4, 12)]
     assert strategy.history.subset_size.tolist() == expected
     assert strategy.history.batches[-1].subset_size == size
     total = sum(b.selection_seconds for b in strategy.history.batches)
     assert 0 < strategy.history.selection_seconds == total < strategy.history.seconds
-    assert len(chosen) > 8  # chosen anew each time
+    assert len(chosen) > 6  # chosen anew each time
 
 
 def test_a_warm_start_is_no_newest_sample() -> None:
@@ -111,9 +113,9 @@ def test_rssbo_is_the_random_selection() -> None:
         seed=4,
         **arguments,
     )
-    X = [s.run(objective, 14, progress=False).X for s in (random, rssbo)]
+    X = [s.run(objective, 11, progress=False).X for s in (random, rssbo)]
     assert torch.equal(*X)
-    by_gradient = make(seed=4).run(objective, 14, progress=False).X
+    by_gradient = make(seed=4).run(objective, 11, progress=False).X
     assert torch.equal(X[0][:9], by_gradient[:9])  # up to the first choice of samples
     assert not torch.equal(X[0], by_gradient)
 
@@ -222,13 +224,13 @@ def test_hyperparameters_are_fitted_on_the_schedule(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(module, "_fit", spy)
     strategy = TABLE["gssbo"](refit=RefitSchedule(every=4))
-    strategy.run(objective, 14, progress=False)
-    assert fitted == [4, 8, 12]
+    strategy.run(objective, 9, progress=False)
+    assert fitted == [4, 8]
     kernel = strategy.model.covar_module
     assert isinstance(kernel, MaternKernel) and kernel.nu == 2.5
     assert kernel.ard_num_dims == 2
     fitted.clear()
-    make().run(objective, 8, progress=False)
+    make().run(objective, 6, progress=False)
     assert fitted == []  # a kernel that is given stays as it is
 
 
@@ -250,7 +252,7 @@ def test_a_selection_that_fails_leaves_no_trace(during: str) -> None:
 
     strategy, twin = make(selection=selection), make(selection=selection)
     for s in (strategy, twin):
-        s.run(objective, 12, progress=False)
+        s.run(objective, 10, progress=False)
         s.ask()
         s.ask()
     X = strategy.X_pending
@@ -265,7 +267,7 @@ def test_a_selection_that_fails_leaves_no_trace(during: str) -> None:
     broken.clear()
     for s in (strategy, twin):
         s.tell(X[-1:], objective(X[-1:]))
-        s.run(objective, 18, progress=False)
+        s.run(objective, 14, progress=False)
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert equal(*states)
 
@@ -274,7 +276,8 @@ def test_a_selection_that_fails_leaves_no_trace(during: str) -> None:
 def test_bad_feedback_leaves_no_trace(name: str, monkeypatch: Any) -> None:
     strategy, twin = TABLE[name](), TABLE[name]()
     for s in (strategy, twin):
-        s.run(objective, 9, progress=False)
+        s.tell(points(7), objective(points(7)))
+        s.run(objective, 8, progress=False)
     batch = strategy.ask()
     twin.ask()
     before = strategy.state_dict()
@@ -295,16 +298,6 @@ def test_bad_feedback_leaves_no_trace(name: str, monkeypatch: Any) -> None:
         s.tell(Batch(batch.X, None, batch.number), objective(batch.X))
     states = [without_times(s.state_dict()) for s in (strategy, twin)]
     assert "dynamic" in name or equal(*states)
-
-
-def test_float32_bounds(device: torch.device) -> None:
-    bounds = BOUNDS.to(device, torch.float32)
-    strategy = TABLE["gssbo"](bounds=bounds)
-    history = strategy.run(lambda X: objective(X.cpu()), 11, progress=False)
-    assert history.X.dtype == history.Y.dtype == torch.float32
-    assert history.X.device == bounds.device
-    assert strategy.model.all_train_X.dtype == torch.float64
-    assert strategy.model.all_train_X.device == bounds.device
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

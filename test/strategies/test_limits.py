@@ -19,8 +19,8 @@ gp_strategies = pytest.mark.parametrize("name", GP)
 @pytest.mark.parametrize("name", ["bbkb-global", "bbkb-global-local", "gpbucb-sum"])
 def test_threshold_one_gives_batches_of_one(name: str) -> None:
     strategy = TABLE[name](ratio_threshold=1.0)
-    history = strategy.run(objective, 40, progress=False)
-    assert [batch.size for batch in history.batches] == [1] * 40
+    history = strategy.run(objective, 20, progress=False)
+    assert [batch.size for batch in history.batches] == [1] * 20
 
 
 @pytest.mark.parametrize("cls", [BBKB, GPBUCB])
@@ -33,7 +33,7 @@ def test_candidates_without_variance(cls: Any) -> None:
     batch = strategy.ask()
     assert set(batch.indices.tolist()) == {0}
     strategy.tell(batch, torch.zeros(len(batch)))
-    assert len(strategy.run(lambda X: -10 * X, 2000, progress=False)) >= 2000
+    assert len(strategy.run(lambda X: -10 * X, 200, progress=False)) >= 200
 
 
 def test_all_points_inducing_is_gp_bucb() -> None:
@@ -72,7 +72,7 @@ def test_bkb_is_bbkb_without_batches() -> None:
         TABLE["bbkb-global"](radius=FixedBeta(4.0), ratio_threshold=1.0),
     ]
     for strategy in runs:
-        strategy.run(objective, 50, progress=False)
+        strategy.run(objective, 30, progress=False)
     assert torch.equal(runs[0].history.indices, runs[1].history.indices)
 
 

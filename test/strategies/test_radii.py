@@ -79,7 +79,7 @@ def test_an_unknown_norm_doubles_within_a_run(name: str) -> None:
     radius = GuessAndDouble(INNER)
     strategy = build(name, radius)
     f, norm = function(strategy)
-    strategy.run(f, 12 if strategy.box else 30, progress=False)
+    strategy.run(f, 8 if strategy.box else 30, progress=False)
     strategy.ask()  # learns what is left
     mean_norm, trace = dense_norm_and_trace(strategy)
     statistics = strategy.statistics
@@ -100,7 +100,7 @@ def test_the_evidence_is_part_of_the_state(name: str) -> None:
     radius = RandomizedRadius(GuessAndDouble(INNER), seed=5)
     whole, other = build(name, radius), build(name, radius, seed=9)
     f, _ = function(whole)
-    start, total = (8, 13) if whole.box else (20, 40)
+    start, total = (6, 10) if whole.box else (15, 25)
     whole.run(f, start, progress=False)
     batch = whole.ask(4)
     whole.tell(batch.X[-1:], f(batch.X[-1:]))

@@ -29,7 +29,7 @@ def build(name: str, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
     strategy = build(name, repeat=REPEAT)
-    for _ in range(25):
+    for _ in range(15):
         pool = strategy.surrogate.pool
         before = pool.variance.clone()
         batch = strategy.ask()
@@ -57,9 +57,9 @@ def test_fewer_switches_and_points(name: str) -> None:
     """At the same number of evaluations, and with no worse a choice at the end."""
     plain, repeated = build(name), build(name, repeat=REPEAT)
     for strategy in (plain, repeated):
-        strategy.run(noisy, 400, progress=False)
+        strategy.run(noisy, 250, progress=False)
     ours, theirs = repeated.history, plain.history
-    assert len(ours) == len(theirs) == 400
+    assert len(ours) == len(theirs) == 250
     assert ours.num_switches < 0.7 * theirs.num_switches
     assert ours.num_unique < theirs.num_unique
     f = objective(repeated.candidates)
@@ -82,7 +82,7 @@ def test_pending_repeats_count(name: str) -> None:
     strategy.tell(second, noisy(second.X))  # out of order, then in part
     strategy.tell(Batch(first.X[:1], first.indices[:1], first.number), torch.ones(1))
     assert len(strategy.pending) >= len(first) - 1
-    strategy.run(noisy, 200, progress=False)
+    strategy.run(noisy, 100, progress=False)
 
 
 def test_evaluations_at_the_edge() -> None:

@@ -1,22 +1,28 @@
-"""Runs that are saved and loaded go on to the same bits, in a new process."""
+"""Runs that are saved and loaded go on to the same bits, also in a new process."""
 
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import box_table
+import finish_runs
 import pytest
+import sbpe_problems
 import strategy_table
 import torch
 from botorch.exceptions import InputDataError
+from finish_runs import OBJECTIVES, TABLES, finish
 from strategy_table import GP, TABLE, equal, objective, without_times
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import FixedBeta
 from botorch_sparse.strategies import Strategy
 
-TOTAL = 90
+# Enough for batches of several points before and after the interruption.
+START, TOTAL = 12, 30
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
 
 
@@ -42,7 +48,7 @@ def objective_raises(strategy: Strategy, interrupt: bool) -> None:
     """The objective raises in the middle of the run."""
     if interrupt:
         with pytest.raises(Interrupted):
-            strategy.run(interrupted_objective(40), TOTAL, progress=False)
+            strategy.run(interrupted_objective(START), TOTAL, progress=False)
         assert len(strategy.pending) > 0
 
 
@@ -59,7 +65,7 @@ def first_batch_pending(strategy: Strategy, interrupt: bool) -> None:
 
 def part_of_a_batch_told(strategy: Strategy, interrupt: bool) -> None:
     """Half of a batch has been told."""
-    strategy.run(objective, 30, progress=False)
+    strategy.run(objective, START, progress=False)
     batch = strategy.ask(20)
     if interrupt:
         half = len(batch) // 2
@@ -68,107 +74,122 @@ def part_of_a_batch_told(strategy: Strategy, interrupt: bool) -> None:
         strategy.tell(batch, objective(batch.X))
 
 
-def two_batches_pending(strategy: Strategy, interrupt: bool) -> None:
-    """A second batch was asked for with part of the first one told."""
-    strategy.run(objective, 30, progress=False)
-    first = strategy.ask(20)
-    strategy.tell(first.X[:1], objective(first.X[:1]))
-    second = strategy.ask(20)
-    if not interrupt:
-        X = torch.cat([first.X[1:], second.X])
-        strategy.tell(X, objective(X))
-
-
-def off_table_points(strategy: Strategy, interrupt: bool) -> None:
-    """Points that are not in the table were told, before and within the run."""
-    strategy.tell(OUTSIDE, objective(OUTSIDE))
-    strategy.run(objective, 30, progress=False)
-    more = torch.cat([OUTSIDE[:1], OUTSIDE[:2] + 0.25, strategy.candidates[:3]])
-    strategy.tell(more, objective(more))
-    objective_raises(strategy, interrupt)
-
-
 SCENARIOS = [
     objective_raises,
     before_the_first_batch,
     first_batch_pending,
     part_of_a_batch_told,
-    two_batches_pending,
-    off_table_points,
 ]
 CASES = [(name, scenario) for name in TABLE for scenario in SCENARIOS]
 
 
-def key_of(name: str, scenario: Any) -> str:
-    return f"{name}:{scenario.__name__}"
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All interrupted runs, saved here and finished by one new process."""
-    folder = tmp_path_factory.mktemp("resume")
-    runs: dict[str, Any] = {}
-    for name, scenario in CASES:
-        strategy = TABLE[name](seed=3)
-        scenario(strategy, True)
-        runs[key_of(name, scenario)] = {
-            "name": name,
-            "arguments": {"seed": 99},  # the state's generator counts
-            "total": TOTAL,
-            "state": strategy.state_dict(),
-        }
-    strategy, total = after_rebuilds(210)
-    runs["rebuilt"] = {
-        "name": "gpucb",
-        "arguments": REBUILDING | {"radius": None},
-        "total": total,
-        "state": strategy.state_dict(),
-    }
-    torch.save(runs, folder / "in.pt")
-    subprocess.run(
-        [sys.executable, strategy_table.__file__, folder / "in.pt", folder / "out.pt"],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    return torch.load(folder / "out.pt", weights_only=True)
-
-
-@pytest.mark.parametrize("name, scenario", CASES, ids=[key_of(*case) for case in CASES])
-def test_new_process_goes_on(
-    name: str, scenario: Any, finished: dict[str, Any]
-) -> None:
+@cache
+def plain_run(name: str) -> Strategy:
+    """A run without any interruption."""
     strategy = TABLE[name](seed=3)
-    scenario(strategy, False)
-    history = strategy.run(objective, TOTAL, progress=False)
-    theirs = finished[key_of(name, scenario)]
-    assert len(history) == TOTAL
-    assert torch.equal(theirs["indices"], history.indices)
-    assert theirs["Y"].dtype == torch.float64
-    assert torch.equal(theirs["Y"], history.Y)
-    ours = strategy.state_dict()
-    assert equal(without_times(theirs["state"]), without_times(ours))
+    strategy.run(objective, TOTAL, progress=False)
+    return strategy
+
+
+def saved(strategy: Strategy, name: str, total: int = TOTAL, **run: Any) -> Any:
+    """What `finish` takes; the seed that counts is that of the state."""
+    plain = {"domain": "table", "name": name, "arguments": {"seed": 99}}
+    return plain | {"total": total, "state": strategy.state_dict()} | run
+
+
+@pytest.mark.parametrize("name, scenario", CASES)
+def test_goes_on(name: str, scenario: Any) -> None:
+    interrupted = TABLE[name](seed=3)
+    scenario(interrupted, True)
+    theirs = finish(saved(interrupted, name))
+    strategy = plain_run(name)
+    if scenario is part_of_a_batch_told:
+        strategy = TABLE[name](seed=3)
+        scenario(strategy, False)
+        strategy.run(objective, TOTAL, progress=False)
+    assert len(strategy.history) == TOTAL
+    assert equal(without_times(theirs), without_times(strategy.state_dict()))
 
 
 # Few candidates and much noise: repeats alternate, and rows outgrow unique points.
 REBUILDING: dict[str, Any] = {"lam": 30.0, "noise_variance": 30.0, "seed": 5}
+REBUILDING["candidates"] = strategy_table.make_candidates(8)
 
 
-def after_rebuilds(interrupt_at: int) -> tuple[Strategy, int]:
+def rebuilt() -> tuple[Strategy, dict[str, Any]]:
     """An exact strategy that has factorized anew, and has rows since."""
-    candidates = strategy_table.make_candidates()
-    strategy = TABLE["gpucb"](candidates=candidates, **REBUILDING)
-    strategy.run(objective, interrupt_at, progress=False)
-    return strategy, 260
+    strategy = TABLE["gpucb"](**REBUILDING)
+    strategy.run(objective, 80, progress=False)
+    return strategy, saved(strategy, "gpucb", 100, arguments=REBUILDING)
 
 
-def test_after_rebuilds(finished: dict[str, Any]) -> None:
-    strategy, total = after_rebuilds(210)
-    rebuilt = strategy.state_dict()["surrogate"]["num_rebuilt"]
-    assert 1 < rebuilt < 210
-    history = strategy.run(objective, total, progress=False)
-    assert torch.equal(finished["rebuilt"]["indices"], history.indices)
-    theirs = without_times(finished["rebuilt"]["state"])
-    assert equal(theirs, without_times(strategy.state_dict()))
+def off_table_and_pending(name: str) -> tuple[Strategy, dict[str, Any]]:
+    """Points beside the table, part of one batch told, and another one pending."""
+    strategy = TABLE[name](seed=3)
+    strategy.tell(OUTSIDE, objective(OUTSIDE))
+    strategy.run(objective, START, progress=False)
+    more = torch.cat([OUTSIDE[:1], OUTSIDE[:2] + 0.25, strategy.candidates[:3]])
+    strategy.tell(more, objective(more))
+    first = strategy.ask(20)
+    strategy.tell(first.X[:1], objective(first.X[:1]))
+    strategy.ask(20)
+    return strategy, saved(strategy, name)
+
+
+def middle_of_a_batch(domain: str, name: str) -> tuple[Strategy, dict[str, Any]]:
+    """Part of one batch told, and another one pending."""
+    strategy, f = TABLES[domain][name](seed=3), OBJECTIVES[domain]
+    if domain == "box":
+        X = strategy.box.sample(6, 0)
+        strategy.tell(X, f(X))
+    strategy.run(f, 7, progress=False)
+    first = strategy.ask(3)
+    strategy.tell(first.X[:1], f(first.X[:1]))
+    strategy.ask(2)
+    total = {"box": 10, "sbpe": 18}[domain]
+    return strategy, saved(strategy, name, total, domain=domain)
+
+
+BOXES = ["bbkb-global-local", "gpbucb-sum", "bbkb-inferred", "gpucb-inferred"]
+BOXES += [*box_table.SUBSET, "random"]
+ELSEWHERE: dict[str, Any] = {
+    "rebuilt": rebuilt,
+    **{f"table-{name}": lambda n=name: off_table_and_pending(n) for name in TABLE},
+    **{
+        f"{domain}-{name}": lambda d=domain, n=name: middle_of_a_batch(d, n)
+        for domain, names in (("box", BOXES), ("sbpe", sbpe_problems.TABLE))
+        for name in names
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of each run the strategy, the number to reach, and the state at the end.
+
+    One new process finishes all of them.
+    """
+    folder = tmp_path_factory.mktemp("resume")
+    runs = {key: make() for key, make in ELSEWHERE.items()}
+    torch.save({key: run for key, (_, run) in runs.items()}, folder / "in.pt")
+    here = Path(__file__).parents
+    subprocess.run(
+        [sys.executable, finish_runs.__file__, folder / "in.pt", folder / "out.pt"],
+        check=True,
+        env=os.environ | {"PYTHONPATH": f"{here[2]}{os.pathsep}{here[1]}"},
+    )
+    finished = torch.load(folder / "out.pt", weights_only=True)
+    return {key: (*run, finished[key]) for key, run in runs.items()}
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_new_process_goes_on(key: str, elsewhere: dict[str, Any]) -> None:
+    strategy, run, theirs = elsewhere[key]
+    if key == "rebuilt":
+        assert 1 < run["state"]["surrogate"]["num_rebuilt"] < len(strategy.history)
+    strategy.run(OBJECTIVES[run["domain"]], run["total"], progress=False)
+    assert len(strategy.history) == run["total"]
+    assert equal(without_times(theirs), without_times(strategy.state_dict()))
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -176,8 +197,8 @@ def test_a_used_strategy_can_load(name: str) -> None:
     """What a strategy saw before it loads a state leaves no trace."""
     used, other = TABLE[name](seed=1), TABLE[name](seed=2)
     used.tell(OUTSIDE + 1.0, objective(OUTSIDE + 1.0))
-    used.run(objective, 40, progress=False)
-    for start in (0, 25):  # a state before, and one after, the first feedback
+    used.run(objective, 8, progress=False)
+    for start in (0, 5):  # a state before, and one after, the first feedback
         if start:
             other.tell(OUTSIDE, objective(OUTSIDE))
             other.run(objective, start, progress=False)
@@ -185,8 +206,8 @@ def test_a_used_strategy_can_load(name: str) -> None:
         assert equal(used.state_dict(), other.state_dict())
         twin = TABLE[name](seed=8)
         twin.load_state_dict(other.state_dict())
-        expected = twin.run(objective, 60, progress=False)
-        history = used.run(objective, 60, progress=False)
+        expected = twin.run(objective, 14, progress=False)
+        history = used.run(objective, 14, progress=False)
         assert torch.equal(history.indices, expected.indices)
         assert equal(without_times(used.state_dict()), without_times(twin.state_dict()))
 
@@ -195,7 +216,7 @@ def test_a_used_strategy_can_load(name: str) -> None:
 def test_saving_does_not_disturb(name: str) -> None:
     saved, plain = TABLE[name](seed=1), TABLE[name](seed=1)
     states = []
-    for total in range(10, 61, 10):
+    for total in range(4, 17, 4):
         states.append(saved.state_dict())
         copy = [list(states[-1]["pending"]), len(states[-1]["history"]["Y"])]
         saved.run(objective, total, progress=False)
@@ -238,7 +259,7 @@ MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize("name, change, match", MISMATCHES)
 def test_built_otherwise(name: str, change: dict[str, Any], match: str) -> None:
     strategy, other = TABLE[name](), TABLE[name](**change)
-    strategy.run(objective, 10, progress=False)
+    strategy.run(objective, 3, progress=False)
     before = other.state_dict()
     with pytest.raises(InputDataError, match="does not fit this strategy.*" + match):
         other.load_state_dict(strategy.state_dict())
@@ -264,11 +285,11 @@ def test_float32_resumes() -> None:
     }
     for name in GP:
         straight, first = TABLE[name](**arguments), TABLE[name](**arguments)
-        first.run(objective, 25, progress=False)
-        straight.run(objective, 25, progress=False)
+        first.run(objective, 8, progress=False)
+        straight.run(objective, 8, progress=False)
         second = TABLE[name](**arguments)
         second.load_state_dict(first.state_dict())
-        a = straight.run(objective, 60, progress=False)
-        b = second.run(objective, 60, progress=False)
+        a = straight.run(objective, 16, progress=False)
+        b = second.run(objective, 16, progress=False)
         assert torch.equal(a.indices, b.indices) and torch.equal(a.Y, b.Y)
         assert a.Y.dtype == torch.float32

@@ -1,9 +1,7 @@
 """S-BPE on continuous domains."""
 
 import math
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import oracles
@@ -16,10 +14,15 @@ from botorch.exceptions import (
 )
 from botorch.test_functions import Branin, Hartmann
 from gpytorch.kernels import MaternKernel
+from sbpe_problems import (
+    LAM,
+    UNIT_BOX,
+    arguments,
+    make_table,
+    rkhs_function,
+    with_noise,
+)
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sbpe_problems import LAM, arguments, rkhs_function, with_noise
 
 from botorch_sparse.acquisition.confidence import (
     FixedBeta,
@@ -32,8 +35,6 @@ from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.sbpe import region as region_module
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.region import SurvivingRegion
-
-BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
 
 def cut_of(function: Any, threshold: float) -> BatchBounds:
@@ -53,21 +54,21 @@ def disk(X: Tensor) -> Tensor:
 
 def test_contains_is_the_intersection() -> None:
     band = cut_of(lambda X: X[:, 0] - 0.5, 0.0)
-    region = SurvivingRegion(Box(BOX), [cut_of(disk, 0.0), band])
-    X = torch.rand(2000, 2, dtype=torch.float64) * 1.4 - 0.2
+    region = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.0), band])
+    X = make_table(2000) * 1.4 - 0.2
     inside = (disk(X) > 0) & (X[:, 0] > 0.5)
     close = (disk(X).abs() < 1e-2) | ((X[:, 0] - 0.5).abs() < 1e-2)
     assert torch.equal(region.contains(X)[~close], inside[~close])
     assert inside.any() and (~inside).any()
     with pytest.raises(BotorchTensorDimensionError, match="need `n x 2`"):
         region.contains(X[0])
-    assert bool(SurvivingRegion(Box(BOX)).contains(torch.rand(9, 2)).all())
+    assert bool(SurvivingRegion(Box(UNIT_BOX)).contains(torch.rand(9, 2)).all())
 
 
 def test_samples_are_uniform_on_the_region() -> None:
     """Rejection and walks alike: a quarter of the disk holds a quarter of them."""
     g = torch.Generator().manual_seed(0)
-    region = SurvivingRegion(Box(BOX), [cut_of(disk, 0.0)])
+    region = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.0)])
     X = region.sample(1000, g)
     assert X.shape == (1000, 2) and bool(region.contains(X, 0.0).all())
     walked = region._walk(X, g)
@@ -89,7 +90,7 @@ def test_samples_are_uniform_on_the_region() -> None:
 def test_a_small_region_is_reached_from_its_anchor() -> None:
     """Too small for rejection to find, not too small to walk in."""
     g = torch.Generator().manual_seed(0)
-    small = SurvivingRegion(Box(BOX), [cut_of(disk, 0.09 - 4e-5)])  # radius 6e-3
+    small = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.09 - 4e-5)])  # radius 6e-3
     small.anchor = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     assert bool(small.contains(small.anchor, 0.0))
     with warnings.catch_warnings():
@@ -109,7 +110,7 @@ def test_a_collapsed_region_is_its_anchor() -> None:
     other = cut_of(lambda X: -disk(X), 0.0)
     with torch.no_grad():
         other = other.with_threshold(float(other.interval(anchor)[1]))
-    region = SurvivingRegion(Box(BOX), [peak, other], anchor)
+    region = SurvivingRegion(Box(UNIT_BOX), [peak, other], anchor)
     with pytest.warns(BotorchWarning, match="Nothing but its best known point"):
         X = region.sample(7, g)
     assert torch.equal(X, anchor.expand(7, -1))
@@ -119,18 +120,18 @@ def test_a_strategy_goes_on_in_a_collapsed_region() -> None:
     """A norm bound far too small: no exception, the best known point, a warning."""
     strategy = SBPE(
         **arguments(
-            bounds=BOX,
-            num_evaluations=20,
+            bounds=UNIT_BOX,
+            num_evaluations=12,
             radius=FixedBeta(0.0),
-            raw_samples=32,
+            raw_samples=16,
         )
     )
     f = with_noise(rkhs_function(1), 0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        history = strategy.run(f, 20, progress=False)
+        history = strategy.run(f, 12, progress=False)
     assert any("Nothing but its best known" in str(w.message) for w in caught)
-    assert len(history) == 20
+    assert len(history) == 12
     last = history.X[history.batch_number == len(history.batches) - 1]
     assert bool((last == last[0]).all())
     assert bool(strategy.region.contains(last).all())
@@ -140,15 +141,15 @@ def test_a_strategy_goes_on_in_a_collapsed_region() -> None:
 def test_points_are_inside_and_the_region_shrinks(exploration: Any) -> None:
     strategy = SBPE(
         **arguments(
-            bounds=BOX,
-            num_evaluations=45,
+            bounds=UNIT_BOX,
+            num_evaluations=32,
             exploration=exploration,
             radius=FixedBeta(6.0),
-            raw_samples=128,
+            raw_samples=32,
         )
     )
     f = with_noise(rkhs_function(0), 0)
-    while len(strategy.history) < 45:
+    while len(strategy.history) < 32:
         batch = strategy.ask()
         assert batch.indices is None
         assert bool(strategy.region.contains(batch.X, 1e-6).all())
@@ -171,7 +172,7 @@ def test_points_are_inside_and_the_region_shrinks(exploration: Any) -> None:
 
 def test_equation_15() -> None:
     """Theory constants: Corollary 3.7 with delta / (4 B), offset and all."""
-    strategy = SBPE(**arguments(bounds=BOX, num_evaluations=20, raw_samples=32))
+    strategy = SBPE(**arguments(bounds=UNIT_BOX, num_evaluations=20, raw_samples=32))
     radius = strategy.radius
     assert isinstance(radius, SBPEContinuousRadius)
     assert radius.num_intervals == 4 * 4 and radius.dim == 2
@@ -194,7 +195,7 @@ def test_equation_15() -> None:
 
 def test_variance_is_climbed() -> None:
     """Each point of a batch has at least the variance of the best drawn one."""
-    strategy = SBPE(**arguments(bounds=BOX, num_evaluations=20, raw_samples=16))
+    strategy = SBPE(**arguments(bounds=UNIT_BOX, num_evaluations=20, raw_samples=16))
     for _ in range(5):
         search: Any = strategy.search
         best = 0.0

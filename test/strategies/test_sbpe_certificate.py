@@ -19,6 +19,7 @@ from botorch_sparse.strategies.sbpe.exploration import (
 )
 
 KERNEL = "matern52"
+DOUBLE: dict[str, Any] = {"dtype": torch.float64}
 
 
 class Problem:
@@ -135,11 +136,9 @@ def true_r(exploration: BatchExploration, kernel: str) -> float:
 
 @pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
 @pytest.mark.parametrize("kernel", ["matern12", "matern52", "rbf"])
-def test_the_bound_holds_at_every_step(
-    refresh: str, kernel: str, double: dict[str, Any]
-) -> None:
+def test_the_bound_holds_at_every_step(refresh: str, kernel: str) -> None:
     num = 25 if refresh == "every" else 60
-    exploration, bounds = explore(refresh, num, kernel, **double)
+    exploration, bounds = explore(refresh, num, kernel, **DOUBLE)
     assert max(bounds) <= 1.0
     if refresh == "exact":
         assert max(bounds) < 1e-6
@@ -161,15 +160,13 @@ def test_blocks_and_draws_are_used(
     assert float(trace) > exploration.posterior.noise
 
 
-def test_noise_below_rounding_ends(
-    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
+def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rounding alone exceeds the noise no inducing point helps: the bound stays
     above one, as it should, and the search for one ends."""
     monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
     g = torch.Generator().manual_seed(1)
-    X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**double)
-    growing = GrowingPosterior(oracles.make_kernel("rbf", **double), X, 3e-15)
+    X = torch.rand(300, 2, generator=g, dtype=torch.float64)
+    growing = GrowingPosterior(oracles.make_kernel("rbf", **DOUBLE), X, 3e-15)
     policy = CertificatePolicy("certificate", delta=0.1, num_batches=3)
     exploration, appended = BatchExploration(growing, policy), 0
     for _ in range(150):
@@ -187,8 +184,8 @@ def test_draws_spend_half_of_delta() -> None:
 
 
 @pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
-def test_replay_to_the_bit(refresh: str, double: dict[str, Any]) -> None:
-    exploration, _ = explore(refresh, 20, **double)
+def test_replay_to_the_bit(refresh: str) -> None:
+    exploration, _ = explore(refresh, 20, **DOUBLE)
     other = BatchExploration(
         GrowingPosterior(
             exploration.posterior.covar_module, exploration.posterior.X, 0.02

@@ -1,7 +1,5 @@
 """S-BPE as every strategy: state, failures, pending points, bad input."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,33 +13,18 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from gpytorch.kernels import MaternKernel
+from sbpe_problems import CASES, TABLE, UNIT_BOX, arguments, make_table
+from sbpe_problems import objective as f
+from strategy_table import equal, without_times
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
-from sbpe_problems import arguments, make_kernel, make_table, rkhs_function
-from strategy_table import equal, without_times
-
-from botorch_sparse.acquisition.confidence import FixedBeta
 from botorch_sparse.strategies import SBPE
 
-f = rkhs_function(0)
-BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-CASES: dict[str, dict[str, Any]] = {
-    "table": {},
-    "every": {"refresh": "every", "num_evaluations": 60},
-    "exact": {"refresh": "exact"},
-    "random": {"exploration": "random"},
-    "doubling": {"schedule": "doubling"},
-    "box": {"bounds": BOX, "num_evaluations": 30, "raw_samples": 64},
-    "box-random": {"bounds": BOX, "exploration": "random", "num_evaluations": 60},
-}
-for case in ("box", "box-random"):
-    CASES[case]["radius"] = FixedBeta(6.0)
 all_cases = pytest.mark.parametrize("case", CASES)
 
 
 def build(case: str, **overrides: Any) -> SBPE:
-    return SBPE(**arguments(**CASES[case] | overrides))
+    return TABLE[case](**overrides)
 
 
 def advance(strategy: SBPE, num: int) -> None:
@@ -68,32 +51,6 @@ def test_resume_in_the_middle_of_a_batch(case: str, tmp_path: Path) -> None:
     assert equal(*states)
     mine, theirs = straight.recommend(), other.recommend()
     assert torch.equal(mine.X, theirs.X) and mine.lower == theirs.lower
-
-
-SCRIPT = """
-import sys, torch
-sys.path[:0] = {paths!r}
-from test_sbpe_mechanics import build, f
-strategy = build({case!r}, seed=99)
-strategy.load_state_dict(torch.load({state!r}, weights_only=True))
-strategy.run(f, strategy.num_evaluations, progress=False)
-torch.save(strategy.state_dict(), {out!r})
-"""
-
-
-@pytest.mark.parametrize("case", ["table"])
-def test_resume_in_a_new_process(case: str, tmp_path: Path) -> None:
-    strategy = build(case, seed=3)
-    advance(strategy, strategy.num_evaluations // 2)
-    state, out = str(tmp_path / "state.pt"), str(tmp_path / "out.pt")
-    torch.save(strategy.state_dict(), state)
-    here = Path(__file__).parent
-    paths = [str(p) for p in (here, here.parent, here.parents[1])]
-    script = SCRIPT.format(paths=paths, case=case, state=state, out=out)
-    subprocess.run([sys.executable, "-c", script], check=True)
-    strategy.run(f, strategy.num_evaluations, progress=False)
-    theirs = torch.load(out, weights_only=True)
-    assert equal(without_times(theirs), without_times(strategy.state_dict()))
 
 
 class Faulty(MaternKernel):
@@ -280,8 +237,8 @@ def test_bad_feedback_leaves_no_trace(case: str) -> None:
         ({"constants": "none"}, "constants='none'"),
         ({"mgf_radius": 0.0}, "mgf_radius=0.0"),
         ({"candidates": None}, "neither of candidates and bounds"),
-        ({"bounds": BOX, "candidates": make_table(3)}, "both of candidates"),
-        ({"bounds": BOX, "raw_samples": 0}, "raw_samples=0"),
+        ({"bounds": UNIT_BOX, "candidates": make_table(3)}, "both of candidates"),
+        ({"bounds": UNIT_BOX, "raw_samples": 0}, "raw_samples=0"),
         ({"candidates": torch.full((2, 1), float("nan"))}, "without NaN"),
     ],
 )
@@ -299,29 +256,11 @@ def test_bad_arguments(change: dict[str, Any], match: str) -> None:
         ("table", {"num_evaluations": 121}, "'lengths'"),
         ("table", {"norm_bound": 2.0}, "'radius'"),
         ("table", {"candidates": make_table(199)}, "'candidates'"),
-        ("box", {"raw_samples": 65}, "'search'"),
-        ("box", {"bounds": 2 * BOX}, "'bounds'"),
+        ("box", {"raw_samples": 17}, "'search'"),
+        ("box", {"bounds": 2 * UNIT_BOX}, "'bounds'"),
     ],
 )
 def test_built_otherwise(case: str, change: dict[str, Any], match: str) -> None:
     strategy, other = build(case), build(case, **change)
     with pytest.raises(InputDataError, match="does not fit this strategy.*" + match):
         other.load_state_dict(strategy.state_dict())
-
-
-@pytest.mark.parametrize("case", ["table", "random", "box", "box-random"])
-def test_dtypes_and_devices(case: str, tkwargs: dict[str, Any]) -> None:
-    change: dict[str, Any] = {"covar_module": make_kernel(**tkwargs)}
-    if "bounds" in CASES[case]:
-        change |= {"bounds": BOX.to(**tkwargs), "num_evaluations": 20}
-    else:
-        change["candidates"] = make_table(**tkwargs)
-    strategy = build(case, **change)
-    history = strategy.run(f, strategy.num_evaluations, progress=False)
-    assert history.X.dtype == tkwargs["dtype"]
-    assert history.X.device.type == tkwargs["device"].type
-    best = strategy.recommend()
-    assert best.X.dtype == tkwargs["dtype"]
-    if "bounds" in CASES[case]:
-        inside = strategy.region.contains(best.X.unsqueeze(0), 1e-5)
-        assert bool(inside.all())

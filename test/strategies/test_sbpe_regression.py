@@ -1,23 +1,25 @@
 """Uncertainty-reduction regression and its error bounds."""
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import oracles
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sbpe_problems import LAM, NOISE, make_kernel, make_table, rkhs_function, with_noise
+from sbpe_problems import (
+    LAM,
+    NOISE,
+    UNIT_BOX,
+    make_kernel,
+    make_table,
+    rkhs_function,
+    with_noise,
+)
 from strategy_table import equal
 
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies import UncertaintyReduction
-
-BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
 
 def build(**overrides: Any) -> UncertaintyReduction:
@@ -109,12 +111,12 @@ def test_run_collects_a_dataset() -> None:
 
 
 def test_continuous() -> None:
-    strategy = build(bounds=BOX)
+    strategy = build(bounds=UNIT_BOX)
     dataset = strategy.collect_dataset(15)
     f = rkhs_function(0)
     strategy.tell(dataset, f(dataset.X))
     bound = strategy.error_bound()
-    X = torch.rand(300, 2, dtype=torch.float64)
+    X = make_table(300, seed=5)
     mean, _, _ = strategy.predict(X)
     assert float((mean - f(X)).abs().max()) <= bound.measured
     assert strategy.last_bounds is not None

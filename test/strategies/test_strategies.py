@@ -19,7 +19,7 @@ gp_strategies = pytest.mark.parametrize("name", GP)
 
 
 @all_strategies
-@pytest.mark.parametrize("total", [1, 2, 37])
+@pytest.mark.parametrize("total", [1, 17])
 def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
     strategy = TABLE[name]()
     history = strategy.run(objective, total, progress=False)
@@ -38,7 +38,7 @@ def test_same_seed_same_run(name: str) -> None:
     runs = [TABLE[name](seed=seed) for seed in (4, 4, 5)]
     for strategy in runs:
         torch.rand(3)  # the global generator has no part in it
-        strategy.run(objective, 50, progress=False)
+        strategy.run(objective, 25, progress=False)
     states = [without_times(strategy.state_dict()) for strategy in runs]
     assert equal(states[0], states[1])
     assert states[0]["history"]["point"] != states[2]["history"]["point"]
@@ -47,14 +47,14 @@ def test_same_seed_same_run(name: str) -> None:
 @all_strategies
 def test_history_fields(name: str) -> None:
     strategy = TABLE[name]()
-    history = strategy.run(objective, 60, progress=False)
+    history = strategy.run(objective, 40, progress=False)
     X = strategy.candidates
     assert history.indices.dtype == torch.long
     assert torch.equal(history.X, X[history.indices])
     assert torch.equal(history.Y, objective(X)[history.indices])  # to the bit
     assert history.Y.dtype == X.dtype and history.Y.device == X.device
     sizes = [batch.size for batch in history.batches]
-    assert sum(sizes) == 60 and min(sizes) >= 1
+    assert sum(sizes) == 40 and min(sizes) >= 1
     counts = Counter(history.batch_number.tolist())
     assert [counts[b] for b in range(len(sizes))] == sizes
     assert history.batch_number.tolist() == sorted(history.batch_number.tolist())
@@ -81,14 +81,14 @@ def test_history_fields(name: str) -> None:
 def test_run_by_index_and_column_of_Y(name: str) -> None:
     values = objective(strategy_table.make_candidates())
     plain, by_index = TABLE[name](), TABLE[name]()
-    plain.run(lambda X: objective(X).unsqueeze(-1), 40, progress=False)
+    plain.run(lambda X: objective(X).unsqueeze(-1), 20, progress=False)
     shapes = []
 
     def lookup(index: Tensor) -> Tensor:
         shapes.append((index.dtype, index.dim()))
         return values[index]
 
-    by_index.run(lookup, 40, progress=False, by_index=True)
+    by_index.run(lookup, 20, progress=False, by_index=True)
     assert set(shapes) == {(torch.long, 1)}
     states = [without_times(s.state_dict()) for s in (plain, by_index)]
     assert equal(*states)
@@ -97,13 +97,13 @@ def test_run_by_index_and_column_of_Y(name: str) -> None:
 @all_strategies
 def test_progress_bar(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     strategy = TABLE[name]()
-    strategy.run(objective, 20, progress=True)
+    strategy.run(objective, 10, progress=True)
     shown = capsys.readouterr().err
-    for part in (type(strategy).__name__, "20/20", "batch=", "m=", "best="):
+    for part in (type(strategy).__name__, "10/10", "batch=", "m=", "best="):
         assert part in shown
     best = float(strategy.history.Y.max())
     assert f"best={best:.4g}" in shown
-    strategy.run(objective, 30, progress=False)
+    strategy.run(objective, 12, progress=False)
     assert capsys.readouterr().err == ""
 
 
@@ -122,7 +122,7 @@ def test_ask_validation(name: str) -> None:
         with pytest.raises(InputDataError, match=f"max_batch_size={bad}; need"):
             strategy.ask(bad)
     assert strategy.history.batches == [] and len(strategy.pending) == 0
-    strategy.run(objective, 60, progress=False)
+    strategy.run(objective, 20, progress=False)
     for size in (1, 2, 5):
         batch = strategy.ask(size)
         assert 1 <= len(batch) <= size
@@ -132,7 +132,7 @@ def test_ask_validation(name: str) -> None:
 @all_strategies
 def test_partial_and_out_of_order_feedback(name: str) -> None:
     strategy = TABLE[name]()
-    strategy.run(objective, 40, progress=False)
+    strategy.run(objective, 20, progress=False)
     first, second = strategy.ask(6), strategy.ask(6)
     told = len(strategy.history)
     asked = torch.cat([first.indices, second.indices])
@@ -149,7 +149,7 @@ def test_partial_and_out_of_order_feedback(name: str) -> None:
     batch = [numbers[1]] * len(second) + [numbers[0]] * len(first)
     assert history.batch_number[told:].tolist() == batch
     assert torch.equal(history.Y, objective(history.X))
-    assert len(strategy.run(objective, 80, progress=False)) == 80
+    assert len(strategy.run(objective, 40, progress=False)) == 40
 
 
 def test_the_same_candidate_in_two_batches() -> None:
@@ -200,10 +200,10 @@ def test_points_never_proposed(name: str) -> None:
     negative_zero = torch.tensor([[-0.0, 3.0], [0.0, 3.0]], dtype=torch.float64)
     strategy.tell(negative_zero, torch.zeros(2))
     assert history.num_extra == 3
-    strategy.run(objective, 60, progress=False)
+    strategy.run(objective, 40, progress=False)
     assert (history.indices[26:] >= 0).all()
     strategy.tell(X[:0], objective(X[:0]))  # nothing told, nothing changed
-    assert len(history) == 60
+    assert len(history) == 40
 
 
 @all_strategies
@@ -262,7 +262,7 @@ def test_duplicated_rows_of_the_table(name: str) -> None:
     X = strategy_table.make_candidates(20)
     strategy = TABLE[name](candidates=torch.cat([X, X, X]))
     strategy.run(objective, 10, progress=False)
-    for _ in range(20):
+    for _ in range(8):
         batch = strategy.ask(4)
         for x in batch.X:
             strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
@@ -318,26 +318,6 @@ def test_bad_candidates(name: str) -> None:
         TABLE[name](candidates=torch.zeros(3))
     with pytest.raises(InputDataError, match="without NaN"):
         TABLE[name](candidates=torch.full((3, 1), float("nan")))
-
-
-@all_strategies
-def test_dtypes_and_devices(name: str, tkwargs: dict[str, Any]) -> None:
-    strategy = TABLE[name](
-        candidates=strategy_table.make_candidates(**tkwargs),
-        covar_module=strategy_table.make_kernel(**tkwargs),
-    )
-    batch = strategy.ask()
-    assert batch.X.device == strategy.candidates.device
-    strategy.tell(batch, objective(batch.X).cpu().double())
-    history = strategy.run(objective, 60, progress=False)
-    for tensor in (history.X, history.Y):
-        assert tensor.dtype == tkwargs["dtype"]
-        assert tensor.device.type == tkwargs["device"].type
-    chosen = history.indices.to(batch.X.device)
-    assert torch.equal(history.X, strategy.candidates[chosen])
-    outside = OUTSIDE.to(strategy.candidates)
-    strategy.tell(outside, objective(outside))
-    strategy.run(objective, 80, progress=False)
 
 
 def test_batch_is_a_plain_record() -> None:

@@ -126,6 +126,8 @@ class FrozenPosterior(ABC):
                 order, are not worked on again.
             noise: As in `add`.
         """
+        if X is None and noise is None:
+            return self._empty
         X = self._empty.X_batch if X is None else X
         validate_batch(X, self._empty.X_batch.shape[-1])
         s = len(self.X_batch)

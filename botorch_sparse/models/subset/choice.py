@@ -6,7 +6,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.models.subset.data import FullData
+from botorch_sparse.models.subset.data import FullData, RowsInUse
 from botorch_sparse.models.subset.selection import (
     forced_rows,
     selection_generator,
@@ -27,9 +27,10 @@ class SubsetChoiceMixin:
     seed: int
     num_selections: int
     num_observations: int
+    selection: Any
     _selection: Any
     _full: FullData | None
-    _subset: Tensor | None
+    _subset: RowsInUse | None
     _data: Any
     _take: Any
     _retransformed: Any
@@ -110,11 +111,11 @@ class SubsetChoiceMixin:
         Raises:
             InputDataError: If it is no such vector.
         """
-        none = torch.empty(0, dtype=torch.int64, device=self._data().X.device)
-        n = self.num_observations
+        none, n = torch.empty(0, dtype=torch.int64), self.num_observations
         num = len(indices) if isinstance(indices, Tensor) else 0
-        self._subset = validate_chosen(indices, max(num, 1), n, none).clone()
-        self._take(self._subset)
+        host = validate_chosen(indices, max(num, 1), n, none).clone()
+        self._subset = RowsInUse.of(host, self._data().X.device)
+        self._take(host)
         return self
 
     def _choose(
@@ -123,13 +124,15 @@ class SubsetChoiceMixin:
         """Choose rows by the model's selection."""
         n, num = len(self._data()), self._num_rows()
         if num == n:
-            self._take(torch.arange(n, device=self._data().X.device))
+            self._take(torch.arange(n))
             return self
         if generator is None:
             generator = selection_generator(self.seed, self.num_selections + 1)
         forced = self._forced(num_newest)
+        is_ours = isinstance(self.selection, str)
+        given = forced if is_ours else forced.to(self._data().X.device)
         with torch.no_grad():
-            chosen = self._selection(self, num, forced, generator)
+            chosen = self._selection(self, num, given, generator)
         self.num_selections += 1
         self._take(validate_chosen(chosen, num, n, forced))
         return self
@@ -141,7 +144,6 @@ class SubsetChoiceMixin:
         return n if self.subset_size is None else min(n, self.subset_size)
 
     def _forced(self, num_newest: int) -> Tensor:
-        """The rows that must be in the subset."""
-        newest, full = max(self.num_newest, num_newest), self._data()
-        num = self._num_rows()
-        return forced_rows(len(full), num, self.num_initial, newest, full.X.device)
+        """The rows that must be in the subset, on the host."""
+        newest, num = max(self.num_newest, num_newest), self._num_rows()
+        return forced_rows(len(self._data()), num, self.num_initial, newest)

@@ -8,14 +8,14 @@ from botorch.exceptions import InputDataError
 from botorch.models.utils.assorted import fantasize as fantasize_flag
 from torch import Tensor
 
-from botorch_sparse.models.subset.data import FullData
+from botorch_sparse.models.subset.data import FullData, RowsInUse
 
 
 class SubsetConditioningMixin:
     """New observations call for another choice of rows; fantasies do not."""
 
     _full: FullData | None
-    _subset: Tensor | None
+    _subset: RowsInUse | None
     _factor: Any
     add_observations: Any
 

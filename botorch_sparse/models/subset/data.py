@@ -2,11 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from botorch.models.transforms.outcome import OutcomeTransform
 from torch import Tensor
+
+
+class RowsInUse(NamedTuple):
+    """Rows of the full data, different ones.
+
+    Choices are made on the host: to compare indices there waits for nothing.
+
+    Attributes:
+        on_host: `M` indices on the CPU.
+        on_device: The same beside the data.
+    """
+
+    on_host: Tensor
+    on_device: Tensor
+
+    @classmethod
+    def of(cls, index: Tensor, device: torch.device) -> "RowsInUse":
+        """Rows by indices on the CPU."""
+        return cls(index, index.to(device))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
+from botorch_sparse.models.subset.selection import other_rows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.batching import solve_rows
 from botorch_sparse.posteriors.kernel_batch import kernel_at
@@ -129,6 +130,7 @@ class _View(NamedTuple):
         error: `n` observations less the prior mean.
         noise: `n` noise variances.
         subset: The rows in use.
+        others: The rows that are not.
         test: `q x d` inputs to predict at.
     """
 
@@ -137,29 +139,26 @@ class _View(NamedTuple):
     error: Tensor
     noise: Tensor
     subset: Tensor
+    others: Tensor
     test: Tensor
 
     @classmethod
     def outputs(cls, model: "SubsetSingleTaskGP", X: Tensor) -> list["_View"]:
         """What a model sees, output by output."""
-        data, subset = model._all_inputs(), model.subset_indices
+        data, rows = model._all_inputs(), model._rows()
+        others = other_rows(len(model._data()), rows.on_host).to(data.device)
+        split = (rows.on_device, others)
         error = model._all_targets() - model.mean_module(data)
         noise = model._all_noise(data).expand_as(error).double()
         kernel = in_double(model.covar_module, data.dtype)
         test, error = model.transform_inputs(X).double(), error.double()
         data = data.double()
         if model.num_outputs == 1:
-            return [cls(kernel, data, error, noise, subset, test)]
+            return [cls(kernel, data, error, noise, *split, test)]
         return [
-            cls(kernel_at(kernel, (i,)), data[i], error[i], noise[i], subset, test)
+            cls(kernel_at(kernel, (i,)), data[i], error[i], noise[i], *split, test)
             for i in range(model.num_outputs)
         ]
-
-    def others(self) -> Tensor:
-        """The rows that are not in use."""
-        is_other = torch.ones(self.X.shape[-2], dtype=torch.bool, device=self.X.device)
-        is_other[self.subset] = False
-        return is_other.nonzero().squeeze(-1)
 
 
 NO_ERROR = AccuracyCertificate(0, 0, 0.0, 0.0, "trace", 0.0, None, trace=0.0)
@@ -185,7 +184,7 @@ def _theorem_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
 
 def _subset_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
     """The exact GP on the subset against that on all data."""
-    posterior, others = _subset_posterior(view), view.others()
+    posterior, others = _subset_posterior(view), view.others
     if len(others) == 0:
         zero = view.test.new_zeros(len(view.test))
         return _Bounds(zero, zero, NO_ERROR)

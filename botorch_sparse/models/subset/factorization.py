@@ -30,7 +30,7 @@ class SubsetFactorizationMixin:
     covar_module: Any
     prediction_strategy: Any
     _full: Any
-    subset_indices: Tensor
+    _rows: Any
     _factor: SubsetFactor | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
@@ -77,18 +77,17 @@ class SubsetFactorizationMixin:
 
         Updated from the last one, or built where the hyperparameters have changed.
         """
-        X, index = self.train_inputs[0], self.subset_indices
+        X, rows = self.train_inputs[0], self._rows().on_host
         noise, known = self._noise_in_use(X), self._factor
         state = flat_state(
             self.covar_module, self.likelihood, getattr(self, "input_transform", None)
         )
         factor = None
-        if known is not None and torch.equal(known.hyperparameters, state):
-            factor = known.move_to(index, self.covar_module, X, noise)
+        present: Any = {"noise": noise, "hyperparameters": state}
+        if known is not None:
+            factor = known.move_to(rows, self.covar_module, X, **present)
         if factor is None:
-            factor = SubsetFactor.build(
-                self.covar_module, X, index=index, noise=noise, hyperparameters=state
-            )
+            factor = SubsetFactor.build(self.covar_module, X, rows=rows, **present)
         self._factor = factor
         return factor
 

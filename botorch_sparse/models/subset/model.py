@@ -7,6 +7,7 @@ References:
 from typing import Any
 
 import torch
+from botorch import settings
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -29,7 +30,11 @@ from botorch_sparse.models.subset.factorization import SubsetFactorizationMixin
 from botorch_sparse.models.subset.selection import SubsetSelection, selection_named
 from botorch_sparse.models.subset.training_data import SubsetTrainingDataMixin
 from botorch_sparse.models.subset.validation import validate_subset_options
-from botorch_sparse.models.validation import validate_modules, validate_training_data
+from botorch_sparse.models.validation import (
+    validate_modules,
+    validate_scaling,
+    validate_training_data,
+)
 
 
 class SubsetSingleTaskGP(
@@ -136,16 +141,18 @@ class SubsetSingleTaskGP(
             noise_scale=noise_scale,
             seed=seed,
         )
-        super().__init__(
-            train_X=train_X,
-            train_Y=train_Y,
-            train_Yvar=train_Yvar,
-            likelihood=likelihood,
-            covar_module=covar_module,
-            mean_module=mean_module,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-        )
+        with settings.validate_input_scaling(False):  # see `validate_scaling`
+            super().__init__(
+                train_X=train_X,
+                train_Y=train_Y,
+                train_Yvar=train_Yvar,
+                likelihood=likelihood,
+                covar_module=covar_module,
+                mean_module=mean_module,
+                outcome_transform=outcome_transform,
+                input_transform=input_transform,
+            )
+        validate_scaling(self, train_X, check_nans_only=covar_module is not None)
         self.selection = selection
         self._selection = selection_named(selection)
         self.subset_size, self.num_initial = subset_size, num_initial

@@ -98,14 +98,14 @@ class SubsetFactor:
     """The factor of the covariance of some rows, under some hyperparameters.
 
     Attributes:
-        index: `M` rows of the data, in the order of the factor.
+        rows: `M` rows of the data on the host, in the order of the factor.
         cholesky: The covariance of their observations and its factor.
         hyperparameters: All numbers that the covariance of two rows depends on.
         noise: `batch_shape x M` noise variances, the part of the diagonal that may
             differ from row to row.
     """
 
-    index: Tensor
+    rows: Tensor
     cholesky: TrackedCholesky
     hyperparameters: Tensor
     noise: Tensor
@@ -116,7 +116,7 @@ class SubsetFactor:
         covar_module: Kernel,
         X: Tensor,
         *,
-        index: Tensor,
+        rows: Tensor,
         noise: Tensor,
         hyperparameters: Tensor,
     ) -> "SubsetFactor":
@@ -125,44 +125,63 @@ class SubsetFactor:
         Args:
             covar_module: The kernel.
             X: `batch_shape x M x d` transformed inputs of the rows.
-            index: Their indices.
+            rows: Their indices, on the host.
             noise: `batch_shape x M` noise variances.
             hyperparameters: As in the attribute.
         """
         matrix = covar_module(X).to_dense() + torch.diag_embed(noise)
-        return cls(index, TrackedCholesky.build(matrix), hyperparameters, noise)
+        return cls(rows, TrackedCholesky.build(matrix), hyperparameters, noise)
 
     def move_to(
-        self, index: Tensor, covar_module: Kernel, X: Tensor, noise: Tensor
+        self,
+        rows: Tensor,
+        covar_module: Kernel,
+        X: Tensor,
+        *,
+        noise: Tensor,
+        hyperparameters: Tensor,
     ) -> "SubsetFactor | None":
         """The factor of other rows by deletion and then appending.
 
         Args:
-            index: The new rows. Those that stay must come first, in their old order.
+            rows: The new rows. Those that stay must come first, in their old order.
             covar_module: The kernel.
             X: `batch_shape x M x d` transformed inputs of the new rows.
             noise: `batch_shape x M` noise variances of the new rows.
+            hyperparameters: As in the attribute.
 
         Returns:
-            The factor, or None where the rows that stay have other noise variances, or
-            none stay. Cost: O(M^2) for each row that goes or comes.
+            The factor, or None where none of the rows stays, or those that do have
+            other noise variances, or the hyperparameters have changed. Cost: O(M^2) for
+            each row that goes or comes.
         """
-        stays = torch.isin(self.index, index)
+        stays = torch.isin(self.rows, rows)
         num_kept = int(stays.sum())
-        same_order = torch.equal(self.index[stays], index[:num_kept])
-        same_noise = torch.equal(self.noise[..., stays], noise[..., :num_kept])
-        if num_kept == 0 or not (same_order and same_noise):
+        if num_kept == 0 or not torch.equal(self.rows[stays], rows[:num_kept]):
+            return None
+        kept = stays.nonzero().squeeze(-1).to(X.device)
+        old_noise, new_noise = self.noise.index_select(-1, kept), noise[..., :num_kept]
+        pairs = [(self.hyperparameters, hyperparameters), (old_noise, new_noise)]
+        if not _are_equal(pairs):
             return None
         tracked = self.cholesky
         if num_kept < len(stays):
             tracked = tracked.delete((~stays).nonzero().squeeze(-1).tolist())
-        if num_kept < len(index):
+        if num_kept < len(rows):
             kept, new = X[..., :num_kept, :], X[..., num_kept:, :]
             cross = covar_module(kept, new).to_dense()
             corner = covar_module(new).to_dense()
             corner = corner + torch.diag_embed(noise[..., num_kept:])
             tracked = tracked.append(cross, corner)
-        return SubsetFactor(index, tracked, self.hyperparameters, noise)
+        return SubsetFactor(rows, tracked, self.hyperparameters, noise)
+
+
+def _are_equal(pairs: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether the tensors of each pair have the same shape and values; one wait."""
+    if any(a.shape != b.shape for a, b in pairs):
+        return False
+    flags = [(a == b).all() for a, b in pairs if a.numel() > 0]
+    return bool(torch.stack(flags).all())
 
 
 def flat_state(*modules: torch.nn.Module | None) -> Tensor:

@@ -33,7 +33,8 @@ class SubsetSelection(Protocol):
         Args:
             model: The model, conditioned on its present subset.
             num: Rows to choose, forced ones included; fewer than there are.
-            forced: Indices of rows that must be chosen, at most `num`.
+            forced: Indices of rows that must be chosen, at most `num`, on the device of
+                the data.
             generator: Source of randomness, on the CPU unless the caller gave another.
 
         Returns:
@@ -61,7 +62,7 @@ def at_random(
     generator: torch.Generator,
 ) -> Tensor:
     """The others uniformly, without replacement."""
-    others = _others(model.num_observations, forced)
+    others = other_rows(model.num_observations, forced)
     order = torch.randperm(
         len(others), generator=generator, device=generator.device
     ).to(others.device)
@@ -75,7 +76,7 @@ def most_recent(
     generator: torch.Generator,
 ) -> Tensor:
     """The last rows."""
-    others = _others(model.num_observations, forced)
+    others = other_rows(model.num_observations, forced)
     return torch.cat([forced, others[len(others) - (num - len(forced)) :]])
 
 
@@ -108,23 +109,31 @@ def selection_generator(seed: int, count: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
-def forced_rows(
-    n: int, num: int, num_initial: int, num_newest: int, device: torch.device
-) -> Tensor:
+def forced_rows(n: int, num: int, num_initial: int, num_newest: int) -> Tensor:
     """Indices of the first and the last rows; where all do not fit, of fewer last."""
-    initial = torch.arange(min(num_initial, num), device=device)
+    initial = torch.arange(min(num_initial, num))
     newest = min(num_newest, num - len(initial), n - len(initial))
-    return torch.cat([initial, torch.arange(n - newest, n, device=device)])
+    return torch.cat([initial, torch.arange(n - newest, n)])
 
 
 def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:
-    """Check what a selection returned, and take it to the device of the data.
+    """Check what a selection returned, and take it to the host.
+
+    Args:
+        index: What it returned, on any device.
+        num: Rows that were asked for.
+        n: Rows of the data.
+        forced: Rows that must be among them, on the host.
+
+    Returns:
+        The indices on the host.
 
     Raises:
         InputDataError: If it is not a vector of `num` different indices of `n` rows
             that include the forced ones.
     """
     is_index = isinstance(index, Tensor) and index.dtype == torch.int64
+    index = index.cpu() if is_index else index
     if not is_index or index.dim() != 1 or len(index.unique()) != len(index):
         shown = f"{index.dtype} of shape {tuple(index.shape)}" if is_index else index
         raise InputDataError(
@@ -135,7 +144,6 @@ def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:
             f"Got a subset of {len(index)} indices for {n} rows of data; need {num} "
             f"indices from 0 to {n - 1}."
         )
-    index = index.to(forced.device)
     if not bool(torch.isin(forced, index).all()):
         raise InputDataError(
             "Got a subset without some of the rows that are always in it: "
@@ -144,8 +152,8 @@ def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:
     return index
 
 
-def _others(n: int, forced: Tensor) -> Tensor:
-    """The indices below `n` that are not forced, in order."""
-    is_other = torch.ones(n, dtype=torch.bool, device=forced.device)
-    is_other[forced] = False
+def other_rows(n: int, rows: Tensor) -> Tensor:
+    """The indices below `n` that are not among `rows`, in order, on the host."""
+    is_other = torch.ones(n, dtype=torch.bool)
+    is_other[rows] = False
     return is_other.nonzero().squeeze(-1)

@@ -28,8 +28,7 @@ def subset_state(model: SubsetSingleTaskGP) -> dict[str, Any]:
 def load_subset_state(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
     """Give a model, built from the same data, the state of another one."""
     model.load_state_dict(state["parameters"])
-    model._subset = state["indices"].to(model.all_train_X.device)
-    model.set_subset(model._subset)
+    model.set_subset(state["indices"])
     model.num_selections = state["num_selections"]
     model._factor = None if state["factor"] is None else _factor(state["factor"])
     model.prediction_strategy = None
@@ -38,7 +37,7 @@ def load_subset_state(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
 def _factor_state(factor: SubsetFactor) -> dict[str, Any]:
     tracked = factor.cholesky
     return {
-        "index": factor.index.clone(),
+        "index": factor.rows.clone(),
         "hyperparameters": factor.hyperparameters.clone(),
         "noise": factor.noise.clone(),
         "matrix": tracked.matrix.clone(),
@@ -56,5 +55,5 @@ def _factor(state: dict[str, Any]) -> SubsetFactor:
         state["num_updates"],
     )
     return SubsetFactor(
-        state["index"], tracked, state["hyperparameters"], state["noise"]
+        state["index"].cpu(), tracked, state["hyperparameters"], state["noise"]
     )

@@ -15,8 +15,12 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from botorch_sparse.models.subset.data import FullData
-from botorch_sparse.models.subset.selection import at_random, selection_generator
+from botorch_sparse.models.subset.data import FullData, RowsInUse
+from botorch_sparse.models.subset.selection import (
+    at_random,
+    other_rows,
+    selection_generator,
+)
 
 
 class SubsetTrainingDataMixin:
@@ -41,7 +45,7 @@ class SubsetTrainingDataMixin:
     _forced: Callable[[int], Tensor]
 
     _full: FullData | None = None
-    _subset: Tensor | None = None
+    _subset: RowsInUse | None = None
     _is_internal: bool = False
 
     @property
@@ -67,6 +71,10 @@ class SubsetTrainingDataMixin:
     @property
     def subset_indices(self) -> Tensor:
         """Rows of the full data in use, in the order of `train_inputs`."""
+        return self._rows().on_device
+
+    def _rows(self) -> RowsInUse:
+        """Rows of the full data in use."""
         self._data()
         return self._subset  # type: ignore[return-value]
 
@@ -90,7 +98,7 @@ class SubsetTrainingDataMixin:
                 self._full = full.retransform(transform)
                 transform.train(self.training)
             self.train(self.training)
-        self._take(self.subset_indices)
+        self._take(self._rows().on_host)
         return self
 
     def train(self, mode: bool = True) -> Self:
@@ -137,7 +145,7 @@ class SubsetTrainingDataMixin:
         if self._full is not None and kwargs.get("keep_transforms", True):
             with torch.no_grad():
                 self._full = self._retransformed(self._full)
-            self._take(self.subset_indices)
+            self._take(self._rows().on_host)
         return result
 
     def _set_transformed_inputs(self) -> None:
@@ -173,7 +181,7 @@ class SubsetTrainingDataMixin:
         targets = self.train_targets
         self._full = FullData(X, Y, Yvar, targets, noise)
         n, num = len(self._full), self._num_rows()
-        self._subset = torch.arange(n, device=X.device)
+        self._subset = RowsInUse.of(torch.arange(n), X.device)
         if num < n:
             # A first subset, for what selections compute from the present one.
             forced = self._forced(0)
@@ -220,28 +228,27 @@ class SubsetTrainingDataMixin:
 
     def _keep_known_rows(self, old: FullData) -> None:
         """Of the present subset, the rows whose inputs are still the same."""
-        new, subset = self._data(), self.subset_indices
+        new, subset = self._data(), self._rows().on_host
         n = min(len(old), len(new))
         same = (old.X[..., :n, :] == new.X[..., :n, :]).all(-1)
-        same = same.reshape(-1, n).all(0)
+        same = same.reshape(-1, n).all(0).cpu()
         if n < len(old):
             same = torch.nn.functional.pad(same, (0, len(old) - n))
         kept = subset[same[subset]]
         num = self._num_rows()
         if len(kept) < num:
-            is_kept = torch.zeros(len(new), dtype=torch.bool, device=kept.device)
-            is_kept[kept] = True
-            others = (~is_kept).nonzero().squeeze(-1)
+            others = other_rows(len(new), kept)
             kept = torch.cat([kept, others[len(others) - (num - len(kept)) :]])
         self._factor = self._factor if bool(same[subset].all()) else None
         self._take(kept[:num])
 
     def _take(self, index: Tensor) -> None:
-        """Condition on some rows; those in use stay first, in their order."""
-        full, present = self._data(), self.subset_indices
+        """Condition on some rows, on the host; those in use stay first, in order."""
+        full, present = self._data(), self._rows().on_host
         stays = present[torch.isin(present, index)]
         index = torch.cat([stays, index[~torch.isin(index, stays)]])
-        self._subset = index
+        self._subset = RowsInUse.of(index, full.X.device)
+        index = self._subset.on_device
         targets = full.targets.index_select(-1, index)
         X = full.inputs(index)
         if full.noise is not None:
@@ -314,7 +321,7 @@ class SubsetTrainingDataMixin:
         """Take the data to another dtype or device."""
         self._full = self._data().apply(fn)
         device = self._full.X.device
-        self._subset = self.subset_indices.to(device)
+        self._subset = RowsInUse.of(self._rows().on_host, device)
         self._factor, self.prediction_strategy = None, None
         if self._has_transformed_inputs:
             self._original_train_inputs = fn(self._original_train_inputs)

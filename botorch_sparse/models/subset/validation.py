@@ -2,12 +2,15 @@
 
 from typing import Any
 
-import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from botorch_sparse.inducing.gp_gradients import validate_reading
-from botorch_sparse.models.validation import is_positive_int
+from botorch_sparse.models.validation import (
+    is_positive_int,
+    ranges_of,
+    validate_finite,
+)
 
 GRADIENTS = ("pilot", "exact")
 
@@ -81,6 +84,9 @@ def validate_observations(
     tensors = {"X": X, "Y": Y} if Yvar is None else {"X": X, "Y": Y, "Yvar": Yvar}
     for name, values in tensors.items():
         _validate_kind(name, values, like_X)
+    filled = {name: values for name, values in tensors.items() if values.numel() > 0}
+    for name, ends in ranges_of(filled).items():
+        validate_finite(name, filled[name], ends)
     q = X.shape[-2] if X.dim() > 1 else 0
     needed = (*like_X.shape[:-2], q, like_X.shape[-1])
     of_Y = (*like_Y.shape[:-2], q, like_Y.shape[-1])
@@ -103,10 +109,4 @@ def _validate_kind(name: str, values: Any, like: Tensor) -> None:
         raise InputDataError(
             f"Got {name} in {values.dtype} on {values.device} for data in {like.dtype} "
             f"on {like.device}; they must agree. Try {name}.to(model.all_train_X)."
-        )
-    bad = int((~torch.isfinite(values)).sum())
-    if bad:
-        raise InputDataError(
-            f"Got {name} with NaN or infinity in {bad} of {values.numel()} entries; "
-            "all must be finite. Leave out the rows concerned."
         )

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
 from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
+from botorch_sparse.optim.device_ucb import read
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
@@ -27,30 +27,6 @@ class BatchData(NamedTuple):
     X: Tensor
     Y: Tensor
     counts: Tensor
-
-    @classmethod
-    def fold(cls, X: Tensor, point: list[int], values: list[float]) -> "BatchData":
-        """Fold by point number, in the order of the first feedback. O(n log n).
-
-        Args:
-            X: `n x d` points.
-            point: `n` numbers, equal for equal points.
-            values: `n` observations.
-        """
-        _, first, inverse, counts = np.unique(
-            np.asarray(point),
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
-        )
-        total = np.bincount(inverse, weights=np.asarray(values), minlength=len(first))
-        order = np.argsort(first)
-        X = X[torch.from_numpy(first[order]).to(X.device)].double()
-        return cls(
-            X=X,
-            Y=torch.from_numpy((total / counts)[order]).to(X),
-            counts=torch.from_numpy(counts[order]).to(X),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,13 +122,17 @@ def bounds_of_batch(
     log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
     residual = posterior.residual(data.X, posterior.features(data.X))
     # log det(I + K D^-1) <= log det B + trace, since the logarithm is concave.
-    gain = float(log_det + (residual * data.counts).sum() / lam)
+    gain, num_evaluations, leverage_sum = read(
+        log_det + (residual * data.counts).sum() / lam,
+        data.counts.sum(),
+        leverage.sum(),
+    )
     statistics = RadiusStatistics(
         lam=lam,
-        num_evaluations=int(data.counts.sum()),
+        num_evaluations=int(num_evaluations),
         log_det_sum=gain,
         log_det_sum_inflated=3 * gain,
-        leverage_sum=float(leverage.sum()),
+        leverage_sum=leverage_sum,
         lambda_max=lambda_max,
     )
     return BatchBounds(

@@ -17,13 +17,16 @@ border adds at most its trace to the largest eigenvalue.
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import torch
 from botorch.exceptions import InputDataError
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
+from botorch_sparse.optim.device_ucb import read
 from botorch_sparse.posteriors.growing import GrowingPosterior
 
 Refresh = Literal["certificate", "every", "exact"]
@@ -70,6 +73,95 @@ class CertificatePolicy:
         return 3.0 * self.delta / (math.pi**2 * self.num_batches * draw**2)
 
 
+class Worst(NamedTuple):
+    """The row that contributes most to a weighted trace of residuals."""
+
+    row: int
+    share: float
+    is_unexplained: bool | None = None  # by the inducing points; None for not known
+
+    @classmethod
+    def of(cls, posterior: GrowingPosterior, counts: Tensor) -> "Worst":
+        """The row, given the `A` weights. O(A)."""
+        if not counts.is_cpu:
+            return cls.from_values(*read(*cls.scalars(posterior, counts)))
+        share = counts * posterior.residual
+        row = int(share.argmax())
+        return cls(row, float(share[row]))
+
+    @staticmethod
+    def scalars(posterior: GrowingPosterior, counts: Tensor) -> list[Tensor]:
+        """What `from_values` needs, still on an accelerator."""
+        share = counts * posterior.residual
+        row = share.argmax().view(1)
+        columns = torch.stack([share, posterior.unexplained])
+        return [row, *columns.index_select(1, row).unbind()]
+
+    @classmethod
+    def from_values(cls, row: float, share: float, unexplained: float) -> "Worst":
+        """From what was read."""
+        return cls(int(row), share, unexplained > 0)
+
+
+class Glance:
+    """What the next decisions about a batch look at.
+
+    On the host each is computed when asked for. An accelerator is asked once for all.
+
+    Args:
+        posterior: The rows.
+        since: `A` numbers of observations since `r_1`.
+        after_base: `A` numbers of observations since `r_0`.
+        num_rows: How many rows there are to choose from.
+    """
+
+    def __init__(
+        self,
+        posterior: GrowingPosterior,
+        since: Tensor,
+        after_base: Tensor,
+        num_rows: int,
+    ) -> None:
+        self._posterior = posterior
+        self._since = since
+        self._after_base = after_base
+        self._num_rows = num_rows
+        if not since.is_cpu:
+            worst = Worst.scalars(posterior, after_base)
+            row = self._next().view(1)
+            first = posterior.variance.index_select(0, row)
+            trace, largest, next_row, *values = read(self._trace(), first, row, *worst)
+            if math.isnan(trace + largest):
+                raise NanError(
+                    f"Got a largest variance of {largest:.3g} and residuals of "
+                    f"{trace:.3g} together: lam is too small for the kernel, or the "
+                    "kernel returned NaN. Check both."
+                )
+            self.trace, self.next_row = trace, int(next_row)
+            self.worst = Worst.from_values(*values)
+
+    @cached_property
+    def trace(self) -> float:
+        """Of the residuals of the points since `r_1`."""
+        return float(self._trace())
+
+    @cached_property
+    def next_row(self) -> int:
+        """The row of largest variance; ties go to the lowest."""
+        return int(self._next())
+
+    @cached_property
+    def worst(self) -> Worst:
+        """Of the points since `r_0`."""
+        return Worst.of(self._posterior, self._after_base)
+
+    def _trace(self) -> Tensor:
+        return self._since @ self._posterior.residual
+
+    def _next(self) -> Tensor:
+        return self._posterior.variance[: self._num_rows].argmax()
+
+
 class BatchExploration:
     """The design of one batch over a table of rows, without feedback.
 
@@ -99,6 +191,7 @@ class BatchExploration:
         self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
         self._num_rows = len(posterior)  # before `add_row`
         self._added = posterior.X[:0]  # rows that came later
+        self._seen: Glance | None = None  # until anything changes
 
     @property
     def points(self) -> list[int]:
@@ -107,6 +200,8 @@ class BatchExploration:
 
     def argmax(self, num_candidates: int) -> int:
         """The row of largest variance among the first; ties go to the lowest. O(A)."""
+        if num_candidates == self._num_rows:
+            return self._glance().next_row
         return int(self.posterior.variance[:num_candidates].argmax())
 
     def add_row(self, x: Tensor) -> int:
@@ -137,8 +232,24 @@ class BatchExploration:
         rows = self.posterior.counts.nonzero().squeeze(-1)
         return rows, self.posterior.counts[rows]
 
+    def _glance(self) -> Glance:
+        """What the next decisions look at."""
+        if self._seen is None:
+            counts = (self._since, self._after_base)
+            self._seen = Glance(self.posterior, *counts, self._num_rows)
+        return self._seen
+
+    def _forget_since(self) -> None:
+        """A new `r_1` knows of all observations."""
+        self._seen, self._since = None, torch.zeros_like(self._since)
+
+    def _forget_after_base(self) -> None:
+        """A new `r_0` knows of all observations."""
+        self._seen, self._after_base = None, torch.zeros_like(self._since)
+
     def _extend(self) -> None:
         """The next of the rows that were added."""
+        self._seen = None
         next_row = len(self.posterior) - self._num_rows
         self.posterior.add_rows(self._added[next_row : next_row + 1])
         zero = self._since.new_zeros(1)
@@ -148,14 +259,16 @@ class BatchExploration:
     def _observe(self, row: int) -> None:
         while row >= len(self.posterior):
             self._extend()
+        self._seen = None
         self.events.append(row)
         self.posterior.observe(row)
         self._since[row].add_(1)
         self._after_base[row].add_(1)
 
-    def _append(self, row: int) -> None:
+    def _append(self, row: int, *, is_unexplained: bool | None = None) -> None:
+        self._seen = None
         self.events.append(~row)
-        self.posterior.add_inducing(row)
+        self.posterior.add_inducing(row, is_unexplained=is_unexplained)
 
     def _append_worst(self, counts: Tensor) -> bool:
         """The row that contributes most to a weighted trace becomes inducing.
@@ -164,17 +277,17 @@ class BatchExploration:
             Whether any contributes. Where none does, what is left of `E` is rounding,
             and no inducing point would make it smaller.
         """
-        share = counts * self.posterior.residual
-        row = int(share.argmax())
-        if not share[row] > 0:
+        is_seen = counts is self._after_base
+        worst = self._glance().worst if is_seen else Worst.of(self.posterior, counts)
+        if not worst.share > 0:
             return False
-        self._append(row)
+        self._append(worst.row, is_unexplained=worst.is_unexplained)
         return True
 
     def _update_bound(self) -> None:
-        """The running bound. O(A); one number visits the host."""
-        trace = self._since @ self.posterior.residual
-        self.bound = self._base + self._block + float(trace) / self.posterior.noise
+        """The running bound. O(A)."""
+        trace = self._glance().trace
+        self.bound = self._base + self._block + trace / self.posterior.noise
 
     def _draw(self, generator: torch.Generator) -> None:
         """A new inducing set by recursive ridge leverage scores. O((A + n) m^2)."""
@@ -187,6 +300,7 @@ class BatchExploration:
             self.posterior.noise / counts,
             generator=generator,
         )
+        self._seen = None
         self._drawn, self._drawn_at = rows[chosen].tolist(), len(self.events)
         self.posterior.set_inducing(rows[chosen])
 
@@ -196,23 +310,23 @@ class BatchExploration:
         self._update_bound()
         if self.bound <= 1.0:
             return
-        rows = self._after_base.nonzero().squeeze(-1)
-        num_points = int((self.posterior.counts > 0).sum())
+        since = (event for event in self.events[self._base_at :] if event >= 0)
+        rows, num_points = sorted(set(since)), len(set(self.points))
         if len(rows) > max(BLOCK_SIZE, num_points // 16):
             self._certify_all(generator)
-            rows = rows[:0]
+            rows = []
         allowed = LARGEST_BLOCK - self._base
         while (block := self._largest_eigenvalue(rows)) > allowed:
             if not self._append_worst(self._after_base):
                 break
         self._block, self._block_at = block, len(self.events)
-        self._since = torch.zeros_like(self._since)
+        self._forget_since()
         self._update_bound()
 
     def _append_dominant(self) -> None:
         """Points whose own diagonal entry of `E` is too large; no eigenvalue needed."""
         allowed = (LARGEST_BLOCK - self._base) * self.posterior.noise
-        while float((self._after_base * self.posterior.residual).max()) > allowed:
+        while self._glance().worst.share > allowed:
             if not self._append_worst(self._after_base):
                 break
 
@@ -235,19 +349,23 @@ class BatchExploration:
                 break
         self._base, self._base_at = certificate.lambda_max, len(self.events)
         self._block, self._block_at = 0.0, len(self.events)
-        self._after_base = torch.zeros_like(self._since)
-        self._since = torch.zeros_like(self._since)
+        self._forget_after_base()
+        self._forget_since()
 
-    def _largest_eigenvalue(self, rows: Tensor) -> float:
-        """That of `E` restricted to the observations since `r_0`. O(k^2 (m + k))."""
+    def _largest_eigenvalue(self, rows: list[int]) -> float:
+        """That of `E` restricted to the observations since `r_0`. O(k^2 (m + k)).
+
+        The host computes it: `k x k` is small, and one copy is all that is waited for.
+        """
         if len(rows) == 0:
             return 0.0
-        X, phi = self.posterior.X[rows], self.posterior.features[:, rows]
+        index = torch.tensor(rows, device=self._since.device)
+        X, phi = self.posterior.X[index], self.posterior.features[:, index]
         with torch.no_grad():
             K = self.posterior.covar_module(X).to_dense() - phi.mT @ phi
-        root = (self._after_base[rows] / self.posterior.noise).sqrt()
+        root = (self._after_base[index] / self.posterior.noise).sqrt()
         E = root.unsqueeze(-1) * K * root
-        return float(torch.linalg.eigvalsh(E)[-1].clamp_min(0.0))
+        return float(torch.linalg.eigvalsh(E.cpu())[-1].clamp_min(0.0))
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers from which `load_state_dict` builds everything again."""
@@ -294,6 +412,6 @@ class BatchExploration:
             index = torch.tensor(self._drawn, device=self.posterior.X.device)
             self.posterior.set_inducing(index)
         if place == self._base_at:
-            self._after_base = torch.zeros_like(self._since)
+            self._forget_after_base()
         if place == self._block_at:
-            self._since = torch.zeros_like(self._since)
+            self._forget_since()

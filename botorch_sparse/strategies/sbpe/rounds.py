@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, BatchData
 from botorch_sparse.strategies.sbpe.history import Round, RoundHistory
@@ -197,6 +197,7 @@ class RoundStrategy(Strategy):
         record = Round(length=self.lengths[self.round_number])
         places = self._told()
         if places:
+            record.num_evaluations = len(places)
             self._cut(record, self._data(places))
         self.history.rounds = [*self.history.rounds, record]
         self.search.finish()
@@ -205,8 +206,9 @@ class RoundStrategy(Strategy):
     def _data(self, places: list[int]) -> BatchData:
         """The feedback at some places of the history."""
         point = [self.history.point_list[place] for place in places]
-        X = self.history.points(torch.tensor(point))
-        return BatchData.fold(X, point, [self.history.values[p] for p in places])
+        values = FoldedValues.of(point, [self.history.values[p] for p in places])
+        data = values.at(self.history, values.point[:0])
+        return BatchData(data.X, data.Y, data.counts)
 
     def _cut(self, record: Round, data: BatchData) -> None:
         """Bounds, and what they rule out."""
@@ -218,7 +220,6 @@ class RoundStrategy(Strategy):
                 "the kernel's hyperparameters."
             )
         elimination = self.search.eliminate(bounds, self.history)
-        record.num_evaluations = int(data.counts.sum())
         record.num_inducing = bounds.posterior.num_inducing
         record.beta = bounds.multiplier**2
         record.offset = bounds.offset

@@ -82,8 +82,9 @@ class SBPE(RoundStrategy):
         schedule: `"sqrt"` (the paper's), `"doubling"` or lengths; see `batch_lengths`.
         exploration: `"variance"` (the paper's) or `"random"`, uniform over what
             survives (REDS, Salgia et al. 2024), which needs no optimization.
-        refresh: `"certificate"`, `"every"` (the paper's letter) or `"exact"` (BPE);
-            see `CertificatePolicy`.
+        refresh: `"certificate"`, `"every"` (drawn after every point, as in the paper,
+            though with fewer points than its theorem asks) or `"exact"` (BPE); see
+            `CertificatePolicy`.
         constants: `"theory"` (Theorem 3.5, Corollary 3.7) or `"practical"`, no theorem.
         mgf_radius: :math:`h_0` of light-tailed noise (Theorem E.2).
         bias: `"sharp"` for a smaller radius than printed, proved as well; see

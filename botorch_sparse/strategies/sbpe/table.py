@@ -7,6 +7,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, SBPERadius
+from botorch_sparse.optim.device_ucb import read
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
@@ -50,6 +51,7 @@ class TableSearch(Search):
         """Go on with these candidates; their rows are looked up once."""
         self.survivors = survivors
         self._left = survivors.nonzero().squeeze(-1)
+        self._left_here = self._left.cpu()
 
     def radius(
         self, *, num_intervals: float, discretization: float, **common: Any
@@ -85,7 +87,7 @@ class TableSearch(Search):
         else:
             row = self.exploration.argmax(num_left)
             self.exploration.add(row, generator)
-        return int(self._left[row])
+        return int(self._left_here[row])
 
     @torch.no_grad()
     def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
@@ -102,10 +104,12 @@ class TableSearch(Search):
         self.lower = self.lower.index_copy(0, rows, lower.maximum(self.lower[rows]))
         self.upper = self.upper.index_copy(0, rows, upper.minimum(self.upper[rows]))
         self._keep(survivors)
+        widths = torch.where(kept, upper - lower, -torch.inf)
+        num_survivors, max_width = read(kept.sum(), widths.max())
         return Elimination(
-            num_survivors=int(kept.sum()),
-            fraction=float(kept.double().mean()),
-            max_width=float((upper - lower)[kept].max()),
+            num_survivors=int(num_survivors),
+            fraction=num_survivors / len(rows),
+            max_width=max_width,
         )
 
     def recommend(self, history: History) -> Recommendation:

@@ -1,4 +1,4 @@
-"""Functions of known RKHS norm, and the arguments of small S-BPE runs."""
+"""Functions of known RKHS norm, and a table of small S-BPE runs for the tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,22 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.strategies import SBPE
+
 LAM, NOISE = 1e-2, 0.05
+UNIT_BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+CASES: dict[str, dict[str, Any]] = {
+    "table": {},
+    "every": {"refresh": "every", "num_evaluations": 40},
+    "exact": {"refresh": "exact", "num_evaluations": 60},
+    "random": {"exploration": "random", "num_evaluations": 60},
+    "doubling": {"schedule": "doubling", "num_evaluations": 60},
+    "box": {"bounds": UNIT_BOX, "num_evaluations": 18, "raw_samples": 16},
+    "box-random": {"bounds": UNIT_BOX, "exploration": "random", "num_evaluations": 40},
+}
+for case in ("box", "box-random"):
+    CASES[case]["radius"] = FixedBeta(6.0)
 
 
 def make_table(num: int = 200, seed: int = 0, **tkwargs: Any) -> Tensor:
@@ -59,3 +74,11 @@ def arguments(**overrides: Any) -> dict[str, Any]:
         plain["candidates"] = make_table()
     plain["covar_module"] = make_kernel()
     return plain | overrides
+
+
+def _build(case: str) -> Callable[..., SBPE]:
+    return lambda **overrides: SBPE(**arguments(**CASES[case] | overrides))
+
+
+TABLE = {case: _build(case) for case in CASES}
+objective = rkhs_function(0)

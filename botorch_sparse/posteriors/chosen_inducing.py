@@ -1,0 +1,50 @@
+"""The posterior whose inducing points are data, with one evaluation of the kernel."""
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.inner_factor import inner_cholesky
+from botorch_sparse.posteriors.nystrom import NystromPosterior
+
+
+@torch.no_grad()
+def posterior_of_chosen(
+    covar_module: Kernel,
+    X: Tensor,
+    Y: Tensor,
+    noise: Tensor,
+    chosen: Tensor,
+    k_diag: Tensor,
+    *,
+    chunk_size: int,
+) -> NystromPosterior:
+    r"""`NystromPosterior.from_data` for data on an accelerator, prior mean zero.
+
+    The columns of `k_S(X)` at the inducing points are `K_SS`; the host waits for the
+    factor of that alone. GPyTorch compares inputs of one shape with one another, which
+    the host would wait for: there is one column more, of the first point once again.
+
+    Args:
+        covar_module: The kernel.
+        X: `n x d` points.
+        Y: `n` observations.
+        noise: `n` noise variances, positive.
+        chosen: `m` rows of `X`, the inducing points.
+        k_diag: `m` prior variances at them.
+        chunk_size: See `NystromPosterior`.
+
+    Returns:
+        The posterior. Cost: O(n m^2) time and O(n m) memory.
+    """
+    S = X[chosen]
+    K = covar_module(S, torch.cat([X, X[:1]])).to_dense()[:, :-1]
+    K_SS = K[:, chosen]
+    K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
+    factor = factorize_batch(K_SS)
+    prior = NystromPosterior.from_factor(covar_module, S, factor, chunk_size=chunk_size)
+    phi = prior.features_from_covariance(K[factor.index])
+    scaled = phi / noise.unsqueeze(-1)
+    B = prior.chol_inner + scaled.mT @ phi  # the first is the identity
+    return prior.replace_inner(inner_cholesky(B), scaled.mT @ Y.unsqueeze(-1))

@@ -1,0 +1,52 @@
+"""What raises on the host does not pass in silence on a device."""
+
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from linear_operator.utils.errors import NanError
+
+from botorch_sparse.inducing import accuracy_certificate
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies.sbpe.exploration import Glance
+
+
+@pytest.fixture
+def away(double: dict[str, Any]) -> dict[str, Any]:
+    if double["device"].type == "cpu":
+        pytest.skip("the host raises where it factorizes")
+    return double
+
+
+def rows(**tkwargs: Any) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(20, 2, dtype=torch.float64, generator=generator).to(**tkwargs)
+
+
+def test_certificates(away: dict[str, Any]) -> None:
+    X = rows(**away)
+    prior = NystromPosterior.prior(RBFKernel().to(X), X[:5])
+    noise = torch.full((20,), 1e-309, **away)  # its inverse is infinite
+    with pytest.raises(NanError, match="noise variances are too small"):
+        accuracy_certificate(prior, X, noise)
+
+
+def test_designs_without_feedback(away: dict[str, Any]) -> None:
+    posterior = GrowingPosterior(RBFKernel().to(**away), rows(**away), 0.1)
+    posterior.embedded[7] = torch.nan
+    counts = torch.ones(20, **away)
+    with pytest.raises(NanError, match="lam is too small"):
+        Glance(posterior, counts, counts, 20)
+
+
+def test_negative_noise_shows(away: dict[str, Any]) -> None:
+    X = rows(**away)
+    Y = X.sin().sum(-1, keepdim=True)
+    Y = (Y - Y.mean()) / Y.std()
+    model = SparseSingleTaskGP(X, Y, inducing_points=X[:6]).eval()
+    noise = torch.tensor([[-0.1], [0.1]], **away)
+    conditioned = model.condition_on_observations(X[:2], Y[:2], noise=noise)
+    assert conditioned.posterior(X[3:5]).mean.isnan().all()

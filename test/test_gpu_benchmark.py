@@ -1,0 +1,48 @@
+"""The benchmark of `make gpu` runs, and its tables are whole, on every device."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks import gpu
+
+SMALL = ["--scale", "2e-4", "--repeats", "1"]
+ROWS = {"embed": 2, "batch": 2, "warm posterior": 1, "objective": 1}
+ROWS |= {"condition on 1 point": 1, "S-BPE": 1, "BBKB": 1, "GSSBO": 2}
+
+
+def test_tables_are_whole(
+    device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gpu.md"
+    gpu.main([*SMALL, "--device", str(device), "--output", str(file)])
+    lines = file.read_text().splitlines()
+    assert capsys.readouterr().out.splitlines() == lines
+    tables = [line.strip("|").split("|") for line in lines if line.startswith("|")]
+    for name, count in ROWS.items():
+        rows = [cells for cells in tables if cells[0].strip().startswith(name)]
+        assert len(rows) == count
+        assert all(float(cells[1].split()[0]) > 0 for cells in rows)
+    for table in "\n".join(lines).split("\n\n"):
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+
+
+def test_a_table_that_fails_is_named_and_the_others_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(run: gpu.Run) -> list[str]:
+        raise RuntimeError("out of memory")
+
+    fails.__name__ = "models"
+    monkeypatch.setattr(gpu, "models", fails)
+    monkeypatch.setattr(gpu, "pool", gpu.title)
+    monkeypatch.setattr(gpu, "strategies", gpu.title)
+    with pytest.raises(SystemExit, match="failed: models"):
+        gpu.main([*SMALL, "--device", "cpu"])
+    out = capsys.readouterr().out
+    assert "No table of models: RuntimeError" in out
+    assert out.count("A copy moves") == 3

@@ -52,7 +52,7 @@ test-arithmetic: $(STAMP) ## the numerical tests as processors of other kinds ro
 		ATEN_CPU_CAPABILITY=$$aten MKL_CBWR=$$mkl OPENBLAS_CORETYPE=$$openblas \
 		OMP_NUM_THREADS=$$threads OPENBLAS_NUM_THREADS=$$threads \
 		OMP_WAIT_POLICY=PASSIVE \
-		$(PYTEST) -q -k "not sim" $(NUMERICAL) $(TEST_ARGS) || exit; \
+		$(PYTEST) -q -m "not sim and not slow" $(NUMERICAL) $(TEST_ARGS) || exit; \
 	done
 
 mutants: $(STAMP) ## put 200 faults into the package, and see which the tests notice

@@ -51,13 +51,15 @@ def tkwargs(request: pytest.FixtureRequest, device: torch.device) -> dict[str, A
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the second dtype out on the simulated device; let float32 be warned of."""
+    """Leave float32 out on the simulated device, and let it be warned of elsewhere."""
     said = pytest.mark.filterwarnings(
         "ignore:The model inputs are of type torch.float32"
     )
     for item in items:
         if _params(item).get("tkwargs") == "float32":
             item.add_marker(said)
+        if "sim" in _params(item).values():
+            item.add_marker(pytest.mark.sim)
     items[:] = [item for item in items if not _is_simulated_float32(item)]
 
 

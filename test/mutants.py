@@ -217,7 +217,7 @@ def make_map(store: Path) -> None:
     command = [sys.executable, "-m", "pytest", *OPTIONS, "-p", "mutants", "-n", "2"]
     command += ["--cov=botorch_sparse", "--cov-context=test", "--cov-report="]
     tests = [f"test/{name}" for name in TESTS]
-    only = ["-k", "not sim and not cuda"]
+    only = ["-m", "not sim and not slow", "-k", "not cuda"]
     subprocess.run([*command, *only, *tests], cwd=ROOT, env=environment, check=False)
 
 

@@ -12,6 +12,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_ucb import BlockUCB, EagerUCB, eager_is_cheaper
 from botorch_sparse.optim.ucb import LazyUCB
 from botorch_sparse.posteriors import NystromPosterior
@@ -205,19 +206,22 @@ class CandidatePool:
         """Whether the covariances of all candidates with `S` are at hand."""
         return self._cross is not None
 
-    def ucb(self, multiplier: float, noise: float) -> LazyUCB | EagerUCB | BlockUCB:
+    def ucb(
+        self, multiplier: float, noise: float, choosable: Choosable = ALL
+    ) -> LazyUCB | EagerUCB | BlockUCB:
         r"""Start a batch with the bound :math:`\mu(x) + \beta^{1/2} \sigma_t(x)`.
 
         Args:
             multiplier: What multiplies the Bayesian standard deviation.
             noise: Noise variance of a pending evaluation (lambda).
+            choosable: What may be chosen; all candidates by default.
         """
         m = self._embedded().num_inducing
         if not self.on_device:
-            return LazyUCB(self, multiplier, noise)
+            return LazyUCB(self, multiplier, noise, choosable)
         if self.in_memory and eager_is_cheaper(len(self), m):
-            return EagerUCB(self, multiplier, noise)
-        return BlockUCB(self, multiplier, noise)
+            return EagerUCB(self, multiplier, noise, choosable)
+        return BlockUCB(self, multiplier, noise, choosable)
 
     @torch.no_grad()
     def squared_covariances(self, index: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from botorch_sparse.optim.choosable import ALL, Choosable
+
 if TYPE_CHECKING:
     from botorch_sparse.optim.candidate_pool import CandidatePool
 
@@ -70,13 +72,17 @@ class OneReadUCB(ABC):
 
     Args:
         initial: Variances of all candidates at the batch's start, `A`.
+        mean: Their means, `A`.
+        choosable: Which of them may be chosen.
 
     Attributes:
         firsts: Those that are known on the host, by candidate.
     """
 
-    def __init__(self, initial: Tensor) -> None:
+    def __init__(self, initial: Tensor, mean: Tensor, choosable: Choosable) -> None:
         self._initial = initial
+        self._mean = choosable.mean(mean)
+        self._once = choosable.once
         self.firsts: dict[int, float] = {}
         self._chosen = -1  # the last argmax
         self._now: float | None = None  # its variance, as long as that is known
@@ -129,6 +135,8 @@ class OneReadUCB(ABC):
         """
         now = self._now if index == self._chosen else None
         self._now = None
+        if self._once:
+            self._mean[index] = -torch.inf
         before = self._append(index)
         return before if now is None else now
 
@@ -140,10 +148,17 @@ class _RankOneUCB(OneReadUCB):
         pool: An embedded pool.
         multiplier: What multiplies the Bayesian standard deviation.
         noise: Noise variance of a pending evaluation (lambda).
+        choosable: What may be chosen; all candidates by default.
     """
 
-    def __init__(self, pool: "CandidatePool", multiplier: float, noise: float) -> None:
-        super().__init__(pool.variance)
+    def __init__(
+        self,
+        pool: "CandidatePool",
+        multiplier: float,
+        noise: float,
+        choosable: Choosable = ALL,
+    ) -> None:
+        super().__init__(pool.variance, pool.mean, choosable)
         self._pool = pool
         self._multiplier = multiplier
         self._noise = noise
@@ -170,7 +185,7 @@ class EagerUCB(_RankOneUCB):
 
     def values(self) -> Tensor:
         """The bounds of all candidates, `A`."""
-        return self._bound(self._pool.mean, self._variance)
+        return self._bound(self._mean, self._variance)
 
     def _choose(self) -> Choice:
         return Choice.among_all(self.values(), self._variance)
@@ -199,9 +214,15 @@ class BlockUCB(_RankOneUCB):
 
     first_block: ClassVar[int] = 1024
 
-    def __init__(self, pool: "CandidatePool", multiplier: float, noise: float) -> None:
-        super().__init__(pool, multiplier, noise)
-        self._ucb = self._bound(pool.mean, self._variance)
+    def __init__(
+        self,
+        pool: "CandidatePool",
+        multiplier: float,
+        noise: float,
+        choosable: Choosable = ALL,
+    ) -> None:
+        super().__init__(pool, multiplier, noise, choosable)
+        self._ucb = self._bound(self._mean, self._variance)
         self._P = pool.whitening[:0]  # rows that `_variance` does not know of
         self._size = self.first_block
 
@@ -218,7 +239,7 @@ class BlockUCB(_RankOneUCB):
             return Choice.among_all(self._ucb, self._variance)
         bounds, block = self._ucb.topk(self._size + 1)
         variance = self._variance_of(block)
-        fresh = self._bound(self._pool.mean[block], variance)[:-1]
+        fresh = self._bound(self._mean[block], variance)[:-1]
         self._ucb[block[:-1]] = fresh
         best = fresh.max()
         place = torch.where(fresh == best, block[:-1], num).argmin().view(1)
@@ -229,6 +250,8 @@ class BlockUCB(_RankOneUCB):
     def _append(self, index: int) -> Tensor:
         k = self._pool.cross_covariance(slice(index, index + 1))
         before = self._variance[index] - (self._P @ k).square().sum()
+        if self._once:
+            self._ucb[index] = -torch.inf
         self._P = torch.cat([self._P, self._new_row(k).unsqueeze(0)])
         return before.clamp_min(0.0)
 
@@ -247,5 +270,5 @@ class BlockUCB(_RankOneUCB):
             starts = range(0, len(self._ucb), self._pool.chunk_size)
             chunks = (slice(s, s + self._pool.chunk_size) for s in starts)
             self._variance = torch.cat([self._variance_of(rows) for rows in chunks])
-            self._ucb = self._bound(self._pool.mean, self._variance)
+            self._ucb = self._bound(self._mean, self._variance)
             self._P = self._P[:0]

@@ -25,6 +25,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_ucb import Choice, OneReadUCB
 
 
@@ -148,9 +149,11 @@ class ExactCandidatePool:
         self._F[row] = values
         return values
 
-    def ucb(self, multiplier: float, noise: float) -> "ExactUCB":
+    def ucb(
+        self, multiplier: float, noise: float, choosable: Choosable = ALL
+    ) -> "ExactUCB":
         """Start a batch; see `CandidatePool.ucb`. `noise` is that of the pool."""
-        return ExactUCB(self, multiplier)
+        return ExactUCB(self, multiplier, choosable)
 
 
 class _ExactRun:
@@ -173,10 +176,16 @@ class ExactUCB(OneReadUCB):
     Args:
         pool: The pool.
         multiplier: What multiplies the Bayesian standard deviation.
+        choosable: What may be chosen; all candidates by default.
     """
 
-    def __init__(self, pool: ExactCandidatePool, multiplier: float) -> None:
-        super().__init__(pool.variance)
+    def __init__(
+        self,
+        pool: ExactCandidatePool,
+        multiplier: float,
+        choosable: Choosable = ALL,
+    ) -> None:
+        super().__init__(pool.variance, pool.mean, choosable)
         self._pool = pool
         self._multiplier = multiplier
         self._variance = pool.variance
@@ -190,7 +199,7 @@ class ExactUCB(OneReadUCB):
 
     def values(self) -> Tensor:
         """The bounds of all candidates, `A`."""
-        return self._pool.mean + self._multiplier * self._variance.sqrt()
+        return self._mean + self._multiplier * self._variance.sqrt()
 
     def _choose(self) -> Choice:
         return Choice.among_all(self.values(), self._variance)

@@ -10,6 +10,8 @@ inside a batch ([Calandriello2020]_, Appendix A.3).
 
 A run of `c` pending evaluations of one candidate is one row,
 `u = a (c / (lam + c w'a))^1/2` with `a = w - U'U w`.
+
+Candidates that may not be chosen have a mean of minus infinity.
 """
 
 import math
@@ -19,6 +21,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+
+from botorch_sparse.optim.choosable import ALL, Choosable
 
 if TYPE_CHECKING:
     from botorch_sparse.optim.candidate_pool import CandidatePool
@@ -52,6 +56,7 @@ class LazyUCB:
         pool: An embedded pool.
         multiplier: What multiplies the Bayesian standard deviation.
         noise: Noise variance of a pending evaluation (lambda).
+        choosable: What may be chosen; all candidates by default.
 
     Attributes:
         first_block: Candidates of a streamed pool refreshed first when many are within
@@ -60,11 +65,18 @@ class LazyUCB:
 
     first_block: ClassVar[int] = 256
 
-    def __init__(self, pool: "CandidatePool", multiplier: float, noise: float) -> None:
+    def __init__(
+        self,
+        pool: "CandidatePool",
+        multiplier: float,
+        noise: float,
+        choosable: Choosable = ALL,
+    ) -> None:
         self._pool = pool
         self._multiplier = multiplier
         self._noise = noise
-        self._mean: np.ndarray = pool.mean.cpu().numpy()
+        self._once = choosable.once
+        self._mean: np.ndarray = choosable.mean(pool.mean).cpu().numpy()
         self._initial: np.ndarray = pool.variance.cpu().numpy()
         self._base = self._initial  # variances under the first `_absorbed` rows of U
         self._ucb = self._mean + multiplier * np.sqrt(self._initial)
@@ -115,6 +127,8 @@ class LazyUCB:
         scale = math.sqrt(run.count / (self._noise + run.count * run.embedded))
         self._U[self._num_rows - 1] = scale * run.a
         self._P[self._num_rows - 1] = scale * run.p
+        if self._once:
+            self._mean[index] = -np.inf
         sigma = math.sqrt(run.variance(self._noise))
         self._ucb[index] = self._mean[index] + self._multiplier * sigma
         return before
@@ -134,7 +148,15 @@ class LazyUCB:
         return _Run(index, a, _product(a, self._whitening), embedded, residual)
 
     def _refresh_within_reach(self, fresh: float) -> None:
-        """Refresh every candidate whose bound may not be below the best fresh one."""
+        """Refresh every candidate whose bound may not be below the best fresh one.
+
+        Where the last candidate may not be chosen again, that is the best of those
+        that were best before.
+        """
+        if fresh == -np.inf and len(self._ucb) > self.first_block:
+            block = np.argpartition(-self._ucb, self.first_block)[: self.first_block]
+            self._refresh(block)
+            fresh = self._ucb[block].max()
         reach = np.flatnonzero(self._ucb >= fresh)
         rows = self._num_rows - self._absorbed
         # Looking up a row costs about as much as three products with it.

@@ -36,15 +36,18 @@ def count(mll: ExactMarginalLogLikelihood) -> list[None]:
     return calls
 
 
-def test_same_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
+def test_an_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
+    """BoTorch's fit ends no lower, wherever rounding ends it, and finds nothing here."""
     plain, ours = objective(**double), objective(**double)
     num_plain, num_ours = count(plain), count(ours)
     options = {"ftol": 1e-10, "gtol": 1e-7}
     expected = fit_gpytorch_mll_scipy(plain, options=options)
     result = fit_gpytorch_mll_in_logarithms(ours, options=options)
-    assert result.fval == pytest.approx(expected.fval, abs=1e-6)
+    assert result.fval <= expected.fval + 1e-6
     assert len(num_ours) < 0.8 * len(num_plain)
-    for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+    found = [p.detach().clone() for p in ours.parameters()]
+    assert fit_gpytorch_mll_scipy(ours, options=options).fval > result.fval - 1e-6
+    for p, q in zip(found, ours.parameters(), strict=True):
         torch.testing.assert_close(q, p, rtol=1e-2, atol=1e-3)
 
 

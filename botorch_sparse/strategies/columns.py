@@ -1,0 +1,242 @@
+"""One column of a user's table: numbers as they are, all else one-hot."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+
+# More categories than this are no categories: a text of its own in each row.
+MAX_CATEGORIES = 1000
+MAX_INTEGER = 2**53  # float64 holds whole numbers up to here
+
+
+class CellError(InputDataError):
+    """A cell that cannot be used.
+
+    Args:
+        row: Its row, from 0.
+        column: The label of its column.
+        reason: What is wrong with it, and what to do.
+        key: The key of its row, if there is one.
+    """
+
+    def __init__(
+        self, row: int, column: Hashable, reason: str, key: Hashable = None
+    ) -> None:
+        super().__init__(row, column, reason, key)
+        self.row, self.column, self.reason, self.key = row, column, reason, key
+
+    def __str__(self) -> str:
+        which = f"row {self.row} (from 0)" if self.key is None else f"row {self.key!r}"
+        return f"In {which}, column {self.column!r}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is encoded, and what it takes to undo that.
+
+    Attributes:
+        label: The column's label in the user's table.
+        dtype: What its values are, for pandas or NumPy; None for Python's own text.
+        start: Its first encoded column.
+        categories: Its `k` different values, each with an encoded column of its own;
+            None for numbers, which take one.
+    """
+
+    label: Hashable
+    dtype: Any
+    start: int
+    categories: tuple[Hashable, ...] | None
+
+    @property
+    def width(self) -> int:
+        """Number of its encoded columns."""
+        return 1 if self.categories is None else len(self.categories)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its encoded columns: `label`, or `label=category` for each."""
+        if self.categories is None:
+            return (str(self.label),)
+        return tuple(f"{self.label}={category}" for category in self.categories)
+
+    def encode(self, values: Any) -> NDArray[Any]:
+        """Numbers, or the places of the categories, of other values of this column.
+
+        Args:
+            values: `q` values.
+
+        Returns:
+            `q` numbers of type float64, or places of type int64.
+
+        Raises:
+            CellError: If a value is missing, no finite number, or no known category.
+        """
+        if self.categories is None:
+            if not is_number(values):
+                raise CellError(*_first_text(self.label, values))
+            return numbers(self.label, values)
+        place = {category: i for i, category in enumerate(self.categories)}
+        items = _items(self.label, values)
+        codes = np.fromiter((place.get(v, -1) for v in items), np.int64, len(items))
+        if (codes < 0).any():
+            row = int((codes < 0).argmax())
+            raise CellError(
+                row,
+                self.label,
+                f"{items[row]!r} is none of its categories, {few(self.categories)}.",
+            )
+        return codes
+
+    def put(self, encoded: NDArray[Any], out: NDArray[np.float64]) -> None:
+        """Write what `encode` returned into the `q x d` encoded columns, zeros so far.
+
+        Args:
+            encoded: `q` numbers or places.
+            out: `q x d` matrix.
+        """
+        if self.categories is None:
+            out[:, self.start] = encoded
+        else:
+            out[np.arange(len(encoded)), self.start + encoded] = 1.0
+
+    def decode(self, X: NDArray[Any]) -> NDArray[Any]:
+        """The values that `q x d` encoded rows came from."""
+        if self.categories is None:
+            return X[:, self.start]
+        values = np.empty(self.width, dtype=object)
+        values[:] = self.categories
+        return values[X[:, self.start : self.start + self.width].argmax(axis=1)]
+
+
+def read_column(
+    label: Hashable, values: Any, start: int
+) -> tuple[Column, NDArray[Any]]:
+    """How to encode a column, and its values encoded.
+
+    Numbers and truth values stay numbers. Text, objects and what pandas calls
+    categorical are categories, in the order of pandas or else of their first
+    appearance; a category that no row has is left out. Cost: O(A) for `A` values, no
+    Python code runs for each.
+
+    Args:
+        label: The column's label.
+        values: `A` values: a sequence, an array, or a pandas Series.
+        start: Where its encoded columns begin.
+
+    Raises:
+        InputDataError: If a value is missing or infinite, a whole number beyond
+            2^53, a date or a complex number, or there are more than 1000 categories.
+    """
+    dtype = getattr(values, "dtype", None)
+    if is_number(values):
+        return Column(label, dtype, start, None), numbers(label, values)
+    items = _items(label, values)
+    place = {value: i for i, value in enumerate(dict.fromkeys(items))}
+    if len(place) > MAX_CATEGORIES:
+        raise InputDataError(
+            f"Column {label!r} holds {len(place)} different values that are not "
+            f"numbers; at most {MAX_CATEGORIES} categories are encoded. If it names "
+            "the rows, give it as key; else leave it out."
+        )
+    order = getattr(dtype, "categories", place)
+    place = {v: i for i, v in enumerate(v for v in order if v in place)}
+    codes = np.fromiter(map(place.__getitem__, items), np.int64, len(items))
+    return Column(label, dtype, start, tuple(place)), codes
+
+
+def is_number(values: Any) -> bool:
+    """Whether all values are numbers or truth values, by their type.
+
+    Raises:
+        InputDataError: If they are dates, spans of time, or complex numbers.
+    """
+    dtype = getattr(values, "dtype", None)
+    if dtype is None:
+        kinds = set(map(type, values))
+        return all(issubclass(k, int | float | np.number | np.bool_) for k in kinds)
+    kind = getattr(dtype, "kind", "O")
+    if kind in "mMc":
+        raise InputDataError(
+            f"Got a column of {dtype}; need numbers, truth values or text. Turn dates "
+            "into numbers, such as days since the first."
+        )
+    return kind in "biuf" and not hasattr(dtype, "categories")
+
+
+def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
+    """Numbers in float64, if they are there, finite and exact.
+
+    Raises:
+        CellError: If one is missing, infinite, or a whole number beyond 2^53.
+    """
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
+    if missing is not None and missing.any():
+        raise CellError(int(missing.argmax()), label, _missing("nothing"))
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        array = np.asarray(values, dtype=np.float64)
+    if array.dtype.kind in "iu":
+        large = (array > MAX_INTEGER) | (array < -MAX_INTEGER)
+        if large.any():
+            row = int(large.argmax())
+            reason = (
+                f"{array[row]} is beyond 2^53, where float64 loses digits. If the "
+                "column names the rows, give it as key; else scale it."
+            )
+            raise CellError(row, label, reason)
+    array = array.astype(np.float64)
+    if not np.isfinite(array).all():
+        row = int((~np.isfinite(array)).argmax())
+        raise CellError(row, label, _missing(str(array[row])))
+    return array
+
+
+def _items(label: Hashable, values: Any) -> list[Hashable]:
+    """Categories as Python values, one for each row.
+
+    Raises:
+        CellError: If one is missing or cannot be a category.
+    """
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
+    if missing is not None and missing.any():
+        raise CellError(int(missing.argmax()), label, _missing("nothing"))
+    items = listed(values)
+    try:
+        different = dict.fromkeys(items)
+    except TypeError:
+        row = next(i for i, v in enumerate(items) if not isinstance(v, Hashable))
+        reason = f"{items[row]!r} cannot be a category; need text."
+        raise CellError(row, label, reason) from None
+    for value in different:
+        if value is None or value != value or not str(value).strip():
+            row = next(i for i, v in enumerate(items) if v is value or v == value)
+            raise CellError(row, label, _missing("nothing"))
+    return items
+
+
+def _missing(what: str) -> str:
+    return f"got {what}; need a value. Leave the row out, or fill it in."
+
+
+def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:
+    items = listed(values)
+    row = next((i for i, v in enumerate(items) if not isinstance(v, int | float)), 0)
+    return row, label, f"got {items[row]!r}; need a number, as in the candidates."
+
+
+def few(values: Iterable[Hashable], most: int = 5) -> str:
+    """The first of some values, for a message, with odd characters escaped."""
+    listed = [repr(value) for value in values]
+    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + rest
+
+
+def listed(values: Iterable[Any]) -> list[Any]:
+    """Values of an array, Series, Index, tensor or any sequence as Python values."""
+    if hasattr(values, "tolist"):
+        return list(values.tolist())
+    return list(values)

@@ -18,6 +18,7 @@ outside their range raise an `InputDataError`.
 | `SBPERadius` | norm bound, finite domain | any Nystrom, points chosen blindly |
 | `SBPEContinuousRadius` | norm bound, compact domain | any Nystrom, points blind |
 | `GSSBORadius` | drawn from the prior, compact domain | near the exact one |
+| `UnknownHyperparameters` | norm and lengthscales unknown | as `BBKBRadius` |
 | `FixedBeta`, `RandomizedRadius`, `ShiftedExponentialRadius` | for choosing points | |
 
 `GuessAndDouble` wraps one whose norm bound is unknown.
@@ -64,6 +65,7 @@ from botorch_sparse.acquisition.confidence.srinivas import (
     SrinivasCompactRadius,
     SrinivasFiniteRadius,
 )
+from botorch_sparse.acquisition.confidence.unknown import UnknownHyperparameters
 
 __all__ = [
     "BBKBRadius",
@@ -84,6 +86,7 @@ __all__ = [
     "SrinivasCompactRadius",
     "SrinivasFiniteRadius",
     "SubsetStatistics",
+    "UnknownHyperparameters",
     "discretization_constant",
     "posterior_mean_norm",
 ]

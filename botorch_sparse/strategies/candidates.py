@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from botorch_sparse.strategies.columns import (
     CellError,
     Column,
     few,
+    first,
+    is_missing,
     listed,
     read_column,
 )
@@ -191,7 +194,7 @@ class CandidateTable:
         if isinstance(keys, str):
             raise InputDataError(f"Got the text {keys!r}; need a list of keys.")
         wanted = listed(keys)
-        found = [self._row_of.get(key, -1) for key in wanted]
+        found = list(map(self._row_of.get, wanted, repeat(-1)))
         if -1 in found:
             unknown = [k for k, row in zip(wanted, found, strict=True) if row < 0]
             known = range(len(self)) if self.keys is None else self.keys
@@ -203,8 +206,8 @@ class CandidateTable:
 
     def keys_of(self, rows: Iterable[int]) -> list[Hashable]:
         """The keys of `q` rows, or their numbers where there are no keys."""
-        numbers = [int(row) for row in listed(rows)]
-        return [row if self.keys is None else self.keys[row] for row in numbers]
+        numbers = listed(rows)
+        return numbers if self.keys is None else [self.keys[row] for row in numbers]
 
     @cached_property
     def _row_of(self) -> Mapping[Hashable, int]:
@@ -301,9 +304,8 @@ def _check_keys(keys: Sequence[Hashable]) -> None:
             f"Got keys that cannot be looked up, such as {keys[0]!r}; need text or "
             "numbers."
         ) from None
-    missing = [key for key in different if key is None or key != key or key == ""]
-    if missing:
-        row = next(i for i, key in enumerate(keys) if key is missing[0] or not key)
+    if any(map(is_missing, different)):
+        row = first(map(is_missing, keys))
         raise InputDataError(f"Row {row} (from 0) has no key; need one in each row.")
     if len(different) < len(keys):
         repeated = _repeated(keys)

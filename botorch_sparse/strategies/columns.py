@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,12 @@ class Column:
             CellError: If a value is missing, no finite number, or no known category.
         """
         if self.categories is None:
-            if not is_number(values):
+            if not is_number(self.label, values):
                 raise CellError(*_first_text(self.label, values))
             return numbers(self.label, values)
         place = {category: i for i, category in enumerate(self.categories)}
         items = _items(self.label, values)
-        codes = np.fromiter((place.get(v, -1) for v in items), np.int64, len(items))
+        codes = np.fromiter(map(place.get, items, repeat(-1)), np.int64, len(items))
         if (codes < 0).any():
             row = int((codes < 0).argmax())
             raise CellError(
@@ -132,7 +133,7 @@ def read_column(
             2^53, a date or a complex number, or there are more than 1000 categories.
     """
     dtype = getattr(values, "dtype", None)
-    if is_number(values):
+    if is_number(label, values):
         return Column(label, dtype, start, None), numbers(label, values)
     items = _items(label, values)
     place = {value: i for i, value in enumerate(dict.fromkeys(items))}
@@ -148,7 +149,7 @@ def read_column(
     return Column(label, dtype, start, tuple(place)), codes
 
 
-def is_number(values: Any) -> bool:
+def is_number(label: Hashable, values: Any) -> bool:
     """Whether all values are numbers or truth values, by their type.
 
     Raises:
@@ -161,8 +162,8 @@ def is_number(values: Any) -> bool:
     kind = getattr(dtype, "kind", "O")
     if kind in "mMc":
         raise InputDataError(
-            f"Got a column of {dtype}; need numbers, truth values or text. Turn dates "
-            "into numbers, such as days since the first."
+            f"Column {label!r} is of type {dtype}; need numbers, truth values or "
+            "text. Turn dates into numbers, such as days since the first."
         )
     return kind in "biuf" and not hasattr(dtype, "categories")
 
@@ -208,14 +209,27 @@ def _items(label: Hashable, values: Any) -> list[Hashable]:
     try:
         different = dict.fromkeys(items)
     except TypeError:
-        row = next(i for i, v in enumerate(items) if not isinstance(v, Hashable))
+        row = first(not isinstance(v, Hashable) for v in items)
         reason = f"{items[row]!r} cannot be a category; need text."
         raise CellError(row, label, reason) from None
-    for value in different:
-        if value is None or value != value or not str(value).strip():
-            row = next(i for i, v in enumerate(items) if v is value or v == value)
-            raise CellError(row, label, _missing("nothing"))
+    if any(map(is_missing, different)):
+        raise CellError(first(map(is_missing, items)), label, _missing("nothing"))
     return items
+
+
+def is_missing(value: Hashable) -> bool:
+    """Whether a value is None, NaN, pandas' NA, or blank text."""
+    if isinstance(value, str):
+        return not value.strip()
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA compares to nothing
+        return True
+
+
+def first(conditions: Iterable[bool]) -> int:
+    """The place of the first that holds; 0 if none does."""
+    return next((i for i, holds in enumerate(conditions) if holds), 0)
 
 
 def _missing(what: str) -> str:
@@ -224,7 +238,7 @@ def _missing(what: str) -> str:
 
 def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:
     items = listed(values)
-    row = next((i for i, v in enumerate(items) if not isinstance(v, int | float)), 0)
+    row = first(not isinstance(v, int | float) for v in items)
     return row, label, f"got {items[row]!r}; need a number, as in the candidates."
 
 

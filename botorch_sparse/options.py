@@ -1,0 +1,47 @@
+"""What the command lines share: errors of one line, and numbers that are checked."""
+
+import argparse
+import math
+import sys
+from typing import NoReturn
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without usage or control characters."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit with status 2."""
+        say(f"{self.prog}: error: {message}")
+        raise SystemExit(2)
+
+
+def say(message: str) -> None:
+    """Print one line on stderr; what could steer a terminal is escaped."""
+    line = " ".join(message.split())
+    print("".join(map(_printable, line)), file=sys.stderr, flush=True)
+
+
+def positive_int(text: str) -> int:
+    """A whole number above 0."""
+    try:
+        value = float(int(text))
+    except (ValueError, OverflowError):
+        value = math.nan
+    if not 0 < value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def seed_number(text: str) -> int:
+    """A whole number that seeds a generator, from 0 up to 2^63."""
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return seed
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]

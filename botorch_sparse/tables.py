@@ -1,0 +1,245 @@
+"""CSV files as they are typed in a laboratory: text by column, errors by line."""
+
+import csv
+import gzip
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """The cells of a CSV file with one header row, as they stand there.
+
+    Attributes:
+        name: What messages call the file.
+        columns: The `A` cells of each column by its name, names trimmed, cells not.
+        lines: `A` numbers of the lines in which the rows begin, from 1.
+        key: The column that names the rows in messages.
+    """
+
+    name: str
+    columns: dict[str, list[str]]
+    lines: Sequence[int]
+    key: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def error(self, row: int, column: str, reason: str) -> InputDataError:
+        """An error that names file, line, key and column, to be raised."""
+        key = "" if self.key is None else f" (key {shown(self._cell(row, self.key))})"
+        where = f"{self.name}, line {self.lines[row]}{key}, column {shown(column)}"
+        return InputDataError(f"{where}: {reason}")
+
+    def need(self, columns: Iterable[str], why: str) -> None:
+        """Refuse to go on if there is no such column.
+
+        Raises:
+            InputDataError: If a column is missing.
+        """
+        for column in columns:
+            if column not in self.columns:
+                known = ", ".join(shown(name) for name in list(self.columns)[:8])
+                more = ", ..." if len(self.columns) > 8 else ""
+                raise InputDataError(
+                    f"{self.name} has no column {shown(column)}, {why}; its columns "
+                    f"are {known}{more}."
+                )
+
+    def texts(self, column: str) -> list[str]:
+        """The cells of a column, trimmed.
+
+        Raises:
+            InputDataError: If one is empty.
+        """
+        cells = list(map(str.strip, self.columns[column]))
+        if "" in cells:
+            reason = "the cell is empty; fill it in, or leave the row out."
+            raise self.error(cells.index(""), column, reason)
+        return cells
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """The cells of a column as finite numbers.
+
+        Raises:
+            InputDataError: If one is empty, or is no finite number.
+        """
+        cells = self.texts(column)
+        values = _floats(cells)
+        if values is None:
+            row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+            reason = f"{shown(cells[row])} is no number; a finite one is needed."
+            raise self.error(row, column, reason)
+        return values
+
+    def values(self, column: str) -> NDArray[np.float64] | list[str]:
+        """The cells of a column as numbers if all of them are, else as text.
+
+        Raises:
+            InputDataError: If a cell is empty, or more than half of the cells are
+                numbers but not all of them.
+        """
+        cells = self.texts(column)
+        values = _floats(cells)
+        if values is not None:
+            return values
+        counts = Counter(cells)
+        num = sum(n for cell, n in counts.items() if number(cell) is not None)
+        if 2 * num <= len(cells) and not _are_floats(counts):
+            return cells
+        row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+        raise self.error(
+            row,
+            column,
+            f"{shown(cells[row])} is no finite number, but {num} of {len(cells)} cells "
+            "of the column are; mend the cell, or declare the column as --text.",
+        )
+
+    def different(self, column: str) -> list[str]:
+        """The cells of a column that names rows, trimmed.
+
+        Raises:
+            InputDataError: If one is empty or comes twice.
+        """
+        cells = self.texts(column)
+        if len(set(cells)) == len(cells):
+            return cells
+        seen: dict[str, int] = {}
+        row = next(i for i, cell in enumerate(cells) if seen.setdefault(cell, i) != i)
+        before = self.lines[seen[cells[row]]]
+        reason = f"line {before} has the same key; each row needs its own."
+        raise self.error(row, column, reason)
+
+    def _cell(self, row: int, column: str) -> str:
+        return self.columns[column][row].strip()
+
+
+def read_table(path: Path, *, key: str | None = None) -> TextTable:
+    """Read a CSV file, gzip or plain; blank lines are left out.
+
+    Args:
+        path: The file, in UTF-8.
+        key: The column that will name the rows in messages, if it is there.
+
+    Returns:
+        The table; without columns if the file is empty.
+
+    Raises:
+        InputDataError: If the file cannot be read, has no header row, repeats or leaves
+            out a column's name, or has rows of another length than the header.
+    """
+    name = shown(str(path))[1:-1]
+    records = csv_records(path, name)
+    line, cells = next(records, (0, []))
+    header = [cell.strip() for cell in cells]
+    if not any(header):
+        return TextTable(name, {}, [])
+    check_header(name, header)
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    for line, cells in records:
+        if len(cells) != len(header):
+            raise InputDataError(
+                f"{name}, line {line}: there are {len(cells)} cells, but the header "
+                f"has {len(header)}. Text that holds a comma needs quotes."
+            )
+        lines.append(line)
+        rows.append(cells)
+    columns = [list(column) for column in zip(*rows, strict=True)] or [
+        [] for _ in header
+    ]
+    table = dict(zip(header, columns, strict=True))
+    return TextTable(name, table, lines, key if key in table else None)
+
+
+def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file with the lines in which they begin.
+
+    Args:
+        path: The file, in UTF-8, with or without byte order mark.
+        name: What messages call it.
+
+    Raises:
+        InputDataError: If the file cannot be read as CSV.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    begins = 1
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                if any(map(str.strip, cells)):
+                    yield begins, cells
+                begins = reader.line_num + 1
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {name}.") from None
+    except UnicodeDecodeError as error:
+        raise InputDataError(
+            f"{name}, near line {begins}: byte {error.object[error.start]:#04x} is no "
+            "UTF-8; save the file as CSV in UTF-8."
+        ) from error
+    except csv.Error as error:
+        raise InputDataError(f"{name}, line {begins}: no CSV ({error}).") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputDataError(f"{name} cannot be read: {reason}.") from error
+
+
+def check_header(name: str, header: Sequence[str]) -> None:
+    """Refuse a header row that does not name each column once.
+
+    Raises:
+        InputDataError: If a name is missing or repeated, or all are numbers.
+    """
+    if "" in header:
+        raise InputDataError(
+            f"Column {header.index('') + 1} of {name} has no name in the header row."
+        )
+    repeated = [cell for cell, count in Counter(header).items() if count > 1]
+    if repeated:
+        listed = ", ".join(map(shown, repeated))
+        raise InputDataError(f"{name} repeats the column names {listed}.")
+    if all(number(cell) is not None for cell in header):
+        raise InputDataError(
+            f"The first row of {name} holds only numbers; it must name the columns."
+        )
+
+
+def number(cell: str) -> float | None:
+    """The finite number in a cell, or None."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in cell else None
+
+
+def shown(text: str, most: int = 60) -> str:
+    """A text in quotes for a message: cut, and without control characters."""
+    return repr(text if len(text) <= most else text[: most - 3] + "...")
+
+
+def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """All cells as finite numbers, or None."""
+    try:
+        values = np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        return None
+    is_sound = np.isfinite(values).all() and not any("_" in cell for cell in cells)
+    return values if is_sound else None
+
+
+def _are_floats(cells: Iterable[str]) -> bool:
+    """Whether all cells are numbers for Python, infinite ones and NaN included."""
+    try:
+        return all(float(cell) is not None for cell in cells)
+    except ValueError:
+        return False

@@ -19,6 +19,7 @@ from botorch_sparse.strategies.columns import (
     Column,
     few,
     first,
+    has_missing,
     is_missing,
     listed,
     read_column,
@@ -304,7 +305,7 @@ def _check_keys(keys: Sequence[Hashable]) -> None:
             f"Got keys that cannot be looked up, such as {keys[0]!r}; need text or "
             "numbers."
         ) from None
-    if any(map(is_missing, different)):
+    if has_missing(different):
         row = first(map(is_missing, keys))
         raise InputDataError(f"Row {row} (from 0) has no key; need one in each row.")
     if len(different) < len(keys):

@@ -1,6 +1,6 @@
 """One column of a user's table: numbers as they are, all else one-hot."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
+from torch import Tensor
 
 # More categories than this are no categories: a text of its own in each row.
 MAX_CATEGORIES = 1000
@@ -76,6 +77,7 @@ class Column:
         Raises:
             CellError: If a value is missing, no finite number, or no known category.
         """
+        values = on_host(values)
         if self.categories is None:
             if not is_number(self.label, values):
                 raise CellError(*_first_text(self.label, values))
@@ -132,6 +134,7 @@ def read_column(
         InputDataError: If a value is missing or infinite, a whole number beyond
             2^53, a date or a complex number, or there are more than 1000 categories.
     """
+    values = on_host(values)
     dtype = getattr(values, "dtype", None)
     if is_number(label, values):
         return Column(label, dtype, start, None), numbers(label, values)
@@ -212,9 +215,17 @@ def _items(label: Hashable, values: Any) -> list[Hashable]:
         row = first(not isinstance(v, Hashable) for v in items)
         reason = f"{items[row]!r} cannot be a category; need text."
         raise CellError(row, label, reason) from None
-    if any(map(is_missing, different)):
+    if has_missing(different):
         raise CellError(first(map(is_missing, items)), label, _missing("nothing"))
     return items
+
+
+def has_missing(values: Collection[Hashable]) -> bool:
+    """Whether one of some values is missing; no Python code runs for text alone."""
+    kinds = set(map(type, values))
+    if kinds <= {str}:
+        return not all(map(str.strip, values))
+    return not kinds <= {int, bool} and any(map(is_missing, values))
 
 
 def is_missing(value: Hashable) -> bool:
@@ -247,6 +258,11 @@ def few(values: Iterable[Hashable], most: int = 5) -> str:
     listed = [repr(value) for value in values]
     rest = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + rest
+
+
+def on_host(values: Any) -> Any:
+    """Values that NumPy can read: a tensor as an array, all else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
 def listed(values: Iterable[Any]) -> list[Any]:

@@ -1,0 +1,247 @@
+"""Tables of candidates: the way to numbers and back, keys, and what is refused."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+
+from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.columns import MAX_CATEGORIES, CellError, Column
+
+COLUMNS: dict[str, Any] = {
+    "id": ["c1", "c2", "c3"],
+    "solvent": ["water", "oil", "water"],
+    "heat": [20, 35, 50],
+    "dry": [True, False, True],
+}
+
+
+def table() -> CandidateTable:
+    return CandidateTable.from_columns(COLUMNS, key="id")
+
+
+def test_text_is_one_hot_in_the_order_of_first_appearance() -> None:
+    names = ("solvent=water", "solvent=oil", "heat", "dry")
+    assert table().feature_names == names and len(table()) == 3
+    assert table().X.tolist() == [[1, 0, 20, 1], [0, 1, 35, 0], [1, 0, 50, 1]]
+    assert table().X.dtype == torch.float64
+    assert table().feature_groups() == {"solvent": (0, 1)}
+
+
+def test_a_tensor_stays_as_it_is(tkwargs: dict[str, Any]) -> None:
+    X = torch.rand(3, 2, **tkwargs)
+    candidates = CandidateTable.of(X)
+    assert candidates.X is X and candidates.keys is None
+    assert candidates.feature_names == ("x0", "x1")
+    assert candidates.feature_groups() == {}
+    assert CandidateTable.of(candidates) is candidates
+    assert candidates.rows(torch.tensor([2, 0])).tolist() == [2, 0]
+    assert candidates.keys_of(torch.tensor([2, 0])) == [2, 0]
+    assert torch.equal(candidates.encode({"x1": X[:, 1].cpu(), "x0": X[:, 0].cpu()}), X)
+
+
+@pytest.mark.parametrize("make", [np.array, list])
+def test_arrays_and_lists_are_float64_of_their_own(make: Any) -> None:
+    source = make([[1, 2], [3, 4]])
+    candidates = CandidateTable.of(source)
+    assert candidates.X.dtype == torch.float64
+    source[0][0] = 9
+    assert candidates.X.tolist() == [[1, 2], [3, 4]]
+
+
+def test_rows_and_keys_find_each_other() -> None:
+    rows = table().rows(["c3", "c1", "c3"])
+    assert rows.tolist() == [2, 0, 2] and rows.dtype == torch.long
+    assert table().keys_of(rows) == ["c3", "c1", "c3"]
+    with pytest.raises(InputDataError, match=r"'x', 'y', 'z' and 1 more are not.*'c1'"):
+        table().rows(["c1", "x", "y", "z", "w"])
+    with pytest.raises(InputDataError, match="the text 'c1'; need a list"):
+        table().rows("c1")
+    with pytest.raises(InputDataError, match=r"3 are not in the table, whose 2 keys"):
+        CandidateTable.of([[1.0], [2.0]]).rows([3])
+
+
+def test_other_rows_are_encoded_alike() -> None:
+    others = {"heat": [1.5], "note": ["x"], "dry": [False], "solvent": ["oil"]}
+    assert table().encode(others).tolist() == [[0, 1, 1.5, 0]]
+    with pytest.raises(CellError, match=r"row 0.*'solvent': 'gas' is none.*'water'"):
+        table().encode(others | {"solvent": ["gas"]})
+    with pytest.raises(CellError, match=r"'heat': got 'hot'; need a number"):
+        table().encode(others | {"heat": ["hot"]})
+    with pytest.raises(CellError, match=r"'heat': got nan"):
+        table().encode(others | {"heat": [float("nan")]})
+    with pytest.raises(InputDataError, match=r"columns 'solvent', 'heat', 'dry'.*'id'"):
+        table().encode({"id": ["c1"]})
+    with pytest.raises(InputDataError, match="columns of different lengths"):
+        table().encode(others | {"heat": [1.5, 2.5]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"id": ["c1", "c1", "c3"]}, "keys 'c1' come more than once.*rows 0, 1"),
+        ({"id": ["c1", "", "c3"]}, r"Row 1 \(from 0\) has no key"),
+        ({"id": ["c1", "c2", None]}, r"Row 2 \(from 0\) has no key"),
+        ({"id": ["c1", "c2", []]}, "cannot be looked up"),
+        ({"id": ["c1"]}, r"with \[1, 3\] rows"),
+        ({"heat": [1, 2, float("nan")]}, "row 'c3', column 'heat': got nan"),
+        ({"heat": np.array([1, np.inf, 3])}, "row 'c2', column 'heat': got inf"),
+        ({"heat": [1, 2, 2**53 + 1]}, "row 'c3', column 'heat': .* beyond 2.53"),
+        ({"heat": np.array([1j, 2, 3])}, "'heat' is of type complex128"),
+        ({"solvent": ["a", None, "b"]}, "row 'c2', column 'solvent': got nothing"),
+        ({"solvent": ["a", " ", "b"]}, "row 'c2', column 'solvent': got nothing"),
+        ({"solvent": ["a", float("nan"), "b"]}, "row 'c2', column 'solvent'"),
+        ({"solvent": ["a", ["b"], "c"]}, r"row 'c2'.*\['b'\] cannot be a category"),
+    ],
+)
+def test_a_cell_that_cannot_be_used_is_named(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputDataError, match=message):
+        CandidateTable.from_columns(COLUMNS | changes, key="id")
+
+
+def test_without_keys_rows_are_named_by_number() -> None:
+    with pytest.raises(CellError, match=r"row 1 \(from 0\), column 'a': got nothing"):
+        CandidateTable.from_columns({"a": ["x", None]})
+
+
+def test_tables_that_are_none() -> None:
+    with pytest.raises(InputDataError, match="Got 0 columns"):
+        CandidateTable.from_columns({"id": ["a"]}, key="id")
+    with pytest.raises(InputDataError, match=r"1 columns .* \[0\] rows"):
+        CandidateTable.from_columns({"a": []})
+    with pytest.raises(InputDataError, match="key='name'; the columns are 'id'"):
+        CandidateTable.from_columns(COLUMNS, key="name")
+    with pytest.raises(InputDataError, match="key='id' for a Tensor"):
+        CandidateTable.of(torch.ones(2, 2), key="id")
+    with pytest.raises(InputDataError, match=r"key='name' for a CandidateTable"):
+        CandidateTable.of(table(), key="name")
+    with pytest.raises(BotorchTensorDimensionError, match=r"shape \(2,\)"):
+        CandidateTable.of([1.0, 2.0])
+    with pytest.raises(InputDataError, match=r"row 1 \(from 0\), column 'x0': got nan"):
+        CandidateTable.of([[1.0], [float("nan")]])
+    with pytest.raises(InputDataError, match=r"dtype torch\.int64"):
+        CandidateTable.of(torch.ones(2, 2, dtype=torch.long))
+    with pytest.raises(InputDataError, match=r"no matrix of numbers.*DataFrame"):
+        CandidateTable.of([[1.0, "a"]])
+
+
+def test_a_text_of_its_own_in_each_row_is_no_category() -> None:
+    texts = [f"t{i}" for i in range(MAX_CATEGORIES + 1)]
+    with pytest.raises(InputDataError, match=r"'a' holds 1001 .*give it as key"):
+        CandidateTable.from_columns({"a": texts})
+    columns = {"a": texts, "b": range(len(texts))}
+    assert CandidateTable.from_columns(columns, key="a").X.shape == (1001, 1)
+    assert CandidateTable.from_columns({"a": texts[1:]}).X.shape == (1000, 1000)
+
+
+def frame() -> Any:
+    pd = pytest.importorskip("pandas")
+    order = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    columns = COLUMNS | {
+        "grade": pd.Categorical(["high", "low", "high"], dtype=order),
+        "whole": pd.array([1, 2, 3], dtype="Int64"),
+        "single": np.array([0.1, 0.2, 0.3], dtype=np.float32),
+        "mixed": pd.Series(["a", 1, "a"], dtype=object),
+        7: [0.1, 0.2, 0.3],
+    }
+    return pd.DataFrame(columns)
+
+
+@pytest.mark.parametrize("index", [None, "id", ["id", "heat"]])
+def test_frames_come_back_as_they_were(index: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    source = frame().drop(columns="id") if index is None else frame().set_index(index)
+    candidates = CandidateTable.of(source)
+    pd.testing.assert_frame_equal(candidates.frame(), source, check_index_type=False)
+    rows = torch.tensor([2, 0, 2])
+    picked = candidates.frame(rows)
+    expected = source.iloc[rows.numpy()]
+    pd.testing.assert_frame_equal(picked, expected, check_index_type=False)
+    assert torch.equal(candidates.encode(picked), candidates.X[rows])
+
+
+def test_a_column_of_a_frame_can_be_the_key() -> None:
+    candidates = CandidateTable.of(frame(), key="id")
+    assert candidates.keys == ("c1", "c2", "c3")
+    assert candidates.frame().index.name == "id"
+    # pandas' order, without the category that no row has
+    assert candidates.feature_groups()["grade"] == (4, 5)
+    assert candidates.feature_names[4:6] == ("grade=low", "grade=high")
+    shuffled = frame().iloc[[2, 1, 0]]
+    assert CandidateTable.of(shuffled).keys == (2, 1, 0)
+
+
+def test_frames_with_holes_are_refused() -> None:
+    pd = pytest.importorskip("pandas")
+    source = frame().set_index("id")
+    hole = source.assign(whole=pd.array([1, None, 3], dtype="Int64"))
+    with pytest.raises(InputDataError, match="row 'c2', column 'whole': got nothing"):
+        CandidateTable.of(hole)
+    hole = source.assign(solvent=pd.array(["a", None, "b"], dtype="string"))
+    with pytest.raises(InputDataError, match="row 'c2', column 'solvent': got nothing"):
+        CandidateTable.of(hole)
+    with pytest.raises(InputDataError, match="'when' is of type datetime64"):
+        CandidateTable.of(source.assign(when=pd.Timestamp("2020-01-01")))
+    with pytest.raises(InputDataError, match="columns 'heat' come more than once"):
+        CandidateTable.of(pd.concat([source, source[["heat"]]], axis=1))
+    with pytest.raises(InputDataError, match=r"Row 1 \(from 0\) has no key"):
+        CandidateTable.of(source.set_axis(["a", pd.NA, "b"]))
+
+
+def test_large_tables_are_read_by_column() -> None:
+    """No Python function is called for each row."""
+    num = 100_000
+    columns = {
+        "id": [f"c{i}" for i in range(num)],
+        "kind": np.array(["a", "b", "c"])[np.arange(num) % 3].tolist(),
+        "x": np.linspace(0, 1, num),
+    }
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        candidates = CandidateTable.from_columns(columns, key="id")
+        rows = candidates.rows(columns["id"])
+        X = candidates.encode(columns)
+    finally:
+        sys.setprofile(None)
+    assert calls < 1000
+    assert torch.equal(X, candidates.X) and torch.equal(rows, torch.arange(num))
+
+
+def test_one_column_writes_and_reads_its_own_places() -> None:
+    column = Column("a", None, 1, ("x", "y"))
+    assert column.width == 2 and column.names == ("a=x", "a=y")
+    out = np.zeros((2, 4))
+    column.put(column.encode(["y", "x"]), out)
+    assert out.tolist() == [[0, 0, 1, 0], [0, 1, 0, 0]]
+    assert column.decode(out).tolist() == ["y", "x"]
+
+
+def test_pandas_is_needed_for_frames_alone() -> None:
+    code = """
+import sys
+sys.modules["pandas"] = None
+from botorch_sparse.strategies.candidates import CandidateTable
+table = CandidateTable.from_columns({"id": ["a"], "b": [1.0]}, key="id")
+try:
+    table.frame()
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "A DataFrame needs pandas: pip install pandas.", (
+        done.stderr
+    )

@@ -136,7 +136,7 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves
             out a column's name, or has rows of another length than the header.
     """
-    name = shown(str(path))[1:-1]
+    name = repr(str(path))[1:-1]
     records = csv_records(path, name)
     line, cells = next(records, (0, []))
     header = [cell.strip() for cell in cells]
@@ -183,14 +183,27 @@ def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
         raise InputDataError(f"There is no file {name}.") from None
     except UnicodeDecodeError as error:
         raise InputDataError(
-            f"{name}, near line {begins}: byte {error.object[error.start]:#04x} is no "
-            "UTF-8; save the file as CSV in UTF-8."
+            f"{name}, line {_undecodable_line(path)}: byte "
+            f"{error.object[error.start]:#04x} is no UTF-8; save the file as CSV in "
+            "UTF-8."
         ) from error
     except csv.Error as error:
         raise InputDataError(f"{name}, line {begins}: no CSV ({error}).") from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputDataError(f"{name} cannot be read: {reason}.") from error
+
+
+def _undecodable_line(path: Path) -> int:
+    """The first line that is no UTF-8; text is decoded in blocks, not by line."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        for line, text in enumerate(file, start=1):
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                return line
+    return line
 
 
 def check_header(name: str, header: Sequence[str]) -> None:

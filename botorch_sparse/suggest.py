@@ -1,0 +1,273 @@
+"""The next rows of a table to measure, on the command line.
+
+`python -m botorch_sparse suggest --candidates pool.csv --results measured.csv --key id
+--target loss --minimize --batch 20 > next.csv` reads what can be measured and what has
+been, fits a sparse Gaussian process, and writes the rows to measure next with what the
+model expects of them. `--help` lists the options.
+
+Columns in which every cell is a number are numbers; others are categories. Each row is
+proposed once; rows that were proposed but have no result yet are kept apart with
+`--state` alone, which remembers them.
+"""
+
+import argparse
+import csv
+import io
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions import BotorchError, InputDataError
+from botorch.exceptions.warnings import BotorchWarning
+from torch import Tensor
+
+from botorch_sparse import strategies
+from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
+from botorch_sparse.pool_files import Pool, Results, read_pool, read_results
+from botorch_sparse.strategies import Batch
+
+STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
+ADDED = ("predicted_mean", "predicted_sd", "reason")
+ROW = "row"  # of the pool, from 1, where there is no key
+FIRST = "first batch, drawn at random"
+EXPLOITS = "exploits: good predicted value"
+EXPLORES = "explores: uncertain here"
+# Rows that the medians of mean and standard deviation are taken over, at most.
+NUM_REFERENCE = 10_000
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and write the next rows.
+
+    Exits with status 2 and one line on stderr if an option or a table is wrong.
+    """
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    try:
+        with _one_line_warnings(args.quiet):
+            _suggest(args)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        parser.error("the output was closed before all rows were written")
+    except (BotorchError, OSError) as error:
+        parser.error(str(error))
+
+
+def _suggest(args: argparse.Namespace) -> None:
+    """Read, learn, propose, write; the state is written last."""
+    _check_paths(args)
+    pool = read_pool(args.candidates, args.key, args.target, args.text)
+    _check_names(pool)
+    results = read_results(args.results, pool)
+    strategy = _strategy(args, pool)
+    rows, values = new_results(strategy, results, pool)
+    if rows:
+        index = torch.tensor(rows)
+        Y = torch.tensor(values, dtype=torch.float64)
+        strategy.tell(Batch(pool.table.X[index], index), Y)
+    under_way = len(set(strategy.pending.tolist()))
+    chosen = propose(strategy, args.batch, len(pool.table))
+    text = format_rows(pool, chosen, explain(strategy, pool.table.X, chosen, args))
+    _write(text, args.output)
+    if args.state is not None:
+        strategy.save(args.state)
+    if not args.quiet:
+        waiting = f", {under_way} proposed before wait for results" * (under_way > 0)
+        say(
+            f"{pool.text.name}: {len(pool.table)} rows, {len(set(results.rows))} of "
+            f"them measured{waiting}; {len(chosen)} proposed now."
+        )
+
+
+def new_results(
+    strategy: Any, results: Results, pool: Pool
+) -> tuple[list[int], list[float]]:
+    """The results that a strategy has not been told, in the order of their file.
+
+    Repeated measurements of a row count one by one, in any order.
+
+    Raises:
+        InputDataError: If what the strategy was told is not in the results any more.
+    """
+    history = strategy.history
+    told = Counter(zip(history.indices.tolist(), history.Y.tolist(), strict=True))
+    new = []
+    for entry in zip(results.rows, results.values, strict=True):
+        if told[entry] > 0:
+            told[entry] -= 1
+        else:
+            new.append(entry)
+    gone = next((entry for entry, count in told.items() if count > 0), None)
+    if gone is None:
+        return [row for row, _ in new], [value for _, value in new]
+    row, value = gone
+    now = [v for r, v in zip(results.rows, results.values, strict=True) if r == row]
+    raise InputDataError(
+        f"{pool.name(row)} had the result {value:.17g} when the state was saved, and "
+        f"{results.name} has {', '.join(f'{v:.17g}' for v in now) or 'none'} for it "
+        "now. Restore it, or begin a new --state file."
+    )
+
+
+def propose(strategy: Any, size: int, num_rows: int) -> list[int]:
+    """The next rows, each of them once, fewer where not so many are left.
+
+    Args:
+        strategy: A strategy that takes each row once.
+        size: How many.
+        num_rows: Rows of the table.
+    """
+    seen = set(strategy.history.point_list) | set(strategy.pending.tolist())
+    size = min(size, num_rows - len(seen))
+    rows: list[int] = []
+    while len(rows) < size:
+        rows += strategy.ask(size - len(rows)).indices.tolist()
+    return rows
+
+
+def explain(
+    strategy: Any, X: Tensor, rows: list[int], args: argparse.Namespace
+) -> list[tuple[str, str, str]]:
+    """Predicted mean, standard deviation and reason for rows; no numbers before data.
+
+    A row is proposed for a bound, its mean and two standard deviations in the better
+    direction. Where the standard deviation brings it farther above the median over the
+    table than the mean does, the row explores; else it exploits.
+
+    Args:
+        strategy: A strategy.
+        X: `A x d` table.
+        rows: `q` rows of it.
+        args: Whether to `minimize`.
+    """
+    if len(strategy.history) == 0 or not rows:
+        return [("", "", FIRST)] * len(rows)
+    mean, sd = _predict(strategy, X[rows])
+    reference = X[:: -(-len(X) // NUM_REFERENCE)]
+    usual_mean, usual_sd = map(np.median, _predict(strategy, reference))
+    sign = -1.0 if args.minimize else 1.0
+    explores = 2.0 * (sd - usual_sd) > sign * (mean - usual_mean)
+    return [
+        (f"{m:.6g}", f"{s:.6g}", EXPLORES if is_open else EXPLOITS)
+        for m, s, is_open in zip(mean, sd, explores, strict=True)
+    ]
+
+
+def _predict(strategy: Any, X: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    mean, sd = (value.detach().cpu().numpy() for value in strategy.predict(X))
+    return mean, sd
+
+
+def format_rows(
+    pool: Pool, rows: list[int], explained: list[tuple[str, str, str]]
+) -> str:
+    """CSV of rows of the pool: key or number, the user's own cells, and what is added.
+
+    Args:
+        pool: The candidates.
+        rows: `q` rows.
+        explained: `q` times predicted mean, standard deviation and reason.
+    """
+    first = ROW if pool.key is None else pool.key
+    others = [c for c in pool.text.columns if c not in (first, pool.target)]
+    file = io.StringIO()
+    write = csv.writer(file, lineterminator="\n").writerow
+    write([first, *others, *ADDED])
+    for row, added in zip(rows, explained, strict=True):
+        name = str(row + 1) if pool.key is None else pool.text.columns[first][row]
+        write([name, *(pool.text.columns[c][row] for c in others), *added])
+    return file.getvalue()
+
+
+def _write(text: str, path: Path | None) -> None:
+    """In UTF-8, to a file as a whole or to stdout."""
+    if path is not None:
+        part = path.with_name(f".{path.name}.part")
+        part.write_bytes(text.encode())
+        os.replace(part, path)
+        return
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+def _strategy(args: argparse.Namespace, pool: Pool) -> Any:
+    """A new strategy, or the one whose state was saved."""
+    kind = getattr(strategies, STRATEGIES[args.strategy])
+    strategy = kind(pool.table, minimize=args.minimize, unique=True, seed=args.seed)
+    if args.state is not None and args.state.exists():
+        strategy = strategy.resume(args.state)
+    return strategy
+
+
+def _check_names(pool: Pool) -> None:
+    """The output's own columns must not be taken."""
+    for name in ADDED if pool.key is not None else (ROW, *ADDED):
+        if name in pool.text.columns:
+            raise InputDataError(
+                f"{pool.text.name} has a column {name!r}, which the output adds; "
+                f"rename it{' or give it as --key' * (name == ROW)}."
+            )
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """What is written must not be what is read, and must have a folder."""
+    inputs = [path for path in (args.candidates, args.results) if path is not None]
+    written = [path for path in (args.state, args.output) if path is not None]
+    for i, path in enumerate(written):
+        if path.resolve() in [p.resolve() for p in (*inputs, *written[:i])]:
+            raise InputDataError(f"{str(path)!r} is given twice; nothing was written.")
+        if not path.parent.is_dir() or path.is_dir():
+            raise InputDataError(f"{str(path)!r} cannot be written: no such folder.")
+
+
+@contextmanager
+def _one_line_warnings(is_quiet: bool) -> Iterator[None]:
+    """What the library warns of comes as lines, and what its parts warn of does not."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    if is_quiet:
+        return
+    ours = [w.message for w in caught if issubclass(w.category, BotorchWarning)]
+    for message in dict.fromkeys(map(str, ours)):
+        say(f"note: {message}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="python -m botorch_sparse suggest",
+        description="Propose the rows of a table to measure next.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--candidates", type=Path, required=True, metavar="FILE.csv")
+    add(
+        "--results",
+        type=Path,
+        metavar="FILE.csv",
+        help="measured rows; without it, or with an empty one, a first batch is drawn",
+    )
+    add("--key", metavar="COLUMN", help="names the rows (default: their features do)")
+    add("--target", required=True, metavar="COLUMN", help="of the results")
+    add("--minimize", action="store_true", help="smaller is better (default: larger)")
+    add("--batch", type=positive_int, default=20, metavar="Q", help="default: 20")
+    add(
+        "--text",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="of categories, though its cells are numbers; can be repeated",
+    )
+    add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
+    add("--state", type=Path, metavar="FILE", help="goes on from it, and is kept there")
+    add("--seed", type=seed_number, default=0, help="default: 0")
+    add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
+    add("--quiet", action="store_true", help="no messages but errors")
+    return parser

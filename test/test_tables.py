@@ -1,0 +1,136 @@
+"""Tables as text: what is read, and every way in which a file can be wrong."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.tables import read_table, shown
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str | bytes, name: str = "table.csv") -> Path:
+        path = tmp_path / name
+        data = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+TEXT = (
+    "\ufeffid, heat ,solvent\r\nc1, 20.10 ,water\r\n\r\n,,\r\n"
+    'c2,3e1,"oil,\nhot"\r\nc3,1,x'
+)
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+def test_cells_keep_their_text_and_rows_their_lines(write: Write, name: str) -> None:
+    table = read_table(write(TEXT, name), key="id")
+    assert list(table.columns) == ["id", "heat", "solvent"] and len(table) == 3
+    assert table.columns["heat"] == [" 20.10 ", "3e1", "1"]
+    assert table.columns["solvent"][1] == "oil,\nhot"
+    assert list(table.lines) == [2, 5, 7]
+    assert table.numbers("heat").tolist() == [20.1, 30, 1]
+    assert table.values("solvent") == ["water", "oil,\nhot", "x"]
+    assert table.different("id") == ["c1", "c2", "c3"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", " , \n", "\ufeff"])
+def test_an_empty_file_has_no_columns(write: Write, text: str) -> None:
+    table = read_table(write(text))
+    assert table.columns == {} and len(table) == 0
+
+
+def test_a_header_alone_has_no_rows(write: Write) -> None:
+    table = read_table(write("a,b\n"))
+    assert list(table.columns) == ["a", "b"] and len(table) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3\n", r"line 3: there are 1 cells, but the header has 2"),
+        ("a,b\n\n1,2,3\n", r"line 3: there are 3 cells"),
+        ("a,,b\n1,2,3\n", "Column 2 of .* has no name"),
+        ("a,b,a\n1,2,3\n", "repeats the column names 'a'"),
+        ("1,2\n3,4\n", "must name the columns"),
+        ('a,b\n1,"2\n3,4\n', "line 2: no CSV"),
+        (b"a,b\n1,\xe9\n", r"line 2: byte 0xe9 is no UTF-8"),
+        (b"a,b\n" + b"1,2\n" * 9999 + b"1,\xff\n", r"line 10001: byte 0xff is no"),
+        ("a,b\n1,2\n".encode("utf-16"), "line 1: byte 0xff is no UTF-8"),
+        ("a,b\n1," + "x" * 200_000, "line 2: no CSV"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_line(
+    write: Write, text: str | bytes, message: str
+) -> None:
+    with pytest.raises(InputDataError, match=message) as caught:
+        read_table(write(text))
+    assert "\n" not in str(caught.value) and "table.csv" in str(caught.value)
+
+
+def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(InputDataError, match=r"no file .*none\.csv"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(InputDataError, match="cannot be read: Is a directory"):
+        read_table(tmp_path)
+    for name in ("plain.csv.gz", "cut.csv.gz"):
+        path = tmp_path / name
+        data = gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:25]
+        path.write_bytes(b"a,b\n1,2\n" if name.startswith("plain") else data)
+        with pytest.raises(InputDataError, match=f"{name} cannot be read"):
+            read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["1", " ", "3"], r"line 3 \(key 'k2'\), column 'c': the cell is empty"),
+        (["1", "nan", "3"], r"line 3 .*'nan' is no finite number, but 2 of 3 cells"),
+        (["1", "2", "n/a"], r"line 4 .*'n/a' is no finite number.*--text"),
+        (["nan", "inf", "1"], r"line 2 .*'nan' is no finite number, but 1 of 3"),
+        (["1", "2", "1_0"], r"line 4 .*'1_0' is no finite number, but 2 of 3"),
+    ],
+)
+def test_a_column_that_is_neither_numbers_nor_text(
+    write: Write, cells: list[str], message: str
+) -> None:
+    rows = "".join(f"k{i},{cell}\n" for i, cell in enumerate(cells, start=1))
+    table = read_table(write(f"id,c\n{rows}"), key="id")
+    with pytest.raises(InputDataError, match=message):
+        table.values("c")
+    with pytest.raises(InputDataError, match="line"):
+        table.numbers("c")
+
+
+def test_text_with_some_numbers_is_text(write: Write) -> None:
+    table = read_table(write("c\na\n2\nb\n1\n"))
+    assert table.values("c") == ["a", "2", "b", "1"]
+    with pytest.raises(InputDataError, match="line 2, column 'c': 'a' is no number"):
+        table.numbers("c")
+
+
+def test_keys_that_repeat_are_named_with_both_lines(write: Write) -> None:
+    table = read_table(write("id,c\na,1\nb,2\n a,3\n"), key="id")
+    with pytest.raises(
+        InputDataError, match=r"line 4 \(key 'a'\).*line 2 has the same"
+    ):
+        table.different("id")
+
+
+def test_columns_that_are_missing_are_named(write: Write) -> None:
+    table = read_table(write("a,b\n1,2\n"))
+    table.need(["b", "a"], "the --key")
+    with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
+        table.need(["a", "c"], "the --key")
+
+
+def test_what_could_steer_a_terminal_is_escaped() -> None:
+    assert shown("\x1b[2Jé\u202e") == r"'\x1b[2Jé\u202e'"
+    assert len(shown("x" * 1000)) == 62

@@ -37,7 +37,14 @@ from benchmarks.paper_baselines import (
 from benchmarks.paper_problems import PaperProblem, load_problem, mutation
 from botorch_sparse.acquisition.confidence import BBKBRadius
 from botorch_sparse.inducing import BLESSSampler
-from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB, RandomSearch
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPBUCB,
+    GPUCB,
+    RandomSearch,
+    StopAfter,
+)
 
 LAM = 1e-4
 # Table 1 (abalone, california_housing); the last two rows are ours: it has none.
@@ -142,7 +149,7 @@ def run(job: Job, max_seconds: float) -> Record:
         job.num_initial + job.T,
         progress=False,
         by_index=True,
-        max_seconds=max_seconds,
+        callbacks=[StopAfter(max_seconds)],
     )
     record = summarize(job, problem, history)
     return replace(record, seconds=record.seconds + warm)

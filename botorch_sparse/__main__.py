@@ -25,7 +25,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
 from botorch_sparse.datasets import Table, load_table
-from botorch_sparse.strategies import BBKB, GPUCB, RandomSearch
+from botorch_sparse.strategies import BBKB, GPUCB, RandomSearch, StopAfter
 
 LAM = 1e-4
 NOISE_SD = 0.01
@@ -79,7 +79,7 @@ def compare(
             num_evaluations=num_evaluations,
             progress=progress,
             by_index=True,
-            max_seconds=gp_seconds if name == "GP-UCB" else None,
+            callbacks=[StopAfter(gp_seconds)] if name == "GP-UCB" else [],
         )
         for name, strategy in strategies.items()
     }

@@ -1,22 +1,36 @@
 """Ask and tell: what all strategies share."""
 
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Unpack
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from botorch_sparse.acquisition.gap_stopping import ConfidenceGapStopping
-from botorch_sparse.optim.candidate_pool import validate_candidates
-from botorch_sparse.strategies.domain import DomainOptions, one_domain, table_config
-from botorch_sparse.strategies.feedback import validate_feedback
+from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.checkpoint import read_state, write_state
+from botorch_sparse.strategies.domain import (
+    Box,
+    DomainOptions,
+    one_domain,
+    table_config,
+)
+from botorch_sparse.strategies.feedback import (
+    Feedback,
+    Points,
+    as_ids,
+    read_feedback,
+)
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
+from botorch_sparse.strategies.points import PointFinder
+from botorch_sparse.strategies.running import Callback, RunOptions, run_to
+from botorch_sparse.strategies.trials import PendingTrials, Trial
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 class Strategy(ABC):
@@ -28,6 +42,9 @@ class Strategy(ABC):
     points are told, or at the next `ask` from what there is; points still pending then
     shrink the variance alone.
 
+    Each proposal of a point is a trial with an id: 0, 1, 2, ... over the run, however
+    often the same point comes. `tell` and `fail` take ids.
+
     `state_dict` holds all there is to know: a strategy built with the same arguments
     that loads it goes on to the same bits (on the same machine, versions and number of
     threads), also in the middle of a batch.
@@ -36,42 +53,67 @@ class Strategy(ABC):
     they were first seen. A continuous domain is a table without rows.
 
     Args:
-        candidates: `A x d` points to choose from.
+        candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas
+            DataFrame or a `CandidateTable`.
         seed: Seed of the strategy's generator.
+        minimize: Look for small values instead. Feedback, and what is shown of it, have
+            the user's sign; what learns from it sees minus the values.
         **domain: Instead of candidates, `bounds` (`2 x d`) of a continuous domain, with
             `inequality_constraints`, `equality_constraints` and `fixed_features` as in
             `optimize_acqf`.
     """
 
+    history_type: ClassVar[type[History]] = History
+
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         *,
         seed: int = 0,
+        minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
         self.box = one_domain(candidates, domain)
-        if candidates is not None:
-            validate_candidates(candidates)
-            self.candidates = candidates
-        elif self.box is not None:
-            self.candidates = self.box.bounds[:0]
-        self.history = History(self.candidates)
+        self.table = None if self.box else CandidateTable.of(candidates)
+        self.candidates = _candidates_of(self.box, self.table)
+        self.minimize = minimize
+        self.history = self.history_type(
+            self.candidates, table=self.table, minimize=minimize, predict=self.predict
+        )
         self.generator = torch.Generator().manual_seed(seed)
-        self._pending: list[tuple[int, int]] = []  # (point number, batch number)
+        self._trials = PendingTrials()
+        self._failed: set[int] = set()
         self._num_learned = 0
-        self._best = float("-inf")  # for the progress bar
-        self._rows: dict[torch.dtype, dict[bytes, int]] = {}
+        self._finder = PointFinder(self.candidates, self.box)
 
     @property
     def pending(self) -> Tensor:
         """Numbers of the points asked for and not told yet, repeats included."""
-        return torch.tensor([index for index, _ in self._pending], dtype=torch.long)
+        return torch.tensor(self.pending_points(), dtype=torch.long)
+
+    @property
+    def pending_ids(self) -> Tensor:
+        """Ids of the trials asked for and not told yet."""
+        return torch.tensor([trial.id for trial in self._trials], dtype=torch.long)
 
     @property
     def X_pending(self) -> Tensor:
         """The points asked for and not told yet, `p x d`, repeats included."""
         return self.history.points(self.pending)
+
+    @property
+    def excluded_points(self) -> Collection[int]:
+        """Numbers of the points that failed, and are not proposed again."""
+        return self._failed
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing left to propose."""
+        return 0 < len(self.candidates) <= len(self.excluded_points)
+
+    def pending_points(self) -> list[int]:
+        """`pending` as a list."""
+        return [trial.point for trial in self._trials]
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower confidence bound; see strategies with one.
@@ -81,11 +123,23 @@ class Strategy(ABC):
         """
         raise UnsupportedError(
             f"{type(self).__name__} has no confidence bounds to stop by; use "
-            "max_seconds or a number of evaluations."
+            "StopAfter(seconds) or a number of evaluations."
         )
+
+    def predict(self, X: Tensor) -> tuple[Tensor, ...] | None:
+        """What the model says of `k x d` points, in the user's sign and units.
+
+        Returns:
+            `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
+            None where there is no model.
+        """
+        return None
 
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """Propose a batch, which stays pending until it is told or withdrawn.
+
+        Trials that failed and are to be tried once more come first; those that the
+        strategy chooses follow.
 
         Args:
             max_batch_size: Cut the batch here; None leaves its size to the strategy.
@@ -95,125 +149,216 @@ class Strategy(ABC):
 
         Raises:
             InputDataError: If `max_batch_size` is below one.
+            UnsupportedError: If there is nothing left to propose.
         """
         if max_batch_size is not None and max_batch_size < 1:
             raise InputDataError(
                 f"Got max_batch_size={max_batch_size}; need at least 1."
             )
         start = time.perf_counter()
+        again = self._trials.waiting(max_batch_size)
+        room = None if max_batch_size is None else max_batch_size - len(again)
+        if again and (room == 0 or not self._can_select()):
+            self._trials.resend(again)
+            return self._batch(again)
         if self._num_learned < len(self.history):
             self._learn()
+        batch = self._batch([*again, *self._propose(room, start)])
+        self._trials.resend(again)
+        return batch
+
+    def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
+        """New trials; none if something fails."""
         extra, generator = self.history.num_extra, self.generator.get_state()
+        number, proposed = len(self.history.batches), self._trials.num_proposed
         try:
             record = self._describe()
             chosen = self._select(max_batch_size)
+            trials = self._trials.propose(chosen, number)
+            record.size = len(chosen)
+            record.ask_seconds = time.perf_counter() - start
+            self.history.batches.append(record)
         except BaseException:
+            del self.history.batches[number:]
+            self._trials.take_back(proposed)
             self.history.truncate(len(self.history), extra)
             self.generator.set_state(generator)
             raise
-        number = len(self.history.batches)
-        self._pending += [(index, number) for index in chosen]
-        record.size = len(chosen)
-        record.ask_seconds = time.perf_counter() - start
-        self.history.batches.append(record)
-        return self._batch(chosen, number)
+        return trials
 
-    def tell(self, X: Batch | Tensor, Y: Tensor) -> None:
+    def tell(self, X: Points, Y: Any) -> None:
         """Report feedback; a call that fails leaves the strategy as it was.
 
+        Points are found in the table and among the pending ones exactly or else within
+        rounding, such as that of a file with six digits: 1e-5 of the value, or of the
+        range of its column. All others are new points.
+
         Args:
-            X: A batch that `ask` returned, or any `b x d` points.
+            X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a
+                tensor, array or nested list; or a pandas DataFrame of points, found by
+                key where the candidates have keys.
             Y: `b` or `b x 1` observations.
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
-            InputDataError: If there are NaN or infinite values.
+            InputDataError: If there are NaN or infinite values; if a trial is not
+                pending, or not of the batch's point; if a point may be several; or if
+                one is outside of the bounds of a continuous domain.
         """
         start = time.perf_counter()
-        points_of = X.X if isinstance(X, Batch) else X
-        is_known = isinstance(X, Batch) and X.indices is not None
-        dim = self.candidates.shape[-1]
-        values = validate_feedback(points_of, Y, dim, is_known=is_known)
+        told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
         evaluations, extra = len(self.history), self.history.num_extra
-        pending, generator = list(self._pending), self.generator.get_state()
+        generator, trials = self.generator.get_state(), list[Trial]()
+        waiting = [trial.id for trial in self._trials.waiting()]
         try:
-            points = self._numbers(X)
-            number = X.number if isinstance(X, Batch) else -1
-            settled = [self._settle(point, number) for point in points]
-            points = [point for point, _ in settled]
-            numbers = [number for _, number in settled]
-            self.history.append(points, values, numbers)
-            if not self._pending and self._num_learned < len(self.history):
+            trials = self._trials_of(told)
+            self.history.append(trials, told.values)
+            self._trials.settle(trials)
+            if not len(self._trials) and self._num_learned < len(self.history):
                 self._learn()
         except BaseException:
-            self.history.truncate(evaluations, extra)
-            self._pending = pending
-            self.generator.set_state(generator)
+            if self._num_learned <= evaluations:  # else it is learned, and stays
+                self.history.truncate(evaluations, extra)
+                self._trials.restore(trials, waiting)
+                self.generator.set_state(generator)
             raise
-        if numbers and numbers[-1] >= 0:
+        if trials and trials[-1].batch >= 0:
             seconds = time.perf_counter() - start
-            self.history.batches[numbers[-1]].tell_seconds += seconds
+            self.history.batches[trials[-1].batch].tell_seconds += seconds
 
-    def withdraw(self, batch: Batch) -> None:
-        """Give up pending points whose evaluation failed for good."""
-        for point in self._numbers(batch):
-            self._settle(point, batch.number)
+    def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
+        """Report trials whose evaluation failed.
+
+        Args:
+            trials: Their ids, or a batch.
+            retry: Ask for them once more, at the next `ask`. Otherwise they are given
+                up, and a row of a table is not proposed again.
+
+        Raises:
+            InputDataError: If one is not pending.
+        """
+        failed = self._expect_pending(_ids_of(trials))
+        if retry:
+            self._trials.fail(failed)
+            return
+        self._drop(failed)
+        self._failed |= {trial.point for trial in failed}
+
+    def withdraw(self, trials: Batch | Iterable[int]) -> None:
+        """Give up trials; their points may be proposed again.
+
+        Args:
+            trials: A batch, or ids. Those that are told already stay so.
+
+        Raises:
+            InputDataError: If one was never proposed, or is not of the batch's point.
+        """
+        ids = _ids_of(trials)
+        if never := [i for i in ids if not 0 <= i < self._trials.num_proposed]:
+            raise InputDataError(f"Trials {never[:10]} were never proposed.")
+        left = [self._trials[id] for id in dict.fromkeys(ids) if id in self._trials]
+        if isinstance(trials, Batch):
+            pending = torch.tensor([id in self._trials for id in ids], dtype=torch.bool)
+            self._check_points(trials.X[pending.to(trials.X.device)], left)
+        self._drop(left)
 
     def run(
         self,
-        objective: Callable[[Tensor], Tensor],
+        objective: Callable[[Tensor], Any],
         num_evaluations: int,
         *,
         progress: bool = True,
         by_index: bool = False,
-        max_seconds: float | None = None,
-        stopping: ConfidenceGapStopping | None = None,
+        executor: Executor | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        catch: type[Exception] | tuple[type[Exception], ...] = (),
+        batch_size: int | None = None,
     ) -> History:
         """Ask, evaluate and tell until the history holds `num_evaluations`.
 
-        A run that was interrupted goes on when called again: what was pending is
-        evaluated first.
+        A run that was interrupted, by Ctrl-C or an error, goes on when called again:
+        what was pending is evaluated first. Ctrl-C waits for the strategy to finish
+        what it is at (a second one does not), never for the objective.
 
         Args:
             objective: From `b x d` points to `b` or `b x 1` observations.
             num_evaluations: Evaluations in the history at the end.
             progress: Whether to show a progress bar.
             by_index: Call the objective with the `b` candidate indices instead.
-            max_seconds: Stop after the batch in which the time is up.
-            stopping: Stop once `confidence_gap()` is at most its tolerance.
+            executor: Evaluates the points of a batch at once, each by a call of its own
+                (`b = 1`), and results are told as they come. With processes the
+                objective is pickled, and nothing of the strategy. After an error what
+                has begun is awaited and told; after Ctrl-C, what is there.
+            callbacks: Called with (strategy, batch, history) after each batch is told;
+                the run stops after the batch for which one returns True. See
+                `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
+                `StopOnConfidenceGap`.
+            checkpoint: A file for the state, written after each batch and at the end,
+                also at that of a run that fails. See `resume`.
+            catch: Exceptions of the objective that concern one point: it is warned of,
+                tried once more with the next batch, then left out (see `fail`). Points
+                are then evaluated one by one without an executor too. A value that is
+                not finite raises an InputDataError that may be caught like that.
+            batch_size: Cut batches here; None leaves their size to the strategy.
 
         Returns:
             The history.
 
         Raises:
             InputDataError: If `by_index` is set on a continuous domain.
+
+        Warns:
+            BotorchWarning: For each evaluation that raised something in `catch`.
         """
-        if by_index and self.box is not None:
-            raise InputDataError(
-                "Got by_index=True, but a continuous domain has no indices; use an "
-                "objective of `b x d` points."
-            )
-        limit = float("inf") if max_seconds is None else max_seconds
-        deadline = time.perf_counter() + limit
-        with tqdm(
-            total=num_evaluations,
-            initial=min(len(self.history), num_evaluations),
-            desc=type(self).__name__,
-            unit="eval",
-            disable=not progress,
-        ) as bar:
-            while len(self.history) < num_evaluations:
-                if stopping and self.confidence_gap() <= stopping.tolerance:
-                    break
-                left = num_evaluations - len(self.history)
-                pending = [index for index, _ in self._pending[:left]]
-                batch = self._batch(pending) if pending else self.ask(left)
-                rows = batch.indices if by_index else None
-                self.tell(batch, objective(batch.X if rows is None else rows))
-                self._show(bar, len(batch))
-                if time.perf_counter() > deadline:
-                    break
-        return self.history
+        options = RunOptions(
+            by_index=by_index,
+            executor=executor,
+            callbacks=tuple(callbacks),
+            checkpoint=checkpoint,
+            catch=catch if isinstance(catch, tuple) else (catch,),
+            batch_size=batch_size,
+        )
+        return run_to(self, objective, num_evaluations, options, progress=progress)
+
+    def pending_batch(self, max_batch_size: int | None = None) -> Batch:
+        """What is out for evaluation, the oldest trials first.
+
+        Trials that failed and wait for the next `ask` are left out.
+        """
+        out = [t for t in self._trials if not self._trials.is_waiting(t.id)]
+        return self._batch(out[:max_batch_size])
+
+    def trial(self, id: int) -> tuple[Trial, Batch]:
+        """A pending trial, and its point as a batch of one.
+
+        Raises:
+            InputDataError: If it is not pending.
+        """
+        trials = self._expect_pending([id])
+        return trials[0], self._batch(trials)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, whole or not at all; see `resume`.
+
+        Raises:
+            OSError: If the folder is not there, or can't be written to.
+        """
+        write_state(self.state_dict(), path)
+
+    def resume(self, path: str | os.PathLike[str]) -> Self:
+        """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.
+
+        Returns:
+            The strategy itself.
+
+        Raises:
+            OSError: If there is no such file, or it can't be read.
+            InputDataError: If the file is torn or holds something else, or the state
+                came from a strategy built otherwise.
+        """
+        self.load_state_dict(read_state(path))
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """All state, as tensors and plain Python values (`torch.save` takes it)."""
@@ -221,7 +366,8 @@ class Strategy(ABC):
             "version": STATE_VERSION,
             "config": self._config(),
             "history": self.history.state_dict(),
-            "pending": [list(entry) for entry in self._pending],
+            **self._trials.state_dict(),
+            "failed": sorted(self._failed),
             "num_learned": self._num_learned,
             "generator": self.generator.get_state(),
         }
@@ -229,25 +375,73 @@ class Strategy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
+        A state that can't be taken over leaves the strategy as it was.
+
         Raises:
-            InputDataError: If the state came from a strategy built otherwise.
+            InputDataError: If the state came from a strategy built otherwise, or is
+                damaged.
         """
-        ours = self._config()
-        theirs = state.get("config", {})
+        self._check_fits(state)
+        before = self.state_dict()
+        try:
+            self._check_state(state)
+            self._load_state(state)
+        except BaseException as error:
+            self._load_state(before)
+            if not isinstance(error, Exception):
+                raise
+            raise InputDataError(
+                f"The state is damaged ({type(error).__name__}: {error}), and nothing "
+                "of it was taken over. Take an earlier one."
+            ) from error
+
+    def _check_fits(self, state: dict[str, Any]) -> None:
+        """Refuse the state of a strategy built otherwise."""
+        if not isinstance(state, dict):
+            raise InputDataError(f"Got {type(state).__name__}; need a state_dict.")
+        ours, theirs = self._config(), state.get("config")
+        theirs = theirs if isinstance(theirs, dict) else {}
         if state.get("version") != STATE_VERSION or theirs != ours:
-            different = sorted(k for k in ours if theirs.get(k) != ours[k])
+            keys = ours.keys() | theirs.keys()
+            different = sorted(k for k in keys if theirs.get(k) != ours.get(k))
             raise InputDataError(
                 f"The state does not fit this strategy: {different or ['version']} "
                 "differ. Build the strategy with the arguments that it was saved with."
             )
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        """Refuse a state that contradicts itself; the exception says why."""
+        history = state["history"]
+        self.history.check_state(history)
+        trials = PendingTrials.of_state(state)
+        num_points = len(self.candidates) + len(history["extra"])
+        numbers = [*state["failed"], *(trial.point for trial in trials)]
+        if any(not 0 <= number < num_points for number in numbers):
+            raise InputDataError("There are trials of points that are not there.")
+        told = [id for id in history["trial"] if id != -1]
+        known = range(trials.num_proposed)
+        if any(id not in known or id in trials for id in told):
+            raise InputDataError("Trials that are told are pending, or were not asked.")
+        if not 0 <= state["num_learned"] <= len(history["point"]):
+            raise InputDataError("More feedback was learned than there is.")
+        torch.Generator().set_state(state["generator"].cpu())
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` came from; the state is one of ours."""
         self.history.load_state_dict(state["history"])
-        self._pending = [(index, number) for index, number in state["pending"]]
+        self._trials = PendingTrials.of_state(state)
+        self._failed = set(state["failed"])
         self._num_learned = state["num_learned"]
-        self.generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"].cpu())
+        self._finder.forget()
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
         """Choose a batch: numbers of points, those of new ones by `add_point`."""
+
+    def _can_select(self) -> bool:
+        """Whether `_select` would find something now."""
+        return not self.is_finished
 
     def _learn(self) -> None:
         """Take the whole history into account."""
@@ -262,77 +456,95 @@ class Strategy(ABC):
         domain = (
             table_config(self.candidates) if self.box is None else self.box.config()
         )
-        return {"strategy": type(self).__name__} | domain
+        return {"strategy": type(self).__name__, "minimize": self.minimize} | domain
 
-    def _batch(self, chosen: list[int], number: int = -1) -> Batch:
-        """Points as a batch."""
-        points = torch.tensor(chosen, dtype=torch.long)
-        indices = points if self.box is None else None
-        return Batch(self.history.points(points), indices, number)
+    def _drop(self, trials: Sequence[Trial]) -> None:
+        """Expect no feedback for trials any more."""
+        self._trials.settle(trials)
 
-    def _numbers(self, X: Batch | Tensor) -> list[int]:
-        """Point numbers of a batch or of `b x d` points."""
-        if isinstance(X, Batch):
-            return self._find(X.X) if X.indices is None else X.indices.tolist()
-        return self._find(X)
-
-    def _settle(self, point: int, batch: int) -> tuple[int, int]:
-        """Remove a point from the pending ones, those of its own batch first.
-
-        Returns:
-            The point, or the copy of it in the table that was pending, and the number
-            of its batch, -1 for a point that was not pending.
-        """
-        for entry in ((point, batch), *self._pending):
-            if entry[0] == point and entry in self._pending:
-                self._pending.remove(entry)
-                return entry
-        if point < len(self.candidates) and self._pending:
-            X = self.candidates
-            copies = (X[self.pending.to(X.device)] == X[point]).all(-1).nonzero()
-            if len(copies) > 0:
-                return self._pending.pop(int(copies[0]))
-        return point, -1
-
-    def _find(self, X: Tensor) -> list[int]:
-        """Point numbers of `b x d` points; those never seen are added.
-
-        Candidates and pending points are recognized in the dtype of `X`, which may be
-        less precise.
-        """
-        rows = self._rows_in(X.dtype)
-        if self._pending and X.dtype != self.candidates.dtype:
-            pending = zip(_keys(self.X_pending.to(X.dtype)), self.pending, strict=True)
-            rows = {key: int(number) for key, number in pending} | rows
-        beside = X.detach().to(self.candidates)
-        return [
-            rows[key] if key in rows else self.history.add_point(x)
-            for key, x in zip(_keys(X), beside, strict=True)
-        ]
-
-    def _rows_in(self, dtype: torch.dtype) -> dict[bytes, int]:
-        """Rows of the table by their bytes in a dtype."""
-        if dtype not in self._rows:
-            rows = self._rows[dtype] = {}
-            for index, key in enumerate(_keys(self.candidates.to(dtype))):
-                rows.setdefault(key, index)
-        return self._rows[dtype]
-
-    def _show(self, bar: "tqdm[Any]", num_new: int) -> None:
-        """Update the progress bar."""
-        if bar.disable:
-            return
-        self._best = max([self._best, *self.history.values[-num_new:]])
-        record = self.history.batches[-1]
-        bar.set_postfix(
-            batch=len(self.history.batches),
-            m=record.num_inducing,
-            best=f"{self._best:.4g}",
-            refresh=False,
+    def _batch(self, trials: Sequence[Trial]) -> Batch:
+        """Trials as a batch."""
+        points = torch.tensor([trial.point for trial in trials], dtype=torch.long)
+        ids = torch.tensor([trial.id for trial in trials], dtype=torch.long)
+        numbers = {trial.batch for trial in trials}
+        return Batch(
+            self.history.points(points),
+            points if self.box is None else None,
+            numbers.pop() if len(numbers) == 1 else -1,
+            ids,
+            self.table,
         )
-        bar.update(num_new)
+
+    def _expect_pending(self, ids: Sequence[int]) -> list[Trial]:
+        """Pending trials by their ids.
+
+        Raises:
+            InputDataError: If one is not pending, or comes twice.
+        """
+        for id in ids:
+            if id not in self._trials:
+                is_told, proposed = self.history.was_told(id), self._trials.num_proposed
+                why = "was given up" if 0 <= id < proposed else "was never proposed"
+                raise InputDataError(
+                    f"Trial {id} {'is told already' if is_told else why}; need ids in "
+                    "pending_ids. Feedback on a point that nobody waits for is told "
+                    "by its coordinates."
+                )
+        if len(set(ids)) < len(ids):
+            raise InputDataError("Got the same trial twice in one call.")
+        return [self._trials[id] for id in ids]
+
+    def _trials_of(self, told: Feedback) -> list[Trial]:
+        """The trials that feedback is about, pending ones where there are some."""
+        if told.ids is not None:
+            trials = self._expect_pending(told.ids)
+            if told.X is not None:
+                self._check_points(told.X, trials, told.rows)
+            return trials
+        if told.rows is not None:
+            rows = _check_rows(told.rows, len(self.candidates))
+            return self._trials.oldest([[row] for row in rows])
+        if told.X is None:
+            return []
+        points = self._finder.find(told.X, self.history, self._trials)
+        if not len(self._trials):
+            return self._trials.oldest([[point] for point in points])
+        return self._trials.oldest([self._finder.copies(point) for point in points])
+
+    def _check_points(
+        self, X: Tensor, trials: Sequence[Trial], rows: Sequence[int] | None = None
+    ) -> None:
+        """Refuse a batch whose points are not those of its trials."""
+        points = [trial.point for trial in trials]
+        ours = self.history.points(torch.tensor(points, dtype=torch.long))
+        is_ours = len(X) == len(points) and self._finder.is_same(X, ours)
+        if not is_ours or (rows is not None and list(rows) != points):
+            raise InputDataError(
+                "Got a batch whose points are not those of its trials: it was edited, "
+                "or another strategy proposed it. Tell its points instead: "
+                "tell(batch.X, Y)."
+            )
 
 
-def _keys(X: Tensor) -> list[bytes]:
-    """The bytes of each row; zero has one sign."""
-    return [row.tobytes() for row in (X.detach() + 0.0).cpu().numpy()]
+def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
+    """`A x d` candidates; none on a box."""
+    return box.bounds[:0] if box else table.X if table else torch.empty(0, 0)
+
+
+def _ids_of(trials: Batch | Iterable[int]) -> list[int]:
+    """Ids of trials."""
+    given = trials.ids if isinstance(trials, Batch) else trials
+    ids = None if given is None else as_ids(given)
+    if ids is None:
+        raise InputDataError(
+            "Got no ids of trials; need whole numbers such as batch.ids, or a batch "
+            "that ask() returned."
+        )
+    return ids
+
+
+def _check_rows(rows: Sequence[int], num_rows: int) -> Sequence[int]:
+    """Rows of a table, if they are there."""
+    if any(not 0 <= row < num_rows for row in rows):
+        raise InputDataError(f"Got rows outside of the table of {num_rows} candidates.")
+    return rows

@@ -1,12 +1,23 @@
 """What a strategy proposes, and the record of what came of it."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.posteriors import RepeatedRows
+from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.frames import points_frame, with_columns
+from botorch_sparse.strategies.trials import Trial
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# From `k x d` points to means, and more, in the user's units.
+Predict: TypeAlias = Callable[[Tensor], tuple[Tensor, ...] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,14 +28,32 @@ class Batch:
         X: `b x d` points.
         indices: `b` rows of the candidate table; None on a continuous domain.
         number: Which `ask` proposed it; -1 where several did.
+        ids: `b` ids of the trials that the points are, of type long; None for points
+            that were put together by hand.
+        table: The table that the rows are of; None on a continuous domain.
     """
 
     X: Tensor
     indices: Tensor | None = None
     number: int = -1
+    ids: Tensor | None = None
+    table: CandidateTable | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return self.X.shape[0]
+
+    def to_frame(self) -> "DataFrame":
+        """The points in the columns of the candidates, and their trials.
+
+        On a continuous domain the columns are `x0`, `x1`, ... Needs pandas.
+
+        Returns:
+            `b` rows, indexed by the candidates' keys where there are some.
+        """
+        frame = points_frame(self.X, self.indices, self.table)
+        if self.ids is None:
+            return frame
+        return with_columns(frame, {"trial": self.ids.tolist()})
 
     def unique(self) -> tuple[Tensor, Tensor]:
         """Its different points, for experiments that are repeated in one go.
@@ -35,6 +64,25 @@ class Batch:
         """
         rows = RepeatedRows.find(self.X)
         return self.X[rows.first], rows.inverse.bincount(minlength=len(rows.first))
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best point that was evaluated.
+
+    Attributes:
+        X: `d` coordinates.
+        row: Its row of the candidate table; None for a point that is not in one.
+        key: The row's key; None where rows have no keys.
+        value: The mean of its observations, in the user's units.
+        mean: The model's mean there, in the user's units; None where there is no model.
+    """
+
+    X: Tensor
+    row: int | None
+    key: Hashable | None
+    value: float
+    mean: float | None
 
 
 @dataclass
@@ -66,20 +114,35 @@ class History:
 
     Attributes:
         batches: One `BatchRecord` for each `ask`.
-        point_list: `point` as a list, `values` and `Y` likewise in full precision.
-        values: See `point_list`.
+        point_list: `point` as a list.
+        values: What is maximized, in full precision: the observations, or minus them.
+        minimize: Whether small observations are good.
 
     Args:
         candidates: `A x d` table; on a continuous domain it has no rows.
+        table: The table with the names of its rows and columns.
+        minimize: Whether small observations are good.
+        predict: What the model says, for `best`.
     """
 
-    def __init__(self, candidates: Tensor) -> None:
+    def __init__(
+        self,
+        candidates: Tensor,
+        *,
+        table: CandidateTable | None = None,
+        minimize: bool = False,
+        predict: Predict | None = None,
+    ) -> None:
         self._candidates = candidates
+        self._table = table
+        self._predict = predict
+        self.minimize = minimize
         self._extra = candidates[:0]  # points beside the table, with room for more
         self._extra_number: dict[bytes, int] = {}
         self.point_list: list[int] = []
         self.values: list[float] = []
         self._batch: list[int] = []
+        self._trial: list[int] = []
         self.batches: list[BatchRecord] = []
 
     def __len__(self) -> int:
@@ -104,12 +167,18 @@ class History:
     @property
     def Y(self) -> Tensor:
         """`n` observations, on the candidates' device and in their dtype."""
-        return torch.tensor(self.values, dtype=torch.float64).to(self._candidates)
+        values = torch.tensor(self.values, dtype=torch.float64)
+        return (-values if self.minimize else values).to(self._candidates)
 
     @property
     def batch_number(self) -> Tensor:
         """`n` numbers of the batches that proposed the points, -1 for none."""
         return torch.tensor(self._batch, dtype=torch.long)
+
+    @property
+    def trial(self) -> Tensor:
+        """`n` ids of the trials that were told, -1 for points nobody waited for."""
+        return torch.tensor(self._trial, dtype=torch.long)
 
     @property
     def num_inducing(self) -> Tensor:
@@ -131,6 +200,58 @@ class History:
         """How often an evaluation was of another point than the one before."""
         pairs = zip(self.point_list[1:], self.point_list, strict=False)
         return sum(now != before for now, before in pairs)
+
+    def best(self) -> Best:
+        """The point whose observations are best in the mean. O(n).
+
+        A point that was evaluated once counts with that value; among equal ones the
+        first. Under noise the model's mean is the better guide: see `Best.mean`.
+
+        Raises:
+            InputDataError: If there is no feedback yet.
+        """
+        if len(self) == 0:
+            raise InputDataError("There is no feedback yet, and no best point.")
+        observed: dict[int, list[float]] = {}
+        for point, value in zip(self.point_list, self.values, strict=True):
+            observed.setdefault(point, []).append(value)
+        means = {point: sum(seen) / len(seen) for point, seen in observed.items()}
+        point = max(means, key=means.__getitem__)
+        X = self.points(torch.tensor([point]))
+        predicted = self._prediction(X)
+        row = point if point < len(self._candidates) else None
+        keys = None if self._table is None else self._table.keys
+        return Best(
+            X=X[0],
+            row=row,
+            key=None if row is None or keys is None else keys[row],
+            value=-means[point] if self.minimize else means[point],
+            mean=None if predicted is None else float(predicted[0]),
+        )
+
+    def _prediction(self, X: Tensor) -> tuple[Tensor, ...] | None:
+        """What the model says, if there is one."""
+        try:
+            return None if self._predict is None else self._predict(X)
+        except UnsupportedError:  # there is none yet
+            return None
+
+    def to_frame(self) -> "DataFrame":
+        """All evaluations in the columns of the candidates, with what came of them.
+
+        After the columns of the candidates (`x0`, `x1`, ... on a continuous domain)
+        come `trial` and `batch`, -1 for points nobody waited for, and `value`. A name
+        that the candidates have too gets an underscore. Needs pandas.
+
+        Returns:
+            `n` rows, indexed by the candidates' keys where there are some.
+        """
+        rows = None if self._table is None else self.indices
+        frame = points_frame(self.X, rows, self._table)
+        values = [-value for value in self.values] if self.minimize else self.values
+        told: dict[str, list[Any]] = {"trial": self._trial, "batch": self._batch}
+        told["value"] = values
+        return with_columns(frame, told)
 
     @property
     def device(self) -> torch.device:
@@ -154,11 +275,25 @@ class History:
         rows = X[there.clamp_max(len(X) - 1)]
         return torch.where((there >= len(X)).unsqueeze(-1), extra, rows)
 
-    def append(self, points: list[int], Y: list[float], batch: list[int]) -> None:
-        """Add evaluations."""
-        self.point_list += points
-        self.values += Y
-        self._batch += batch
+    def append(self, trials: Sequence[Trial], Y: Sequence[float]) -> None:
+        """Add evaluations.
+
+        Args:
+            trials: What was evaluated, `n` of them.
+            Y: `n` observations.
+        """
+        self.point_list += [trial.point for trial in trials]
+        self.values += [-y for y in Y] if self.minimize else Y
+        self._batch += [trial.batch for trial in trials]
+        self._trial += [trial.id for trial in trials]
+
+    def was_told(self, trial: int) -> bool:
+        """Whether a trial has been told. O(n)."""
+        return trial in self._trial
+
+    def number_of(self, x: Tensor) -> int | None:
+        """The number of a point that is not a candidate, if it has one."""
+        return self._extra_number.get(row_bytes(x))
 
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
@@ -176,7 +311,7 @@ class History:
         """Forget what came after; undoes a `tell` that failed."""
         for x in self._extra[num_extra : self.num_extra]:
             del self._extra_number[row_bytes(x)]
-        for column in (self.point_list, self.values, self._batch):
+        for column in (self.point_list, self.values, self._batch, self._trial):
             del column[num_evaluations:]
 
     @property
@@ -190,6 +325,7 @@ class History:
             "point": list(self.point_list),
             "Y": list(self.values),
             "batch": list(self._batch),
+            "trial": list(self._trial),
             "extra": self._extra[: self.num_extra].clone(),
             "batches": [asdict(b) for b in self.batches],
         }
@@ -197,11 +333,35 @@ class History:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the history that `state_dict` came from."""
         self.point_list, self.values = list(state["point"]), list(state["Y"])
-        self._batch = list(state["batch"])
+        self._batch, self._trial = list(state["batch"]), list(state["trial"])
         self._extra, self._extra_number = self._candidates[:0], {}
         for x in state["extra"]:
             self.add_point(x.to(self._candidates))
         self.batches = [BatchRecord(**b) for b in state["batches"]]
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Refuse a state that contradicts itself.
+
+        Raises:
+            InputDataError: If columns have different lengths, values are not finite,
+                or numbers are of points, batches or trials that are not there.
+        """
+        extra, dim = torch.as_tensor(state["extra"]), self._candidates.shape[-1]
+        if extra.dim() != 2 or extra.shape[1] != dim or not extra.isfinite().all():
+            raise InputDataError(f"Points are no finite `k x {dim}` tensor.")
+        sizes = {name: len(state[name]) for name in ("point", "Y", "batch", "trial")}
+        if len(set(sizes.values())) > 1:
+            raise InputDataError(f"Evaluations have different lengths: {sizes}.")
+        values = torch.tensor(state["Y"], dtype=torch.float64)
+        if values.dim() != 1 or not values.isfinite().all():
+            raise InputDataError("Observations are not finite.")
+        _check_range(state["point"], 0, len(self._candidates) + len(extra), "points")
+        _check_range(state["batch"], -1, len(state["batches"]), "batches")
+
+
+def _check_range(numbers: Sequence[int], least: int, end: int, what: str) -> None:
+    if any(type(i) is not int or not least <= i < end for i in numbers):
+        raise InputDataError(f"There are numbers of {what} that are not there.")
 
 
 def row_bytes(x: Tensor) -> bytes:

@@ -3,7 +3,7 @@
 from typing import Any, Unpack
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.strategies.base import Strategy
@@ -15,21 +15,23 @@ class RandomSearch(Strategy):
     """Candidates drawn uniformly, with replacement; on a continuous domain Sobol's.
 
     Args:
-        candidates: `A x d` points to choose from; or give `bounds`.
+        candidates: `A x d` points to choose from, see `Strategy`; or give `bounds`.
         batch_size: Points in each batch.
         seed: Seed of the strategy's generator.
+        minimize: See `Strategy`.
         **domain: `bounds` and constraints of a continuous domain; see `Strategy`.
     """
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         *,
         batch_size: int = 100,
         seed: int = 0,
+        minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        super().__init__(candidates, seed=seed, **domain)
+        super().__init__(candidates, seed=seed, minimize=minimize, **domain)
         if batch_size < 1:
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
@@ -39,8 +41,17 @@ class RandomSearch(Strategy):
         if self.box is not None:
             seed = draw_seed(self.generator)
             return [self.history.add_point(x) for x in self.box.sample(size, seed)]
-        draw = torch.randint(len(self.candidates), (size,), generator=self.generator)
-        return draw.tolist()
+        rows = self._rows()
+        draw = torch.randint(len(rows), (size,), generator=self.generator)
+        return rows[draw].tolist()
+
+    def _rows(self) -> Tensor:
+        """The rows to draw from; O(A)."""
+        left = torch.ones(len(self.candidates), dtype=torch.bool)
+        left[list(self.excluded_points)] = False
+        if not left.any():
+            raise UnsupportedError("All candidates have failed: none is left.")
+        return left.nonzero().squeeze(-1)
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {"batch_size": self.batch_size}

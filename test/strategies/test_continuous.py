@@ -14,10 +14,10 @@ from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from strategy_table import equal, without_times
 from torch import Tensor
 
-from botorch_sparse.acquisition import ConfidenceGapStopping, FixedBeta
+from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import BBKB, model_building
+from botorch_sparse.strategies import BBKB, StopOnConfidenceGap, model_building
 from botorch_sparse.strategies import continuous as module
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
@@ -365,11 +365,11 @@ def test_repeats() -> None:
 def test_stopping() -> None:
     strategy = TABLE["bkb"]()
     assert strategy.confidence_gap() == float("inf")
-    rule = ConfidenceGapStopping(0.8)
+    rule = StopOnConfidenceGap(0.8)
     X = strategy.box.sample(16, 0)
     strategy.tell(X, objective(X))
     assert strategy.confidence_gap() > 0.8
-    history = strategy.run(objective, 60, progress=False, stopping=rule)
+    history = strategy.run(objective, 60, progress=False, callbacks=[rule])
     assert 16 < len(history) < 60
     posterior = strategy.model.posterior(strategy.box.sample(4096, 0))
     mean, sigma = posterior.mean, posterior.variance.sqrt()

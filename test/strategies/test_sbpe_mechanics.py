@@ -239,7 +239,7 @@ def test_bad_feedback_leaves_no_trace(case: str) -> None:
         ({"candidates": None}, "neither of candidates and bounds"),
         ({"bounds": UNIT_BOX, "candidates": make_table(3)}, "both of candidates"),
         ({"bounds": UNIT_BOX, "raw_samples": 0}, "raw_samples=0"),
-        ({"candidates": torch.full((2, 1), float("nan"))}, "without NaN"),
+        ({"candidates": torch.full((2, 1), float("nan"))}, "entries that are finite"),
     ],
 )
 def test_bad_arguments(change: dict[str, Any], match: str) -> None:

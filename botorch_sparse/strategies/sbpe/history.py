@@ -43,8 +43,8 @@ class RoundHistory(History):
         rounds: One `Round` for each batch that has ended.
     """
 
-    def __init__(self, candidates: Tensor) -> None:
-        super().__init__(candidates)
+    def __init__(self, candidates: Tensor, **options: Any) -> None:
+        super().__init__(candidates, **options)
         self.rounds: list[Round] = []
 
     @property

@@ -1,7 +1,7 @@
 """Ask and tell in rounds: points of a batch first, then its feedback at once."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
@@ -15,6 +15,7 @@ from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, BatchData
 from botorch_sparse.strategies.sbpe.history import Round, RoundHistory
 from botorch_sparse.strategies.sbpe.search import Recommendation, Search
+from botorch_sparse.strategies.trials import Trial
 
 
 class RoundStrategy(Strategy):
@@ -26,28 +27,31 @@ class RoundStrategy(Strategy):
     withdrawn are not replaced, and should fail for reasons other than their value.
 
     Args:
-        candidates: `A x d` points, or None.
+        candidates: `A x d` points, or None; see `Strategy`.
         box: The continuous domain, or None.
         search: Where to look.
         radius: The confidence radius.
         lengths: Lengths of the batches.
         seed: Seed of the strategy's generator.
+        minimize: See `Strategy`.
     """
 
     history: RoundHistory
+    history_type = RoundHistory
 
     def __init__(
         self,
-        candidates: Tensor | None,
+        candidates: Any,
         box: Box | None,
         *,
         search: Search,
         radius: ConfidenceRadius,
         lengths: list[int],
         seed: int,
+        minimize: bool = False,
     ) -> None:
         if box is None:
-            super().__init__(candidates, seed=seed)
+            super().__init__(candidates, seed=seed, minimize=minimize)
         else:
             super().__init__(
                 bounds=box.bounds,
@@ -55,8 +59,8 @@ class RoundStrategy(Strategy):
                 equality_constraints=box.equality_constraints,
                 fixed_features=box.fixed_features,
                 seed=seed,
+                minimize=minimize,
             )
-        self.history = RoundHistory(self.candidates)
         self.search = search
         self.radius = radius
         self.lengths = lengths
@@ -75,6 +79,14 @@ class RoundStrategy(Strategy):
             return 0
         return self.lengths[self.round_number] - self.search.num_proposed
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.round_number == len(self.lengths)
+
+    def _can_select(self) -> bool:
+        return self.num_left > 0
+
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """Propose the batch, or a part of it; see `Strategy.ask`.
 
@@ -86,14 +98,14 @@ class RoundStrategy(Strategy):
         self.history.batches[-1].num_inducing = self.search.num_inducing
         return batch
 
-    def withdraw(self, batch: Batch) -> None:
-        """Give up pending points; the batch ends if nothing else is missing."""
-        pending = list(self._pending)
+    def _drop(self, trials: Sequence[Trial]) -> None:
+        """Give up trials; the batch ends if nothing else is missing."""
+        waiting = [trial.id for trial in self._trials.waiting()]
         try:
-            super().withdraw(batch)
+            super()._drop(trials)
             self._learn()
         except BaseException:
-            self._pending = pending
+            self._trials.restore(trials, waiting)
             raise
 
     def run(
@@ -111,7 +123,7 @@ class RoundStrategy(Strategy):
                 where points were withdrawn.
         """
         proposed = sum(batch.size for batch in self.history.batches)
-        left = sum(self.lengths) - proposed + len(self._pending)
+        left = sum(self.lengths) - proposed + len(self._trials)
         reachable = len(self.history) + left
         if num_evaluations > reachable:
             warnings.warn(
@@ -142,7 +154,7 @@ class RoundStrategy(Strategy):
 
     def _pending_here(self) -> list[int]:
         """Pending points of the batch in progress."""
-        return [point for point, ask in self._pending if ask >= self._first_ask]
+        return [t.point for t in self._trials if t.batch >= self._first_ask]
 
     def _told(self) -> list[int]:
         """Places in the history of the feedback for the batch in progress."""
@@ -269,9 +281,8 @@ class RoundStrategy(Strategy):
             "last_bounds": None if last is None else last.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Strategy.load_state_dict`."""
-        super().load_state_dict(state)
+    def _load_state(self, state: dict[str, Any]) -> None:
+        super()._load_state(state)
         self.search.load_state_dict(state["search"])
         self._first_ask = state["first_ask"]
         last, search = state["last_bounds"], self.search

@@ -31,6 +31,7 @@ from botorch_sparse.acquisition.confidence import (
     Constants,
 )
 from botorch_sparse.acquisition.confidence.sbpe import Bias
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import DomainOptions, one_domain
 from botorch_sparse.strategies.sbpe.box import BoxSearch
 from botorch_sparse.strategies.sbpe.domains import make_search
@@ -95,6 +96,7 @@ class SBPE(RoundStrategy):
         raw_samples: Points drawn for each batch on a continuous domain.
         num_restarts: Local searches for each point on a continuous domain.
         seed: Seed of the strategy's generator.
+        minimize: See `Strategy`.
         **domain: `bounds` (`2 x d`) of a continuous domain instead of candidates, and
             its constraints.
 
@@ -110,7 +112,7 @@ class SBPE(RoundStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         num_evaluations: int = 1000,
         lam: float = 1e-4,
@@ -129,13 +131,15 @@ class SBPE(RoundStrategy):
         raw_samples: int = 512,
         num_restarts: int = 2,
         seed: int = 0,
+        minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
         box = one_domain(candidates, domain)
+        table = None if box else CandidateTable.of(candidates)
         num_batches = max_num_batches(num_evaluations, schedule)
         policy = CertificatePolicy(refresh, delta, num_batches)
         search = make_search(
-            candidates if box is None else box,
+            table.X if table else box,
             covar_module,
             lam,
             policy,
@@ -155,12 +159,13 @@ class SBPE(RoundStrategy):
                 mgf_radius=mgf_radius,
             )
         super().__init__(
-            candidates,
+            table,
             box,
             search=search,
             radius=radius,
             lengths=batch_lengths(num_evaluations, schedule),
             seed=seed,
+            minimize=minimize,
         )
         self.num_evaluations = sum(self.lengths)
 

@@ -68,6 +68,8 @@ def read_pool(
     Raises:
         InputDataError: If the table cannot be used.
     """
+    if key == target:
+        raise InputDataError(f"The --key and the --target are both {shown(target)}.")
     text = read_table(path, key=key)
     if not len(text):
         raise InputDataError(
@@ -108,14 +110,15 @@ def read_results(path: Path | None, pool: Pool) -> Results:
     if not text.columns:
         return Results(text.name, [], [])
     text.need([pool.target], "the --target")
-    rows = _rows_by_features(text, pool)
-    if pool.key is not None:
-        text.need([pool.key], "the --key")
+    if pool.key is None:
+        rows = _rows_by_features(text, pool)
+    else:
         rows = _rows_by_key(text, pool.key, pool)
     return Results(text.name, rows, text.numbers(pool.target).tolist())
 
 
 def _rows_by_key(text: TextTable, key: str, pool: Pool) -> list[int]:
+    text.need([key], "the --key")
     known = {name: row for row, name in enumerate(pool.table.keys or ())}
     cells = text.texts(key)
     rows = [known.get(cell, -1) for cell in cells]

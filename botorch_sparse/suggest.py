@@ -32,11 +32,13 @@ from botorch_sparse import strategies
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.pool_files import Pool, Results, read_pool, read_results
 from botorch_sparse.strategies import Batch
+from botorch_sparse.tables import shown
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
 FIRST = "first batch, drawn at random"
+DRAWN = "drawn at random: few results yet"
 EXPLOITS = "exploits: good predicted value"
 EXPLORES = "explores: uncertain here"
 # Rows that the medians of mean and standard deviation are taken over, at most.
@@ -65,6 +67,11 @@ def _suggest(args: argparse.Namespace) -> None:
     _check_paths(args)
     pool = read_pool(args.candidates, args.key, args.target, args.text)
     _check_names(pool)
+    if pool.target in pool.text.columns and not args.quiet:
+        say(
+            f"note: the target {shown(pool.target)} is also a column of "
+            f"{pool.text.name}; it is ignored there."
+        )
     results = read_results(args.results, pool)
     strategy = _strategy(args, pool)
     rows, values = new_results(strategy, results, pool)
@@ -72,9 +79,10 @@ def _suggest(args: argparse.Namespace) -> None:
         index = torch.tensor(rows)
         Y = torch.tensor(values, dtype=torch.float64)
         strategy.tell(Batch(pool.table.X[index], index), Y)
-    under_way = len(set(strategy.pending.tolist()))
-    chosen = propose(strategy, args.batch, len(pool.table))
-    text = format_rows(pool, chosen, explain(strategy, pool.table.X, chosen, args))
+    under_way = len(strategy.pending)
+    chosen, num_drawn = propose(strategy, args.batch)
+    explained = explain(strategy, pool.table.X, chosen, num_drawn)
+    text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
         strategy.save(args.state)
@@ -116,28 +124,31 @@ def new_results(
     )
 
 
-def propose(strategy: Any, size: int, num_rows: int) -> list[int]:
+def propose(strategy: Any, size: int) -> tuple[list[int], int]:
     """The next rows, each of them once, fewer where not so many are left.
 
     Args:
         strategy: A strategy that takes each row once.
         size: How many.
-        num_rows: Rows of the table.
+
+    Returns:
+        The rows, and how many of the first ones are drawn at random.
     """
-    seen = set(strategy.history.point_list) | set(strategy.pending.tolist())
-    size = min(size, num_rows - len(seen))
+    known = len(strategy.history) + len(strategy.pending)
+    num_drawn = max(0, strategy.settings.num_initial - known)
     rows: list[int] = []
-    while len(rows) < size:
+    while len(rows) < size and not strategy.is_finished:
         rows += strategy.ask(size - len(rows)).indices.tolist()
-    return rows
+    is_first = len(strategy.history) == 0
+    return rows, len(rows) if is_first else min(num_drawn, len(rows))
 
 
 def explain(
-    strategy: Any, X: Tensor, rows: list[int], args: argparse.Namespace
+    strategy: Any, X: Tensor, rows: Sequence[int], num_drawn: int
 ) -> list[tuple[str, str, str]]:
     """Predicted mean, standard deviation and reason for rows; no numbers before data.
 
-    A row is proposed for a bound, its mean and two standard deviations in the better
+    A row is proposed for its bound: mean and two standard deviations in the better
     direction. Where the standard deviation brings it farther above the median over the
     table than the mean does, the row explores; else it exploits.
 
@@ -145,18 +156,20 @@ def explain(
         strategy: A strategy.
         X: `A x d` table.
         rows: `q` rows of it.
-        args: Whether to `minimize`.
+        num_drawn: How many of the first ones are drawn at random.
     """
     if len(strategy.history) == 0 or not rows:
         return [("", "", FIRST)] * len(rows)
     mean, sd = _predict(strategy, X[rows])
     reference = X[:: -(-len(X) // NUM_REFERENCE)]
     usual_mean, usual_sd = map(np.median, _predict(strategy, reference))
-    sign = -1.0 if args.minimize else 1.0
+    sign = -1.0 if strategy.minimize else 1.0
     explores = 2.0 * (sd - usual_sd) > sign * (mean - usual_mean)
+    reasons = np.where(explores, EXPLORES, EXPLOITS).tolist()
+    reasons[:num_drawn] = [DRAWN] * num_drawn
     return [
-        (f"{m:.6g}", f"{s:.6g}", EXPLORES if is_open else EXPLOITS)
-        for m, s, is_open in zip(mean, sd, explores, strict=True)
+        (f"{m:.6g}", f"{s:.6g}", reason)
+        for m, s, reason in zip(mean, sd, reasons, strict=True)
     ]
 
 
@@ -202,7 +215,13 @@ def _strategy(args: argparse.Namespace, pool: Pool) -> Any:
     kind = getattr(strategies, STRATEGIES[args.strategy])
     strategy = kind(pool.table, minimize=args.minimize, unique=True, seed=args.seed)
     if args.state is not None and args.state.exists():
-        strategy = strategy.resume(args.state)
+        try:
+            strategy.resume(args.state)
+        except InputDataError as error:
+            raise InputDataError(
+                f"--state: {error} It belongs to one table and one set of options; "
+                "with others begin a new file."
+            ) from error
     return strategy
 
 

@@ -12,10 +12,14 @@ instead of the O(A n^2) of a posterior computed anew:
     \qquad \mu \leftarrow \mu + f \,
     \frac{\bar y - \mu(x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}}
 
-for a run of `c` evaluations of one candidate with mean feedback `y-bar`.
+for a run of `c` evaluations of one candidate with mean feedback `y-bar`. The mean is
+linear in the data: that of a constant one goes along, and a constant prior mean is
+estimated from both (`posteriors/constant_mean.py`).
 """
 
 from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -40,6 +44,7 @@ class ExactCandidatePool:
         covar_module: The kernel.
         noise: Noise variance lambda of one evaluation.
         mean_module: The prior mean, zero by default.
+        has_constant: Whether a constant is added to it, which the data decide on.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class ExactCandidatePool:
         noise: float,
         *,
         mean_module: Mean | None = None,
+        has_constant: bool = False,
     ) -> None:
         validate_candidates(X)
         self.X = X
         self.covar_module = covar_module
         self.noise = noise
         self.mean_module = ZeroMean() if mean_module is None else mean_module
+        self.has_constant = has_constant
         self.reset()
 
     def __len__(self) -> int:
@@ -67,8 +74,14 @@ class ExactCandidatePool:
         self.num_rows = 0
         self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
         self._run: _ExactRun | None = None
-        self.mean = self.mean_module(self.X)
+        prior = self.mean_module(self.X)
+        self._moments = _Moments.prior(prior, self.has_constant)
         self.variance = self.covar_module(self.X, diag=True)
+
+    @property
+    def mean(self) -> Tensor:
+        """Posterior means of all candidates, `A`."""
+        return self._moments.mean
 
     def snapshot(self) -> dict[str, Any]:
         """What `restore` needs; one row of size `A` is copied, an open run's."""
@@ -93,9 +106,10 @@ class ExactCandidatePool:
         L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
         cross = self.covar_module(X, self.X).to_dense()
         F = torch.linalg.solve_triangular(L, cross, upper=False)
-        error = (Y - self.mean_module(X)).unsqueeze(-1)
-        z = torch.linalg.solve_triangular(L, error, upper=False)
-        self.mean = self.mean_module(self.X) + (F.mT @ z).squeeze(-1)
+        prior = _Moments.prior(self.mean_module(self.X), self.has_constant)
+        error = prior.observed(Y) - prior.observed(self.mean_module(X), 0.0)
+        z = torch.linalg.solve_triangular(L, error.mT, upper=False)
+        self._moments = prior.add(z, F)
         k_diag = self.covar_module(self.X, diag=True)
         self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
@@ -124,14 +138,17 @@ class ExactCandidatePool:
         run = self._run
         if run is None or run.index != index:
             run = self._run = self.start_run(index, self.num_rows, self.variance)
-            run.mean = self.mean
+            run.moments = self._moments
             self.num_rows += 1
         run.count += 1
         run.total += Y
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
         f = self.set_row(self.num_rows - 1, run.covariance / scale)
         self.variance = (run.variance - f.square()).clamp_min(0.0)
-        self.mean = run.mean + f * (run.total / run.count - run.mean[index]) / scale
+        Y = f.new_full((), run.total / run.count)
+        moments = run.moments or self._moments
+        z = (moments.observed(Y) - moments.of_columns[:, index]) / scale
+        self._moments = moments.add(z.unsqueeze(0), f.unsqueeze(0))
 
     def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
         """The posterior covariance of a candidate with all given the first rows."""
@@ -156,6 +173,45 @@ class ExactCandidatePool:
         return ExactUCB(self, multiplier, choosable)
 
 
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Posterior means of the data and, for a constant, of data that are all one.
+
+    Attributes:
+        of_columns: `1 x A` or `2 x A`, for observations `y` and `1`.
+        gram: `L^-1 [y, 1]` times itself, `1 x 1` or `2 x 2`.
+    """
+
+    of_columns: Tensor
+    gram: Tensor
+
+    @classmethod
+    def prior(cls, mean: Tensor, has_constant: bool) -> "_Moments":
+        """Those without data."""
+        columns = [mean, torch.zeros_like(mean)] if has_constant else [mean]
+        size = len(columns)
+        return cls(torch.stack(columns), mean.new_zeros(size, size))
+
+    def observed(self, Y: Tensor, one: float = 1.0) -> Tensor:
+        """The columns at observations `Y`, in front of their shape."""
+        columns = [Y, torch.full_like(Y, one)]
+        return torch.stack(columns[: len(self.gram)])
+
+    def add(self, z: Tensor, F: Tensor) -> "_Moments":
+        """With `k` more rows of `L^-1 [y, 1]` (`k x 2`) and `F` (`k x A`)."""
+        return _Moments(self.of_columns + z.mT @ F, self.gram + z.mT @ z)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The posterior mean, `A`, with the constant where there is one."""
+        if len(self.gram) == 1:
+            return self.of_columns[0]
+        y, one = self.of_columns
+        least = torch.finfo(y.dtype).tiny
+        constant = self.gram[0, 1] / self.gram[1, 1].clamp_min(least)
+        return y + constant * (1.0 - one)
+
+
 class _ExactRun:
     """Evaluations of one candidate in a row: one row of `F`."""
 
@@ -163,7 +219,7 @@ class _ExactRun:
         self.index = index
         self.covariance = covariance  # with all candidates, before this run
         self.variance = variance  # of all candidates, before this run
-        self.mean = variance  # of all candidates; set where feedback comes
+        self.moments: _Moments | None = None  # before this run, where feedback comes
         self.count = 0
         self.total = 0.0
 

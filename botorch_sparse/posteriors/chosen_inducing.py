@@ -2,8 +2,10 @@
 
 import torch
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.posteriors.constant_mean import with_constant_mean
 from botorch_sparse.posteriors.factorization import factorize_batch
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
@@ -18,9 +20,10 @@ def posterior_of_chosen(
     chosen: Tensor,
     k_diag: Tensor,
     *,
+    mean_module: Mean | None = None,
     chunk_size: int,
 ) -> NystromPosterior:
-    r"""`NystromPosterior.from_data` for data on an accelerator, prior mean zero.
+    r"""`NystromPosterior.from_data` for data on an accelerator.
 
     The columns of `k_S(X)` at the inducing points are `K_SS`; the host waits for the
     factor of that alone. GPyTorch compares inputs of one shape with one another, which
@@ -33,6 +36,7 @@ def posterior_of_chosen(
         noise: `n` noise variances, positive.
         chosen: `m` rows of `X`, the inducing points.
         k_diag: `m` prior variances at them.
+        mean_module: The prior mean; None for a constant that the data decide on.
         chunk_size: See `NystromPosterior`.
 
     Returns:
@@ -43,8 +47,14 @@ def posterior_of_chosen(
     K_SS = K[:, chosen]
     K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
     factor = factorize_batch(K_SS)
-    prior = NystromPosterior.from_factor(covar_module, S, factor, chunk_size=chunk_size)
+    prior = NystromPosterior.from_factor(
+        covar_module, S, factor, mean_module=mean_module, chunk_size=chunk_size
+    )
     phi = prior.features_from_covariance(K[factor.index])
     scaled = phi / noise.unsqueeze(-1)
     B = prior.chol_inner + scaled.mT @ phi  # the first is the identity
-    return prior.replace_inner(inner_cholesky(B), scaled.mT @ Y.unsqueeze(-1))
+    if mean_module is None:
+        both = torch.stack([Y, torch.ones_like(Y)])
+        return with_constant_mean(prior, B, both @ scaled, (both / noise).sum(-1))
+    error = Y - mean_module(X)
+    return prior.replace_inner(inner_cholesky(B), scaled.mT @ error.unsqueeze(-1))

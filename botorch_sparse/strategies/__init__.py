@@ -6,9 +6,16 @@ from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
 from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
-from botorch_sparse.strategies.history import Batch, BatchRecord, History
+from botorch_sparse.strategies.history import Batch, BatchRecord, Best, History
 from botorch_sparse.strategies.random_search import RandomSearch
 from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
+from botorch_sparse.strategies.stopping import (
+    StopAfter,
+    StopAtTarget,
+    StopOnConfidenceGap,
+    StopOnNoImprovement,
+)
+from botorch_sparse.strategies.thompson import ThompsonSampling
 
 __all__ = [
     "BBKB",
@@ -20,8 +27,14 @@ __all__ = [
     "SBPE",
     "Batch",
     "BatchRecord",
+    "Best",
     "History",
     "RandomSearch",
+    "StopAfter",
+    "StopAtTarget",
+    "StopOnConfidenceGap",
+    "StopOnNoImprovement",
     "Strategy",
+    "ThompsonSampling",
     "UncertaintyReduction",
 ]

@@ -1,16 +1,16 @@
 """Batch budgeted kernelized bandits."""
 
-from typing import Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
 from botorch_sparse.strategies.rules import BatchRule, Repeat
-from botorch_sparse.strategies.ucb import NystromSettings, UCBOptions, UCBStrategy
+from botorch_sparse.strategies.model_strategy import NystromSettings
+from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
 
 Termination = Literal["global", "global-local"]
 
@@ -69,7 +69,7 @@ class BBKB(UCBStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
         noise_variance: float = 1e-4,

@@ -1,15 +1,15 @@
 """Budgeted kernelized bandits."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import BKBRadius
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
 from botorch_sparse.strategies.rules import BatchRule, Repeat
-from botorch_sparse.strategies.ucb import NystromSettings, UCBOptions, UCBStrategy
+from botorch_sparse.strategies.model_strategy import NystromSettings
+from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
 
 
 class BKB(UCBStrategy):
@@ -40,7 +40,7 @@ class BKB(UCBStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
         noise_variance: float = 1e-4,

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
+from botorch.models.model import Model
 from botorch.optim import optimize_acqf
+from botorch.sampling.pathwise import draw_matheron_paths
+from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
@@ -29,11 +34,14 @@ from botorch_sparse.strategies.model_building import (
     Hyperparameters,
     ModelBuilder,
     fit_hyperparameters,
+    hyperparameters_of,
 )
 from botorch_sparse.strategies.rules import BatchRequest
 from botorch_sparse.strategies.seeding import draw_seed
 
 DEFAULT_GROWTH = 1.2
+# Of a table; one-hot columns are many.
+MOST_INITIAL = 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 # The features of so many points are computed at a time.
@@ -42,7 +50,7 @@ CHUNK_SIZE = 4096
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How a model on a continuous domain is built, fitted and maximized over.
+    """How the model of a strategy is built, fitted and, on a box, maximized over.
 
     Args:
         covar_module: The kernel for float64 inputs, or None to infer all.
@@ -67,31 +75,26 @@ class ModelSettings:
         num_initial: int | None,
         optimizer_options: Mapping[str, Any] | None,
         box: Box | None,
+        dim: int,
     ) -> "ModelSettings":
         """Settings with defaults, which differ with and without a kernel.
 
         Raises:
-            InputDataError: For settings that need a continuous domain on a table, or a
-                number of initial points below one.
+            InputDataError: For options of an optimizer on a table, or a number of
+                initial points below one.
         """
-        given = {
-            "refit": refit,
-            "num_initial": num_initial,
-            "optimizer_options": optimizer_options,
-        }
-        if box is None and any(value is not None for value in given.values()):
-            names = [name for name, value in given.items() if value is not None]
+        if box is None and optimizer_options is not None:
             raise InputDataError(
-                f"Got {names} with candidates; they belong to a continuous domain. "
-                "Give bounds, or leave them out."
+                "Got optimizer_options with candidates, whose maximum is exact; they "
+                "belong to a continuous domain. Leave them out."
             )
         if num_initial is not None and num_initial < 1:
             raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
         if covar_module is None and refit is None:
             refit = RefitSchedule(growth=DEFAULT_GROWTH)
-        default = 1 if covar_module is not None or box is None else 2 * box.dim
-        if covar_module is None:
-            default = max(5, default)
+        default = 1 if covar_module is not None else max(5, 2 * dim)
+        if box is None:
+            default = min(default, MOST_INITIAL)
         return cls(
             covar_module,
             lam,
@@ -134,6 +137,7 @@ class ModelSurrogate:
         settings: How the model is built, fitted and maximized over.
         sampler: Sampler of inducing points; None for all points.
         initial_sampler: Sampler of the first ones; see `NystromSurrogate`.
+        mean_module: The prior mean of a given kernel; see `ModelBuilder`.
 
     Attributes:
         exact_size: That number of points, where hyperparameters are inferred.
@@ -146,6 +150,7 @@ class ModelSurrogate:
         *,
         sampler: InducingPointSampler | None,
         initial_sampler: InducingPointSampler | None = None,
+        mean_module: Mean | None = None,
     ) -> None:
         self.box = box
         self.settings = settings
@@ -153,10 +158,11 @@ class ModelSurrogate:
         self.initial_sampler = initial_sampler or RecursiveRLSSampler()
         self.exact_size = EXACT_SIZE
         self.builder = ModelBuilder(
-            box,
+            box.bounds,
             settings.covar_module,
             settings.lam,
             is_fitted=settings.refit is not None,
+            mean_module=mean_module,
         )
         self._forget()
 
@@ -167,6 +173,8 @@ class ModelSurrogate:
         self._hyperparameters: Hyperparameters | None = None
         self._inducing: list[int] = []
         self._last_fit: int | None = None
+        self._factor = 1.0  # of the lengthscales
+        self.scale = 1.0
         self.lam = 1.0 if self.settings.lam is None else self.settings.lam
 
     @property
@@ -222,11 +230,15 @@ class ModelSurrogate:
         ]
         return torch.cat(chunks)
 
-    def learn(self, history: History, generator: torch.Generator) -> bool:
+    def learn(
+        self,
+        history: History,
+        generator: torch.Generator,
+        lengthscale_factor: float = 1.0,
+    ) -> bool:
         """Fit where that is due, resample the inducing set, and condition.
 
-        Returns:
-            Whether the hyperparameters are others than before.
+        See `Surrogate`.
         """
         n = len(history)
         data = FoldedEvaluations.of(history, n)
@@ -234,17 +246,31 @@ class ModelSurrogate:
         if is_due:
             seed = draw_seed(generator)
             with manual_seed(seed):
-                self._hyperparameters = fit_hyperparameters(
+                model = fit_hyperparameters(
                     self.builder,
                     history,
                     data,
                     self._hyperparameters,
                     torch.Generator().manual_seed(seed),
                 )
+            self._hyperparameters = hyperparameters_of(model)
             self._last_fit = n
+        is_other = is_due or lengthscale_factor != self._factor
+        self._factor = lengthscale_factor
+        if is_other:
             self._condition(history, data, self._inducing)
         self._condition(history, data, self._draw(data, generator))
-        return is_due
+        return is_other
+
+    @torch.no_grad()
+    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+        """See `Surrogate`; before any feedback those of the prior."""
+        X = X.to(self.box.bounds).double()
+        if self.model is None:
+            variance = self.builder.prior_variance(X)
+            return torch.zeros_like(variance), variance.sqrt()
+        posterior = self.model.posterior(X)
+        return posterior.mean.squeeze(-1), posterior.variance.sqrt().squeeze(-1)
 
     def _draw(self, data: FoldedEvaluations, generator: torch.Generator) -> list[int]:
         """Numbers of the next inducing points; all where that is cheap."""
@@ -252,7 +278,7 @@ class ModelSurrogate:
         if self.sampler is None or (infers_all and len(data) <= self.exact_size):
             return data.point.tolist()
         fresh = self._frozen is None and len(data) > 1
-        model = self.builder.prior(self._hyperparameters)
+        model = self.builder.prior(self._hyperparameters, self._factor)
         chosen = sample_inducing_points(
             self.initial_sampler if fresh else self.sampler,
             model.covar_module,
@@ -273,7 +299,9 @@ class ModelSurrogate:
             return
         S = history.points(torch.tensor(inducing)).double()
         first = torch.arange(int(data.counts.sum()))
-        self.model = self.builder.build(history, first, S, self._hyperparameters)
+        self.model = self.builder.build(
+            history, first, S, self._hyperparameters, self._factor
+        )
         self._frozen = freeze(self.model)
         self._inducing = inducing
         self.lam = float(self.model.likelihood.noise.detach())
@@ -316,6 +344,21 @@ class ModelSurrogate:
         count = request.rule.evaluations(variance, self.lam, request.limit)
         return [history.add_point(X[0])] * count
 
+    def sample_maximizers(
+        self, request: BatchRequest, history: History, generator: torch.Generator
+    ) -> list[int]:
+        """Maximizers of as many sample paths as the request has points at most."""
+        if self.model is None:
+            raise InputDataError("The model has no data yet: tell some feedback first.")
+        options = self._options(draw_seed(generator))
+        chosen = []
+        with manual_seed(options["options"]["seed"]):
+            paths = draw_matheron_paths(self.model, torch.Size([request.limit]))
+            for place in range(request.limit):
+                X, _ = optimize_acqf(_PathValue(self.model, paths, place), q=1, **options)
+                chosen.append(history.add_point(self.box.clamp(X)[0]))
+        return chosen
+
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""
         options = self.settings.optimizer_options | self.box.arguments()
@@ -352,6 +395,7 @@ class ModelSurrogate:
             "inducing": list(self._inducing),
             "last_fit": self._last_fit,
             "hyperparameters": self._hyperparameters,
+            "lengthscale_factor": self._factor,
         }
 
     def load_state_dict(
@@ -360,7 +404,27 @@ class ModelSurrogate:
         """Condition again on what had been learned, with the same inducing set."""
         self._forget()
         self._last_fit = state["last_fit"]
+        self._factor = state["lengthscale_factor"]
         self._hyperparameters = state["hyperparameters"]
         if num_learned > 0:
             data = FoldedEvaluations.of(history, num_learned)
             self._condition(history, data, state["inducing"])
+
+
+class _PathValue(AcquisitionFunction):
+    """The value of one sample path.
+
+    Args:
+        model: Whose posterior was drawn from.
+        paths: Some draws of it.
+        place: Which one.
+    """
+
+    def __init__(self, model: Model, paths: SamplePath, place: int) -> None:
+        super().__init__(model)
+        self.paths = paths
+        self.place = place
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Values at `b x 1 x d` points, `b`."""
+        return self.paths(X.squeeze(-2))[self.place]

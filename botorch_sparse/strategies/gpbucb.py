@@ -4,7 +4,6 @@ from typing import Any, Literal, Unpack
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.strategies.rules import BatchRule, Repeat, RuleName
 from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
@@ -37,7 +36,7 @@ class GPBUCB(UCBStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
         noise_variance: float = 1e-4,

@@ -1,9 +1,8 @@
 """GP-UCB with the exact posterior."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.strategies.rules import BatchRule, Repeat
 from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
@@ -32,7 +31,7 @@ class GPUCB(UCBStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
         noise_variance: float = 1e-4,

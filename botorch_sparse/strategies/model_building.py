@@ -1,4 +1,4 @@
-"""Models of a strategy on a continuous domain: built, fitted, and built alike again."""
+"""Models of a strategy: built from its history, fitted, and built alike again."""
 
 import warnings
 from copy import deepcopy
@@ -14,12 +14,17 @@ from botorch.utils.types import DEFAULT
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ZeroMean
+from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.constant_mean import (
+    condition_with_constant_mean,
+    constant_mean,
+)
+from botorch_sparse.posteriors.lengthscales import shrink_lengthscales
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 
@@ -34,44 +39,54 @@ MIN_NOISE = 1e-12
 class ModelBuilder:
     """Builds the model of a history.
 
-    With a kernel the data are taken as they are, and the prior mean is zero: the
-    posterior of the papers. Without one, inputs are scaled to the unit cube, outcomes
-    are standardized, and kernel, noise and constant mean are BoTorch's defaults.
+    With a kernel the data are taken as they are; the prior mean is the one that was
+    given, or a constant by generalized least squares. Without a kernel, inputs are
+    scaled to the unit cube, outcomes are standardized, and kernel, noise and constant
+    mean are BoTorch's defaults.
 
     Models are always built from the same parts in the same way, so that a run that was
     saved and loaded rounds alike.
 
     Args:
-        box: The domain.
+        bounds: `2 x d` bounds of the domain; those of the columns in use.
         covar_module: A kernel for float64, or None.
         lam: Its noise variance, or None.
         is_fitted: Whether hyperparameters are fitted. A kernel's noise then stays above
             1e-4 of its prior variance, BoTorch's least noise for standardized outcomes,
             or above half of `lam` where that is less: without noise in the data the
             likelihood would take it to zero, and confidence intervals with it.
+        mean_module: The prior mean of a given kernel; None estimates a constant.
+        columns: Which features of the points to use; all by default.
     """
 
     def __init__(
         self,
-        box: Box,
+        bounds: Tensor,
         covar_module: Kernel | None,
         lam: float | None,
         *,
         is_fitted: bool = False,
+        mean_module: Mean | None = None,
+        columns: Tensor | None = None,
     ) -> None:
-        self.box = box
+        self.bounds = bounds.double()
         self.covar_module = covar_module
         self.lam = lam
+        self.mean_module = mean_module
+        self.columns = columns
         self.min_noise = self._least_noise() if is_fitted else MIN_NOISE
-        self._prior: SparseSingleTaskGP | None = None
 
     @torch.no_grad()
     def _least_noise(self) -> float:
         """The least noise variance of a fit, with a kernel."""
         if self.covar_module is None or self.lam is None:
             return MIN_NOISE
-        variance = self.covar_module(self.box.bounds.double(), diag=True).max()
+        variance = self.covar_module(self.bounds, diag=True).max()
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), self.lam / 2)
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """The features in use of `n x d` points, float64."""
+        return (X if self.columns is None else X[:, self.columns]).double()
 
     def build(
         self,
@@ -79,6 +94,7 @@ class ModelBuilder:
         evaluations: Tensor,
         inducing_points: Tensor,
         hyperparameters: Hyperparameters | None,
+        lengthscale_factor: float = 1.0,
     ) -> SparseSingleTaskGP:
         """A model in eval mode of some evaluations.
 
@@ -87,19 +103,35 @@ class ModelBuilder:
             evaluations: Which of its evaluations to take, by their place.
             inducing_points: `m x d`.
             hyperparameters: Of `hyperparameters_of`, or None for the initial ones.
+            lengthscale_factor: What multiplies their lengthscales.
         """
-        X = history.points(history.point[evaluations]).double()
+        X = self.inputs(history.points(history.point[evaluations]))
         Y = torch.tensor(history.values, dtype=torch.float64)[evaluations]
         model = self._model(X, Y.to(X.device).unsqueeze(-1), inducing_points)
         set_hyperparameters(model, hyperparameters)
+        if lengthscale_factor != 1.0:
+            model.covar_module = shrink_lengthscales(
+                model.covar_module, lengthscale_factor
+            )
+        if self.covar_module is not None and self.mean_module is None:
+            model.mean_module = self._constant(model, X, Y.to(X), inducing_points)
         return model.eval()
+
+    @torch.no_grad()
+    def _constant(
+        self, model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor
+    ) -> Mean:
+        """The constant mean of all data. Cost: O(n m^2)."""
+        noise = model.likelihood.noise.expand(len(X))
+        prior = NystromPosterior.prior(model.covar_module, S)
+        return condition_with_constant_mean(prior, X, Y, noise).mean_module
 
     def _model(
         self, X: Tensor, Y: Tensor, inducing_points: Tensor
     ) -> SparseSingleTaskGP:
         arguments: dict[str, Any] = {
             "input_transform": Normalize(
-                self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
+                self.bounds.shape[-1], bounds=self.bounds, learn_bounds=False
             ),
             "outcome_transform": DEFAULT,
         }
@@ -108,10 +140,11 @@ class ModelBuilder:
                 noise_constraint=GreaterThan(self.min_noise)
             )
             likelihood.noise = self.lam
+            mean = constant_mean(Y.new_zeros(()))
             arguments = {
                 "covar_module": deepcopy(self.covar_module),
                 "likelihood": likelihood.to(X),
-                "mean_module": ZeroMean(),
+                "mean_module": deepcopy(self.mean_module) or mean,
                 "outcome_transform": None,
             }
         with warnings.catch_warnings():
@@ -120,13 +153,20 @@ class ModelBuilder:
                 X, Y, inducing_points=inducing_points, **arguments
             )
 
-    def prior(self, hyperparameters: Hyperparameters | None) -> SparseSingleTaskGP:
+    def prior(
+        self,
+        hyperparameters: Hyperparameters | None,
+        lengthscale_factor: float = 1.0,
+    ) -> SparseSingleTaskGP:
         """A model of one made-up observation, for its kernel, noise and transform."""
-        if self._prior is None:
-            X = self.box.bounds[:1].double()
-            self._prior = self._model(X, X.new_zeros(1, 1), X).eval()
-        set_hyperparameters(self._prior, hyperparameters)
-        return self._prior
+        X = self.bounds[:1]
+        model = self._model(X, X.new_zeros(1, 1), X).eval()
+        set_hyperparameters(model, hyperparameters)
+        if lengthscale_factor != 1.0:
+            model.covar_module = shrink_lengthscales(
+                model.covar_module, lengthscale_factor
+            )
+        return model
 
     @torch.no_grad()
     def prior_variance(self, X: Tensor) -> Tensor:
@@ -139,7 +179,7 @@ class ModelBuilder:
         """A kernel's parameters, exactly, and a few values, rounded."""
         if self.covar_module is None:
             return {"default": True}
-        bounds = self.box.bounds.double()
+        bounds = self.bounds
         K = self.covar_module(torch.cat([bounds, bounds.mean(0, keepdim=True)]))
         values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
         state = self.covar_module.state_dict()
@@ -167,7 +207,7 @@ def fit_hyperparameters(
     data: FoldedEvaluations,
     start: Hyperparameters | None,
     generator: torch.Generator,
-) -> Hyperparameters:
+) -> SparseSingleTaskGP:
     """Fit by the exact likelihood of at most `FIT_SIZE` points, drawn uniformly.
 
     Each comes with all of its evaluations. The collapsed bound of all points, at the
@@ -184,11 +224,12 @@ def fit_hyperparameters(
         generator: Draws the points.
 
     Returns:
-        The fitted ones; where the fit failed, those it started from, with a warning.
+        The model of those points, with the fitted hyperparameters; where the fit
+        failed, with those it started from, and a warning.
     """
     chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
     evaluations = torch.isin(history.point, data.point[chosen]).nonzero().squeeze(-1)
-    S = data.X[chosen.to(data.X.device)]
+    S = builder.inputs(data.X[chosen.to(data.X.device)])
     model = builder.build(history, evaluations, S, start)
     before = hyperparameters_of(model)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
@@ -201,5 +242,5 @@ def fit_hyperparameters(
             RuntimeWarning,
             stacklevel=2,
         )
-        return before
-    return hyperparameters_of(model)
+        set_hyperparameters(model, before)
+    return model

@@ -1,8 +1,10 @@
 """What ends a batch, on tables and on continuous domains."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
 from botorch.exceptions import InputDataError
 from botorch.models.model import Model
 
@@ -11,6 +13,7 @@ from botorch_sparse.acquisition.global_ratio import GlobalRatioBound
 from botorch_sparse.acquisition.product_ratio import ProductRatioBound
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
+from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.termination import (
     GlobalLocalRule,
     GlobalRule,
@@ -98,9 +101,20 @@ class BatchRequest:
         rule: What ends the batch.
         pending: Numbers of pending points.
         limit: Largest size.
+        excluded: Numbers of points that may not be chosen.
+        once: Whether a point may be chosen only once.
     """
 
     multiplier: float
     rule: BatchRule
     pending: list[int]
     limit: int
+    excluded: Sequence[int] = ()
+    once: bool = False
+
+    def choosable(self, device: torch.device) -> Choosable:
+        """The same of the rows of a table that is on a device."""
+        if not self.excluded:
+            return Choosable(once=self.once)
+        excluded = torch.tensor(self.excluded, dtype=torch.long)
+        return Choosable(excluded.to(device), self.once)

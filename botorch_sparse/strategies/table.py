@@ -7,10 +7,10 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.acquisition.gap_stopping import confidence_gap
+from botorch_sparse.optim.candidate_pool import CandidatePool
 from botorch_sparse.optim.device_ucb import OneReadUCB, read
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.optim.termination import TerminationRule
-from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.rules import BatchRequest
 
 
@@ -64,41 +64,43 @@ class HostVariances:
         return self._known
 
 
-class TableSelection:
-    """The part of a surrogate on a table that only its pool decides on."""
+def select_from_pool(
+    pool: CandidatePool | ExactCandidatePool,
+    lam: float,
+    variances: HostVariances,
+    request: BatchRequest,
+) -> list[int]:
+    """Maximizers of the bound, one after the other, until the rule ends it.
 
-    pool: Any
-    lam: float
-    variances: HostVariances
+    Args:
+        pool: The candidates.
+        lam: Noise variance of an evaluation.
+        variances: Those of the pool on the host.
+        request: What is asked for.
+    """
+    ucb = pool.ucb(request.multiplier, lam, request.choosable(pool.X.device))
+    rule = request.rule.on_table(pool, lam)
+    variance, pending = pool.variance, torch.tensor(request.pending).long()
+    initial = variances.at(variance, pending).tolist() if len(pending) else []
+    for index, first in zip(request.pending, initial, strict=True):
+        now = ucb.append(index)
+        if rule is not None:
+            rule.add(index, now, first)
+    if rule is None:
+        chosen = _repeated(ucb, request, lam)
+    else:
+        chosen = _batch(ucb, rule, request.limit)
+    if isinstance(ucb, OneReadUCB):
+        variances.note(variance, ucb.firsts)
+    return chosen
 
-    def max_variance(self) -> float:
-        """The largest variance of a candidate."""
-        return self.variances.largest(self.pool.variance)
 
-    def select(
-        self, request: BatchRequest, history: History, generator: torch.Generator
-    ) -> list[int]:
-        """Maximizers of the bound, one after the other, until the rule ends it."""
-        ucb = self.pool.ucb(request.multiplier, self.lam)
-        rule = request.rule.on_table(self.pool, self.lam)
-        variance, pending = self.pool.variance, torch.tensor(request.pending).long()
-        initial = self.variances.at(variance, pending).tolist() if len(pending) else []
-        for index, first in zip(request.pending, initial, strict=True):
-            now = ucb.append(index)
-            if rule is not None:
-                rule.add(index, now, first)
-        if rule is None:
-            chosen = _repeated(ucb, request, self.lam)
-        else:
-            chosen = _batch(ucb, rule, request.limit)
-        if isinstance(ucb, OneReadUCB):
-            self.variances.note(variance, ucb.firsts)
-        return chosen
-
-    def confidence_gap(self, multiplier: float, offset: float) -> float:
-        """The largest upper less the largest lower bound."""
-        width = multiplier * self.pool.variance.clamp_min(0.0).sqrt() + offset
-        return float(confidence_gap(self.pool.mean, width))
+def pool_confidence_gap(
+    pool: CandidatePool | ExactCandidatePool, multiplier: float, offset: float
+) -> float:
+    """The largest upper less the largest lower bound of the candidates."""
+    width = multiplier * pool.variance.clamp_min(0.0).sqrt() + offset
+    return float(confidence_gap(pool.mean, width))
 
 
 def _repeated(ucb: Any, request: BatchRequest, lam: float) -> list[int]:

@@ -46,7 +46,8 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetSurrogate,
 )
 from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.ucb import DEFAULT_LAM, PRACTICAL_BETA, validate_lam
+from botorch_sparse.strategies.model_strategy import DEFAULT_LAM, validate_lam
+from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
 
 class GSSBO(Strategy):
@@ -94,6 +95,7 @@ class GSSBO(Strategy):
         optimizer_options: For `optimize_acqf`: `num_restarts`, `raw_samples`, ...
         clock: Seconds, for the dynamic buffer alone.
         seed: Seed of the strategy's generator.
+        minimize: See `Strategy`.
         **domain: `bounds` (`2 x d`), and constraints; see `Strategy`.
 
     Example:
@@ -108,6 +110,7 @@ class GSSBO(Strategy):
     """
 
     history: SubsetHistory
+    history_type = SubsetHistory
     box: Box
 
     def __init__(
@@ -131,17 +134,23 @@ class GSSBO(Strategy):
         optimizer_options: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         seed: int = 0,
+        minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
         _refuse_table(candidates, type(self).__name__)
-        super().__init__(seed=seed, **domain)
-        self.history = SubsetHistory(self.candidates)
+        super().__init__(seed=seed, minimize=minimize, **domain)
         validate_lam(lam, is_inferred=covar_module is None)
         if covar_module is not None:
             lam = DEFAULT_LAM if lam is None else lam
             covar_module = in_double(covar_module, self.candidates.dtype)
         self.settings = ModelSettings.of(
-            covar_module, lam, refit, num_initial, optimizer_options, self.box
+            covar_module,
+            lam,
+            refit,
+            num_initial,
+            optimizer_options,
+            self.box,
+            self.candidates.shape[-1],
         )
         self.buffer = SubsetBuffer(
             subset_size, Z, window, patience, smallest=num_initial
@@ -162,7 +171,7 @@ class GSSBO(Strategy):
         return self.surrogate.model
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        missing = self.settings.num_initial - len(self.history) - len(self._pending)
+        missing = self.settings.num_initial - len(self.history) - len(self._trials)
         if missing > 0 or self._num_learned == 0:
             missing = max(missing, 1)
             return self._draw(min(missing, max_batch_size or missing))
@@ -231,9 +240,8 @@ class GSSBO(Strategy):
             "surrogate": self.surrogate.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Strategy.load_state_dict`."""
-        super().load_state_dict(state)
+    def _load_state(self, state: dict[str, Any]) -> None:
+        super()._load_state(state)
         self.buffer.load_state_dict(state["buffer"])
         self._learning_time = state["learning_time"]
         self.surrogate.load_state_dict(

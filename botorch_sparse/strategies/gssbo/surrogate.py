@@ -211,7 +211,7 @@ class SubsetSurrogate:
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        kernel = ModelBuilder(self.box, self.settings.covar_module, self.settings.lam)
+        kernel = ModelBuilder(self.box.bounds, self.settings.covar_module, self.settings.lam)
         settings = self.settings.config() | self.options.config()
         return {"kernel": kernel.kernel_config()} | settings
 

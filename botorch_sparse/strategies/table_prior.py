@@ -1,0 +1,261 @@
+"""Kernel, noise and units of a table: given, or fitted to the feedback."""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Tensor
+
+from botorch_sparse.posteriors.precision import in_double
+from botorch_sparse.strategies.continuous import ModelSettings
+from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.model_building import (
+    Hyperparameters,
+    ModelBuilder,
+    fit_hyperparameters,
+    hyperparameters_of,
+)
+from botorch_sparse.strategies.seeding import draw_seed
+
+# Feedback this many times above or below the kernel's scale is announced.
+LARGEST_SCALE = 10.0
+# Unique points from which its scale is judged.
+ENOUGH_POINTS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What the posterior of a table starts from.
+
+    Attributes:
+        covar_module: The kernel, float64, of the inputs of `PriorSource.inputs`.
+        lam: Noise variance of an evaluation, of feedback divided by `scale`.
+        scale: Unit of the feedback.
+        mean_module: The prior mean; None for a constant that the data decide on.
+        hyperparameters: From which kernel and noise were made, and the unit.
+        last_fit: Evaluations at the last fit; None before any.
+        lengthscale_factor: What the fitted lengthscales were multiplied by.
+    """
+
+    covar_module: Kernel
+    lam: float
+    scale: float = 1.0
+    mean_module: Mean | None = None
+    hyperparameters: Hyperparameters | None = None
+    last_fit: int | None = None
+    lengthscale_factor: float = 1.0
+
+
+class PriorSource:
+    """Makes the prior of a table, and makes it anew when a fit is due.
+
+    Without a kernel the inputs are the columns that vary, scaled to [0, 1] by the
+    table's own ranges, and feedback is in units of its standard deviation at the last
+    fit; kernel and noise are those of `SparseSingleTaskGP`.
+
+    Args:
+        candidates: `A x d` candidates.
+        settings: What is given, and when to fit.
+        mean_module: The prior mean of a given kernel.
+    """
+
+    def __init__(
+        self,
+        candidates: Tensor,
+        settings: ModelSettings,
+        mean_module: Mean | None = None,
+    ) -> None:
+        self.settings = settings
+        low, high = candidates.double().aminmax(dim=0)
+        columns = None
+        if settings.covar_module is None:
+            columns = _varying(low, high)
+            low, high = low[columns], high[columns]
+        self._low, self._span = low, high - low
+        kernel = settings.covar_module
+        self.builder = ModelBuilder(
+            torch.stack([low, high]),
+            None if kernel is None else in_double(kernel, candidates.dtype),
+            settings.lam,
+            is_fitted=settings.refit is not None,
+            mean_module=mean_module,
+            columns=columns,
+        )
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the kernel was left out."""
+        return self.builder.covar_module is None
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Points as the kernel takes them, float64."""
+        X = self.builder.inputs(X)
+        return (X - self._low) / self._span if self.is_inferred else X
+
+    def initial(self) -> Prior:
+        """The prior before any fit."""
+        if self.builder.covar_module is None or self.builder.lam is None:
+            return self._prior(None, 1.0, None, 1.0)
+        builder = self.builder
+        return Prior(
+            builder.covar_module, builder.lam, mean_module=builder.mean_module
+        )
+
+    def is_due(self, prior: Prior, history: History) -> bool:
+        """Whether the hyperparameters are to be fitted to a history."""
+        return self.settings.is_refit_due(len(history), prior.last_fit)
+
+    def fitted(
+        self, prior: Prior, history: History, generator: torch.Generator
+    ) -> Prior:
+        """The prior fitted to a history, from where it stands.
+
+        The exact likelihood of at most 300 points; see `fit_hyperparameters`.
+        """
+        data = FoldedEvaluations.of(history, len(history))
+        seed = draw_seed(generator)
+        with manual_seed(seed), torch.enable_grad():
+            model = fit_hyperparameters(
+                self.builder,
+                history,
+                data,
+                prior.hyperparameters,
+                torch.Generator().manual_seed(seed),
+            )
+        scale = 1.0
+        if self.is_inferred:
+            scale = float(model.outcome_transform.stdvs)
+        factor = prior.lengthscale_factor
+        return self._prior(hyperparameters_of(model), scale, len(history), factor)
+
+    def shrunk(self, prior: Prior, lengthscale_factor: float) -> Prior:
+        """The same prior with its fitted lengthscales multiplied by a factor."""
+        if lengthscale_factor == prior.lengthscale_factor:
+            return prior
+        return self._prior(
+            prior.hyperparameters, prior.scale, prior.last_fit, lengthscale_factor
+        )
+
+    def _prior(
+        self,
+        hyperparameters: Hyperparameters | None,
+        scale: float,
+        last_fit: int | None,
+        lengthscale_factor: float,
+    ) -> Prior:
+        model = self.builder.prior(hyperparameters, lengthscale_factor)
+        return Prior(
+            model.covar_module.requires_grad_(False),
+            float(model.likelihood.noise.detach()),
+            scale,
+            self.builder.mean_module,
+            hyperparameters,
+            last_fit,
+            lengthscale_factor,
+        )
+
+    def state_dict(self, prior: Prior) -> dict[str, Any]:
+        """What `from_state` needs."""
+        return {
+            "hyperparameters": prior.hyperparameters,
+            "scale": prior.scale,
+            "last_fit": prior.last_fit,
+            "lengthscale_factor": prior.lengthscale_factor,
+        }
+
+    def from_state(self, state: dict[str, Any]) -> Prior:
+        """The prior that a state came from."""
+        if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
+            return replace(self.initial(), last_fit=state["last_fit"])
+        return self._prior(
+            state["hyperparameters"],
+            state["scale"],
+            state["last_fit"],
+            state["lengthscale_factor"],
+        )
+
+
+def _varying(low: Tensor, high: Tensor) -> Tensor:
+    """The columns that vary; says which are left out.
+
+    Raises:
+        InputDataError: If there is none.
+    """
+    varies = high > low
+    if not varies.any():
+        raise InputDataError(
+            f"Got candidates that are all equal in all {len(varies)} columns; need "
+            "at least one that varies."
+        )
+    if not varies.all():
+        constant = (~varies).nonzero().squeeze(-1).tolist()
+        shown = ", ".join(map(str, constant[:10]))
+        warnings.warn(
+            f"Columns {shown}{', ...' * (len(constant) > 10)} of the candidates are "
+            "constant and left out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return varies.nonzero().squeeze(-1)
+
+
+def announce_scale(values: FoldedValues, prior: Prior, k_diag: float) -> bool:
+    """Warn of feedback whose scale does not fit a given kernel.
+
+    Args:
+        values: The feedback.
+        prior: The prior.
+        k_diag: The kernel's variance.
+
+    Returns:
+        Whether there was enough feedback to judge.
+    """
+    if len(values) < ENOUGH_POINTS:
+        return False
+    spread, ours = float(values.Y.std()), (k_diag + prior.lam) ** 0.5
+    if spread > 0 and not 1 / LARGEST_SCALE**2 < spread / ours < LARGEST_SCALE:
+        warnings.warn(
+            f"The feedback varies by {spread:.3g} and the kernel's functions by "
+            f"{ours:.3g}: confidence bounds mean nothing. Divide the feedback by "
+            f"{spread / ours:.3g}; or pass ScaleKernel with an outputscale of "
+            f"{spread**2:.3g} and lam of {prior.lam * (spread / ours) ** 2:.3g}; or "
+            "leave covar_module out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return True
+
+
+@torch.no_grad()
+def kernel_config(source: PriorSource, X: Tensor) -> dict[str, Any]:
+    """A given kernel's parameters, exactly, and a few values of it.
+
+    The values are rounded, since they may differ in the last bits between machines.
+
+    Args:
+        source: Of the prior.
+        X: `A x d` points of the domain.
+    """
+    covar_module, mean = source.builder.covar_module, source.builder.mean_module
+    if covar_module is None:
+        return {"default": True}
+    K = covar_module(X[:: -(-len(X) // 4)]).to_dense()
+    state = {name: value.tolist() for name, value in covar_module.state_dict().items()}
+    values = [f"{value:.4g}" for value in K.flatten().tolist()]
+    return {"values": values, "mean": mean_config(mean)} | state
+
+
+def mean_config(mean_module: Mean | None) -> Any:
+    """A prior mean in plain values; None for a constant that data decide on."""
+    if mean_module is None:
+        return None
+    state = mean_module.state_dict().items()
+    parameters = {name: value.tolist() for name, value in state}
+    return [type(mean_module).__name__, parameters]

@@ -63,7 +63,7 @@ class UnknownHyperparameters(ConfidenceRadius):
     below 1/2; and for Matern kernels, where :math:`\gamma_T = T^c` with
     :math:`c = d/(2\nu + d)`, for `growth` below :math:`1/2 - c` and
     `growth + norm_growth` below :math:`(1 - c)/2`. The defaults do for Matern-5/2 up to
-    two dimensions; beyond five even a known kernel has no such rate.
+    two dimensions; from five on even a known kernel has no such rate.
 
     *What it costs*: the factor :math:`g(T)^d b(T)` of regret where the guesses were
     good. In many dimensions g grows slowly (:math:`t^{\text{growth}/d}`): more volume

@@ -1,0 +1,202 @@
+"""Gaussian processes as BoTorch's users build them; peers of `benchmarks.pools`.
+
+They have BoTorch's defaults (inputs scaled to their ranges, standardized outcomes, an
+RBF kernel with a lengthscale for each input, priors) and are fitted again after each
+batch from where the last fit ended. Random numbers that a library draws come from
+torch's global generator, which the caller seeds.
+
+References:
+    .. [Ament2023]
+        S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy. Unexpected
+        improvements to expected improvement for Bayesian optimization. NeurIPS 2023.
+    .. [Wilson2020]
+        J. T. Wilson, V. Borovitskiy, A. Terenin, P. Mostowsky and M. P. Deisenroth.
+        Efficiently sampling functions from Gaussian process posteriors. ICML 2020.
+"""
+
+from typing import Any
+
+import gpytorch
+import torch
+from botorch.acquisition import LogExpectedImprovement, qLogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.generation import MaxPosteriorSampling
+from botorch.models import SingleTaskGP, SingleTaskVariationalGP
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.optim import optimize_acqf_discrete
+from botorch.sampling import SobolQMCNormalSampler
+from botorch.sampling.pathwise import MatheronPath, draw_matheron_paths
+from botorch.utils.transforms import standardize
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from torch import Tensor
+
+from benchmarks.pool_tables import Candidates, Proposer, largest, random_rows, unit
+
+FIT = {"options": {"maxiter": 200}}  # of L-BFGS
+JOINT_ROWS = 5_000  # larger tables are sampled along paths
+CHUNK = 1_000  # rows at which paths and means are evaluated at a time
+SCREENED_ROWS = 10_000  # of a larger table, this many random rows are screened for EI
+CHOICES = 200  # rows among which a batch of qLogEI is chosen
+MC_SAMPLES = 64
+NUM_INDUCING = 100
+ADAM_STEPS, ADAM_RATE = 100, 0.02
+
+
+class WarmGP:
+    """`SingleTaskGP`, whose fit starts where that of the last batch ended."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Tensor] | None = None
+
+    def fit(self, X: Tensor, Y: Tensor) -> SingleTaskGP:
+        """The model of `n x d` inputs in the unit cube and `n` values."""
+        model = SingleTaskGP(X, Y.unsqueeze(-1))
+        if self._state is not None:
+            state = model.state_dict()  # the scaling of the outcomes is this batch's
+            kept = {k: v for k, v in self._state.items() if "transform" not in k}
+            model.load_state_dict(state | kept)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model)
+        fit_gpytorch_mll(mll, optimizer_kwargs=FIT)
+        self._state = model.state_dict()
+        return model
+
+
+def exact_thompson(candidates: Candidates, seed: int) -> Proposer:
+    """Maximizers of posterior samples of the exact GP.
+
+    Joint samples on all free rows up to `JOINT_ROWS`, O(A^3); beyond, sample paths at
+    all rows [Wilson2020]_, O(A n) a batch.
+    """
+    X, gp = unit(candidates.X), WarmGP()
+
+    def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
+        model = gp.fit(X[rows], Y)
+        if len(X) > JOINT_ROWS:
+            return _path_maximizers(model, X, free, q)
+        left = free.nonzero().squeeze(-1)
+        sampler = MaxPosteriorSampling(model, replacement=False)
+        with torch.no_grad():
+            points = sampler(X[left], num_samples=q)
+        return _rows_of(points, X, left)
+
+    return propose
+
+
+def _path_maximizers(model: GPyTorchModel, X: Tensor, free: Tensor, q: int) -> Tensor:
+    """The best free row of each of `q` sample paths, different ones."""
+    with torch.no_grad():
+        paths = draw_matheron_paths(model, torch.Size([q]))
+        values = torch.cat([_values(paths, part) for part in X.split(CHUNK)], -1)
+    chosen: list[int] = []
+    free = free.clone()
+    for sample in values:
+        chosen.append(int(sample.masked_fill(~free, -torch.inf).argmax()))
+        free[chosen[-1]] = False
+    return torch.tensor(chosen)
+
+
+def _values(paths: MatheronPath, X: Tensor) -> Tensor:
+    """`q x b` values of sample paths, in the model's own unit and up to the mean.
+
+    One product of features and weights for all paths; BoTorch's own call takes one for
+    each path, which is several times slower.
+    """
+    prior, update = paths["prior_paths"], paths["update_paths"]
+    values: Tensor = prior.weight @ prior.feature_map(X).mT
+    return values + update.weight @ update.feature_map(X).to_dense().mT
+
+
+def _rows_of(points: Tensor, X: Tensor, rows: Tensor) -> Tensor:
+    """For each point the first of the rows that equals it and is not taken yet."""
+    taken: list[int] = []
+    for point in points:
+        equal = rows[(X[rows] == point).all(-1)].tolist()
+        taken.append(next(row for row in equal if row not in taken))
+    return torch.tensor(taken)
+
+
+def qlogei(candidates: Candidates, seed: int) -> Proposer:
+    """Batches of the largest qLogEI [Ament2023]_, one point after the other.
+
+    The choices are the `CHOICES` rows of the largest LogEI, of all rows or of
+    `SCREENED_ROWS` random ones and the largest means: at all rows a batch would take
+    minutes. The best value so far is the largest posterior mean at the rows evaluated,
+    since feedback is noisy.
+    """
+    X, gp = unit(candidates.X), WarmGP()
+    generator = torch.Generator().manual_seed(seed)
+
+    def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
+        model = gp.fit(X[rows], Y)
+        with torch.no_grad():
+            best = model.posterior(X[rows]).mean.max()
+            screened = _screened(model, X, free, generator)
+            scores = _in_parts(LogExpectedImprovement(model, best), X[screened])
+        left = screened[scores.topk(min(max(CHOICES, q), len(screened))).indices]
+        sampler = SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed)
+        acquisition = qLogExpectedImprovement(model, best, sampler=sampler)
+        points, _ = optimize_acqf_discrete(acquisition, q, X[left])
+        return _rows_of(points, X, left)
+
+    return propose
+
+
+def _screened(
+    model: SingleTaskGP, X: Tensor, free: Tensor, generator: torch.Generator
+) -> Tensor:
+    """All free rows, or many random ones and those of the largest means."""
+    if int(free.sum()) <= SCREENED_ROWS:
+        return free.nonzero().squeeze(-1)
+    with gpytorch.settings.skip_posterior_variances():
+        mean = torch.cat([model(part).mean for part in X.split(CHUNK)])
+    chosen = [
+        largest(mean, free, CHOICES),
+        random_rows(free, SCREENED_ROWS, generator),
+    ]
+    return torch.cat(chosen).unique()
+
+
+def _in_parts(acquisition: Any, X: Tensor) -> Tensor:
+    """Values of an acquisition function at single points."""
+    return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(CHUNK)])
+
+
+def svgp_thompson(candidates: Candidates, seed: int) -> Proposer:
+    """Maximizers of sample paths of a sparse variational GP, trained by Adam.
+
+    Its inducing points start at random rows and are learned; parameters are kept from
+    one batch to the next.
+    """
+    X = unit(candidates.X)
+    generator = torch.Generator().manual_seed(seed)
+    start = random_rows(torch.ones(len(X), dtype=torch.bool), NUM_INDUCING, generator)
+    state: dict[str, dict[str, Tensor]] = {}
+
+    def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
+        model = SingleTaskVariationalGP(
+            X[rows],
+            standardize(Y.unsqueeze(-1)),
+            inducing_points=X[start].clone(),
+        )
+        parts = {"model": model.model, "likelihood": model.likelihood}
+        for name, kept in state.items():
+            parts[name].load_state_dict(kept)
+        _train(model)
+        state.update({name: part.state_dict() for name, part in parts.items()})
+        return _path_maximizers(model, X, free, q)
+
+    return propose
+
+
+def _train(model: SingleTaskVariationalGP) -> None:
+    """Maximize the evidence lower bound of the whole data by Adam."""
+    X, Y = model.model.train_inputs[0], model.model.train_targets
+    mll = VariationalELBO(model.likelihood, model.model, num_data=len(Y))
+    optimizer = torch.optim.Adam(mll.parameters(), lr=ADAM_RATE)
+    model.train()
+    for _ in range(ADAM_STEPS):
+        optimizer.zero_grad()
+        loss = -mll(model.model(X), Y)
+        loss.backward()
+        optimizer.step()
+    model.eval()

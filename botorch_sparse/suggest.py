@@ -13,6 +13,7 @@ proposed once; rows that were proposed but have no result yet are kept apart wit
 import argparse
 import csv
 import io
+import math
 import os
 import sys
 import warnings
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with _one_line_warnings(args.quiet):
             _suggest(args)
+    except KeyboardInterrupt:
+        say("Interrupted; nothing was written.")
+        raise SystemExit(130) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         parser.error("the output was closed before all rows were written")
@@ -78,7 +82,8 @@ def _suggest(args: argparse.Namespace) -> None:
     if rows:
         index = torch.tensor(rows)
         Y = torch.tensor(values, dtype=torch.float64)
-        strategy.tell(Batch(pool.table.X[index], index), Y)
+        with _naming(results.name):
+            strategy.tell(Batch(pool.table.X[index], index), Y)
     under_way = len(strategy.pending)
     chosen, num_drawn = propose(strategy, args.batch)
     explained = explain(strategy, pool.table.X, chosen, num_drawn)
@@ -168,9 +173,16 @@ def explain(
     reasons = np.where(explores, EXPLORES, EXPLOITS).tolist()
     reasons[:num_drawn] = [DRAWN] * num_drawn
     return [
-        (f"{m:.6g}", f"{s:.6g}", reason)
-        for m, s, reason in zip(mean, sd, reasons, strict=True)
+        (f"{m:.{_digits(m, s)}g}", f"{s:.6g}", reason)
+        for m, s, reason in zip(mean.tolist(), sd.tolist(), reasons, strict=True)
     ]
+
+
+def _digits(mean: float, sd: float) -> int:
+    """Significant digits of a mean: six, or three of its standard deviation."""
+    if not (mean and sd):
+        return 6
+    return min(max(6, math.ceil(math.log10(abs(mean)) - math.log10(sd)) + 3), 17)
 
 
 def _predict(strategy: Any, X: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -213,16 +225,21 @@ def _write(text: str, path: Path | None) -> None:
 def _strategy(args: argparse.Namespace, pool: Pool) -> Any:
     """A new strategy, or the one whose state was saved."""
     kind = getattr(strategies, STRATEGIES[args.strategy])
-    strategy = kind(pool.table, minimize=args.minimize, unique=True, seed=args.seed)
+    with _naming(pool.text.name):
+        strategy = kind(pool.table, minimize=args.minimize, unique=True, seed=args.seed)
     if args.state is not None and args.state.exists():
-        try:
+        with _naming("--state"):
             strategy.resume(args.state)
-        except InputDataError as error:
-            raise InputDataError(
-                f"--state: {error} It belongs to one table and one set of options; "
-                "with others begin a new file."
-            ) from error
     return strategy
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """What the library says of its input is said of a file."""
+    try:
+        yield
+    except InputDataError as error:
+        raise InputDataError(f"{name}: {error}") from error
 
 
 def _check_names(pool: Pool) -> None:

@@ -18,7 +18,6 @@ References:
 
 import csv
 import gzip
-import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,8 @@ import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
+
+from botorch_sparse.tables import check_header, number
 
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 
@@ -178,16 +179,7 @@ def _parse(path: Path, reader: Iterator[list[str]]) -> tuple[list[str], np.ndarr
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if not any(header):
         raise InputDataError(f"{path} is empty: a header row and data are needed.")
-    if "" in header:
-        raise InputDataError(
-            f"Column {header.index('') + 1} of {path} has no name in the header row."
-        )
-    if repeated := sorted({name for name in header if header.count(name) > 1}):
-        raise InputDataError(f"{path} repeats the column names {', '.join(repeated)}.")
-    if all(_number(name) is not None for name in header):
-        raise InputDataError(
-            f"The first row of {path} holds only numbers; it must name the columns."
-        )
+    check_header(str(path), header)
     if len(header) < 2:
         raise InputDataError(
             f"{path} has only the column {header[0]!r}: a target and at least one "
@@ -202,24 +194,15 @@ def _parse_row(
         raise InputDataError(
             f"Row {row} of {path} has {len(cells)} cells, the header has {len(header)}."
         )
-    numbers = [_number(cell) for cell in cells]
-    for name, cell, number in zip(header, cells, numbers, strict=True):
-        if number is None:
+    numbers = [number(cell) for cell in cells]
+    for name, cell, value in zip(header, cells, numbers, strict=True):
+        if value is None:
             what = f"the text {cell.strip()!r}" if cell.strip() else "nothing"
             raise InputDataError(
                 f"Row {row}, column {name!r} of {path} holds {what}; a finite number "
                 "is needed (the header is not counted as a row)."
             )
-    return [number for number in numbers if number is not None]
-
-
-def _number(cell: str) -> float | None:
-    """The finite number in a cell, or None."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in cell else None
+    return [value for value in numbers if value is not None]
 
 
 def _target_column(name: str, header: list[str], target: str | None) -> int:

@@ -279,7 +279,10 @@ def _one_line_warnings(is_quiet: bool) -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="python -m botorch_sparse suggest",
-        description="Propose the rows of a table to measure next.",
+        description="Propose the rows of a table to measure next, each of them once.",
+        epilog="Call it again when there are more results. Rows that were proposed and "
+        "have none yet are remembered with --state alone; without it they can be "
+        "proposed again.",
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -218,7 +218,7 @@ def check_header(name: str, header: Sequence[str]) -> None:
         )
     repeated = [cell for cell, count in Counter(header).items() if count > 1]
     if repeated:
-        listed = ", ".join(map(shown, repeated))
+        listed = ", ".join(shown(cell)[1:-1] for cell in repeated)
         raise InputDataError(f"{name} repeats the column names {listed}.")
     if all(number(cell) is not None for cell in header):
         raise InputDataError(

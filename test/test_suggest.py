@@ -333,7 +333,7 @@ BAD_POOLS = [
     ("", "pool.csv is empty: a header row"),
     ("id,heat\n", "pool.csv is empty: a header row"),
     ("1,2\n3,4\n", "only numbers; it must name the columns"),
-    ("heat,heat,id\n1,2,3\n", "repeats the column names 'heat'"),
+    ("heat,heat,id\n1,2,3\n", "repeats the column names heat"),
     ("id,heat\na,1\nb\n", "pool.csv, line 3: there are 1 cells"),
     ("id,heat\na,1\n\nb,\n", "pool.csv, line 4 (key 'b'), column 'heat': the cell is"),
     ("id,heat\na,1\na,2\n", "pool.csv, line 3 (key 'a'), column 'id': line 2 has the"),
@@ -358,7 +358,7 @@ BAD_RESULTS = [
     ("id,loss\na,1\nb,n/a\n", "line 3 (key 'b'), column 'loss': 'n/a' is no number"),
     ("id,loss\na,inf\n", "line 2 (key 'a'), column 'loss': 'inf' is no number"),
     ("id,loss\na,1,2\n", "m.csv, line 2: there are 3 cells, but the header has 2"),
-    ("id,loss,loss\na,1,2\n", "m.csv repeats the column names 'loss'"),
+    ("id,loss,loss\na,1,2\n", "m.csv repeats the column names loss"),
     ("id,loss\na,\x1b[31m\n", r"'\x1b[31m' is no number"),
     (b"id,loss\na,\xff\n", "m.csv, line 2: byte 0xff is no UTF-8"),
 ]

@@ -224,7 +224,7 @@ def has_missing(values: Collection[Hashable]) -> bool:
     """Whether one of some values is missing; no Python code runs for text alone."""
     kinds = set(map(type, values))
     if kinds <= {str}:
-        return not all(map(str.strip, values))
+        return not all(map(str.strip, map(str, values)))
     return not kinds <= {int, bool} and any(map(is_missing, values))
 
 

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with status 2 and one line on stderr if an option or the data is wrong.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["suggest"]:
+    if list(arguments[:1]) == ["suggest"]:
         from botorch_sparse import suggest
 
         return suggest.main(arguments[1:])

@@ -215,8 +215,11 @@ def _write(text: str, path: Path | None) -> None:
     """In UTF-8, to a file as a whole or to stdout."""
     if path is not None:
         part = path.with_name(f".{path.name}.part")
-        part.write_bytes(text.encode())
-        os.replace(part, path)
+        try:
+            part.write_bytes(text.encode())
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
         return
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()

@@ -329,14 +329,13 @@ class Strategy(ABC):
         out = [t for t in self._trials if not self._trials.is_waiting(t.id)]
         return self._batch(out[:max_batch_size])
 
-    def trial(self, id: int) -> tuple[Trial, Batch]:
-        """A pending trial, and its point as a batch of one.
+    def trial(self, id: int) -> Trial:
+        """A pending trial.
 
         Raises:
             InputDataError: If it is not pending.
         """
-        trials = self._expect_pending([id])
-        return trials[0], self._batch(trials)
+        return self._expect_pending([id])[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.

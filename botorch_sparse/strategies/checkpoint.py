@@ -1,5 +1,6 @@
 """States in files that are whole or not there."""
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,9 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         OSError: If there is no such file, or it can't be read.
         InputDataError: If it is torn, or holds something else.
     """
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        state = torch.load(path, weights_only=True)
-    except OSError:
-        raise
+        state = torch.load(content, weights_only=True)
     except Exception as error:  # what it is depends on where the bytes stop to fit
         raise InputDataError(
             f"Can't read the state in {os.fspath(path)!r}: the file is torn or is none "

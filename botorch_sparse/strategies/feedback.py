@@ -55,6 +55,7 @@ def read_feedback(
         InputDataError: If there are NaN or infinite values, or unknown keys.
     """
     Y = as_tensor(Y)
+    Y = Y.reshape(1) if Y.dim() == 0 else Y
     if isinstance(X, Batch):
         is_known = X.ids is not None or X.indices is not None
         values = validate_feedback(X.X, Y, dim, is_known=is_known)
@@ -73,8 +74,11 @@ def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Fe
     if table is not None and table.keys is not None:
         rows: list[int] = table.rows(X.index.tolist()).tolist()
         return Feedback(_values(Y, len(rows)), rows=rows)
-    points = X.to_numpy(dtype=float) if table is None else table.encode(X)
-    return _read_points(as_tensor(points), Y, dim)
+    if table is not None:
+        return _read_points(table.encode(X), Y, dim)
+    names = [f"x{i}" for i in range(dim)]
+    X = X[names] if set(names) <= set(X.columns) else X
+    return _read_points(as_tensor(X.to_numpy(dtype=float)), Y, dim)
 
 
 def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:
@@ -92,12 +96,10 @@ def as_tensor(values: Any) -> Tensor:
 
 def as_ids(X: Any) -> list[int] | None:
     """Ids of trials, if these are whole numbers in one dimension."""
-    if isinstance(X, int):
-        return [X]
-    ids = as_tensor(X)
-    if ids.dim() != 1 or (len(ids) > 0 and ids.is_floating_point()):
+    ids = as_tensor(list(X) if isinstance(X, range) else X)
+    if ids.dim() > 1 or (ids.numel() > 0 and ids.is_floating_point()):
         return None
-    return [int(id) for id in ids]
+    return [int(id) for id in ids.reshape(-1)]
 
 
 def _values(Y: Tensor, num: int) -> list[float]:

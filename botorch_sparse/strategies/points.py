@@ -16,6 +16,7 @@ from botorch_sparse.strategies.trials import PendingTrials
 
 # What six significant digits, as in a CSV file, may change in a number.
 ROUNDING = 1e-5
+FAR = 1e100
 
 
 class PointFinder:
@@ -176,21 +177,27 @@ class NearRows:
 
     def __init__(self, X: Tensor, number: Sequence[int], scale: Tensor) -> None:
         self.number = number
-        self._tolerance = ROUNDING * _host(scale).clip(min=np.finfo(float).tiny)
+        scale = torch.where(scale > 0, scale, 1.0)  # a column of zeros
+        self._tolerance = ROUNDING * _host(scale)
         self._X = _host(X)
         # Columns of few values, as one-hot ones, have no balanced tree.
         self._tree = cKDTree(
-            self._X / self._tolerance, balanced_tree=False, compact_nodes=False
+            self._scaled(self._X), balanced_tree=False, compact_nodes=False
         )
 
     def find(self, X: Tensor) -> list[list[int]]:
         """For each of `b x d` points the numbers of those that it may be."""
         points = _host(X)
-        near = self._tree.query_ball_point(points / self._tolerance, 1.0, p=np.inf)
+        near = self._tree.query_ball_point(self._scaled(points), 1.0, p=np.inf)
         return [
             self._nearest(x, places) if len(places) > 1 else self._at(places)
             for x, places in zip(points, near, strict=True)
         ]
+
+    def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """In units of the tolerance; points far away may be infinitely far."""
+        with np.errstate(over="ignore"):
+            return np.clip(X / self._tolerance, -FAR, FAR)
 
     def _at(self, places: Sequence[int]) -> list[int]:
         return [self.number[place] for place in places]

@@ -1,5 +1,6 @@
 """The run loop: ask, evaluate, tell, and what can go wrong on the way."""
 
+import math
 import os
 import signal
 import threading
@@ -166,13 +167,13 @@ class Evaluation:
                 future.add_done_callback(arrived.put)
             while out:
                 future = arrived.get()
-                id = out.pop(future)
                 try:
                     if not future.cancelled():
-                        self._finish(id, future.result)
+                        self._finish(out[future], future.result)
                 except Exception as error:
                     first_error = first_error or error
                     _cancel(out)
+                del out[future]
         except BaseException:
             _cancel(out)
             self._tell_arrived(out)
@@ -182,10 +183,13 @@ class Evaluation:
 
     def _tell_arrived(self, out: dict[Future[list[float]], int]) -> None:
         """Tell the results that are there, and no others."""
+        pending = set(self.strategy.pending_ids.tolist())
         for future, id in out.items():
-            if future.done() and not future.cancelled() and not future.exception():
-                with undivided():
-                    self.strategy.tell([id], future.result())
+            is_there = future.done() and not future.cancelled()
+            if id in pending and is_there and future.exception() is None:
+                if _is_one_finite(values := future.result()):
+                    with undivided():
+                        self.strategy.tell([id], values)
 
     def _finish(self, id: int, outcome: Callable[[], list[float]]) -> None:
         """Tell one outcome, or that it failed."""
@@ -198,22 +202,23 @@ class Evaluation:
             self.strategy.tell([id], values)
         self.num_failures = 0
 
+    def _name(self, point: int) -> str:
+        """How the user knows a point."""
+        X = self.strategy.history.points(torch.tensor([point]))[0].tolist()
+        if (table := self.strategy.table) is None:
+            return f"the point {X}"
+        key = "" if table.keys is None else f", key {table.keys[point]!r}"
+        return f"the point {X} (row {point}{key})"
+
     def _fail(self, id: int, error: Exception) -> None:
         """Keep a trial for retry once, then leave it out."""
-        trial, batch = self.strategy.trial(id)
+        trial = self.strategy.trial(id)
         again = trial.failures == 0
         with undivided():
             self.strategy.fail([id], retry=again)
         self.num_failures += 1
-        where = f"the point {batch.X[0].tolist()}"
-        if batch.indices is not None:
-            row = int(batch.indices[0])
-            table = self.strategy.table
-            keys = None if table is None else table.keys
-            key = "" if keys is None else f", key {keys[row]!r}"
-            where += f" (row {row}{key})"
         warnings.warn(
-            f"Trial {id} at {where} raised {error!r}; it is "
+            f"Trial {id} at {self._name(trial.point)} raised {error!r}; it is "
             f"{'tried once more' if again else 'left out'}.",
             BotorchWarning,
             stacklevel=6 + (self.options.executor is not None),
@@ -243,8 +248,12 @@ def evaluate_one(
     return values
 
 
+def _is_one_finite(values: list[float]) -> bool:
+    return len(values) == 1 and math.isfinite(values[0])
+
+
 def _one_finite(values: list[float]) -> list[float]:
-    if len(values) != 1 or not np.isfinite(values[0]):
+    if not _is_one_finite(values):
         raise InputDataError(
             f"The objective returned {values[:5]} for one point; need one finite "
             "number."

@@ -39,7 +39,7 @@ class PendingTrials:
         self.num_proposed = 0
         self._trials: dict[int, Trial] = {}
         self._at: dict[int, dict[int, None]] = {}  # ids by point, the oldest first
-        self._waiting: dict[int, None] = {}  # ids to be asked for once more
+        self._waiting: set[int] = set()  # ids to be asked for once more
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -98,7 +98,7 @@ class PendingTrials:
         """They are pending no more."""
         for trial in trials:
             self._trials.pop(trial.id, None)
-            self._waiting.pop(trial.id, None)
+            self._waiting.discard(trial.id)
             ids = self._at.get(trial.point, {})
             ids.pop(trial.id, None)
             if not ids:
@@ -120,7 +120,7 @@ class PendingTrials:
             ids[trial.id] = None
             if not is_last:
                 self._at[trial.point] = dict.fromkeys(sorted(ids))
-        self._waiting |= dict.fromkeys(waiting)
+        self._waiting |= set(waiting)
 
     def fail(self, trials: Sequence[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""
@@ -128,8 +128,8 @@ class PendingTrials:
         self.restore(counted, [trial.id for trial in trials])
 
     def waiting(self, most: int | None = None) -> list[Trial]:
-        """The trials to be asked for once more, in the order of their failures."""
-        return [self._trials[id] for id in list(self._waiting)[:most]]
+        """The trials to be asked for once more, in the order of their proposal."""
+        return [self._trials[id] for id in sorted(self._waiting)[:most]]
 
     def is_waiting(self, id: int) -> bool:
         """Whether a trial is to be asked for once more."""
@@ -138,14 +138,14 @@ class PendingTrials:
     def resend(self, trials: Iterable[Trial]) -> None:
         """They are asked for once more, and wait no longer."""
         for trial in trials:
-            self._waiting.pop(trial.id, None)
+            self._waiting.discard(trial.id)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain Python values."""
         return {
             "num_proposed": self.num_proposed,
             "pending": [list(astuple(trial)) for trial in self],
-            "waiting": list(self._waiting),
+            "waiting": sorted(self._waiting),
         }
 
     @classmethod

@@ -1,0 +1,247 @@
+"""States in files: whole or refused, and runs that go on from them to the bit."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from finish_runs import OBJECTIVES, TABLES
+from strategy_table import TABLE, equal, objective, without_times
+from torch import Tensor
+
+from botorch_sparse.strategies import RandomSearch, Strategy
+
+CASES = [("table", "bbkb-global"), ("table", "random"), ("box", "gssbo-known")]
+CASES += [("sbpe", "table")]
+
+
+def state_of(strategy: Strategy) -> dict[str, Any]:
+    return without_times(strategy.state_dict())
+
+
+def used(**options: Any) -> RandomSearch:
+    """Evaluations, pending trials, one that waits and one that failed."""
+    strategy = RandomSearch(torch.arange(40.0).unsqueeze(-1), batch_size=6, **options)
+    batch = strategy.ask()
+    strategy.tell(batch.ids[:2], [1.0, 2.0])
+    strategy.fail(batch.ids[2:3], retry=True)
+    strategy.fail(batch.ids[3:4])
+    strategy.tell([[99.5]], [3.0])
+    return strategy
+
+
+def test_save_and_resume(tmp_path: Path) -> None:
+    strategy = used()
+    strategy.save(tmp_path / "state.pt")
+    resumed = RandomSearch(strategy.candidates, batch_size=6, seed=9)
+    assert resumed.resume(str(tmp_path / "state.pt")) is resumed
+    assert equal(resumed.state_dict(), strategy.state_dict())
+    assert torch.equal(resumed.ask().X, strategy.ask().X)
+    assert os.listdir(tmp_path) == ["state.pt"]
+
+
+@pytest.mark.parametrize("step", ["save", "fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.pt"
+    strategy = used()
+    strategy.save(path)
+    before = path.read_bytes()
+
+    def fail(*args: Any) -> None:
+        raise OSError("no space left")
+
+    owner = torch if step == "save" else os
+    monkeypatch.setattr(owner, step, fail)
+    strategy.tell(strategy.pending_ids[:1], [1.0])
+    with pytest.raises(OSError, match="no space left"):
+        strategy.save(path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["state.pt"]
+
+
+def test_the_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+
+        def spy(*args: Any, name: str = name, original: Any = original) -> None:
+            steps.append(name)
+            original(*args)
+
+        monkeypatch.setattr(os, name, spy)
+    used().save(tmp_path / "state.pt")
+    assert steps == ["fsync", "replace", *["fsync"] * (os.name == "posix")]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_torn_files(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    strategy = used()
+    strategy.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    before = strategy.state_dict()
+    with pytest.raises(InputDataError, match="torn"):
+        strategy.resume(path)
+    assert equal(strategy.state_dict(), before)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    strategy, path = used(), tmp_path / "other"
+    with pytest.raises(FileNotFoundError):
+        strategy.resume(path)
+    path.write_text("id,loss\na,1\n")
+    with pytest.raises(InputDataError, match="torn or is none"):
+        strategy.resume(path)
+    torch.save([1, 2], path)
+    with pytest.raises(InputDataError, match="holds a list"):
+        strategy.resume(path)
+    torch.save(Path("code"), path)  # would need code to be run
+    with pytest.raises(InputDataError, match="torn or is none"):
+        strategy.resume(path)
+    torch.save({"weights": torch.zeros(2)}, path)
+    with pytest.raises(InputDataError, match="does not fit this strategy"):
+        strategy.resume(path)
+
+
+def broken(state: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A state with another value somewhere."""
+    if key.startswith("history."):
+        key = key.removeprefix("history.")
+        return state | {"history": state["history"] | {key: value}}
+    return state | {key: value}
+
+
+BROKEN: list[tuple[str, Any]] = [
+    ("history.Y", [1.0, float("nan"), 3.0]),
+    ("history.Y", [1.0, 2.0]),
+    ("history.Y", ["1", "2", "3"]),
+    ("history.point", [0, 1]),
+    ("history.point", [0, 1, 41]),
+    ("history.point", [0, 1, 2.5]),
+    ("history.batch", [0, 0, 1]),
+    ("history.trial", [0, 1, 6]),
+    ("history.trial", [0, 4, -1]),
+    ("history.extra", torch.zeros(1, 2)),
+    ("history.extra", torch.full((1, 1), float("nan"))),
+    ("history.batches", [{"sizes": 6}]),
+    ("history.batches", []),
+    ("history", {}),
+    ("history", None),
+    ("pending", [[4, 50, 0, 0]]),
+    ("pending", [[7, 3, 0, 0]]),
+    ("pending", [[4, 3, 0, 0], [4, 3, 0, 0]]),
+    ("pending", [[4]]),
+    ("waiting", [1]),
+    ("failed", [-1]),
+    ("num_proposed", None),
+    ("num_learned", 4),
+    ("num_learned", -1),
+    ("generator", torch.zeros(3, dtype=torch.uint8)),
+    ("generator", None),
+]
+
+
+@pytest.mark.parametrize("key, value", BROKEN)
+def test_bad_states_change_nothing(key: str, value: Any) -> None:
+    strategy, state = used(seed=1), used(seed=2).state_dict()
+    before = strategy.state_dict()
+    with pytest.raises(InputDataError, match="damaged"):
+        strategy.load_state_dict(broken(state, key, value))
+    assert equal(strategy.state_dict(), before)
+    strategy.load_state_dict(state)
+    assert equal(strategy.state_dict(), state)
+
+
+@pytest.mark.parametrize("domain, name", [*CASES, ("box", "bbkb-global-local")])
+def test_states_without_a_part_change_nothing(domain: str, name: str) -> None:
+    """Also where only the strategy itself misses it, after the rest was loaded."""
+    build, f = TABLES[domain][name], OBJECTIVES[domain]
+    strategy, other = build(seed=1), build(seed=2)
+    for s in (strategy, other):
+        s.run(f, 8, progress=False)
+    before, state = strategy.state_dict(), other.state_dict()
+    for key in state.keys() - {"version", "config"}:
+        with pytest.raises(InputDataError, match="damaged"):
+            strategy.load_state_dict({k: v for k, v in state.items() if k != key})
+        assert equal(strategy.state_dict(), before), key
+    other.load_state_dict(before)
+    for s in (strategy, other):
+        s.run(f, 11, progress=False)
+    assert equal(state_of(strategy), state_of(other))
+
+
+@pytest.mark.parametrize("domain, name", CASES)
+def test_a_checkpoint_after_each_batch(domain: str, name: str, tmp_path: Path) -> None:
+    """A run that stops at any of them and goes on is the run that did not stop."""
+    build, f = TABLES[domain][name], OBJECTIVES[domain]
+    straight, path = build(seed=3), tmp_path / "state.pt"
+    states: list[bytes] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        if path.exists():
+            states.append(path.read_bytes())
+        return f(X)
+
+    total = 14
+    straight.run(evaluate, total, progress=False, checkpoint=path)
+    states.append(path.read_bytes())
+    assert len(states) == len(straight.history.batches)
+    for content in (states[0], states[len(states) // 2], states[-1]):
+        path.write_bytes(content)
+        resumed = build(seed=8).resume(path)
+        resumed.run(f, total, progress=False)
+        assert equal(state_of(resumed), state_of(straight))
+
+
+def test_a_run_that_fails_writes_what_came(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    strategy = TABLE["random"]()
+
+    def evaluate(X: Tensor) -> Tensor:
+        if len(strategy.history) == 7:
+            raise RuntimeError("lamp broken")
+        return objective(X)
+
+    with pytest.raises(RuntimeError, match="lamp broken"):
+        strategy.run(evaluate, 20, progress=False, checkpoint=path)
+    resumed = TABLE["random"]().resume(path)
+    assert equal(resumed.state_dict(), strategy.state_dict())
+    assert len(resumed.history) == 7 and len(resumed.pending) == 7
+
+
+KILLED = """
+import os, signal, sys
+from strategy_table import TABLE, objective
+calls = 0
+def evaluate(X):
+    global calls
+    calls += 1
+    if calls == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return objective(X)
+TABLE["random"](seed=3).run(evaluate, 40, progress=False, checkpoint=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
+def test_a_process_that_is_killed(tmp_path: Path) -> None:
+    path, here = tmp_path / "state.pt", Path(__file__).parents
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)],
+        env=os.environ | {"PYTHONPATH": f"{here[2]}{os.pathsep}{here[1]}"},
+    )
+    assert killed.returncode == -signal.SIGKILL
+    resumed, straight = TABLE["random"](seed=8).resume(path), TABLE["random"](seed=3)
+    assert len(resumed.history) == 21
+    for strategy in (resumed, straight):
+        strategy.run(objective, 40, progress=False)
+    assert equal(state_of(resumed), state_of(straight))

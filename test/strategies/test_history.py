@@ -1,0 +1,135 @@
+"""What a history shows: the best point, and tables of what happened."""
+
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from strategy_table import TABLE, objective
+from torch import Tensor
+
+from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies.trials import Trial
+
+X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
+
+
+def told(rows: list[int], values: list[float], minimize: bool = False) -> RandomSearch:
+    strategy = RandomSearch(X, minimize=minimize)
+    strategy.tell(X[rows], values)
+    return strategy
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+def test_best_is_best_in_the_mean(minimize: bool) -> None:
+    """Row 1 has the best single value, and row 2 the best mean."""
+    sign = -1.0 if minimize else 1.0
+    values = [sign * y for y in (5.0, 1.0, 2.0, 3.5)]
+    history = told([1, 1, 0, 2], values, minimize).history
+    best = history.best()
+    assert (best.row, best.key, best.value, best.mean) == (2, None, sign * 3.5, None)
+    assert torch.equal(best.X, X[2])
+    assert history.Y.tolist() == values
+    assert history.values == [sign * value for value in values]
+
+
+def test_the_first_of_equal_ones_is_best() -> None:
+    assert told([2, 0, 1], [1.0, 1.0, 0.5]).history.best().row == 2
+
+
+def test_best_beside_the_table_and_on_a_box() -> None:
+    strategy = told([0], [1.0])
+    strategy.tell([[9.0, 9.0]], [2.0])
+    best = strategy.history.best()
+    assert best.row is None and best.key is None and best.X.tolist() == [9.0, 9.0]
+    box = RandomSearch(bounds=X[[0, 2]])
+    box.run(lambda X: X[:, 0], 5, progress=False)
+    best = box.history.best()
+    assert best.row is None and best.value == float(box.history.Y.max())
+
+
+def test_no_feedback_no_best() -> None:
+    with pytest.raises(InputDataError, match="no feedback yet"):
+        RandomSearch(X).history.best()
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpucb"])
+def test_best_has_the_mean_of_the_model(name: str) -> None:
+    strategy = TABLE[name]()
+    history = strategy.run(objective, 30, progress=False)
+    best = history.best()
+    assert best.row is not None and best.mean is not None
+    predicted = strategy.predict(best.X.unsqueeze(0))
+    assert predicted is not None and best.mean == float(predicted[0])
+    assert best.mean == pytest.approx(best.value, abs=0.3)
+
+
+def test_best_asks_the_model_that_it_is_given() -> None:
+    asked = []
+
+    def predict(X: Tensor) -> tuple[Tensor, ...]:
+        asked.append(X)
+        return X.sum(-1), X.sum(-1)
+
+    history = History(X, predict=predict)
+    history.append([Trial(0, 2, 0)], [1.0])
+    assert history.best().mean == 4.0
+    assert torch.equal(asked[0], X[2:])
+
+
+def test_frame_of_a_tensor() -> None:
+    strategy = told([1, 0], [3.0, 4.0], minimize=True)
+    batch = strategy.ask(2)
+    strategy.tell(batch, [5.0, 6.0])
+    strategy.tell([[7.0, 8.0]], [9.0])
+    frame = strategy.history.to_frame()
+    assert frame.columns.tolist() == ["x0", "x1", "trial", "batch", "value"]
+    assert frame["trial"].tolist() == [-1, -1, 0, 1, -1]
+    assert frame["batch"].tolist() == [-1, -1, 0, 0, -1]
+    assert frame["value"].tolist() == [3.0, 4.0, 5.0, 6.0, 9.0]
+    features = frame[["x0", "x1"]].to_numpy().tolist()
+    assert features == strategy.history.X.tolist()
+    assert frame.index.tolist() == strategy.history.indices.tolist()
+
+
+def test_frame_of_a_box() -> None:
+    strategy = RandomSearch(bounds=X[[0, 2]], batch_size=3)
+    batch = strategy.ask()
+    assert batch.to_frame().columns.tolist() == ["x0", "x1", "trial"]
+    strategy.tell(batch, [1.0, 2.0, 3.0])
+    frame = strategy.history.to_frame()
+    assert frame.columns.tolist() == ["x0", "x1", "trial", "batch", "value"]
+    assert frame[["x0", "x1"]].to_numpy().tolist() == batch.X.tolist()
+
+
+def test_frame_in_the_users_columns() -> None:
+    """Categories and keys come back; a name that is taken gets an underscore."""
+    data = {"solvent": ["oil", "water"], "value": [20, 35]}
+    candidates = pd.DataFrame(data, index=pd.Index(["a", "b"], name="id"))
+    strategy = RandomSearch(candidates)
+    strategy.tell(candidates.loc[["b", "a"]], [1.0, 2.0])
+    frame = strategy.history.to_frame()
+    expected = ["solvent", "value", "trial", "batch", "value_"]
+    assert frame.columns.tolist() == expected
+    assert frame.index.tolist() == ["b", "a"] and frame.index.name == "id"
+    assert frame["solvent"].tolist() == ["water", "oil"]
+    assert frame["value"].tolist() == [35, 20]
+    best = strategy.history.best()
+    assert (best.key, best.row, best.value) == ("a", 0, 2.0)
+
+
+def test_frame_of_points_beside_the_table() -> None:
+    """They have numbers, and neither a key nor a category."""
+    data = {"solvent": ["oil", "water"], "heat": [20, 35]}
+    strategy = RandomSearch(pd.DataFrame(data, index=["a", "b"]))
+    strategy.tell([[0.5, 0.5, 99.0], [0.0, 1.0, 35.0]], [1.0, 2.0])
+    frame = strategy.history.to_frame()
+    assert frame.index[1] == "b" and frame.index.isna().tolist() == [True, False]
+    assert frame["heat"].tolist() == [99.0, 35.0]
+    assert frame["solvent"].isna().tolist() == [True, False]
+    assert frame["value"].tolist() == [1.0, 2.0]
+
+
+def test_batch_by_hand_has_no_trials() -> None:
+    batch = RandomSearch(X).ask(2)
+    by_hand = type(batch)(batch.X)
+    assert by_hand.to_frame().columns.tolist() == ["x0", "x1"]

@@ -1,0 +1,388 @@
+"""Trials: ids, feedback by id, key or rounded value, failures, the user's sign."""
+
+from dataclasses import replace
+from typing import Any
+
+import box_table
+import numpy as np
+import pandas as pd
+import pytest
+import sbpe_problems
+import strategy_table
+import torch
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from strategy_table import TABLE, equal, objective, without_times
+from torch import Tensor
+
+from botorch_sparse.strategies import GSSBO, SBPE, RandomSearch
+
+BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
+all_strategies = pytest.mark.parametrize("name", TABLE)
+
+
+def on_box(batch_size: int = 7, **options: Any) -> RandomSearch:
+    return RandomSearch(bounds=BOUNDS, batch_size=batch_size, **options)
+
+
+def rounded(X: Tensor, digits: int = 6) -> Tensor:
+    """What a file with so many significant digits holds."""
+    text = [[f"{value:.{digits}g}" for value in x] for x in X.tolist()]
+    return torch.tensor([[float(v) for v in x] for x in text], dtype=torch.float64)
+
+
+@all_strategies
+def test_ids_count_proposals(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 10, progress=False)
+    first, second = strategy.ask(3), strategy.ask(3)
+    b = len(first)
+    assert first.ids.dtype == torch.long
+    assert first.ids.tolist() == list(range(10, 10 + b))
+    assert second.ids[0] == 10 + b
+    assert strategy.pending_ids.tolist() == [*first.ids, *second.ids]
+    strategy.tell(second.ids.flip(0), objective(second.X.flip(0)))
+    assert strategy.history.trial[10:].tolist() == second.ids.flip(0).tolist()
+    assert torch.equal(strategy.history.Y[10:], objective(second.X.flip(0)))
+    strategy.tell(first, objective(first.X))
+    strategy.tell(first.X[:1], objective(first.X[:1]))
+    assert strategy.history.trial[-1] == -1
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "int32", "list", "one"])
+def test_kinds_of_ids(kind: str) -> None:
+    strategy = TABLE["random"]()
+    batch = strategy.ask(4)
+    ids: Any = batch.ids[1:3]
+    if kind == "one":
+        strategy.tell(1, [0.5])
+        ids = batch.ids[2:3]
+    elif kind == "list":
+        ids = ids.tolist()
+    elif kind != "tensor":
+        ids = ids.numpy().astype({"array": np.int64, "int32": np.int32}[kind])
+    strategy.tell(ids, [0.5] * len(ids))
+    assert strategy.pending_ids.tolist() == [0, 3]
+    assert strategy.history.point_list == batch.indices[1:3].tolist()
+
+
+def test_ids_that_do_not_fit() -> None:
+    strategy = TABLE["random"]()
+    batch = strategy.ask(4)
+    strategy.tell([2], [1.0])
+    before = strategy.state_dict()
+    values = torch.zeros(4)
+    edited = replace(batch, X=batch.X.flip(0))
+    bad: list[tuple[Any, Any, Any, str]] = [
+        ([2], [1.0], InputDataError, "Trial 2 is told already"),
+        (batch, values, InputDataError, "Trial 2 is told already"),
+        ([4], [1.0], InputDataError, "Trial 4 was never proposed"),
+        ([-1], [1.0], InputDataError, "Trial -1 was never proposed"),
+        ([1, 1], [1.0, 1.0], InputDataError, "same trial twice"),
+        ([0, 1], [1.0], BotorchTensorDimensionError, r"Got 2 trials and Y of shape"),
+        ([0], [float("nan")], InputDataError, "Got 1 values of Y"),
+        ([0.0], [1.0], BotorchTensorDimensionError, "need `b x 2`"),
+    ]
+    for X, Y, error, match in bad:
+        with pytest.raises(error, match=match):
+            strategy.tell(X, Y)
+    strategy.ask(4)
+    with pytest.raises(InputDataError, match="not those of its trials"):
+        strategy.tell(replace(edited, ids=torch.arange(4, 8)), values)
+    with pytest.raises(InputDataError, match="not those of its trials"):
+        swapped = replace(batch, indices=batch.indices.flip(0))
+        strategy.tell(replace(swapped, ids=torch.arange(4, 8)), values)
+    strategy.withdraw(range(4, 8))
+    with pytest.raises(InputDataError, match="Trial 5 was given up"):
+        strategy.tell([5], [1.0])
+    with pytest.raises(InputDataError, match="never proposed"):
+        strategy.withdraw([8])
+    after = strategy.state_dict()
+    for key in ("pending", "waiting", "failed"):
+        assert after[key] == before[key]
+    assert equal(after["history"]["Y"], before["history"]["Y"])
+
+
+def test_a_batch_of_another_strategy() -> None:
+    X = strategy_table.make_candidates(200)
+    ours, theirs = RandomSearch(X, seed=1), RandomSearch(X, seed=2)
+    ours.ask(5)
+    batch = theirs.ask(5)
+    with pytest.raises(InputDataError, match="another strategy proposed it"):
+        ours.tell(batch, torch.zeros(5))
+    with pytest.raises(InputDataError, match="another strategy proposed it"):
+        ours.withdraw(batch)
+    assert len(ours.pending) == 5 and len(ours.history) == 0
+
+
+def test_withdraw_takes_its_own_trials() -> None:
+    """Both batches hold the only row; the other one's copies stay."""
+    strategy = RandomSearch(torch.zeros(1, 1), batch_size=3)
+    first, second = strategy.ask(), strategy.ask()
+    strategy.tell(first.ids[:1], [1.0])
+    strategy.withdraw(first)
+    assert strategy.pending_ids.tolist() == second.ids.tolist()
+    strategy.withdraw(first)  # nothing is left of it
+    strategy.withdraw(second.ids[1:])
+    assert strategy.pending_ids.tolist() == [3]
+
+
+@pytest.mark.parametrize("how", ["ids", "points", "rounded"])
+def test_settling_takes_no_search(how: str) -> None:
+    """Points told in reverse: a search among all for each would be 1.25e7 looks."""
+    strategy = on_box(batch_size=5_000)
+    batch = strategy.ask()
+    looked = 0
+    trials = strategy._trials
+    at = type(trials).at
+
+    def spy(self: Any, point: int) -> Any:
+        nonlocal looked
+        looked += 1
+        return at(self, point)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trials), "at", spy)
+        if how == "ids":
+            for id in batch.ids.flip(0).tolist():
+                strategy.tell([id], [0.0])
+        else:
+            X = batch.X.flip(0)
+            X = X if how == "points" else X * (1 + 1e-9)
+            strategy.tell(X, torch.zeros(len(X)))
+    assert len(strategy.pending) == 0 and strategy.history.num_extra == 5_000
+    assert strategy.history.trial.tolist() == batch.ids.flip(0).tolist()
+    assert looked <= 3 * len(batch)
+
+
+@pytest.mark.parametrize("name", ["table", "box"])
+def test_six_digits_find_the_point(name: str) -> None:
+    """A file with six digits tells all pending points, and makes none."""
+    X = strategy_table.make_candidates() * torch.tensor([1e-4, 3000.0]).double() + 1.0
+    strategy = RandomSearch(X, batch_size=30) if name == "table" else on_box(30)
+    batch = strategy.ask()
+    told = rounded(batch.X)
+    assert not torch.equal(told, batch.X)
+    strategy.tell(told, torch.arange(30.0))
+    assert len(strategy.pending) == 0
+    assert strategy.history.num_extra == (0 if name == "table" else 30)
+    assert torch.equal(strategy.history.X, batch.X)
+    assert strategy.history.trial.tolist() == list(range(30))
+    strategy.tell(rounded(batch.X[:2]), torch.zeros(2))  # again: rows, or new points
+    assert strategy.history.trial[-2:].tolist() == [-1, -1]
+    assert strategy.history.num_extra == (0 if name == "table" else 32)
+
+
+def test_rounding_is_relative_to_column_or_value() -> None:
+    """Columns over decades are told apart by digits, columns with offset by range."""
+    rates = 10.0 ** torch.arange(-9, 1).double()
+    X = torch.stack([rates * 1.23456789, 1000 + rates], -1)
+    strategy = RandomSearch(X)
+    told = rounded(X)
+    strategy.tell(told, torch.zeros(10))
+    assert strategy.history.indices.tolist() == list(range(10))
+    # 2e-5 of the range, and of the value: another point.
+    strategy.tell(X[-1:] * (1 + 2e-5), [0.0])
+    assert strategy.history.indices[-1] == -1
+
+
+@pytest.mark.parametrize("name", ["table", "box"])
+def test_several_points_within_rounding(name: str) -> None:
+    if name == "table":
+        X = torch.tensor([[0.5, 0.0], [0.5 + 4e-6, 0.0], [0.0, 1.0]]).double()
+        X = torch.cat([X, X[:1]])  # equal rows are one point
+        strategy = RandomSearch(X)
+    else:
+        strategy = on_box()
+        X = BOUNDS.mean(0) + torch.tensor([[0.0, 0.0], [4e-6, 0.0]]).double()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(strategy.box), "sample", lambda self, num, seed: X)
+            strategy.ask()
+    between = X[:1] + torch.tensor([[2e-6, 0.0]]).double()
+    before = strategy.state_dict()
+    with pytest.raises(InputDataError, match="within rounding of 2 different points"):
+        strategy.tell(between, [0.0])
+    assert equal(strategy.state_dict(), before)
+    strategy.tell(X[1:2], [0.0])  # exactly
+    assert torch.equal(strategy.history.X, X[1:2])
+
+
+def test_outside_of_the_bounds() -> None:
+    strategy = on_box()
+    with pytest.raises(InputDataError, match="outside of the bounds"):
+        strategy.tell([[1.001, 0.0]], [0.0])
+    assert strategy.history.num_extra == 0
+    strategy.tell([[1 + 1e-9, 0.0]], [0.0])  # by rounding: in the box
+    assert torch.equal(strategy.history.X, torch.tensor([[1.0, 0.0]]).double())
+
+
+def test_lists_and_arrays_keep_their_digits() -> None:
+    value = 0.1234567890123456
+    for convert in (lambda v: v, np.array, torch.tensor):
+        strategy = on_box()
+        X, Y = [[value, 1.0]], [value]
+        if convert is torch.tensor:
+            strategy.tell(torch.tensor(X).double(), Y)
+        else:
+            strategy.tell(convert(X), convert(Y))
+            assert float(strategy.history.X[0, 0]) == value
+        assert strategy.history.values == [value]
+    strategy = RandomSearch(np.array([[value], [1.0]]))
+    assert float(strategy.candidates[0, 0]) == value
+    strategy.tell([[1]], [[3]])  # whole numbers are coordinates in two dimensions
+    assert strategy.history.indices.tolist() == [1]
+
+
+def frame() -> pd.DataFrame:
+    data = {"solvent": ["water", "oil", "oil"], "heat": [20, 30, 40]}
+    return pd.DataFrame(data, index=pd.Index(["a", "b", "c"], name="id"))
+
+
+def test_rows_by_key() -> None:
+    strategy = RandomSearch(frame(), batch_size=2, minimize=True)
+    batch = strategy.ask()
+    sheet = batch.to_frame()
+    assert sheet.columns.tolist() == ["solvent", "heat", "trial"]
+    assert sheet["trial"].tolist() == [0, 1]
+    expected = frame().iloc[batch.indices.tolist()]
+    pd.testing.assert_frame_equal(sheet.drop(columns="trial"), expected)
+    strategy.tell(sheet, [3.0, 2.0])
+    strategy.tell(frame().loc[["c", "a"]], [1.5, 4.0])
+    history = strategy.history
+    assert history.indices.tolist() == [*batch.indices.tolist(), 2, 0]
+    assert history.trial.tolist() == [0, 1, -1, -1]
+    with pytest.raises(InputDataError, match="'z'"):
+        strategy.tell(frame().iloc[:1].rename(index={"a": "z"}), [0.0])
+    assert len(history) == 4
+
+
+def test_rows_by_features() -> None:
+    """Without keys the columns of a DataFrame say which rows are meant."""
+    table = frame().reset_index(drop=True)
+    strategy = RandomSearch(table)
+    strategy.tell(table.iloc[[2, 0]], [1.0, 2.0])
+    assert strategy.history.indices.tolist() == [2, 0]
+    box = on_box()
+    batch = box.ask(3)
+    box.tell(batch.to_frame(), [1.0, 2.0, 3.0])
+    assert len(box.pending) == 0
+
+
+@all_strategies
+def test_a_trial_that_failed_is_tried_again(name: str) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 12, progress=False)
+    batch = strategy.ask(3)
+    failed = batch.ids[:1]
+    strategy.fail(failed, retry=True)
+    assert failed.item() in strategy.pending_ids
+    twin = TABLE[name]()
+    twin.load_state_dict(strategy.state_dict())
+    for s in (strategy, twin):
+        again = s.ask(4)
+        assert again.ids[0] == failed and torch.equal(again.X[0], batch.X[0])
+        assert len(again) > 1 and set(again.ids[1:].tolist()).isdisjoint(batch.ids)
+        assert s.trial(int(failed)).failures == 1
+        s.tell(again, objective(again.X))
+        s.withdraw(batch)
+        s.run(objective, 20, progress=False)
+    assert equal(*[without_times(s.state_dict()) for s in (strategy, twin)])
+    numbers = strategy.history.batch_number[strategy.history.trial == failed]
+    assert numbers.tolist() == [batch.number]
+
+
+def test_retries_alone() -> None:
+    strategy = on_box(batch_size=5)
+    batch = strategy.ask()
+    strategy.fail(batch, retry=True)
+    again = strategy.ask(3)
+    assert again.ids.tolist() == [0, 1, 2] and again.number == 0
+    assert len(strategy.history.batches) == 1  # nothing was chosen
+    assert strategy.pending_batch().ids.tolist() == [0, 1, 2]
+    assert strategy.ask().ids.tolist() == [3, 4, *range(5, 10)]
+
+
+def test_a_row_that_failed_is_left_out() -> None:
+    strategy = RandomSearch(torch.arange(4.0).unsqueeze(-1), batch_size=50)
+    batch = strategy.ask()
+    strategy.fail(batch.ids[batch.indices == 2])
+    assert strategy.excluded_points == {2}
+    strategy.withdraw(batch)
+    assert set(strategy.ask().indices.tolist()) == {0, 1, 3}
+    strategy.withdraw(strategy.pending_ids)
+    for _ in range(3):
+        strategy.fail(strategy.ask(1))
+        strategy.withdraw(strategy.pending_ids)
+    twin = RandomSearch(strategy.candidates, batch_size=50, seed=3)
+    twin.load_state_dict(strategy.state_dict())
+    if not twin.is_finished:
+        assert not set(twin.ask().indices.tolist()) & set(strategy.excluded_points)
+
+
+def test_nothing_is_left() -> None:
+    strategy = RandomSearch(torch.zeros(1, 1))
+    strategy.tell(strategy.ask(1), [1.0])
+    strategy.fail(strategy.ask(1))
+    assert strategy.is_finished
+    with pytest.raises(UnsupportedError, match="none is left"):
+        strategy.ask()
+    history = strategy.run(lambda X: X[:, 0], 5, progress=False)
+    assert len(history) == 1
+
+
+@pytest.mark.parametrize("name", ["table", "box"])
+def test_a_round_that_fails(name: str) -> None:
+    """What failed for good is missing in its round, and what is retried is not."""
+    strategy = sbpe_problems.TABLE[name]()
+    f = sbpe_problems.objective
+    batch = strategy.ask()
+    strategy.fail(batch.ids[:2], retry=True)
+    strategy.tell(batch.ids[2:], f(batch.X[2:]))
+    assert strategy.round_number == 0
+    again = strategy.ask()
+    assert again.ids.tolist() == batch.ids[:2].tolist()
+    strategy.tell(again.ids[:1], f(again.X[:1]))
+    assert strategy.round_number == 0
+    strategy.fail(again.ids[1:])
+    assert strategy.round_number == 1
+    assert strategy.history.rounds[0].num_evaluations == len(batch) - 1
+
+
+MINIMIZERS = {
+    "random": lambda **o: RandomSearch(strategy_table.make_candidates(), **o),
+    "random-box": lambda **o: RandomSearch(bounds=box_table.BOUNDS, **o),
+    "sbpe": lambda **o: SBPE(
+        strategy_table.make_candidates(),
+        sbpe_problems.make_kernel(),
+        num_evaluations=20,
+        lam=1e-2,
+        **o,
+    ),
+    "gssbo": lambda **o: GSSBO(
+        None,
+        box_table.make_kernel(),
+        bounds=box_table.BOUNDS,
+        subset_size=8,
+        num_initial=5,
+        **o,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MINIMIZERS)
+def test_minimize_is_the_other_sign(name: str) -> None:
+    """The same choices as maximizing minus the values; all that is shown has ours."""
+    build = MINIMIZERS[name]
+    f = box_table.objective if "box" in name or name == "gssbo" else objective
+    small, large = build(minimize=True), build()
+    ours = small.run(lambda X: -f(X), 12, progress=False)
+    theirs = large.run(f, 12, progress=False)
+    assert torch.equal(ours.X, theirs.X)
+    assert ours.values == theirs.values
+    assert torch.equal(ours.Y, -theirs.Y) and ours.minimize
+    assert ours.best().value == -theirs.best().value
+    with pytest.raises(InputDataError, match="'minimize'"):
+        large.load_state_dict(small.state_dict())

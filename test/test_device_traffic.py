@@ -206,9 +206,9 @@ def first_subset_posterior(traffic: simulated_device.Traffic) -> Cost:
 
 OPERATIONS: dict[str, tuple[Operation, Cost]] = {
     "BBKB, one step inside a batch": (bbkb_step, Cost(1, 1, 0, 75)),
-    "BBKB, the end of a batch": (bbkb_batch_end, Cost(4, 4, 3, 145)),
+    "BBKB, the end of a batch": (bbkb_batch_end, Cost(4, 4, 3, 150)),
     "S-BPE, one point": (sbpe_point, Cost(2, 2, 1, 110)),
-    "GP-UCB, one evaluation": (gpucb_evaluation, Cost(3, 3, 3, 55)),
+    "GP-UCB, one evaluation": (gpucb_evaluation, Cost(3, 3, 3, 70)),
     "first posterior of 900 points": (first_posterior, Cost(12, 9, 8, 1150)),
     "certificate": (certificate, Cost(4, 3, 2, 440)),
     "warm posterior, q = 1": (warm_posterior(1), Cost(2, 0, 0, 55)),

@@ -153,7 +153,7 @@ class ExactSurrogate:
             self._append(history, len(history))
         if not self._is_scale_known:
             values = FoldedValues.of(history.point_list, history.values)
-            k_diag = float(self.covar_module(self._X[:1], diag=True).detach())
+            k_diag = float(self.covar_module(self._X, diag=True).detach().mean())
             self._is_scale_known = announce_scale(values, prior, k_diag)
         return is_other
 

@@ -189,7 +189,7 @@ class NystromSurrogate:
         chosen = self._draw(history, values, generator, is_other)
         self._condition(history, values, chosen)
         if not self._is_scale_known:
-            k_diag = float(self._k_diag[0])
+            k_diag = float(self._k_diag.mean())
             self._is_scale_known = announce_scale(values, prior, k_diag)
         return is_other
 

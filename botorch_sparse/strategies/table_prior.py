@@ -212,7 +212,7 @@ def announce_scale(values: FoldedValues, prior: Prior, k_diag: float) -> bool:
     Args:
         values: The feedback.
         prior: The prior.
-        k_diag: The kernel's variance.
+        k_diag: The kernel's variance, its mean over the candidates.
 
     Returns:
         Whether there was enough feedback to judge.

@@ -11,6 +11,7 @@ from botorch.exceptions import (
     ModelFittingError,
 )
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
+from gpytorch.means import Mean, ZeroMean
 from strategy_table import equal, without_times
 from torch import Tensor
 
@@ -78,9 +79,12 @@ def test_initial_points() -> None:
 
 
 def dense_posterior(
-    X: Tensor, Y: Tensor, S: Tensor, Z: Tensor
+    X: Tensor, Y: Tensor, S: Tensor, Z: Tensor, *, has_constant: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """DTC mean and variance at `Z` with the kernel of the table, by dense algebra."""
+    """DTC mean and variance at `Z` with the kernel of the table, by dense algebra.
+
+    With a constant, the prior mean is that of generalized least squares.
+    """
 
     def rbf(A: Tensor, B: Tensor) -> np.ndarray:
         scale = torch.tensor([0.8, 0.4], dtype=torch.float64)
@@ -91,14 +95,21 @@ def dense_posterior(
     keep = eigenvalues > 1e-12 * eigenvalues.max()
     basis = V[:, keep] / np.sqrt(eigenvalues[keep])
     phi, phi_z = rbf(X, S) @ basis, rbf(Z, S) @ basis
-    gain = np.linalg.solve(phi @ phi.T + LAM * np.eye(len(X)), phi @ phi_z.T).T
-    return gain @ Y.numpy(), 1.0 - (gain * (phi_z @ phi.T)).sum(-1)
+    covariance = phi @ phi.T + LAM * np.eye(len(X))
+    gain = np.linalg.solve(covariance, phi @ phi_z.T).T
+    weights = np.linalg.solve(covariance, np.ones(len(X)))
+    c = weights @ Y.numpy() / weights.sum() if has_constant else 0.0
+    variance = 1.0 - (gain * (phi_z @ phi.T)).sum(-1)
+    return c + gain @ (Y.numpy() - c), variance
 
 
+@pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("name", KNOWN)
-def test_posterior_and_choice_are_dense(name: str) -> None:
+def test_posterior_and_choice_are_dense(name: str, mean_module: Mean | None) -> None:
     """Model, statistics and the first point of a batch, all computed anew."""
-    strategy = TABLE[name](optimizer_options={"num_restarts": 8, "raw_samples": 512})
+    options = {"num_restarts": 8, "raw_samples": 512}
+    strategy = TABLE[name](optimizer_options=options, mean_module=mean_module)
+    has_constant = mean_module is None
     X = strategy.box.sample(12, 3)
     X = torch.cat([X, X[:4]])  # with repeats
     strategy.tell(X, objective(X))
@@ -107,17 +118,18 @@ def test_posterior_and_choice_are_dense(name: str) -> None:
         history = strategy.history
         saved = strategy.state_dict()["surrogate"]["inducing"]
         S = history.points(torch.tensor(saved))
-        mean, variance = dense_posterior(history.X, history.Y, S, Z)
+        data = history.X, history.Y, S
+        mean, variance = dense_posterior(*data, Z, has_constant=has_constant)
         posterior = strategy.model.posterior(Z)
         found = posterior.mean.squeeze(-1).detach().numpy()
         np.testing.assert_allclose(found, mean, atol=1e-6)
         found = posterior.variance.squeeze(-1).detach().numpy()
         np.testing.assert_allclose(found, variance, rtol=1e-5, atol=1e-7)
-        _, own = dense_posterior(history.X, history.Y, S, history.X)
+        _, own = dense_posterior(*data, history.X)
         total = strategy.statistics.leverage_sum
         assert total == pytest.approx(own.sum() / LAM, rel=1e-5)
         batch = strategy.ask()
-        at, width = dense_posterior(history.X, history.Y, S, batch.X)
+        at, width = dense_posterior(*data, batch.X, has_constant=has_constant)
         best = (mean + 2 * np.sqrt(variance)).max()
         assert at[0] + 2 * np.sqrt(width[0]) >= best - 1e-3
         before = strategy.statistics.log_det_sum

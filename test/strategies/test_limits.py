@@ -6,6 +6,7 @@ import pytest
 import strategy_table
 import torch
 from gpytorch.kernels import LinearKernel
+from gpytorch.means import Mean, ZeroMean
 from strategy_table import GP, TABLE, objective
 
 from botorch_sparse.acquisition.confidence import FixedBeta
@@ -23,12 +24,13 @@ def test_threshold_one_gives_batches_of_one(name: str) -> None:
     assert [batch.size for batch in history.batches] == [1] * 20
 
 
+@pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("cls", [BBKB, GPBUCB])
-def test_candidates_without_variance(cls: Any) -> None:
+def test_candidates_without_variance(cls: Any, mean_module: Mean | None) -> None:
     """A candidate of variance zero adds nothing to any bound: the batch still ends."""
     kernel = LinearKernel().double().requires_grad_(False)
     X = torch.linspace(0, 1, 30, dtype=torch.float64).unsqueeze(-1)
-    strategy = cls(X, covar_module=kernel, lam=1e-2)
+    strategy = cls(X, covar_module=kernel, lam=1e-2, mean_module=mean_module)
     strategy.tell(X, -10 * X.squeeze(-1))  # best at x = 0, known for sure
     batch = strategy.ask()
     assert set(batch.indices.tolist()) == {0}

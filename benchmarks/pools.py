@@ -80,7 +80,7 @@ def run(table: str, method: str, seed: int, evaluations: int, batch: int) -> Run
     free = torch.ones(num_rows, dtype=torch.bool)
     rows, Y = torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.float64)
     clock = _Clock()
-    bar = tqdm(total=evaluations, desc=f"{table} {method} {seed}", file=sys.stderr)
+    bar = tqdm(total=evaluations, desc=f"{table} {method} {seed}", disable=None)
     with bar, manual_seed(seed):
         with clock:
             propose = METHODS[method](problem.candidates, seed)

@@ -12,7 +12,7 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.checkpoint import read_state, write_state
+from botorch_sparse.strategies.checkpoint import check_state, read_state, write_state
 from botorch_sparse.strategies.domain import (
     Box,
     DomainOptions,
@@ -383,7 +383,7 @@ class Strategy(ABC):
         self._check_fits(state)
         before = self.state_dict()
         try:
-            self._check_state(state)
+            check_state(state, *self.candidates.shape)
             self._load_state(state)
         except BaseException as error:
             self._load_state(before)
@@ -407,23 +407,6 @@ class Strategy(ABC):
                 f"The state does not fit this strategy: {different or ['version']} "
                 "differ. Build the strategy with the arguments that it was saved with."
             )
-
-    def _check_state(self, state: dict[str, Any]) -> None:
-        """Refuse a state that contradicts itself; the exception says why."""
-        history = state["history"]
-        self.history.check_state(history)
-        trials = PendingTrials.of_state(state)
-        num_points = len(self.candidates) + len(history["extra"])
-        numbers = [*state["failed"], *(trial.point for trial in trials)]
-        if any(not 0 <= number < num_points for number in numbers):
-            raise InputDataError("There are trials of points that are not there.")
-        told = [id for id in history["trial"] if id != -1]
-        known = range(trials.num_proposed)
-        if any(id not in known or id in trials for id in told):
-            raise InputDataError("Trials that are told are pending, or were not asked.")
-        if not 0 <= state["num_learned"] <= len(history["point"]):
-            raise InputDataError("More feedback was learned than there is.")
-        torch.Generator().set_state(state["generator"].cpu())
 
     def _load_state(self, state: dict[str, Any]) -> None:
         """Become what `state_dict` came from; the state is one of ours."""

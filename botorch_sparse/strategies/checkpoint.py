@@ -1,12 +1,15 @@
-"""States in files that are whole or not there."""
+"""States: in files that are whole or not there, and sound or refused."""
 
 import io
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
+
+from botorch_sparse.strategies.trials import PendingTrials
 
 
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -64,3 +67,46 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             "state as Strategy.save writes it."
         )
     return state
+
+
+def check_state(state: dict[str, Any], num_rows: int, dim: int) -> None:
+    """Refuse the state of a strategy that contradicts itself.
+
+    Args:
+        state: What `Strategy.state_dict` returned once.
+        num_rows: Rows `A` of its table; 0 on a continuous domain.
+        dim: Its number `d` of features.
+
+    Raises:
+        InputDataError: If columns have different lengths, values are not finite, or
+            numbers are of points, batches or trials that are not there.
+        Exception: Whatever a part that is missing, or of another type, leads to.
+    """
+    history, trials = state["history"], PendingTrials.of_state(state)
+    _check_evaluations(history, dim)
+    points = range(num_rows + len(history["extra"]))
+    pending = [trial.point for trial in trials]
+    _check_numbers([*history["point"], *pending, *state["failed"]], points, "points")
+    _check_numbers(history["batch"], range(-1, len(history["batches"])), "batches")
+    _check_numbers(history["trial"], range(-1, trials.num_proposed), "trials")
+    if any(id in trials for id in history["trial"]):
+        raise InputDataError("Trials that are told are pending.")
+    _check_numbers([state["num_learned"]], range(len(history["Y"]) + 1), "evaluations")
+    torch.Generator().set_state(state["generator"].cpu())
+
+
+def _check_evaluations(history: dict[str, Any], dim: int) -> None:
+    extra = torch.as_tensor(history["extra"])
+    if extra.dim() != 2 or extra.shape[1] != dim or not extra.isfinite().all():
+        raise InputDataError(f"Points are no finite `k x {dim}` tensor.")
+    sizes = {name: len(history[name]) for name in ("point", "Y", "batch", "trial")}
+    if len(set(sizes.values())) > 1:
+        raise InputDataError(f"Evaluations have different lengths: {sizes}.")
+    values = torch.tensor(history["Y"], dtype=torch.float64)
+    if values.dim() != 1 or not values.isfinite().all():
+        raise InputDataError("Observations are not finite.")
+
+
+def _check_numbers(numbers: Iterable[Any], known: range, what: str) -> None:
+    if any(type(i) is not int or i not in known for i in numbers):
+        raise InputDataError(f"There are numbers of {what} that are not there.")

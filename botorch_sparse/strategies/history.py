@@ -339,30 +339,6 @@ class History:
             self.add_point(x.to(self._candidates))
         self.batches = [BatchRecord(**b) for b in state["batches"]]
 
-    def check_state(self, state: dict[str, Any]) -> None:
-        """Refuse a state that contradicts itself.
-
-        Raises:
-            InputDataError: If columns have different lengths, values are not finite,
-                or numbers are of points, batches or trials that are not there.
-        """
-        extra, dim = torch.as_tensor(state["extra"]), self._candidates.shape[-1]
-        if extra.dim() != 2 or extra.shape[1] != dim or not extra.isfinite().all():
-            raise InputDataError(f"Points are no finite `k x {dim}` tensor.")
-        sizes = {name: len(state[name]) for name in ("point", "Y", "batch", "trial")}
-        if len(set(sizes.values())) > 1:
-            raise InputDataError(f"Evaluations have different lengths: {sizes}.")
-        values = torch.tensor(state["Y"], dtype=torch.float64)
-        if values.dim() != 1 or not values.isfinite().all():
-            raise InputDataError("Observations are not finite.")
-        _check_range(state["point"], 0, len(self._candidates) + len(extra), "points")
-        _check_range(state["batch"], -1, len(state["batches"]), "batches")
-
-
-def _check_range(numbers: Sequence[int], least: int, end: int, what: str) -> None:
-    if any(type(i) is not int or not least <= i < end for i in numbers):
-        raise InputDataError(f"There are numbers of {what} that are not there.")
-
 
 def row_bytes(x: Tensor) -> bytes:
     """A hashable key of a point; equal points, negative zeros too, have equal keys."""

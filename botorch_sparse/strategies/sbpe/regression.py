@@ -32,6 +32,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import DomainOptions, one_domain
 from botorch_sparse.strategies.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
@@ -99,7 +100,7 @@ class UncertaintyReduction(RoundStrategy):
 
     def __init__(
         self,
-        candidates: Tensor | None = None,
+        candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float = 1e-4,
         noise_std: float = 1e-2,
@@ -116,7 +117,8 @@ class UncertaintyReduction(RoundStrategy):
     ) -> None:
         box = one_domain(candidates, domain)
         policy = CertificatePolicy(refresh, delta, num_batches=1)
-        where = candidates if box is None else box
+        table = None if box else CandidateTable.of(candidates)
+        where = table.X if table else box
         search = make_search(where, covar_module, lam, policy, "variance")
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
         radius = search.radius(
@@ -130,7 +132,7 @@ class UncertaintyReduction(RoundStrategy):
             mgf_radius=mgf_radius,
         )
         super().__init__(
-            candidates, box, search=search, radius=radius, lengths=[], seed=seed
+            table, box, search=search, radius=radius, lengths=[], seed=seed
         )
 
     def collect_dataset(self, n: int) -> Batch:

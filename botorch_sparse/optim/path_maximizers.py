@@ -90,15 +90,17 @@ def _paths(
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """Draws of the prior, as a function of `q x d` points, and weights of `k_S(x)`.
 
-    The first is float32 inside: what it rounds is below what a draw leaves open.
+    The first is float32 inside: what it rounds is below what a draw leaves open, for
+    points near the inducing points. All is drawn on the host, alike for all devices.
     """
     S, L = posterior.inducing_points, posterior.chol_inducing
     features = _feature_map(posterior.covar_module, S.shape[-1], num_features)
-    omega = torch.randn(num_paths, num_features, device=S.device)
-    noise = torch.randn(num_paths, len(S), device=S.device, dtype=S.dtype)
+    omega = torch.randn(num_paths, num_features, dtype=torch.float32).to(S.device)
+    noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
+    center = S.mean(0)
 
     def prior(X: Tensor) -> Tensor:
-        return (omega @ features(X.float()).mT).to(X.dtype)
+        return (omega @ features((X - center).float()).mT).to(X.dtype)
 
     z = torch.linalg.solve_triangular(
         posterior.chol_inner, posterior.weights + noise, upper=False, left=False
@@ -111,10 +113,12 @@ def _paths(
 def _feature_map(
     covar_module: Kernel, dim: int, num_features: int
 ) -> Callable[[Tensor], Tensor]:
-    """Random features of a kernel, float32."""
-    kernel = copy.deepcopy(covar_module).float().requires_grad_(False)
+    """Random features of a stationary kernel, float32."""
+    kernel = copy.deepcopy(covar_module).float().cpu().requires_grad_(False)
+    device = next(covar_module.parameters()).device
     try:
-        return gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
+        features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
+        return features.to(device)
     except NotImplementedError as error:
         raise UnsupportedError(
             f"Got {type(covar_module).__name__}, for which there are no random "

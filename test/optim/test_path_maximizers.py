@@ -1,0 +1,254 @@
+"""Maximizers of sample paths: their frequencies are those of the dense posterior."""
+
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from batch_oracles import HOST, Dense, Problem, make_problem
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from scipy.stats import chi2
+
+from botorch_sparse.optim import CandidatePool
+from botorch_sparse.optim import path_maximizers as module
+from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.path_maximizers import path_maximizers
+from botorch_sparse.posteriors import NystromPosterior
+
+# Features of the prior share their frequencies within a call: many calls of few paths.
+CALLS, PATHS = 60, 50
+
+
+def problem_of(kernel: str, seed: int = 3) -> Problem:
+    """Forty candidates, of which several may be the best."""
+    problem = make_problem(seed, kernel=kernel, num_candidates=40, lam=0.3)
+    problem.row, problem.count = problem.row[:8], problem.count[:8]
+    problem.Y, problem.inducing = problem.Y[:8], problem.row[:5]
+    return problem
+
+
+def draws(pool: CandidatePool, choosable: Choosable = ALL, **kwargs: Any) -> list[int]:
+    """Maximizers of all paths."""
+    chosen = []
+    for seed in range(CALLS):
+        with manual_seed(seed):
+            chosen += path_maximizers(pool, PATHS, choosable, **kwargs)
+    return chosen
+
+
+def frequencies(argmax: Any, size: int) -> np.ndarray:
+    return np.bincount(np.asarray(argmax), minlength=size)
+
+
+def statistic(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, int]:
+    """Chi-square of two samples, rare candidates together, and its degrees.
+
+    Without the factor of the sizes where these are equal.
+    """
+    rare = ours + theirs < 20
+    a, b = (np.append(n[~rare], n[rare].sum()) for n in (ours, theirs))
+    kept = a + b > 0
+    a, b = a[kept].astype(float), b[kept].astype(float)
+    ratio = np.sqrt(b.sum() / a.sum())
+    return float(((ratio * a - b / ratio) ** 2 / (a + b)).sum()), len(a) - 1
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "scaled"])
+@pytest.mark.parametrize("excluded", [[], [3, 17]], ids=["all", "excluded"])
+def test_frequencies_of_the_maximizers(kernel: str, excluded: list[int]) -> None:
+    """Those of 200,000 draws from the dense posterior of the Nystrom approximation.
+
+    A correct sampler fails with a probability of 1e-6. What is shared by the paths of a
+    call, the frequencies of 1,024 features, is far below that of 3,000 draws.
+    """
+    problem = problem_of(kernel)
+    pool, dense = problem.pool(**HOST), Dense(problem)
+    # residual part of the prior with all its covariances, not the diagonal alone
+    values = np.random.default_rng(0).multivariate_normal(
+        dense.mean, covariance(problem), 200_000, method="eigh"
+    )
+    values[:, excluded] = -np.inf
+    theirs = frequencies(values.argmax(-1), 40)
+    choosable = Choosable(torch.tensor(excluded)) if excluded else ALL
+    ours = frequencies(draws(pool, choosable), 40)
+    assert ours.sum() == CALLS * PATHS and not ours[excluded].any()
+    assert theirs.max() < 0.3 * theirs.sum()  # it is not decided already
+    value, degrees = statistic(ours, theirs)
+    assert value < chi2.isf(1e-6, degrees)
+
+
+def covariance(problem: Problem) -> np.ndarray:
+    """All covariances of the posterior, `K - Q + w w'`."""
+    k, X, S = oracles.DENSE[problem.kernel], problem.X, problem.X[problem.inducing]
+    Q = oracles.nystrom_kernel(k, S)(X, X)
+    embedded = torch.from_numpy(Dense(problem).embedded)
+    return (k(X, X) - Q + embedded).numpy()
+
+
+def test_the_bound_is_not_idle() -> None:
+    """A posterior with half of its deviation is told apart from this one."""
+    problem = problem_of("scaled")
+    g, dense = np.random.default_rng(0), Dense(problem)
+    cov = covariance(problem)
+    theirs, ours = (
+        frequencies(g.multivariate_normal(dense.mean, scale * cov, size).argmax(-1), 40)
+        for scale, size in ((1.0, 200_000), (0.25, 3_000))
+    )
+    value, degrees = statistic(ours, theirs)
+    assert value > 2 * chi2.isf(1e-6, degrees)
+
+
+def test_once() -> None:
+    """No candidate twice, none of the excluded, all of the others in the end."""
+    problem = problem_of("matern32")
+    pool, excluded = problem.pool(**HOST), torch.arange(30)
+    with manual_seed(0):
+        chosen = path_maximizers(pool, 8, Choosable(excluded, once=True))
+        assert len(set(chosen)) == len(chosen) == 8 and min(chosen) >= 30
+        rest = path_maximizers(pool, 25, Choosable(excluded, once=True))
+    assert sorted(rest) == list(range(30, 40))
+    pool.mean[5] = 1e6  # of no account: paths are drawn anew
+    with manual_seed(0):
+        assert path_maximizers(pool, 8, Choosable(excluded, once=True)) == chosen
+
+
+def test_once_takes_the_best_of_what_is_left() -> None:
+    """The first of each path that no earlier path has."""
+    problem = problem_of("matern32")
+    pool = problem.pool(**HOST)
+    with manual_seed(1):
+        free = path_maximizers(pool, 12)
+    with manual_seed(1):
+        once = path_maximizers(pool, 12, Choosable(once=True))
+    assert len(set(free)) < 12
+    taken: list[int] = []
+    for candidate, chosen in zip(free, once, strict=True):
+        assert chosen not in taken
+        assert (chosen == candidate) is (candidate not in taken)
+        taken.append(chosen)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_streamed_pool_and_a_small_block(
+    once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same choices as from a pool in memory, and in one piece."""
+    problem = problem_of("scaled")
+    choices = []
+    for max_memory, rows in ((2**30, 2048), (0, 2048), (2**30, 7), (0, 7)):
+        monkeypatch.setattr(module, "ROWS", rows)
+        pool = problem.pool(max_memory=max_memory, **HOST)
+        assert pool.in_memory is (max_memory > 0)
+        with manual_seed(0):
+            choices.append(path_maximizers(pool, 30, Choosable(once=once)))
+    assert all(chosen == choices[0] for chosen in choices)
+    assert len(set(choices[0])) > 3
+
+
+def test_devices_draw_alike(double: dict[str, Any]) -> None:
+    """Randomness is the host's, whose generator alone is used."""
+    problem = problem_of("scaled")
+    chosen = []
+    for tkwargs in (HOST, double):
+        pool = problem.pool(**tkwargs)
+        excluded = torch.arange(5, device=pool.X.device)
+        with manual_seed(4):
+            chosen.append(path_maximizers(pool, 30, Choosable(excluded, once=True)))
+    assert chosen[0] == chosen[1]
+
+
+def test_dtypes() -> None:
+    """Whatever torch's own is, and that of the candidates."""
+    problem = problem_of("scaled")
+    pool = problem.pool(**HOST)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with manual_seed(2):
+            doubled = path_maximizers(pool, 30)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with manual_seed(2):
+        assert path_maximizers(pool, 30) == doubled
+    single = problem.pool(dtype=torch.float32, device=torch.device("cpu"))
+    with manual_seed(2):
+        assert len(path_maximizers(single, 30)) == 30
+
+
+def test_points_far_from_zero() -> None:
+    """A shift of all points, exact in float64, leaves the choices as they are."""
+    problem = problem_of("matern32")
+    problem.X = (problem.X * 2**20).round() / 2**20
+    chosen = []
+    for shift in (0.0, 2.0**24):  # where float32 holds whole numbers
+        problem.X = problem.X + shift
+        with manual_seed(0):
+            chosen.append(path_maximizers(problem.pool(**HOST), 30))
+    assert chosen[0] == chosen[1]
+
+
+def test_a_prior_mean_counts() -> None:
+    """A constant is added to all paths alike; another mean decides."""
+    problem = problem_of("matern32")
+    X, Y, noise, S = *problem.data, problem.X[problem.inducing]
+
+    class Peak(ConstantMean):
+        def forward(self, X: torch.Tensor) -> torch.Tensor:
+            return 1e3 * (X == problem.X[17]).all(-1).to(X)
+
+    kernel, chosen = problem.make_kernel(**HOST), []
+    for mean, offset in ((None, 0.0), (ConstantMean().double(), 8.0), (Peak(), 0.0)):
+        if offset:
+            mean.initialize(constant=offset)
+        posterior = NystromPosterior.from_data(
+            kernel, X, Y + offset, noise, S, mean_module=mean
+        )
+        pool = CandidatePool(problem.X)
+        pool.update(posterior)
+        with manual_seed(0):
+            chosen.append(path_maximizers(pool, 20))
+    assert chosen[0] == chosen[1]
+    assert set(chosen[2]) == {17}
+
+
+@pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel() + RBFKernel()])
+def test_kernels_without_random_features(kernel: Any) -> None:
+    X = torch.rand(5, 2, generator=torch.Generator().manual_seed(0)).double()
+    pool = CandidatePool(X)
+    noise = torch.ones(5, **HOST)
+    pool.update(NystromPosterior.from_data(kernel.double(), X, X[:, 0], noise, X))
+    with pytest.raises(UnsupportedError, match="need RBFKernel or MaternKernel"):
+        path_maximizers(pool, 3)
+
+
+@pytest.mark.parametrize(
+    "kernel, seen",
+    [
+        (ScaleKernel(RBFKernel(ard_num_dims=2, active_dims=[0, 2])), [0, 2]),
+        (RBFKernel(ard_num_dims=2, active_dims=[0, 2]), [0, 2]),
+        (ScaleKernel(MaternKernel(nu=1.5), active_dims=[1]), [1]),
+    ],
+)
+def test_active_dimensions(kernel: Any, seen: list[int]) -> None:
+    """A column that the kernel does not see changes no path."""
+    X = torch.rand(50, 3, generator=torch.Generator().manual_seed(0)).double()
+    kernel = kernel.double().requires_grad_(False)
+    chosen = []
+    for factor in (1.0, 4.0):
+        Z = X.clone()
+        unseen = [i for i in range(3) if i not in seen]
+        Z[:, unseen] *= factor
+        pool = CandidatePool(Z)
+        noise = torch.full((6,), 0.1, **HOST)
+        pool.update(NystromPosterior.from_data(kernel, Z[:6], X[:6, 0], noise, Z[:6]))
+        with manual_seed(0):
+            chosen.append(path_maximizers(pool, 20))
+    assert chosen[0] == chosen[1]
+
+
+def test_a_pool_without_a_posterior() -> None:
+    with pytest.raises(InputDataError, match="update it first"):
+        path_maximizers(CandidatePool(torch.rand(3, 2)), 1)

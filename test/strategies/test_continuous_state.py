@@ -40,8 +40,8 @@ def test_feedback_in_any_order(name: str) -> None:
     assert len(strategy.pending) == 0
     expected = torch.cat([second.X, first.X.flip(0)])
     assert torch.equal(strategy.history.X[6:], expected)
-    outside = torch.tensor([[5.0, 5.0], [5.0, 5.0]], dtype=torch.float64)
-    strategy.tell(outside, torch.zeros(2, 1))  # never asked for, not even inside
+    corner = BOUNDS[1:].expand(2, -1)
+    strategy.tell(corner, torch.zeros(2, 1))  # never asked for
     assert strategy.history.batch_number[-2:].tolist() == [-1, -1]
     batch = strategy.ask(2)
     strategy.withdraw(batch)

@@ -4,7 +4,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from multiprocessing import get_all_start_methods, get_context
 from typing import Any
 
@@ -377,6 +382,26 @@ def test_ctrl_c_while_an_executor_works() -> None:
         lambda i: 3.0 + i, 8, progress=False, by_index=True, batch_size=1
     )
     assert len(history) == 8 and sorted(history.trial.tolist()) == list(range(8))
+
+
+class Immediate(Executor):
+    """Has evaluated a point when `submit` returns."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_ctrl_c_when_results_are_there() -> None:
+    """It comes while the first one is told: so are the others, but for a bad one."""
+    strategy = random_search(batch_size=4)
+    strategy.tell = interrupting(strategy.tell, 1)
+    values = iter([1.0, 2.0, float("nan"), 4.0])
+    with pytest.raises(KeyboardInterrupt):
+        strategy.run(lambda X: next(values), 4, progress=False, executor=Immediate())
+    assert strategy.history.values == [1.0, 2.0, 4.0]
+    assert strategy.pending_ids.tolist() == [2]
 
 
 def test_cut_in_the_middle_of_a_batch() -> None:

@@ -210,6 +210,25 @@ def test_several_points_within_rounding(name: str) -> None:
     assert torch.equal(strategy.history.X, X[1:2])
 
 
+def test_rounded_points_of_a_state_that_was_loaded() -> None:
+    strategy, other = on_box(seed=1), on_box(seed=2)
+    mine, theirs = strategy.ask(), other.ask()
+    strategy.tell(rounded(mine.X[:1]), [0.0])
+    strategy.load_state_dict(other.state_dict())
+    strategy.tell(rounded(theirs.X), torch.zeros(7))
+    assert len(strategy.pending) == 0 and strategy.history.num_extra == 7
+
+
+def test_equal_rows_are_told_the_oldest_first() -> None:
+    strategy = RandomSearch(torch.zeros(4, 1), batch_size=12)
+    batch = strategy.ask()
+    assert len(set(batch.indices.tolist())) > 1
+    strategy.tell([[0.0]], [0.0])
+    strategy.tell([[0.0]] * 11, [0.0] * 11)
+    assert strategy.history.trial.tolist() == list(range(12))
+    assert torch.equal(strategy.history.indices, batch.indices)
+
+
 def test_outside_of_the_bounds() -> None:
     strategy = on_box()
     with pytest.raises(InputDataError, match="outside of the bounds"):
@@ -303,6 +322,50 @@ def test_retries_alone() -> None:
     assert len(strategy.history.batches) == 1  # nothing was chosen
     assert strategy.pending_batch().ids.tolist() == [0, 1, 2]
     assert strategy.ask().ids.tolist() == [3, 4, *range(5, 10)]
+    assert strategy.pending_batch().ids.tolist() == list(range(10))
+    assert strategy.ask().ids.tolist() == list(range(10, 15))
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpucb"])
+def test_a_tell_that_fails_restores_what_waits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = TABLE[name]()
+    strategy.run(objective, 12, progress=False)
+    batch = strategy.ask(3)
+    strategy.fail(batch.ids[-1:], retry=True)
+    before, learn = strategy.state_dict(), strategy._learn
+
+    def fail() -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(strategy, "_learn", fail)
+    with pytest.raises(RuntimeError, match="out of order"):
+        strategy.tell(batch, objective(batch.X))
+    assert equal(strategy.state_dict(), before)
+
+    def interrupt() -> None:
+        learn()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(strategy, "_learn", interrupt)
+    with pytest.raises(KeyboardInterrupt):  # too late: it is learned
+        strategy.tell(batch, objective(batch.X))
+    assert len(strategy.history) == 12 + len(batch) and len(strategy.pending) == 0
+    assert strategy.state_dict()["num_learned"] == len(strategy.history)
+
+
+def test_an_ask_that_fails_at_its_end_proposes_nothing() -> None:
+    class Full(list[Any]):
+        def append(self, record: Any) -> None:
+            raise MemoryError
+
+    strategy = on_box()
+    before, strategy.history.batches = strategy.state_dict(), Full()
+    with pytest.raises(MemoryError):
+        strategy.ask()
+    assert equal(strategy.state_dict(), before)
+    assert strategy._trials.num_proposed == 0
 
 
 def test_a_row_that_failed_is_left_out() -> None:

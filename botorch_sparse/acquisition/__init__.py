@@ -20,6 +20,7 @@ from botorch_sparse.acquisition.confidence import (
     SrinivasCompactRadius,
     SrinivasFiniteRadius,
     SubsetStatistics,
+    UnknownHyperparameters,
     discretization_constant,
     posterior_mean_norm,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "SrinivasCompactRadius",
     "SrinivasFiniteRadius",
     "SubsetStatistics",
+    "UnknownHyperparameters",
     "confidence_gap",
     "discretization_constant",
     "model_confidence_gap",

@@ -154,6 +154,15 @@ class CandidatePool:
         self.variance, self.mean = torch.maximum(variance, rounding), mean
         self.posterior, self.whitening, self._cross = posterior, whitening, cross
 
+    def hold(self, posterior: NystromPosterior) -> None:
+        """Take a posterior without embedding the candidates; moments are not known.
+
+        For sample paths, which need neither variances nor features. Cost: O(A).
+        """
+        self.reset()
+        self.posterior = posterior
+        self.mean = self.variance = self.X.new_full((len(self.X),), torch.nan)
+
     def _substitution(self, L: Tensor) -> Callable[[Tensor], Tensor]:
         """The solution of `L y = K` for a chunk; good until the next one."""
         if self.on_device:

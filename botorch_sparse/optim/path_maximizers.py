@@ -12,36 +12,39 @@ which is that of the features.
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import gen_kernel_features
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.optim.candidate_pool import CandidatePool
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.posteriors import NystromPosterior
 
-NUM_FEATURES = 1024
-# Candidates at a time, whose features are few enough for the cache.
-ROWS = 2048
+NUM_FEATURES = 512
+# Candidates at a time, whose covariances and features fit the cache.
+ROWS = 1024
 
 
 @torch.no_grad()
 def path_maximizers(
-    pool: CandidatePool,
+    X: Tensor,
+    posterior: NystromPosterior,
     num_paths: int,
     choosable: Choosable = ALL,
     *,
     num_features: int = NUM_FEATURES,
 ) -> list[int]:
-    """One candidate for each of some sample paths, in one pass over the pool.
+    """One candidate for each of some sample paths, in one pass over all candidates.
 
     Randomness is torch's own: call it within `manual_seed`.
 
     Args:
-        pool: An embedded pool of `A` candidates; its kernel is a `RBFKernel` or
+        X: `A x d` candidates.
+        posterior: An unbatched posterior; its kernel is a `RBFKernel` or a
             `MaternKernel`, scaled or not.
         num_paths: How many paths.
         choosable: Which candidates may be chosen; where each only once, a path whose
@@ -50,28 +53,25 @@ def path_maximizers(
 
     Returns:
         At most `num_paths` candidates, fewer where no more may be chosen. Cost:
-        O(A (m + num_features)) for each path, O(A d num_features) for all.
+        O(A (m + num_features)) for each path, O(A d (m + num_features)) for all; O(A)
+        memory.
 
     Raises:
         UnsupportedError: For a kernel without random features.
     """
-    posterior = pool.posterior
-    if posterior is None:
-        raise InputDataError("The pool has no posterior yet; update it first.")
-    prior, beta = _paths(posterior, num_paths, num_features)
+    paths = _Paths.draw(posterior, num_paths, num_features)
     depth = num_paths if choosable.once else 1
-    mean = choosable.mean(posterior.mean_module(pool.X))
+    closed = choosable.mean(X.new_zeros(len(X)))  # minus infinity where excluded
     tops = []
-    for start in range(0, len(pool), ROWS):
-        rows = slice(start, min(start + ROWS, len(pool)))
-        f = prior(pool.X[rows]) + beta @ pool.cross_covariance(rows) + mean[rows]
+    for start in range(0, len(X), ROWS):
+        rows = slice(start, min(start + ROWS, len(X)))
+        f = paths(X[rows]) + closed[rows]
         values, place = f.topk(min(depth, f.shape[-1]))
         tops.append((values, place + start))
     values = torch.cat([top for top, _ in tops], dim=-1)
     index = torch.cat([place for _, place in tops], dim=-1)
     best, order = values.topk(min(depth, values.shape[-1]))
-    ranked = index.gather(-1, order)
-    return _choose(best.tolist(), ranked.tolist())
+    return _choose(best.tolist(), index.gather(-1, order).tolist())
 
 
 def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
@@ -85,36 +85,65 @@ def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
     return chosen
 
 
-def _paths(
-    posterior: NystromPosterior, num_paths: int, num_features: int
-) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """Draws of the prior, as a function of `q x d` points, and weights of `k_S(x)`.
+@dataclass(frozen=True, eq=False)
+class _Paths:
+    """Some functions drawn from a posterior.
 
-    The first is float32 inside: what it rounds is below what a draw leaves open, for
-    points near the inducing points. All is drawn on the host, alike for all devices.
+    What is evaluated at all candidates is float32: it rounds by less than what a draw
+    leaves open, as long as points are not far from the inducing points. The weights of
+    the update are float64, and so are the features that they come from: a nearly
+    singular `L` magnifies what is rounded there.
+
+    Attributes:
+        mean: The prior mean, float64.
+        kernel: The kernel of the update, in the dtype of the posterior.
+        features: Random features of the prior, float32, of points less `center`.
+        center: `d`, the mean of the inducing points.
+        points: `m x d` inducing points.
+        omega: `k x F` weights of the features, float32.
+        beta: `k x m` weights of the covariances with the inducing points.
     """
-    S, L = posterior.inducing_points, posterior.chol_inducing
-    features = _feature_map(posterior.covar_module, S.shape[-1], num_features)
-    omega = torch.randn(num_paths, num_features, dtype=torch.float32).to(S.device)
-    noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
-    center = S.mean(0)
 
-    def prior(X: Tensor) -> Tensor:
-        return (omega @ features((X - center).float()).mT).to(X.dtype)
+    mean: Mean
+    kernel: Kernel
+    features: Callable[[Tensor], Tensor]
+    center: Tensor
+    points: Tensor
+    omega: Tensor
+    beta: Tensor
 
-    z = torch.linalg.solve_triangular(
-        posterior.chol_inner, posterior.weights + noise, upper=False, left=False
-    )
-    g_S = torch.linalg.solve_triangular(L, prior(S).mT, upper=False).mT
-    beta = torch.linalg.solve_triangular(L, z - g_S, upper=False, left=False)
-    return prior, beta
+    @classmethod
+    def draw(
+        cls, posterior: NystromPosterior, num_paths: int, num_features: int
+    ) -> "_Paths":
+        """Draw `k` of them, on the host. Cost: O(k m^2 + k m F)."""
+        S, L = posterior.inducing_points, posterior.chol_inducing
+        kernel = posterior.covar_module
+        features = _feature_map(kernel, S.shape[-1], num_features)
+        center = S.mean(0)
+        omega = torch.randn(num_paths, num_features, dtype=torch.float64).to(S.device)
+        noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
+        z = torch.linalg.solve_triangular(
+            posterior.chol_inner, posterior.weights + noise, upper=False, left=False
+        )
+        g_S = (features((S - center).double()) @ omega.mT).to(S)
+        white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
+        beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
+        coarse, omega = copy.deepcopy(features).float(), omega.float()
+        mean = posterior.mean_module
+        return cls(mean, kernel, coarse, center, S, omega, beta)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values at `q x d` points, `k x q`."""
+        features = self.features((X - self.center).float())
+        prior = (self.omega @ features.mT).to(X.dtype)
+        K = self.kernel(self.points, X).to_dense()
+        return self.mean(X) + prior + self.beta @ K
 
 
-def _feature_map(
-    covar_module: Kernel, dim: int, num_features: int
-) -> Callable[[Tensor], Tensor]:
-    """Random features of a stationary kernel, float32."""
-    kernel = copy.deepcopy(covar_module).float().cpu().requires_grad_(False)
+def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> torch.nn.Module:
+    """Random features of a stationary kernel, float64, drawn on the host."""
+    kernel = copy.deepcopy(covar_module).double().cpu().requires_grad_(False)
     device = next(covar_module.parameters()).device
     try:
         features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)

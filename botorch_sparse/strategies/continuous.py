@@ -178,6 +178,11 @@ class ModelSurrogate:
         self.lam = 1.0 if self.settings.lam is None else self.settings.lam
 
     @property
+    def dim(self) -> int:
+        """See `Surrogate`."""
+        return self.box.dim
+
+    @property
     def num_inducing(self) -> int:
         """Inducing points in use."""
         return len(self._inducing)
@@ -355,7 +360,8 @@ class ModelSurrogate:
         with manual_seed(options["options"]["seed"]):
             paths = draw_matheron_paths(self.model, torch.Size([request.limit]))
             for place in range(request.limit):
-                X, _ = optimize_acqf(_PathValue(self.model, paths, place), q=1, **options)
+                path = _PathValue(self.model, paths, place)
+                X, _ = optimize_acqf(path, q=1, **options)
                 chosen.append(history.add_point(self.box.clamp(X)[0]))
         return chosen
 

@@ -79,6 +79,11 @@ class ExactSurrogate:
         """See `Surrogate`."""
         return self.prior.scale
 
+    @property
+    def dim(self) -> int:
+        """See `Surrogate`."""
+        return self.pool.X.shape[-1]
+
     def max_variance(self) -> float:
         """The largest variance of a candidate."""
         return self.variances.largest(self.pool.variance)

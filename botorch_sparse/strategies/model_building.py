@@ -19,6 +19,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
@@ -138,12 +139,12 @@ class ModelBuilder:
         if self.covar_module is not None and self.lam is not None:
             likelihood = GaussianLikelihood(
                 noise_constraint=GreaterThan(self.min_noise)
-            )
+            ).to(X)
             likelihood.noise = self.lam
             mean = constant_mean(Y.new_zeros(()))
             arguments = {
                 "covar_module": deepcopy(self.covar_module),
-                "likelihood": likelihood.to(X),
+                "likelihood": likelihood,
                 "mean_module": deepcopy(self.mean_module) or mean,
                 "outcome_transform": None,
             }
@@ -234,7 +235,7 @@ def fit_hyperparameters(
     before = hyperparameters_of(model)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     try:
-        fit_gpytorch_mll(mll.train())
+        fit_gpytorch_mll(mll.train(), optimizer=fit_gpytorch_mll_in_logarithms)
     except ModelFittingError as error:
         warnings.warn(
             f"Hyperparameters stay as they were, since a fit to {len(evaluations)} "

@@ -38,7 +38,7 @@ class ModelOptions(DomainOptions, total=False):
     mean_module: Mean | None
     num_initial: int | None
     refit: RefitSchedule | None
-    unique: bool
+    unique: bool | None
     minimize: bool
     optimizer_options: Mapping[str, Any] | None
     seed: int
@@ -52,11 +52,13 @@ class NystromSettings:
         oversampling: See `PosteriorVarianceSampler`.
         initial_sampler: See `NystromSurrogate`.
         max_memory: See `CandidatePool`.
+        embeds: See `NystromSurrogate`.
     """
 
     oversampling: float = 2.0
     initial_sampler: InducingPointSampler | None = None
     max_memory: int = MAX_MEMORY
+    embeds: bool = True
 
     @property
     def sampler(self) -> PosteriorVarianceSampler:
@@ -93,7 +95,9 @@ class ModelStrategy(Strategy):
             a kernel; else when data grew by a fifth. A kernel's noise is fitted down to
             1e-4 of its prior variance, or to half of `lam` where that is less.
         unique: Propose each candidate of a table at most once, and none that was
-            evaluated: for feedback without noise, or with too little to repeat for.
+            evaluated: what finds the best one, unless noise is large. By default so
+            where the kernel is inferred; with a kernel candidates may come again, as
+            the theorems have it.
         minimize: See `Strategy`.
         optimizer_options: On a continuous domain, for `optimize_acqf`: `num_restarts`,
             `raw_samples`, `options`, ...
@@ -111,7 +115,7 @@ class ModelStrategy(Strategy):
         mean_module: Mean | None = None,
         num_initial: int | None = None,
         refit: RefitSchedule | None = None,
-        unique: bool = False,
+        unique: bool | None = None,
         minimize: bool = False,
         optimizer_options: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -128,7 +132,8 @@ class ModelStrategy(Strategy):
         if covar_module is not None:
             lam = DEFAULT_LAM if lam is None else lam
             covar_module = in_double(covar_module, self.candidates.dtype)
-        self.unique = unique
+        by_default = self.box is None and covar_module is None
+        self.unique = by_default if unique is None else unique
         self.mean_module = mean_module
         self.nystrom = nystrom
         self.settings = ModelSettings.of(
@@ -152,7 +157,8 @@ class ModelStrategy(Strategy):
                 initial_sampler=None if nystrom is None else nystrom.initial_sampler,
                 mean_module=self.mean_module,
             )
-        source = PriorSource(self.candidates, self.settings, self.mean_module)
+        names = () if self.table is None else self.table.feature_names
+        source = PriorSource(self.candidates, self.settings, self.mean_module, names)
         if nystrom is None:
             return ExactSurrogate(self.candidates, source)
         return NystromSurrogate(
@@ -161,6 +167,7 @@ class ModelStrategy(Strategy):
             nystrom.sampler,
             initial_sampler=nystrom.initial_sampler,
             max_memory=nystrom.max_memory,
+            embeds=nystrom.embeds,
         )
 
     @property

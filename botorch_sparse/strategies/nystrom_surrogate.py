@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from botorch.exceptions import InputDataError
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -36,6 +37,9 @@ from botorch_sparse.strategies.table_prior import (
     kernel_config,
 )
 
+# Points that are all inducing points, where the kernel is inferred.
+FEW = 100
+
 
 class NystromSurrogate:
     """Nystrom posterior whose inducing set is drawn anew each time it learns.
@@ -45,7 +49,7 @@ class NystromSurrogate:
     posterior before ([Calandriello2020]_, Algorithm 1, lines 10-15). Where
     hyperparameters were fitted since, these are the variances of the previous inducing
     set under the new ones. Where the kernel is inferred, which no theorem covers, all
-    points are inducing points up to `exact_size`, the largest number from there on.
+    points are inducing points up to `exact_size`, and their number is at most 500.
 
     Args:
         candidates: `A x d` candidates.
@@ -56,6 +60,8 @@ class NystromSurrogate:
             default; `BLESSSampler` for a warm start from much data.
         max_memory: Bytes that the pool may keep.
         exact_size: See above.
+        embeds: Whether all candidates are embedded, which an upper confidence bound
+            needs and sample paths do not.
     """
 
     def __init__(
@@ -66,12 +72,14 @@ class NystromSurrogate:
         *,
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
-        exact_size: int = EXACT_SIZE,
+        exact_size: int = FEW,
+        embeds: bool = True,
     ) -> None:
         self.source = source
         self.sampler = sampler
         self.initial_sampler = initial_sampler or RecursiveRLSSampler()
         self.exact_size = exact_size
+        self.embeds = embeds
         self.pool = CandidatePool(source.inputs(candidates), max_memory=max_memory)
         self.variances = HostVariances()
         self._is_scale_known = source.is_inferred
@@ -106,12 +114,17 @@ class NystromSurrogate:
         return self.prior.scale
 
     @property
+    def dim(self) -> int:
+        """See `Surrogate`."""
+        return self.pool.X.shape[-1]
+
+    @property
     def num_inducing(self) -> int:
         """Inducing points in use."""
         return 0 if self.pool.posterior is None else self.pool.posterior.num_inducing
 
     def max_variance(self) -> float:
-        """The largest variance of a candidate."""
+        """The largest variance of a candidate; NaN where they are not embedded."""
         return self.variances.largest(self.pool.variance)
 
     def kernel_config(self) -> dict[str, Any]:
@@ -149,7 +162,7 @@ class NystromSurrogate:
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, both on the host."""
-        if bool((point < len(self.pool)).all()):
+        if self.embeds and bool((point < len(self.pool)).all()):
             return self.variances.at(self.pool.variance, point)
         X = self.source.inputs(history.points(point))
         if self.pool.posterior is None:
@@ -218,7 +231,7 @@ class NystromSurrogate:
             self.lam / data.counts,
             generator=generator,
             variance=variance.to(data.X.device),
-            cap=self.exact_size if self.source.is_inferred else None,
+            cap=EXACT_SIZE if self.source.is_inferred else None,
         ).cpu()
 
     def _variance_before(
@@ -255,7 +268,9 @@ class NystromSurrogate:
         data, pool = values.at(history, chosen), self.pool
         is_small = pool.fits_in_memory(len(chosen))
         in_table = bool((values.point < len(pool)).all())
-        if pool.on_device and is_small and in_table:
+        if not self.embeds:
+            pool.hold(self._posterior(data))
+        elif pool.on_device and is_small and in_table:
             self._condition_there(data)
         else:
             pool.update(self._posterior(data), self._k_diag)
@@ -297,7 +312,15 @@ class NystromSurrogate:
         """
         choosable = request.choosable(self.pool.X.device)
         with manual_seed(draw_seed(generator)):
-            return path_maximizers(self.pool, request.limit, choosable)
+            return path_maximizers(
+                self.pool.X, self._learned(), request.limit, choosable
+            )
+
+    def _learned(self) -> NystromPosterior:
+        """The posterior, if there is one."""
+        if self.pool.posterior is None:
+            raise InputDataError("The model has no data yet: tell some feedback first.")
+        return self.pool.posterior
 
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         """See `Surrogate`."""
@@ -305,7 +328,8 @@ class NystromSurrogate:
 
     def snapshot(self) -> dict[str, Any]:
         """See `Surrogate`; no copies, since learning replaces what it changes."""
-        own = {"prior": self.prior, "_k_diag": self._k_diag, "_inducing": self._inducing}
+        names = ("prior", "_k_diag", "_inducing")
+        own = {name: vars(self)[name] for name in names}
         return {"pool": self.pool.snapshot(), "own": own}
 
     def restore(self, snapshot: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ class Surrogate(Protocol):
     Attributes:
         lam: Noise variance of one evaluation, on the scale of its variances.
         scale: Unit of its means and standard deviations, in units of Y.
+        dim: Number of features that its kernel sees.
     """
 
     @property
@@ -24,6 +25,11 @@ class Surrogate(Protocol):
 
     @property
     def scale(self) -> float:
+        """See the attributes."""
+        ...
+
+    @property
+    def dim(self) -> int:
         """See the attributes."""
         ...
 

@@ -1,6 +1,7 @@
 """Kernel, noise and units of a table: given, or fitted to the feedback."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,7 @@ class PriorSource:
         candidates: `A x d` candidates.
         settings: What is given, and when to fit.
         mean_module: The prior mean of a given kernel.
+        feature_names: `d` names, for what is said of a column.
     """
 
     def __init__(
@@ -71,12 +73,13 @@ class PriorSource:
         candidates: Tensor,
         settings: ModelSettings,
         mean_module: Mean | None = None,
+        feature_names: Sequence[str] = (),
     ) -> None:
         self.settings = settings
         low, high = candidates.double().aminmax(dim=0)
         columns = None
         if settings.covar_module is None:
-            columns = _varying(low, high)
+            columns = _varying(low, high, feature_names)
             low, high = low[columns], high[columns]
         self._low, self._span = low, high - low
         kernel = settings.covar_module
@@ -104,9 +107,7 @@ class PriorSource:
         if self.builder.covar_module is None or self.builder.lam is None:
             return self._prior(None, 1.0, None, 1.0)
         builder = self.builder
-        return Prior(
-            builder.covar_module, builder.lam, mean_module=builder.mean_module
-        )
+        return Prior(builder.covar_module, builder.lam, mean_module=builder.mean_module)
 
     def is_due(self, prior: Prior, history: History) -> bool:
         """Whether the hyperparameters are to be fitted to a history."""
@@ -182,7 +183,7 @@ class PriorSource:
         )
 
 
-def _varying(low: Tensor, high: Tensor) -> Tensor:
+def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
     """The columns that vary; says which are left out.
 
     Raises:
@@ -196,7 +197,7 @@ def _varying(low: Tensor, high: Tensor) -> Tensor:
         )
     if not varies.all():
         constant = (~varies).nonzero().squeeze(-1).tolist()
-        shown = ", ".join(map(str, constant[:10]))
+        shown = ", ".join(names[i] if names else str(i) for i in constant[:10])
         warnings.warn(
             f"Columns {shown}{', ...' * (len(constant) > 10)} of the candidates are "
             "constant and left out.",

@@ -5,7 +5,6 @@ from typing import Any, Unpack
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.optim.candidate_pool import MAX_MEMORY
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
@@ -30,8 +29,9 @@ class ThompsonSampling(ModelStrategy):
     [VakiliMPD2021]_ (Theorem 2) is that of exact Thompson sampling up to constants, for
     paths with the variance inflated and one point at a time; neither is done here.
 
-    Cost, with `A` candidates, `m` inducing points and F = 1024 features: O(A m^2) for
-    each batch, O(A (m + F)) for each point of it.
+    Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
+    features: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F)) for each point of
+    it; memory O(A d).
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
@@ -40,8 +40,6 @@ class ThompsonSampling(ModelStrategy):
         oversampling: See `PosteriorVarianceSampler`.
         batch_size: Points in each batch.
         initial_sampler: See `NystromSurrogate`.
-        max_memory: Bytes that the candidates' features may take before they are
-            streamed.
         **options: Keyword arguments of `ModelStrategy`, such as `seed`, `unique`,
             `bounds` and `refit`.
 
@@ -65,14 +63,13 @@ class ThompsonSampling(ModelStrategy):
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
         initial_sampler: InducingPointSampler | None = None,
-        max_memory: int = MAX_MEMORY,
         **options: Unpack[ModelOptions],
     ) -> None:
         super().__init__(
             candidates,
             covar_module,
             lam,
-            nystrom=NystromSettings(oversampling, initial_sampler, max_memory),
+            nystrom=NystromSettings(oversampling, initial_sampler, embeds=False),
             **options,
         )
         self.batch_size = batch_size

@@ -13,7 +13,6 @@ from botorch_sparse.acquisition.confidence import (
     ConfidenceRadius,
     FixedBeta,
     RadiusStatistics,
-    UnknownHyperparameters,
 )
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
@@ -96,9 +95,7 @@ class UCBStrategy(ModelStrategy):
                 else self.default_radius(norm_bound, noise_variance, delta)
             )
         validate_radius(radius)
-        if isinstance(radius, UnknownHyperparameters):
-            radius = radius.in_dimension(self.candidates.shape[-1])
-        self.radius = radius
+        self.radius = radius.in_dimension(self.surrogate.dim)
         self.batch_rule = rule
         self.min_batch_width = min_batch_width
         self._is_initializing = min_batch_width is not None
@@ -157,9 +154,7 @@ class UCBStrategy(ModelStrategy):
         new = history.point[self._num_learned :]
         leverage = self._finite(self.surrogate.variance(history, new)) / lam
         statistics = self.statistics.add_batch(leverage)
-        factor = 1.0
-        if isinstance(self.radius, UnknownHyperparameters):
-            factor = self.radius.lengthscale_factor(statistics)
+        factor = self.radius.lengthscale_factor(statistics)
         is_other_prior = self.surrogate.learn(history, self.generator, factor)
         if self._num_learned == 0 or is_other_prior:
             statistics = self._with_chain_rule(statistics, is_other_prior)

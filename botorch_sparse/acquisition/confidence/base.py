@@ -128,6 +128,14 @@ class ConfidenceRadius(Protocol):
         """
         return statistics
 
+    def lengthscale_factor(self, statistics: RadiusStatistics) -> float:
+        """What multiplies the kernel's lengthscales, in (0, 1]; 1 for most radii."""
+        return 1.0
+
+    def in_dimension(self, dim: int) -> "ConfidenceRadius":
+        """The radius for points of so many features; most do not look at it."""
+        return self
+
 
 class StandardDeviationRadius(ConfidenceRadius, Protocol):
     r"""A radius whose printed number multiplies the standard deviation itself.

@@ -11,7 +11,7 @@ References:
 
 import hashlib
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -84,6 +84,14 @@ class RandomizedRadius(ConfidenceRadius):
     def interval_multiplier(self, statistics: RadiusStatistics) -> float:
         """The radius's own, without the draw."""
         return self.radius.interval_multiplier(statistics)
+
+    def lengthscale_factor(self, statistics: RadiusStatistics) -> float:
+        """The radius's own."""
+        return self.radius.lengthscale_factor(statistics)
+
+    def in_dimension(self, dim: int) -> "RandomizedRadius":
+        """The same of a radius for points of so many features."""
+        return replace(self, radius=self.radius.in_dimension(dim))
 
     def offset(self, statistics: RadiusStatistics) -> float:
         """The radius's own."""

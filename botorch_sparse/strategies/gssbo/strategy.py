@@ -45,8 +45,8 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetOptions,
     SubsetSurrogate,
 )
-from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.model_strategy import DEFAULT_LAM, validate_lam
+from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
 

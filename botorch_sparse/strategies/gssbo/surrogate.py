@@ -211,8 +211,9 @@ class SubsetSurrogate:
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        kernel = ModelBuilder(self.box.bounds, self.settings.covar_module, self.settings.lam)
-        settings = self.settings.config() | self.options.config()
+        given = self.settings
+        kernel = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
+        settings = given.config() | self.options.config()
         return {"kernel": kernel.kernel_config()} | settings
 
     def snapshot(self) -> dict[str, Any]:

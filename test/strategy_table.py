@@ -15,6 +15,7 @@ from botorch_sparse.strategies import (
     GPUCB,
     RandomSearch,
     Strategy,
+    ThompsonSampling,
 )
 
 DOUBLE = {"dtype": torch.float64, "device": torch.device("cpu")}
@@ -61,6 +62,19 @@ def _gp(cls: type[Strategy], **kwargs: Any) -> Callable[..., Strategy]:
     return build
 
 
+def _thompson(**overrides: Any) -> Strategy:
+    arguments = {"candidates": make_candidates(), "covar_module": make_kernel()}
+    plain = {"lam": 1e-2, "batch_size": 6}
+    return ThompsonSampling(**arguments | plain | overrides)
+
+
+def _inferred(cls: type[Strategy], **kwargs: Any) -> Callable[..., Strategy]:
+    def build(**overrides: Any) -> Strategy:
+        return cls(**{"candidates": make_candidates()} | kwargs | overrides)
+
+    return build
+
+
 def _random(**overrides: Any) -> Strategy:
     overrides.pop("covar_module", None)
     candidates = overrides.pop("candidates", None)
@@ -76,10 +90,20 @@ TABLE: dict[str, Callable[..., Strategy]] = {
     "gpucb": _gp(GPUCB),
     "gpbucb-product": _gp(GPBUCB, rule="product"),
     "gpbucb-sum": _gp(GPBUCB, rule="sum"),
+    "thompson": _thompson,
     "random": _random,
 }
+# Kernel, noise and mean are fitted to the feedback.
+INFERRED: dict[str, Callable[..., Strategy]] = {
+    "bbkb": _inferred(BBKB),
+    "bkb": _inferred(BKB),
+    "gpucb": _inferred(GPUCB),
+    "gpbucb": _inferred(GPBUCB),
+    "thompson": _inferred(ThompsonSampling, batch_size=4),
+}
 BATCHED = ["bbkb-global", "bbkb-global-local", "gpbucb-product", "gpbucb-sum"]
-GP = [name for name in TABLE if name != "random"]
+# Those that choose by an upper confidence bound.
+GP = [name for name in TABLE if name not in ("thompson", "random")]
 
 
 def equal(a: Any, b: Any) -> bool:

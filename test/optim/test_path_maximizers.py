@@ -1,5 +1,6 @@
 """Maximizers of sample paths: their frequencies are those of the dense posterior."""
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -7,20 +8,21 @@ import oracles
 import pytest
 import torch
 from batch_oracles import HOST, Dense, Problem, make_problem
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
-from botorch_sparse.optim import CandidatePool
-from botorch_sparse.optim import path_maximizers as module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 
 # Features of the prior share their frequencies within a call: many calls of few paths.
 CALLS, PATHS = 60, 50
+# The function of the same name hides the module.
+module: Any = importlib.import_module("botorch_sparse.optim.path_maximizers")
 
 
 def problem_of(kernel: str, seed: int = 3) -> Problem:
@@ -31,13 +33,21 @@ def problem_of(kernel: str, seed: int = 3) -> Problem:
     return problem
 
 
-def draws(pool: CandidatePool, choosable: Choosable = ALL, **kwargs: Any) -> list[int]:
-    """Maximizers of all paths."""
-    chosen = []
-    for seed in range(CALLS):
-        with manual_seed(seed):
-            chosen += path_maximizers(pool, PATHS, choosable, **kwargs)
-    return chosen
+def maximizers(
+    problem: Problem, num: int, choosable: Choosable = ALL, seed: int = 0, **kwargs: Any
+) -> list[int]:
+    """Maximizers of some paths of a problem's posterior."""
+    tkwargs = kwargs or HOST
+    posterior = problem.posterior(**tkwargs)
+    with manual_seed(seed):
+        return path_maximizers(problem.X.to(**tkwargs), posterior, num, choosable)
+
+
+def draws(problem: Problem, choosable: Choosable) -> list[int]:
+    """Maximizers of the paths of many calls."""
+    seeds = range(CALLS)
+    calls = [maximizers(problem, PATHS, choosable, seed) for seed in seeds]
+    return [candidate for chosen in calls for candidate in chosen]
 
 
 def frequencies(argmax: Any, size: int) -> np.ndarray:
@@ -63,10 +73,10 @@ def test_frequencies_of_the_maximizers(kernel: str, excluded: list[int]) -> None
     """Those of 200,000 draws from the dense posterior of the Nystrom approximation.
 
     A correct sampler fails with a probability of 1e-6. What is shared by the paths of a
-    call, the frequencies of 1,024 features, is far below that of 3,000 draws.
+    call, the frequencies of its features, is far below that of 3,000 draws.
     """
     problem = problem_of(kernel)
-    pool, dense = problem.pool(**HOST), Dense(problem)
+    dense = Dense(problem)
     # residual part of the prior with all its covariances, not the diagonal alone
     values = np.random.default_rng(0).multivariate_normal(
         dense.mean, covariance(problem), 200_000, method="eigh"
@@ -74,7 +84,7 @@ def test_frequencies_of_the_maximizers(kernel: str, excluded: list[int]) -> None
     values[:, excluded] = -np.inf
     theirs = frequencies(values.argmax(-1), 40)
     choosable = Choosable(torch.tensor(excluded)) if excluded else ALL
-    ours = frequencies(draws(pool, choosable), 40)
+    ours = frequencies(draws(problem, choosable), 40)
     assert ours.sum() == CALLS * PATHS and not ours[excluded].any()
     assert theirs.max() < 0.3 * theirs.sum()  # it is not decided already
     value, degrees = statistic(ours, theirs)
@@ -87,6 +97,24 @@ def covariance(problem: Problem) -> np.ndarray:
     Q = oracles.nystrom_kernel(k, S)(X, X)
     embedded = torch.from_numpy(Dense(problem).embedded)
     return (k(X, X) - Q + embedded).numpy()
+
+
+def test_nearly_singular_inducing_points() -> None:
+    """Float32 at the inducing points would be magnified to half of a deviation."""
+    X = torch.rand(60, 2, generator=torch.Generator().manual_seed(7)).double()
+    kernel = RBFKernel().double().requires_grad_(False)
+    noise = torch.full((60,), 1e-6, **HOST)
+    posterior = NystromPosterior.from_data(kernel, X, X.sin().sum(-1), noise, X)
+    assert float(posterior.chol_inducing.diagonal().min()) < 1e-6
+    values = []
+    for is_exact in (True, False):
+        with manual_seed(3), pytest.MonkeyPatch.context() as patch:
+            if is_exact:  # all in float64
+                patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+                patch.setattr(torch.nn.Module, "float", torch.nn.Module.double)
+            values.append(module._Paths.draw(posterior, 50, 1024)(X))
+    error = (values[0] - values[1]).abs() / posterior.variance(X).sqrt()
+    assert 0 < float(error.max()) < 0.02
 
 
 def test_the_bound_is_not_idle() -> None:
@@ -105,25 +133,18 @@ def test_the_bound_is_not_idle() -> None:
 def test_once() -> None:
     """No candidate twice, none of the excluded, all of the others in the end."""
     problem = problem_of("matern32")
-    pool, excluded = problem.pool(**HOST), torch.arange(30)
-    with manual_seed(0):
-        chosen = path_maximizers(pool, 8, Choosable(excluded, once=True))
-        assert len(set(chosen)) == len(chosen) == 8 and min(chosen) >= 30
-        rest = path_maximizers(pool, 25, Choosable(excluded, once=True))
-    assert sorted(rest) == list(range(30, 40))
-    pool.mean[5] = 1e6  # of no account: paths are drawn anew
-    with manual_seed(0):
-        assert path_maximizers(pool, 8, Choosable(excluded, once=True)) == chosen
+    choosable = Choosable(torch.arange(30), once=True)
+    chosen = maximizers(problem, 8, choosable)
+    assert len(set(chosen)) == len(chosen) == 8 and min(chosen) >= 30
+    assert sorted(maximizers(problem, 25, choosable)) == list(range(30, 40))
+    assert maximizers(problem, 8, choosable) == chosen
 
 
 def test_once_takes_the_best_of_what_is_left() -> None:
     """The first of each path that no earlier path has."""
     problem = problem_of("matern32")
-    pool = problem.pool(**HOST)
-    with manual_seed(1):
-        free = path_maximizers(pool, 12)
-    with manual_seed(1):
-        once = path_maximizers(pool, 12, Choosable(once=True))
+    free = maximizers(problem, 12, seed=1)
+    once = maximizers(problem, 12, Choosable(once=True), seed=1)
     assert len(set(free)) < 12
     taken: list[int] = []
     for candidate, chosen in zip(free, once, strict=True):
@@ -133,18 +154,12 @@ def test_once_takes_the_best_of_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("once", [False, True])
-def test_a_streamed_pool_and_a_small_block(
-    once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same choices as from a pool in memory, and in one piece."""
-    problem = problem_of("scaled")
-    choices = []
-    for max_memory, rows in ((2**30, 2048), (0, 2048), (2**30, 7), (0, 7)):
+def test_pieces_of_a_table(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same choices as from all candidates at once, first and last of a piece."""
+    problem, choices = problem_of("scaled"), []
+    for rows in (1024, 1, 7, 39, 40):
         monkeypatch.setattr(module, "ROWS", rows)
-        pool = problem.pool(max_memory=max_memory, **HOST)
-        assert pool.in_memory is (max_memory > 0)
-        with manual_seed(0):
-            choices.append(path_maximizers(pool, 30, Choosable(once=once)))
+        choices.append(maximizers(problem, 30, Choosable(once=once)))
     assert all(chosen == choices[0] for chosen in choices)
     assert len(set(choices[0])) > 3
 
@@ -152,41 +167,38 @@ def test_a_streamed_pool_and_a_small_block(
 def test_devices_draw_alike(double: dict[str, Any]) -> None:
     """Randomness is the host's, whose generator alone is used."""
     problem = problem_of("scaled")
+    # The host factorizes with pivots, an accelerator without: in that order alike.
+    S = problem.X[problem.inducing]
+    K_SS = oracles.DENSE["scaled"](S, S)
+    problem.inducing = problem.inducing[factorize_inducing_covariance(K_SS)[1]]
     chosen = []
     for tkwargs in (HOST, double):
-        pool = problem.pool(**tkwargs)
-        excluded = torch.arange(5, device=pool.X.device)
-        with manual_seed(4):
-            chosen.append(path_maximizers(pool, 30, Choosable(excluded, once=True)))
+        excluded = torch.arange(5, device=tkwargs["device"])
+        choosable = Choosable(excluded, once=True)
+        chosen.append(maximizers(problem, 30, choosable, seed=4, **tkwargs))
     assert chosen[0] == chosen[1]
 
 
 def test_dtypes() -> None:
     """Whatever torch's own is, and that of the candidates."""
     problem = problem_of("scaled")
-    pool = problem.pool(**HOST)
+    expected = maximizers(problem, 30)
     torch.set_default_dtype(torch.float64)
     try:
-        with manual_seed(2):
-            doubled = path_maximizers(pool, 30)
+        assert maximizers(problem, 30) == expected
     finally:
         torch.set_default_dtype(torch.float32)
-    with manual_seed(2):
-        assert path_maximizers(pool, 30) == doubled
-    single = problem.pool(dtype=torch.float32, device=torch.device("cpu"))
-    with manual_seed(2):
-        assert len(path_maximizers(single, 30)) == 30
+    single = {"dtype": torch.float32, "device": torch.device("cpu")}
+    assert len(maximizers(problem, 30, **single)) == 30
 
 
 def test_points_far_from_zero() -> None:
     """A shift of all points, exact in float64, leaves the choices as they are."""
-    problem = problem_of("matern32")
+    problem, chosen = problem_of("matern32"), []
     problem.X = (problem.X * 2**20).round() / 2**20
-    chosen = []
     for shift in (0.0, 2.0**24):  # where float32 holds whole numbers
         problem.X = problem.X + shift
-        with manual_seed(0):
-            chosen.append(path_maximizers(problem.pool(**HOST), 30))
+        chosen.append(maximizers(problem, 30))
     assert chosen[0] == chosen[1]
 
 
@@ -206,10 +218,8 @@ def test_a_prior_mean_counts() -> None:
         posterior = NystromPosterior.from_data(
             kernel, X, Y + offset, noise, S, mean_module=mean
         )
-        pool = CandidatePool(problem.X)
-        pool.update(posterior)
         with manual_seed(0):
-            chosen.append(path_maximizers(pool, 20))
+            chosen.append(path_maximizers(problem.X, posterior, 20))
     assert chosen[0] == chosen[1]
     assert set(chosen[2]) == {17}
 
@@ -217,11 +227,10 @@ def test_a_prior_mean_counts() -> None:
 @pytest.mark.parametrize("kernel", [LinearKernel(), RBFKernel() + RBFKernel()])
 def test_kernels_without_random_features(kernel: Any) -> None:
     X = torch.rand(5, 2, generator=torch.Generator().manual_seed(0)).double()
-    pool = CandidatePool(X)
     noise = torch.ones(5, **HOST)
-    pool.update(NystromPosterior.from_data(kernel.double(), X, X[:, 0], noise, X))
+    posterior = NystromPosterior.from_data(kernel.double(), X, X[:, 0], noise, X)
     with pytest.raises(UnsupportedError, match="need RBFKernel or MaternKernel"):
-        path_maximizers(pool, 3)
+        path_maximizers(X, posterior, 3)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +250,9 @@ def test_active_dimensions(kernel: Any, seen: list[int]) -> None:
         Z = X.clone()
         unseen = [i for i in range(3) if i not in seen]
         Z[:, unseen] *= factor
-        pool = CandidatePool(Z)
         noise = torch.full((6,), 0.1, **HOST)
-        pool.update(NystromPosterior.from_data(kernel, Z[:6], X[:6, 0], noise, Z[:6]))
+        data = Z[:6], X[:6, 0], noise
+        posterior = NystromPosterior.from_data(kernel, *data, Z[:6])
         with manual_seed(0):
-            chosen.append(path_maximizers(pool, 20))
+            chosen.append(path_maximizers(Z, posterior, 20))
     assert chosen[0] == chosen[1]
-
-
-def test_a_pool_without_a_posterior() -> None:
-    with pytest.raises(InputDataError, match="update it first"):
-        path_maximizers(CandidatePool(torch.rand(3, 2)), 1)

@@ -145,9 +145,9 @@ class ExactCandidatePool:
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
         f = self.set_row(self.num_rows - 1, run.covariance / scale)
         self.variance = (run.variance - f.square()).clamp_min(0.0)
-        Y = f.new_full((), run.total / run.count)
+        feedback = f.new_full((), run.total / run.count)
         moments = run.moments or self._moments
-        z = (moments.observed(Y) - moments.of_columns[:, index]) / scale
+        z = (moments.observed(feedback) - moments.of_columns[:, index]) / scale
         self._moments = moments.add(z.unsqueeze(0), f.unsqueeze(0))
 
     def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":

@@ -15,9 +15,9 @@ import torch
 from gpytorch.means import ConstantMean, Mean
 from torch import Tensor
 
+from botorch_sparse.posteriors.batching import solve_rows
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
-from botorch_sparse.posteriors.batching import solve_rows
 
 
 def constant_mean(value: Tensor) -> Mean:

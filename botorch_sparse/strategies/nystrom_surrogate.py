@@ -219,10 +219,8 @@ class NystromSurrogate:
         variance = self._variance_before(history, values, is_other_prior)
         fresh = self.pool.posterior is None and len(values) > 1
         sampler = self.initial_sampler if fresh else self.sampler
-        is_known = type(sampler) is PosteriorVarianceSampler
-        if is_known and not self.source.is_inferred:
-            leverage = variance / (self.lam / values.counts)
-            return sampler.draw(leverage, generator)
+        if type(sampler) is PosteriorVarianceSampler and not self.source.is_inferred:
+            return sampler.draw(variance / (self.lam / values.counts), generator)
         data = FoldedEvaluations.of(history, len(history))
         return sample_inducing_points(
             sampler,

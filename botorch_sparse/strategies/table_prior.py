@@ -104,10 +104,10 @@ class PriorSource:
 
     def initial(self) -> Prior:
         """The prior before any fit."""
-        if self.builder.covar_module is None or self.builder.lam is None:
+        kernel, lam = self.builder.covar_module, self.builder.lam
+        if kernel is None or lam is None:
             return self._prior(None, 1.0, None, 1.0)
-        builder = self.builder
-        return Prior(builder.covar_module, builder.lam, mean_module=builder.mean_module)
+        return Prior(kernel, lam, mean_module=self.builder.mean_module)
 
     def is_due(self, prior: Prior, history: History) -> bool:
         """Whether the hyperparameters are to be fitted to a history."""

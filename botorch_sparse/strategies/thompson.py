@@ -2,14 +2,17 @@
 
 from typing import Any, Unpack
 
+from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
     NystromSettings,
 )
+from botorch_sparse.strategies.nystrom_surrogate import NystromSurrogate
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 
 DEFAULT_BATCH_SIZE = 20
@@ -54,6 +57,8 @@ class ThompsonSampling(ModelStrategy):
         (20, 20)
     """
 
+    surrogate: NystromSurrogate | ModelSurrogate
+
     def __init__(
         self,
         candidates: Any = None,
@@ -72,6 +77,8 @@ class ThompsonSampling(ModelStrategy):
             nystrom=NystromSettings(oversampling, initial_sampler, embeds=False),
             **options,
         )
+        if batch_size < 1:
+            raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
 
     def _select_by_model(self, limit: int) -> list[int]:

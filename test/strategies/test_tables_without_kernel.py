@@ -1,0 +1,364 @@
+"""Tables whose kernel, noise, mean and scales are inferred from the feedback."""
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from strategy_table import (
+    INFERRED,
+    equal,
+    make_candidates,
+    make_kernel,
+    objective,
+    without_times,
+)
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.strategies import BBKB, table_prior
+
+all_strategies = pytest.mark.parametrize("name", INFERRED)
+SCALE, OFFSET = 50.0, 1000.0
+NEVER_AGAIN = RefitSchedule(every=10_000)
+OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0]], dtype=torch.float64)
+
+
+def in_units(X: Tensor) -> Tensor:
+    """Feedback in units of its own."""
+    return OFFSET + SCALE * objective(X)
+
+
+def table(num: int = 150) -> Tensor:
+    """Columns of other ranges, exact in a few digits, and a constant one between."""
+    X = (make_candidates(num) * 2**20).round() / 2**20
+    return torch.stack([X[:, 0] * 1024 - 512, X[:, 0] * 0 + 3, X[:, 1]], -1)
+
+
+def f_of(X: Tensor) -> Tensor:
+    """The objective of the columns of `table` that vary."""
+    return in_units(torch.stack([(X[:, 0] + 512) / 1024, X[:, 2]], -1))
+
+
+def fitted_by_hand(X: Tensor, Y: Tensor, candidates: Tensor) -> SingleTaskGP:
+    """The sparse model with all points inducing, of the columns that vary.
+
+    Repeats come after all others.
+    """
+    low, high = candidates.aminmax(dim=0)
+    varies = high > low
+    bounds = torch.stack([low, high])[:, varies]
+    model = SparseSingleTaskGP(
+        X[:, varies],
+        Y.unsqueeze(-1),
+        inducing_points=X[: len(X.unique(dim=0)), varies],
+        input_transform=Normalize(bounds.shape[-1], bounds=bounds, learn_bounds=False),
+    )
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return model.eval()
+
+
+def build(name: str, **kwargs: Any) -> Any:
+    """Of the table with a constant column."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputDataWarning)
+        return INFERRED[name](**{"candidates": table()} | kwargs)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb"])
+def test_hyperparameters_are_those_of_a_model(name: str) -> None:
+    """Of the same points with all their evaluations, fitted by hand."""
+    strategy = build(name)
+    X = strategy.candidates[torch.arange(30).repeat(2)]
+    Y = f_of(X) + torch.linspace(-1, 1, 60).double()  # repeats differ
+    strategy.tell(X, Y)
+    model = fitted_by_hand(X, Y, strategy.candidates)
+    saved = strategy.state_dict()["surrogate"]["prior"]
+    expected = dict(model.named_parameters())
+    assert saved["hyperparameters"].keys() == expected.keys()
+    # Rounding decides where L-BFGS stops: at a relative change of 2e-9 in the value,
+    # whose square root bounds what is left in a parameter, 5e-5, and twenty times that.
+    for key, value in saved["hyperparameters"].items():
+        torch.testing.assert_close(value, expected[key].detach(), rtol=1e-3, atol=1e-5)
+    assert saved["last_fit"] == 60
+    assert saved["scale"] == pytest.approx(float(Y.std()), rel=1e-12)
+    assert strategy.surrogate.lam == pytest.approx(
+        float(model.likelihood.noise), rel=1e-3
+    )
+
+
+def rbf(A: Tensor, B: Tensor, lengthscale: Tensor) -> np.ndarray:
+    difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale
+    return torch.exp(-0.5 * difference.square().sum(-1)).numpy()
+
+
+def dense_moments(strategy: Any, Z: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation at `Z` in units of the feedback, from the raw parameters.
+
+    Inputs are scaled by the table's ranges, feedback by its deviation at the last fit;
+    a constant by generalized least squares, data as they came, DTC where the inducing
+    points are not all.
+    """
+    saved = strategy.state_dict()["surrogate"]
+    prior, history = saved["prior"], strategy.history
+    raw = prior["hyperparameters"]  # BoTorch's priors leave them untransformed
+    lengthscale = raw["covar_module.raw_lengthscale"]
+    noise = float(raw["likelihood.noise_covar.raw_noise"])
+    low, high = strategy.candidates.aminmax(dim=0)
+
+    def scaled(points: Tensor) -> Tensor:
+        return ((points - low) / (high - low))[:, high > low]
+
+    def k(A: Tensor, B: Tensor) -> np.ndarray:
+        return rbf(A, B, lengthscale)
+
+    q, y = k, history.Y.numpy() / prior["scale"]
+    data, points = scaled(history.X), scaled(Z)
+    if "inducing" in saved:
+        S = scaled(history.points(torch.tensor(saved["inducing"])))
+        eigenvalues, V = np.linalg.eigh(k(S, S))
+        keep = eigenvalues > 1e-13 * eigenvalues.max()
+        basis = V[:, keep] / np.sqrt(eigenvalues[keep])
+
+        def q(A: Tensor, B: Tensor) -> np.ndarray:
+            return (k(A, S) @ basis) @ (k(B, S) @ basis).T
+
+    covariance = q(data, data) + noise * np.eye(len(y))
+    gain = np.linalg.solve(covariance, q(data, points)).T
+    weights = np.linalg.solve(covariance, np.ones(len(y)))
+    c = weights @ y / weights.sum()
+    variance = k(points, points).diagonal() - (gain * q(points, data)).sum(-1)
+    return prior["scale"] * (c + gain @ (y - c)), prior["scale"] * np.sqrt(variance)
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_predictions_are_dense(name: str, minimize: bool) -> None:
+    """In the user's units and sign, at rows of the table, new points, and data."""
+    strategy = build(name, minimize=minimize, refit=NEVER_AGAIN)
+    assert strategy.predict(strategy.candidates) is None
+    X = torch.cat([strategy.candidates[:30], strategy.candidates[:5]])
+    beside = strategy.candidates[:2] + torch.tensor([0.5, 0.0, 0.25]).double()
+    strategy.tell(X, f_of(X))
+    strategy.run(f_of, 45, progress=False)
+    strategy.tell(beside, f_of(beside))
+    strategy.run(f_of, 55, progress=False)
+    strategy.ask()  # learns what is left
+    Z = torch.cat([strategy.candidates, beside, beside + 0.125])
+    mean, sd = strategy.predict(Z)
+    expected, deviation = dense_moments(strategy, Z)
+    # Units of 50, and a condition number of n / noise at most.
+    np.testing.assert_allclose(mean.numpy(), expected, atol=1e-6 * SCALE)
+    np.testing.assert_allclose(sd.numpy(), deviation, rtol=1e-5, atol=1e-7 * SCALE)
+    assert abs(float(mean.mean()) - OFFSET) < SCALE
+    # What batches are chosen with is the same, in units of the surrogate.
+    sign = -1.0 if minimize else 1.0
+    pool, saved = strategy.surrogate.pool, strategy.state_dict()["surrogate"]
+    if name != "thompson":
+        ours = sign * saved["prior"]["scale"] * pool.mean
+        np.testing.assert_allclose(ours, expected[: len(pool)], atol=1e-6 * SCALE)
+
+
+def test_more_points_than_inducing_points() -> None:
+    """From a hundred points on some of them are inducing points, by their variances."""
+    strategy = build("bbkb", refit=NEVER_AGAIN)
+    X = strategy.candidates[:40]
+    strategy.tell(X, f_of(X))
+    assert strategy.surrogate.num_inducing == 40
+    X = strategy.candidates[40:140]
+    strategy.tell(X, f_of(X))
+    assert strategy.surrogate.num_inducing < 140
+    mean, sd = strategy.predict(strategy.candidates)
+    expected, deviation = dense_moments(strategy, strategy.candidates)
+    np.testing.assert_allclose(mean.numpy(), expected, atol=1e-6 * SCALE)
+    np.testing.assert_allclose(sd.numpy(), deviation, rtol=1e-5, atol=1e-7 * SCALE)
+
+
+@all_strategies
+def test_units_of_the_inputs_do_not_matter(name: str) -> None:
+    """Powers of two, and shifts without rounding: the same rows, to the bit."""
+    plain = table()[:, [0, 2]]
+    other = plain * torch.tensor([2.0**10, 2.0**-7]).double()
+    other = other + torch.tensor([2.0**20, -3.0]).double()
+    histories = []
+    for X in (plain, other):
+        strategy = INFERRED[name](candidates=X, refit=RefitSchedule(growth=2.0))
+        Y = objective(make_candidates())
+        run = strategy.run(lambda i, Y=Y: Y[i], 25, progress=False, by_index=True)
+        histories.append(run.indices.tolist())
+    assert histories[0] == histories[1]
+
+
+@all_strategies
+def test_constant_columns_are_left_out(name: str) -> None:
+    """With one notice, and the choices of a table without them."""
+    X = make_candidates()
+    wide = torch.stack([X[:, 0], X[:, 0] * 0 + 7, X[:, 1], X[:, 1] * 0], -1)
+    with pytest.warns(InputDataWarning, match="1, .*3.* constant and left out") as said:
+        strategy = INFERRED[name](candidates=wide, num_initial=5)
+    assert len(said) == 1
+    other = INFERRED[name](candidates=X, num_initial=5)
+    Y = objective(X)
+    runs = [
+        s.run(lambda i: Y[i], 12, progress=False, by_index=True).indices
+        for s in (strategy, other)
+    ]
+    assert torch.equal(*runs)
+    mean, sd = strategy.predict(wide)
+    expected = other.predict(X)
+    assert torch.equal(mean, expected[0]) and torch.equal(sd, expected[1])
+
+
+def test_a_table_of_one_point() -> None:
+    X = torch.ones(4, 3, dtype=torch.float64)
+    with pytest.raises(InputDataError, match="all equal in all 3 columns; need at"):
+        BBKB(X)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When data grew by a fifth; between fits the hyperparameters stay."""
+    fits, fit = list[int](), table_prior.fit_hyperparameters
+
+    def spy(builder: Any, history: Any, *args: Any) -> Any:
+        fits.append(len(history))
+        return fit(builder, history, *args)
+
+    monkeypatch.setattr(table_prior, "fit_hyperparameters", spy)
+    strategy = INFERRED[name]()
+    seen = []
+    for _ in range(10):  # one by one, whatever the batches
+        batch = strategy.ask(1)
+        strategy.tell(batch, objective(batch.X))
+        prior = strategy.state_dict()["surrogate"]["prior"]
+        seen.append((len(fits), prior["hyperparameters"], prior["scale"]))
+    assert fits == [1, 2, 3, 4, 5, 6, 8, 10]
+    for (a, *before), (b, *after) in pairwise(seen):
+        assert equal(before, after) is (a == b)
+    fits.clear()
+    other = INFERRED[name](refit=RefitSchedule(every=6))
+    other.run(objective, 5, progress=False)
+    for _ in range(9):
+        batch = other.ask(1)
+        other.tell(batch, objective(batch.X))
+    assert fits == [5, 11]
+
+
+def test_initial_points() -> None:
+    """Twice the columns, at least five and at most twenty, all of them different."""
+    for d, num in ((1, 5), (2, 5), (4, 8), (30, 20)):
+        X = torch.rand(40, d, generator=torch.Generator().manual_seed(0)).double()
+        batch = BBKB(X, seed=3).ask()
+        assert len(batch) == len(set(batch.indices.tolist())) == num
+        assert set(batch.indices.tolist()) != set(range(num))
+    strategy = BBKB(make_candidates(), num_initial=12)
+    X = strategy.candidates[:9]
+    strategy.tell(X, objective(X))  # a warm start counts
+    assert len(strategy.ask()) == 3
+
+
+@pytest.mark.parametrize(
+    "name, unique",
+    [*[(name, True) for name in INFERRED], ("bbkb", False), ("thompson", False)],
+)
+def test_resume_is_bit_identical(name: str, unique: bool) -> None:
+    """In the middle of a batch, between two fits, in a new object."""
+    refit = RefitSchedule(growth=1.5)
+    options = {"unique": unique, "minimize": unique, "refit": refit}
+    first = INFERRED[name](seed=3, **options)
+    first.run(objective, 9, progress=False)
+    told = first.ask(3)
+    first.tell(told.X[:1], objective(told.X[:1]))
+    first.tell(OUTSIDE, objective(OUTSIDE))
+    first.ask(2)
+    state = first.state_dict()
+    other = INFERRED[name](seed=9, **options)
+    other.run(objective, 7, progress=False)  # what it saw leaves no trace
+    other.load_state_dict(state)
+    assert equal(other.state_dict(), state)
+    Z = torch.cat([first.candidates, OUTSIDE])
+    if first.surrogate.num_inducing:
+        assert equal(first.predict(Z), other.predict(Z))
+    for strategy in (first, other):
+        strategy.run(objective, 20, progress=False)
+        strategy.ask(2)
+    states = [without_times(s.state_dict()) for s in (first, other)]
+    assert equal(*states)
+    assert states[0]["surrogate"]["prior"]["last_fit"] > 12
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_resume_before_any_feedback(name: str) -> None:
+    first, other = INFERRED[name](seed=3), INFERRED[name](seed=9)
+    first.ask(3)
+    other.load_state_dict(first.state_dict())
+    for strategy in (first, other):
+        strategy.run(objective, 10, progress=False)
+    states = [without_times(s.state_dict()) for s in (first, other)]
+    assert equal(*states)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_a_given_kernel_may_be_fitted_too(name: str) -> None:
+    """Its own copy, on the schedule; the data stay in their units."""
+    kernel = make_kernel(0.7).requires_grad_(True)
+    strategy = INFERRED[name](
+        covar_module=kernel, lam=0.1, refit=RefitSchedule(every=20), num_initial=4
+    )
+    assert strategy.unique is False
+    X = strategy.candidates[:30]
+    strategy.tell(X, objective(X))
+    surrogate = strategy.surrogate
+    assert kernel.lengthscale.item() == pytest.approx(0.7)
+    fitted = float(surrogate.covar_module.lengthscale)
+    assert surrogate.scale == 1.0 and 0.1 < fitted < 0.6
+    assert 1e-4 <= surrogate.lam < 0.05
+    prior = strategy.state_dict()["surrogate"]["prior"]
+    assert prior["last_fit"] == 30
+    mean, _ = strategy.predict(strategy.candidates)
+    y = strategy.history.Y.numpy()
+    lengthscale = torch.tensor(fitted, dtype=torch.float64)
+    saved = strategy.state_dict()["surrogate"].get("inducing")
+    S = X if saved is None else strategy.history.points(torch.tensor(saved))
+    K_SS = rbf(S, S, lengthscale) + 1e-13 * np.eye(len(S))
+
+    def q(A: Tensor, B: Tensor) -> np.ndarray:
+        right = np.linalg.solve(K_SS, rbf(S, B, lengthscale))
+        return rbf(A, S, lengthscale) @ right
+
+    covariance = q(X, X) + surrogate.lam * np.eye(30)
+    weights = np.linalg.solve(covariance, np.ones(30))
+    c = weights @ y / weights.sum()
+    expected = c + q(strategy.candidates, X) @ np.linalg.solve(covariance, y - c)
+    np.testing.assert_allclose(mean.numpy(), expected, atol=1e-5)
+    other = INFERRED[name](
+        covar_module=kernel, lam=0.1, refit=RefitSchedule(every=20), num_initial=4
+    )
+    other.load_state_dict(strategy.state_dict())
+    for s in (strategy, other):
+        s.run(objective, 52, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, other)]
+    assert equal(*states)
+    assert states[0]["surrogate"]["prior"]["last_fit"] >= 50
+
+
+@all_strategies
+def test_what_is_inferred_is_not_given(name: str) -> None:
+    with pytest.raises(InputDataError, match=r"lam=0\.01 without covar_module"):
+        INFERRED[name](lam=0.01)
+    with pytest.raises(InputDataError, match="mean_module without covar_module"):
+        INFERRED[name](mean_module=ZeroMean())
+    with pytest.raises(InputDataError, match=r"mean_module=0\.0; need a GPyTorch mean"):
+        INFERRED[name](covar_module=make_kernel(), mean_module=0.0)
+    with pytest.raises(InputDataError, match=r"lam=0\.0; need a positive"):
+        INFERRED[name](covar_module=make_kernel(), lam=0.0)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.gap_stopping import confidence_gap
 from botorch_sparse.optim.candidate_pool import CandidatePool
+from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_ucb import OneReadUCB, read
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.optim.termination import TerminationRule
@@ -86,10 +87,12 @@ def select_from_pool(
         now = ucb.append(index)
         if rule is not None:
             rule.add(index, now, first)
-    if rule is None:
+    if rule is not None:
+        chosen = _batch(ucb, rule, request.limit)
+    elif request.rule.is_single:
         chosen = _repeated(ucb, request, lam)
     else:
-        chosen = _batch(ucb, rule, request.limit)
+        chosen = _fixed(ucb, request.size)
     if isinstance(ucb, OneReadUCB):
         variances.note(variance, ucb.firsts)
     return chosen
@@ -110,6 +113,15 @@ def _repeated(ucb: Any, request: BatchRequest, lam: float) -> list[int]:
         return [index]
     variance = float(ucb.append(index))
     return [index] * request.rule.evaluations(variance, lam, request.limit)
+
+
+def _fixed(ucb: Any, size: int) -> list[int]:
+    """So many maximizers, one after the other."""
+    chosen = [ucb.argmax()]
+    while len(chosen) < size:
+        ucb.append(chosen[-1])
+        chosen.append(ucb.argmax())
+    return chosen
 
 
 def _batch(ucb: Any, rule: TerminationRule, limit: int) -> list[int]:
@@ -139,7 +151,11 @@ def _next(ucb: Any, rule: TerminationRule, index: int) -> int | None:
 
 
 def uncertainty_sampling(
-    pool: ExactCandidatePool, pending: list[int], max_variance: float, limit: int
+    pool: ExactCandidatePool,
+    pending: list[int],
+    max_variance: float,
+    limit: int,
+    choosable: Choosable = ALL,
 ) -> list[int]:
     r"""Points of largest exact variance, one after the other ([Calandriello2020]_).
 
@@ -151,22 +167,27 @@ def uncertainty_sampling(
         pending: Candidates that are pending already.
         max_variance: Where to stop, :math:`\lambda / P`.
         limit: Largest number of points.
+        choosable: Which candidates may be chosen.
 
     Returns:
         Candidates; none where the variance is small enough already. Cost: O(A n) for
         each, with `n` points in the posterior.
     """
     ucb = pool.ucb(1.0, pool.noise)
+    closed = choosable.mean(torch.zeros_like(pool.variance))  # minus infinity there
     for index in pending:
         ucb.append(index)
     chosen: list[int] = []
     while len(chosen) < limit:
-        first = ucb.variance.argmax().view(1)
-        number, largest = read(first, ucb.variance.index_select(0, first))
+        variance = ucb.variance + closed
+        first = variance.argmax().view(1)
+        number, largest = read(first, variance.index_select(0, first))
         if not largest > max_variance:
             break
         chosen.append(int(number))
         ucb.append(chosen[-1])
+        if choosable.once:
+            closed[chosen[-1]] = -torch.inf
     return chosen
 
 

@@ -39,6 +39,7 @@ class UCBOptions(ModelOptions, total=False):
     """
 
     radius: ConfidenceRadius | None
+    batch_size: int | None
     min_batch_width: int | None
 
 
@@ -61,6 +62,8 @@ class UCBStrategy(ModelStrategy):
             paper; `FixedBeta(4.0)` is the default where the kernel is left out. There
             outcomes are standardized, and so are the units of a radius that is given.
             `UnknownHyperparameters` shrinks lengthscales, given or inferred.
+        batch_size: Points in each batch, in place of the rule: where rounds of feedback
+            have a size of their own. No theorem covers it but that of a size of one.
         min_batch_width: P. Begin by uncertainty sampling, until the largest exact
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
             points, with high probability ([Calandriello2020]_ Algorithm 3). Tables
@@ -82,9 +85,11 @@ class UCBStrategy(ModelStrategy):
         rule: BatchRule,
         nystrom: NystromSettings | None,
         radius: ConfidenceRadius | None = None,
+        batch_size: int | None = None,
         min_batch_width: int | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
+        options["unique"] = unique_or_repeated(options.get("unique"), rule)
         super().__init__(candidates, covar_module, lam, nystrom=nystrom, **options)
         is_table = self.box is None and covar_module is not None
         validate_width(min_batch_width, is_table=is_table)
@@ -96,7 +101,7 @@ class UCBStrategy(ModelStrategy):
             )
         validate_radius(radius)
         self.radius = radius.in_dimension(self.surrogate.dim)
-        self.batch_rule = rule
+        self.batch_rule = rule = replace(rule, size=batch_size)
         self.min_batch_width = min_batch_width
         self._is_initializing = min_batch_width is not None
         self.statistics = RadiusStatistics(
@@ -120,7 +125,12 @@ class UCBStrategy(ModelStrategy):
         return super()._select(max_batch_size)
 
     def _select_by_model(self, limit: int) -> list[int]:
-        request = BatchRequest(
+        request = self._request(limit)
+        return self.surrogate.select(request, self.history, self.generator)
+
+    def _request(self, limit: int) -> BatchRequest:
+        """What is asked for."""
+        return BatchRequest(
             self.radius.multiplier(self.statistics),
             self.batch_rule,
             self.pending_points(),
@@ -128,7 +138,6 @@ class UCBStrategy(ModelStrategy):
             sorted(self.excluded_points),
             self.unique,
         )
-        return self.surrogate.select(request, self.history, self.generator)
 
     def _sample_uncertainty(self, limit: int) -> list[int]:
         """The next points of Algorithm 3; none once the variances are small enough."""
@@ -142,7 +151,8 @@ class UCBStrategy(ModelStrategy):
             pool.rebuild(X, data.Y, lam / data.counts)
         pending = self.pending_points()
         largest = lam / float(self.min_batch_width or 1)
-        return uncertainty_sampling(pool, pending, largest, limit)
+        choosable = self._request(limit).choosable(pool.X.device)
+        return uncertainty_sampling(pool, pending, largest, limit, choosable)
 
     def _learn_in_order(self) -> None:
         """Steps 1-4 of a batch's end, in the order of Algorithm 1.
@@ -234,7 +244,20 @@ class UCBStrategy(ModelStrategy):
             "ratio_threshold": rule.ratio_threshold,
             "local_bound": rule.local_bound,
             "repeat": rule.repeat,
+            "batch_size": rule.size,
         }
+
+
+def unique_or_repeated(unique: bool | None, rule: BatchRule) -> bool | None:
+    """Whether each candidate comes once; never by default where a rule repeats one."""
+    if rule.repeat is None:
+        return unique
+    if unique:
+        raise InputDataError(
+            f"Got unique=True with repeat={rule.repeat!r}: a candidate comes once or "
+            "several times. Leave one of them out."
+        )
+    return False
 
 
 def validate_radius(radius: object) -> None:

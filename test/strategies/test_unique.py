@@ -1,0 +1,205 @@
+"""Each candidate of a table at most once."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from box_table import BOUNDS
+from strategy_table import (
+    INFERRED,
+    TABLE,
+    equal,
+    make_candidates,
+    make_kernel,
+    objective,
+)
+
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.optim import LazyUCB
+from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB, ThompsonSampling
+
+NAMES = [name for name in TABLE if name != "random"]
+SINGLE = ("bkb", "gpucb")  # batches of one point
+all_models = pytest.mark.parametrize("name", NAMES)
+BETA = 4.0
+CLASSES = [BBKB, BKB, GPUCB, GPBUCB, ThompsonSampling]
+
+
+def build(name: str, **kwargs: Any) -> Any:
+    return TABLE[name](unique=True, **kwargs)
+
+
+@all_models
+def test_no_row_comes_twice(name: str) -> None:
+    """Within and over batches, with rows pending, told by value, failed, withdrawn."""
+    long = {} if name in SINGLE or name == "thompson" else {"ratio_threshold": 50.0}
+    strategy = build(name, seed=1, **long)
+    X, proposed = strategy.candidates, list[int]()
+    known = [5, 17, 40]
+    strategy.tell(X[known], objective(X[known]))
+    for step in range(12):
+        batch = strategy.ask(8)
+        rows = batch.indices.tolist()
+        assert len(set(rows)) == len(rows)
+        assert not {*rows} & {*proposed, *known}
+        proposed += rows
+        if step % 3 == 0:  # some stay pending, one fails, one is told by its value
+            strategy.tell(batch.X[:1], objective(batch.X[:1]))
+            if len(rows) > 2:
+                strategy.fail(batch.ids[1:2])
+            beside = next(i for i in range(150) if i not in {*proposed, *known})
+            strategy.tell(X[beside : beside + 1], objective(X[beside : beside + 1]))
+            known.append(beside)
+        else:
+            strategy.tell(batch, objective(batch.X))
+    assert name in SINGLE or len(proposed) > 12
+    assert name in SINGLE or len(strategy.state_dict()["failed"]) > 0
+    batch = strategy.ask(3)
+    strategy.withdraw(batch)  # may be proposed again
+    assert not {*batch.indices.tolist()} & {*strategy.excluded_points}
+
+
+@all_models
+def test_a_failed_trial_that_is_tried_once_more(name: str) -> None:
+    """Its row comes again by itself, and is not chosen beside that."""
+    strategy = build(name)
+    strategy.run(objective, 10, progress=False)
+    batch = strategy.ask(3)
+    strategy.fail(batch.ids[:1], retry=True)
+    again = strategy.ask(6)
+    rows = again.indices.tolist()
+    assert rows[0] == int(batch.indices[0]) and len(set(rows)) == len(rows)
+    assert not {*rows[1:]} & {*batch.indices.tolist()}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "inferred-bbkb", "inferred-thompson"])
+def test_all_rows_and_then_none(name: str) -> None:
+    """Thirty rows, each once; then there is nothing left to propose."""
+    X = make_candidates(30)
+    if name.startswith("inferred-"):
+        strategy: Any = INFERRED[name.removeprefix("inferred-")](candidates=X)
+    else:
+        strategy = build(name, candidates=X)
+    history = strategy.run(objective, 29, progress=False)
+    last = strategy.ask()
+    assert len(last) == 1
+    with pytest.raises(UnsupportedError, match="All 30 candidates are evaluated, pend"):
+        strategy.ask()
+    strategy.tell(last, objective(last.X))
+    assert sorted(history.indices.tolist()) == list(range(30))
+    assert strategy.is_finished
+    state = strategy.state_dict()
+    with pytest.raises(UnsupportedError, match="proposes each once: none is left"):
+        strategy.ask(5)
+    assert equal(strategy.state_dict(), state)
+    assert len(strategy.run(objective, 40, progress=False)) == 30
+
+
+def brute_force(strategy: Any) -> int:
+    """The largest bound of a row that is neither evaluated, pending nor failed.
+
+    By appending all pending points to a bound over all candidates.
+    """
+    pool = strategy.surrogate.pool
+    ucb = pool.ucb(BETA**0.5, strategy.surrogate.lam)
+    for index in strategy.pending.tolist():
+        ucb.append(index)
+    values = ucb.values().cpu().clone()
+    values[sorted(strategy.excluded_points)] = -torch.inf
+    return int(values.argmax())
+
+
+@pytest.mark.parametrize(
+    "name", ["bbkb-global", "bbkb-streamed", "bkb", "gpucb", "gpbucb-sum"]
+)
+def test_choices_are_those_of_a_brute_force(name: str, double: dict[str, Any]) -> None:
+    """Point by point, on a table larger than what is refreshed at first."""
+    X = make_candidates(300, **double)
+    assert LazyUCB.first_block < len(X)
+    kernel = {"covar_module": make_kernel(**double)}
+    strategy = build(name, candidates=X, radius=FixedBeta(BETA), **kernel)
+    strategy.tell(X[::40], objective(X[::40]))
+    size = 5 if double["device"].type == "cpu" else 2
+    for _ in range(size):
+        rows = []
+        for _ in range(4):
+            expected = brute_force(strategy)
+            rows += strategy.ask(1).indices.tolist()
+            assert rows[-1] == expected
+        pending = strategy.history.points(strategy.pending)
+        strategy.tell(pending, objective(pending).cpu())
+
+
+def test_batches_are_those_of_single_points() -> None:
+    """A batch of a rule that does not end it, and its points one by one."""
+    for name in ("bbkb-global", "bbkb-streamed", "gpbucb-sum"):
+        batches = []
+        for is_whole in (True, False):
+            X = make_candidates(300)
+            strategy = build(
+                name, candidates=X, radius=FixedBeta(BETA), ratio_threshold=1e9
+            )
+            strategy.tell(X[::40], objective(X[::40]))
+            if is_whole:
+                batches.append(strategy.ask(12).indices.tolist())
+            else:
+                rows = [strategy.ask(1).indices.tolist() for _ in range(12)]
+                batches.append([row for (row,) in rows])
+        assert batches[0] == batches[1] and len(set(batches[0])) == 12
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpucb", "thompson"])
+def test_resume(name: str) -> None:
+    """In the middle of a batch, with a trial that failed."""
+    first, other = build(name, seed=2), build(name, seed=7)
+    first.run(objective, 12, progress=False)
+    batch = first.ask(4)
+    first.fail(batch.ids[:1])
+    other.load_state_dict(first.state_dict())
+    for strategy in (first, other):
+        strategy.run(objective, 30, progress=False)
+    rows = [s.history.indices.tolist() for s in (first, other)]
+    assert rows[0] == rows[1] and len(set(rows[0])) == 30
+    assert int(batch.indices[0]) not in rows[0]
+    with pytest.raises(InputDataError, match="'unique'"):
+        TABLE[name]().load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_defaults(cls: Any) -> None:
+    """Once where the kernel is inferred; as the theorems have it where it is given."""
+    X = make_candidates(10)
+    assert cls(X).unique is True
+    assert cls(X, unique=False).unique is False
+    kernel = TABLE["bkb"]().surrogate.covar_module
+    assert cls(X, covar_module=kernel).unique is False
+    assert cls(bounds=BOUNDS).unique is False
+    with pytest.raises(InputDataError, match="unique=True with bounds; points of a"):
+        cls(bounds=BOUNDS, unique=True)
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpbucb-product"])
+def test_uncertainty_sampling_takes_each_once_too(name: str) -> None:
+    """Also none that failed, whether each may come once or not."""
+    X = make_candidates(20)
+    strategy = build(name, candidates=X, lam=1.0, min_batch_width=50)
+    batch = strategy.ask(15)
+    assert len(set(batch.indices.tolist())) == len(batch) == 15
+    strategy.fail(batch.ids[:1])
+    rest = strategy.ask(15)
+    assert sorted([*batch.indices.tolist(), *rest.indices.tolist()]) == list(range(20))
+    strategy = TABLE[name](candidates=X, lam=1.0, min_batch_width=50)
+    batch = strategy.ask(1)
+    strategy.fail(batch.ids)
+    again = strategy.ask(60).indices.tolist()
+    assert len(again) > 20 and int(batch.indices[0]) not in again
+
+
+@pytest.mark.parametrize("cls", [BBKB, BKB])
+def test_repeats_contradict_it(cls: Any) -> None:
+    X = make_candidates(20)
+    repeat = "until-uncertainty-halves"
+    with pytest.raises(InputDataError, match="unique=True with repeat="):
+        cls(X, TABLE["bkb"]().surrogate.covar_module, unique=True, repeat=repeat)
+    assert cls(X, repeat=repeat).unique is False  # the default gives way

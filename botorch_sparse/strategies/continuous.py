@@ -324,6 +324,8 @@ class ModelSurrogate:
         options = self._options(draw_seed(generator))
         if request.rule.is_single:
             return self._select_one(acqf, request, history, options)
+        if request.rule.size is not None:
+            return self._select_fixed(acqf, request, history, options)
         batch = optimize_adaptive_batch(
             acqf,
             request.rule.on_model(self.model),
@@ -348,6 +350,25 @@ class ModelSurrogate:
         variance = float(acqf.frozen.add(X.double()).variance_before[..., -1])
         count = request.rule.evaluations(variance, self.lam, request.limit)
         return [history.add_point(X[0])] * count
+
+    def _select_fixed(
+        self,
+        acqf: BatchUpperConfidenceBound,
+        request: BatchRequest,
+        history: History,
+        options: dict[str, Any],
+    ) -> list[int]:
+        """So many points, one after the other."""
+        chosen: list[int] = []
+        with manual_seed(options["options"]["seed"]):
+            for _ in range(request.size):
+                X, _ = optimize_acqf(acqf, q=1, **options)
+                X = self.box.clamp(X)
+                chosen.append(history.add_point(X[0]))
+                pending = acqf.X_pending
+                X = X.double()
+                acqf.set_X_pending(X if pending is None else torch.cat([pending, X]))
+        return chosen
 
     def sample_maximizers(
         self, request: BatchRequest, history: History, generator: torch.Generator

@@ -204,7 +204,7 @@ class ModelStrategy(Strategy):
         return {point for point in taken if point < len(self.candidates)}
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        limit = max_batch_size or MAX_BATCH_SIZE
+        limit = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
         if self.box is None:
             limit = min(limit, self._num_choosable(limit))
             if limit == 0:
@@ -216,6 +216,10 @@ class ModelStrategy(Strategy):
         if missing > 0:
             return self._draw(min(missing, limit))
         return self._select_by_model(limit)
+
+    def _largest_batch(self) -> int:
+        """Points of a batch at most, those drawn at the start included."""
+        return MAX_BATCH_SIZE
 
     def _select_by_model(self, limit: int) -> list[int]:
         """Choose at most so many points by the posterior."""

@@ -36,12 +36,14 @@ class BatchRule:
         local_bound: See `GlobalLocalRule`.
         repeat: None, or `"until-uncertainty-halves"`: a batch is one point with the
             number of evaluations that halves its variance, whatever the name.
+        size: Points in each batch, whatever the name; None leaves it to the rule.
     """
 
     name: RuleName
     ratio_threshold: float = 1.0
     local_bound: LocalBound = "both"
     repeat: Repeat | None = None
+    size: int | None = None
 
     def __post_init__(self) -> None:
         validate_local_bound(self.local_bound)
@@ -49,16 +51,22 @@ class BatchRule:
             raise InputDataError(
                 f"Got repeat={self.repeat!r}; need one of {get_args(Repeat)} or None."
             )
+        if self.size is not None and (self.size < 1 or self.repeat is not None):
+            raise InputDataError(
+                f"Got batch_size={self.size} and repeat={self.repeat!r}; need a size "
+                "of at least 1, and one of them."
+            )
 
     @property
     def is_single(self) -> bool:
         """Whether a batch has one point, be it repeated."""
-        return self.name == "single" or self.repeat is not None
+        is_single = self.name == "single" and self.size is None
+        return is_single or self.repeat is not None
 
     def on_table(self, pool: Any, lam: float) -> TerminationRule | None:
-        """The rule for a new batch on a pool; None for batches of one point."""
+        """The rule for a new batch on a pool; None where its size is known."""
         threshold = self.ratio_threshold
-        if self.is_single:
+        if self.is_single or self.size is not None:
             return None
         if self.name == "global":
             return GlobalRule(pool, lam, threshold)
@@ -111,6 +119,12 @@ class BatchRequest:
     limit: int
     excluded: Sequence[int] = ()
     once: bool = False
+
+    @property
+    def size(self) -> int:
+        """Points of a batch whose size is known."""
+        size = self.rule.size
+        return self.limit if size is None else min(self.limit, size)
 
     def choosable(self, device: torch.device) -> Choosable:
         """The same of the rows of a table that is on a device."""

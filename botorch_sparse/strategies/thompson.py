@@ -81,12 +81,15 @@ class ThompsonSampling(ModelStrategy):
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
 
+    def _largest_batch(self) -> int:
+        return self.batch_size
+
     def _select_by_model(self, limit: int) -> list[int]:
         request = BatchRequest(
             0.0,
             BatchRule("single"),
             self.pending_points(),
-            min(limit, self.batch_size),
+            limit,
             sorted(self.excluded_points),
             self.unique,
         )

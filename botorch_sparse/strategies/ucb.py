@@ -124,6 +124,9 @@ class UCBStrategy(ModelStrategy):
             self._is_initializing = False
         return super()._select(max_batch_size)
 
+    def _largest_batch(self) -> int:
+        return self.batch_rule.size or super()._largest_batch()
+
     def _select_by_model(self, limit: int) -> list[int]:
         request = self._request(limit)
         return self.surrogate.select(request, self.history, self.generator)

@@ -38,13 +38,13 @@ PACKAGES = ("torch", "botorch", "gpytorch", "scikit-learn", "optuna", "botorch_s
 
 
 def bbkb(candidates: Candidates, seed: int) -> Proposer:
-    """`BBKB`, each row at most once."""
-    return _asked(strategies.BBKB(candidates.X, unique=True, seed=seed))
+    """`BBKB` in batches of 20, each row at most once."""
+    return _asked(strategies.BBKB(candidates.X, batch_size=20, seed=seed))
 
 
 def thompson(candidates: Candidates, seed: int) -> Proposer:
     """`ThompsonSampling`, each row at most once."""
-    return _asked(strategies.ThompsonSampling(candidates.X, unique=True, seed=seed))
+    return _asked(strategies.ThompsonSampling(candidates.X, seed=seed))
 
 
 def _asked(strategy: strategies.Strategy) -> Proposer:

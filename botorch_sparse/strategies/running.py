@@ -70,6 +70,7 @@ def run_to(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
+    _refuse_to_overwrite(strategy, options.checkpoint)
     evaluation = Evaluation(strategy, objective, options)
     with Progress(history, type(strategy).__name__, num_evaluations, progress) as bar:
         try:
@@ -86,6 +87,20 @@ def run_to(
         finally:
             _save(strategy, options)
     return history
+
+
+def _refuse_to_overwrite(
+    strategy: "Strategy", checkpoint: str | os.PathLike[str] | None
+) -> None:
+    """A strategy that knows nothing yet does not replace the state of a run."""
+    if checkpoint is None or not os.path.exists(checkpoint):
+        return
+    if len(strategy.history) == 0 and len(strategy.pending_ids) == 0:
+        raise InputDataError(
+            f"There is a run at checkpoint={os.fspath(checkpoint)!r} already, and this "
+            "strategy is a new one. Go on with strategy.resume(path).run(...), or "
+            "remove the file."
+        )
 
 
 def _next_batch(

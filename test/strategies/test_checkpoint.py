@@ -245,3 +245,12 @@ def test_a_process_that_is_killed(tmp_path: Path) -> None:
     for strategy in (resumed, straight):
         strategy.run(objective, 40, progress=False)
     assert equal(state_of(resumed), state_of(straight))
+
+
+def test_a_new_run_does_not_replace_another(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
+    with pytest.raises(InputDataError, match=r"There is a run at .*resume\(path\)"):
+        TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
+    history = TABLE["random"]().resume(path).history
+    assert len(history) == 10

@@ -149,8 +149,13 @@ def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> torch.nn.
         features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
         return features.to(device)
     except NotImplementedError as error:
-        raise UnsupportedError(
-            f"Got {type(covar_module).__name__}, for which there are no random "
-            "features; need RBFKernel or MaternKernel, in a ScaleKernel or not. "
-            "Strategies with an upper confidence bound take any kernel."
-        ) from error
+        raise no_random_features(covar_module) from error
+
+
+def no_random_features(covar_module: Kernel) -> UnsupportedError:
+    """What to raise for a kernel whose sample paths can't be drawn."""
+    return UnsupportedError(
+        f"Got {type(covar_module).__name__}, for which there are no random features; "
+        "need RBFKernel or MaternKernel, in a ScaleKernel or not. Strategies with an "
+        "upper confidence bound take any kernel."
+    )

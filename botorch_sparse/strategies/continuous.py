@@ -27,6 +27,7 @@ from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
 from botorch_sparse.models.inducing_set import sample_inducing_points
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
+from botorch_sparse.optim.path_maximizers import no_random_features
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
@@ -379,7 +380,10 @@ class ModelSurrogate:
         options = self._options(draw_seed(generator))
         chosen = []
         with manual_seed(options["options"]["seed"]):
-            paths = draw_matheron_paths(self.model, torch.Size([request.limit]))
+            try:
+                paths = draw_matheron_paths(self.model, torch.Size([request.limit]))
+            except NotImplementedError as error:
+                raise no_random_features(self.model.covar_module) from error
             for place in range(request.limit):
                 path = _PathValue(self.model, paths, place)
                 X, _ = optimize_acqf(path, q=1, **options)

@@ -221,7 +221,9 @@ def announce_scale(values: FoldedValues, prior: Prior, k_diag: float) -> bool:
     if len(values) < ENOUGH_POINTS:
         return False
     spread, ours = float(values.Y.std()), (k_diag + prior.lam) ** 0.5
-    if spread > 0 and not 1 / LARGEST_SCALE**2 < spread / ours < LARGEST_SCALE:
+    if spread == 0:  # constant so far
+        return False
+    if not 1 / LARGEST_SCALE**2 < spread / ours < LARGEST_SCALE:
         warnings.warn(
             f"The feedback varies by {spread:.3g} and the kernel's functions by "
             f"{ours:.3g}: confidence bounds mean nothing. Divide the feedback by "

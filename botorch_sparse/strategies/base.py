@@ -295,7 +295,8 @@ class Strategy(ABC):
                 `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
                 `StopOnConfidenceGap`.
             checkpoint: A file for the state, written after each batch and at the end,
-                also at that of a run that fails. See `resume`.
+                also at that of a run that fails. A strategy that knows nothing yet
+                does not replace a file that is there: see `resume`.
             catch: Exceptions of the objective that concern one point: it is warned of,
                 tried once more with the next batch, then left out (see `fail`). Points
                 are then evaluated one by one without an executor too. A value that is

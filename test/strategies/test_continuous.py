@@ -269,9 +269,9 @@ def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> Non
     seen: list[Any] = []
     fit = model_building.fit_gpytorch_mll
 
-    def spy(mll: Any) -> None:
+    def spy(mll: Any, **kwargs: Any) -> None:
         seen.append(mll.model)
-        fit(mll)
+        fit(mll, **kwargs)
 
     monkeypatch.setattr(model_building, "fit_gpytorch_mll", spy)
     strategy = TABLE["bbkb-inferred"]()

@@ -151,8 +151,6 @@ def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
 def test_constraints_belong_to_bounds() -> None:
     with pytest.raises(InputDataError, match=r"candidates with \['fixed_features'\]"):
         RandomSearch(BOUNDS, fixed_features={0: 1.0})
-    with pytest.raises(InputDataError, match="candidates without covar_module"):
-        BBKB(BOUNDS)
 
 
 def test_a_batch_of_a_resumed_strategy_can_be_told() -> None:

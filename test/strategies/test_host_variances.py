@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 import simulated_device
 import torch
+from gpytorch.means import Mean, ZeroMean
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
 from botorch_sparse.optim import candidate_pool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
+from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
@@ -56,8 +58,11 @@ def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> No
     assert history.points(torch.tensor([beside])).tolist() == [expected[1].tolist()]
 
 
+@pytest.mark.parametrize("mean", [ZeroMean(), None], ids=["zero", "constant"])
 @pytest.mark.parametrize("num_copies", [0, 3], ids=["regular", "singular"])
-def test_posterior_of_chosen(num_copies: int, double: dict[str, Any]) -> None:
+def test_posterior_of_chosen(
+    num_copies: int, mean: Mean | None, double: dict[str, Any]
+) -> None:
     """Points that others explain are left out, as by `from_data`."""
     X = make_candidates(40, **double)
     X = torch.cat([X, X[:num_copies] + 1e-10])
@@ -66,9 +71,14 @@ def test_posterior_of_chosen(num_copies: int, double: dict[str, Any]) -> None:
     chosen = torch.cat([chosen, chosen.new_tensor([41])]) if num_copies else chosen
     k_diag = torch.ones_like(chosen, dtype=X.dtype)
     posterior = posterior_of_chosen(
-        kernel, X, Y, noise, chosen, k_diag, chunk_size=2048
+        kernel, X, Y, noise, chosen, k_diag, mean_module=mean, chunk_size=2048
     )
-    expected = NystromPosterior.from_data(kernel, X, Y, noise, X[chosen])
+    prior = NystromPosterior.prior(kernel, X[chosen])
+    expected = (
+        prior.condition(X, Y, noise)
+        if mean is not None
+        else condition_with_constant_mean(prior, X, Y, noise)
+    )
     Z = make_candidates(60, **double)[40:]
     for ours, theirs in zip(posterior.moments(Z), expected.moments(Z), strict=True):
         # B has eigenvalues from 1 to n / noise = 430, and L^-1 amplifies by at most

@@ -13,6 +13,8 @@ from botorch_sparse.strategies import SBPE
 
 LAM, NOISE = 1e-2, 0.05
 UNIT_BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+# Kernel, noise, mean and scale are fitted to a first batch.
+INFERS: dict[str, Any] = {"covar_module": None, "lam": None, "noise_std": None}
 CASES: dict[str, dict[str, Any]] = {
     "table": {},
     "every": {"refresh": "every", "num_evaluations": 40},
@@ -21,8 +23,11 @@ CASES: dict[str, dict[str, Any]] = {
     "doubling": {"schedule": "doubling", "num_evaluations": 60},
     "box": {"bounds": UNIT_BOX, "num_evaluations": 18, "raw_samples": 16},
     "box-random": {"bounds": UNIT_BOX, "exploration": "random", "num_evaluations": 40},
+    "inferred": {**INFERS, "num_evaluations": 45},
+    "inferred-box": {**INFERS, "bounds": UNIT_BOX, "num_evaluations": 18},
 }
-for case in ("box", "box-random"):
+CASES["inferred-box"]["raw_samples"] = 16
+for case in ("box", "box-random", "inferred-box"):
     CASES[case]["radius"] = FixedBeta(6.0)
 
 

@@ -13,6 +13,7 @@ from botorch_sparse.optim.device_ucb import read
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
+from botorch_sparse.strategies.sbpe.units import UNITS_OF_Y, Units
 
 
 class BatchData(NamedTuple):
@@ -20,7 +21,7 @@ class BatchData(NamedTuple):
 
     Attributes:
         X: `n x d` unique points.
-        Y: `n` means of their observations.
+        Y: `n` means of their observations, or of these in units of their own.
         counts: `n` numbers of observations.
     """
 
@@ -41,8 +42,10 @@ class BatchBounds:
         multiplier: What multiplies the standard deviation.
         offset: What is added whatever the variance.
         lambda_max: The certified `r` of the batch's points, in units of the noise.
-        threshold: The largest lower bound that was found; minus infinity before.
+        threshold: The largest lower bound that was found, in `units`; minus infinity
+            before.
         state: From which the posterior can be built again.
+        units: What the posterior sees of feedback; so does all above.
     """
 
     posterior: NystromPosterior
@@ -51,9 +54,15 @@ class BatchBounds:
     lambda_max: float
     threshold: float = float("-inf")
     state: dict[str, Tensor] = field(default_factory=dict)
+    units: Units = UNITS_OF_Y
 
     def interval(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds at `q x d` points; differentiable. O(q m^2)."""
+        """Lower and upper bounds at `q x d` points of what is maximized. O(q m^2)."""
+        lower, upper = self.standardized(X)
+        return self.units.restore(lower), self.units.restore(upper)
+
+    def standardized(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in `units`; differentiable."""
         mean, variance = self.posterior.moments(X)
         # The square root's slope at zero is infinite; the optimizer needs a finite one.
         tiny = torch.finfo(variance.dtype).tiny
@@ -62,7 +71,7 @@ class BatchBounds:
 
     def slack(self, X: Tensor) -> Tensor:
         """Upper bound less threshold, `q`: negative where no maximizer can be."""
-        return self.interval(X)[1] - self.threshold
+        return self.standardized(X)[1] - self.threshold
 
     def state_dict(self) -> dict[str, Any]:
         """Data and plain numbers for `from_state`."""
@@ -81,13 +90,14 @@ class BatchBounds:
         lam: float,
         state: dict[str, Any],
         device: torch.device,
+        units: Units,
     ) -> "BatchBounds":
         """The bounds of a saved run, to the bit."""
         tensors = {name: x.to(device) for name, x in state["data"].items()}
         data = BatchData(tensors["X"], tensors["Y"], tensors["counts"])
         posterior = batch_posterior(covar_module, lam, data, tensors["inducing"])
         numbers = {name: value for name, value in state.items() if name != "data"}
-        return cls(posterior, **numbers, state=tensors)
+        return cls(posterior, **numbers, state=tensors, units=units)
 
     def with_threshold(self, threshold: float) -> "BatchBounds":
         """The same bounds with the largest lower bound known."""
@@ -112,6 +122,7 @@ def bounds_of_batch(
     radius: ConfidenceRadius,
     lam: float,
     lambda_max: float,
+    units: Units,
 ) -> BatchBounds:
     """What a radius makes of a batch-local posterior.
 
@@ -141,6 +152,7 @@ def bounds_of_batch(
         offset=radius.offset(statistics),
         lambda_max=lambda_max,
         state={**data._asdict(), "inducing": inducing_points},
+        units=units,
     )
 
 

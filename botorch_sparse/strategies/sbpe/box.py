@@ -22,6 +22,7 @@ from botorch_sparse.strategies.sbpe.search import (
     Recommendation,
     Search,
 )
+from botorch_sparse.strategies.sbpe.units import UNITS_OF_Y, Units
 
 
 class BoxSearch(Search):
@@ -47,8 +48,9 @@ class BoxSearch(Search):
         *,
         raw_samples: int,
         num_restarts: int,
+        units: Units = UNITS_OF_Y,
     ) -> None:
-        super().__init__(covar_module, lam, policy, design)
+        super().__init__(covar_module, lam, policy, design, units)
         self.raw_samples = raw_samples
         self.num_restarts = num_restarts
         self.region = SurvivingRegion(box)
@@ -130,11 +132,11 @@ class BoxSearch(Search):
         known = torch.cat([self._pool, bounds.state["X"], *map(_double, self._best)])
         known = known[self.region.contains(known, 0.0)]
         with torch.no_grad():
-            lower = bounds.interval(known)[0]
+            lower = bounds.standardized(known)[0]
         top = lower.topk(min(self.num_restarts, len(lower))).indices
-        best = self.region.maximize(lambda X: bounds.interval(X)[0], known[top])
+        best = self.region.maximize(lambda X: bounds.standardized(X)[0], known[top])
         with torch.no_grad():
-            threshold = float(bounds.interval(best.double())[0])
+            threshold = float(bounds.standardized(best.double())[0])
         cut = bounds.with_threshold(threshold)
         self._best = [*self._best, best]
         region = SurvivingRegion(self.region.box, [*self.region.cuts, cut])
@@ -142,7 +144,7 @@ class BoxSearch(Search):
         kept = region.contains(self._pool, 0.0)
         left = torch.cat([self._pool[kept], best.double()])
         with torch.no_grad():
-            lower, upper = bounds.interval(left)
+            lower, upper = bounds.standardized(left)
         self.region = region
         return Elimination(
             num_survivors=None,
@@ -155,7 +157,7 @@ class BoxSearch(Search):
         """The surviving best point of a batch with the largest lower bound of all."""
         best = torch.cat(self._best)
         left = best[region.contains(best)]
-        lower = torch.stack([cut.interval(left.double())[0] for cut in region.cuts])
+        lower = torch.stack([cut.standardized(left.double())[0] for cut in region.cuts])
         return left[int(lower.amax(0).argmax())].unsqueeze(0)
 
     @torch.no_grad()
@@ -191,7 +193,9 @@ class BoxSearch(Search):
         bounds = self.region.box.bounds
         self._best = [x.to(bounds) for x in state["best"]]
         cuts = [
-            BatchBounds.from_state(self.covar_module, self.lam, cut, bounds.device)
+            BatchBounds.from_state(
+                self.covar_module, self.lam, cut, bounds.device, self.units
+            )
             for cut in state["cuts"]
         ]
         self.region = SurvivingRegion(self.region.box, cuts)

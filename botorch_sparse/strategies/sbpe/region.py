@@ -62,7 +62,7 @@ class SurvivingRegion:
 
         Args:
             X: The points.
-            tolerance: In units of Y; a bound may miss its threshold by it.
+            tolerance: In the units of the cuts; a bound may miss its threshold by it.
 
         Returns:
             `n` truth values. O(n m^2) for each cut.

@@ -139,18 +139,20 @@ class RoundStrategy(Strategy):
     def recommend(self) -> Recommendation:
         """The surviving point of largest lower confidence bound, with its interval.
 
-        The bounds are those of all batches together: each holds with the same
-        probability, and the last batch may be short.
+        With `minimize` that of smallest upper bound. The bounds are those of all
+        batches together: each holds with the same probability, and the last batch may
+        be short.
 
         Raises:
-            UnsupportedError: Before the end of the first batch.
+            UnsupportedError: Before the end of the first batch that has bounds.
         """
         if self.last_bounds is None:
             raise UnsupportedError(
                 "There are no confidence bounds before the feedback of the first batch "
                 "is told."
             )
-        return self.search.recommend(self.history)
+        found = self.search.recommend(self.history)
+        return found.negated() if self.minimize else found
 
     def _pending_here(self) -> list[int]:
         """Pending points of the batch in progress."""
@@ -192,7 +194,7 @@ class RoundStrategy(Strategy):
             )
 
     def _learn(self) -> None:
-        if self.num_left == 0 and not self._pending_here():
+        if self.num_left == 0 and not self._pending_here() and self._can_conclude():
             saved, generator = self._round_state(), self.generator.get_state()
             try:
                 self._end_round()
@@ -208,12 +210,20 @@ class RoundStrategy(Strategy):
             return
         record = Round(length=self.lengths[self.round_number])
         places = self._told()
-        if places:
-            record.num_evaluations = len(places)
-            self._cut(record, self._data(places))
+        record.num_evaluations = len(places)
+        self._conclude(record, places)
         self.history.rounds = [*self.history.rounds, record]
         self.search.finish()
         self._first_ask = len(self.history.batches)
+
+    def _can_conclude(self) -> bool:
+        """Whether a batch that is over may end; if not, the next `ask` says why."""
+        return True
+
+    def _conclude(self, record: Round, places: list[int]) -> None:
+        """Learn from the feedback of a batch, at some places of the history."""
+        if places:
+            self._cut(record, self._data(places))
 
     def _data(self, places: list[int]) -> BatchData:
         """The feedback at some places of the history."""
@@ -234,11 +244,11 @@ class RoundStrategy(Strategy):
         elimination = self.search.eliminate(bounds, self.history)
         record.num_inducing = bounds.posterior.num_inducing
         record.beta = bounds.multiplier**2
-        record.offset = bounds.offset
+        record.offset = self.search.units.scale * bounds.offset
         record.lambda_max = bounds.lambda_max
         record.survivors = elimination.num_survivors
         record.fraction = elimination.fraction
-        record.max_width = elimination.max_width
+        record.max_width = self.search.units.scale * elimination.max_width
         self.last_bounds = bounds
 
     def _describe(self) -> BatchRecord:
@@ -249,6 +259,7 @@ class RoundStrategy(Strategy):
     def _round_state(self) -> dict[str, Any]:
         """Where the rounds stand."""
         return {
+            "in_use": (self.search, self.radius),
             "search": self.search.state_dict(),
             "first_ask": self._first_ask,
             "rounds": self.history.rounds,
@@ -257,6 +268,7 @@ class RoundStrategy(Strategy):
 
     def _load_round_state(self, state: dict[str, Any]) -> None:
         """Go back to a state of this strategy."""
+        self.search, self.radius = state["in_use"]
         self.search.load_state_dict(state["search"])
         self._first_ask = state["first_ask"]
         self.history.rounds = state["rounds"]
@@ -289,5 +301,9 @@ class RoundStrategy(Strategy):
         self.last_bounds = None
         if last is not None:
             self.last_bounds = BatchBounds.from_state(
-                search.covar_module, search.lam, last, self.candidates.device
+                search.covar_module,
+                search.lam,
+                last,
+                self.candidates.device,
+                search.units,
             )

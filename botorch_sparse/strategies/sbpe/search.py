@@ -1,7 +1,7 @@
 """Where S-BPE looks: what a table of candidates and a box have in common."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -23,18 +23,20 @@ from botorch_sparse.strategies.sbpe.exploration import (
     BatchExploration,
     CertificatePolicy,
 )
+from botorch_sparse.strategies.sbpe.units import UNITS_OF_Y, Units
 
 Exploration = Literal["variance", "random"]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The point to use, and where its value lies.
+    """The point to use, and where its value lies, in units of Y.
 
     Attributes:
         X: `d` coordinates.
         index: Its row in the table; None on a continuous domain.
-        mean: Posterior mean of the batch whose lower bound is the largest there.
+        mean: Posterior mean of the batch whose lower bound is the largest there; with
+            `minimize` the one whose upper bound is the smallest.
         lower: Largest lower bound of all batches.
         upper: Smallest upper bound of all batches.
     """
@@ -45,6 +47,10 @@ class Recommendation:
     lower: float
     upper: float
 
+    def negated(self) -> "Recommendation":
+        """The same of minus the function."""
+        return replace(self, mean=-self.mean, lower=-self.upper, upper=-self.lower)
+
 
 @dataclass(frozen=True)
 class Elimination:
@@ -54,7 +60,8 @@ class Elimination:
         num_survivors: Candidates left; None on a continuous domain.
         fraction: Share of what was explored that is left; on a continuous domain
             estimated from the points that the batch could choose from.
-        max_width: Largest width of the batch's intervals over what is left.
+        max_width: Largest width of the batch's intervals over what is left, in the
+            search's units.
     """
 
     num_survivors: int | None
@@ -67,9 +74,10 @@ class Search(ABC):
 
     Args:
         covar_module: The kernel, for float64.
-        lam: Noise variance of one observation.
+        lam: Noise variance of one observation, in `units`.
         policy: When inducing points are chosen again.
         design: `"variance"` or `"random"`.
+        units: Of the feedback that kernel and `lam` are for.
     """
 
     def __init__(
@@ -78,11 +86,13 @@ class Search(ABC):
         lam: float,
         policy: CertificatePolicy,
         design: Exploration,
+        units: Units = UNITS_OF_Y,
     ) -> None:
         self.covar_module = covar_module
         self.lam = lam
         self.policy = policy
         self.design = design
+        self.units = units
         self._exploration: BatchExploration | None = None
         self._saved: dict[str, Any] | None = None  # to build it from at the next need
 
@@ -199,10 +209,12 @@ class Search(ABC):
     ) -> BatchBounds:
         """The bounds that feedback for the batch, or a part of it, gives.
 
-        The residual matrix of a part is a principal submatrix of that of the batch:
-        the bound on its largest eigenvalue holds for it too.
+        Feedback comes in units of Y. The residual matrix of a part is a principal
+        submatrix of that of the batch: the bound on its largest eigenvalue holds for it
+        too.
         """
         exploration, is_blind = self.exploration, self.design == "random"
+        data = data._replace(Y=self.units.standardize(data.Y))
         inducing = exploration.posterior.X[exploration.posterior.inducing]
         if is_blind:
             inducing = certified_inducing_points(
@@ -218,4 +230,6 @@ class Search(ABC):
         )
         known = float("inf") if is_blind else exploration.bound
         r = min(certificate.lambda_max, known)
-        return bounds_of_batch(posterior, data, inducing, radius, self.lam, r)
+        return bounds_of_batch(
+            posterior, data, inducing, radius, self.lam, r, self.units
+        )

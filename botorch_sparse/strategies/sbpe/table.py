@@ -17,6 +17,7 @@ from botorch_sparse.strategies.sbpe.search import (
     Recommendation,
     Search,
 )
+from botorch_sparse.strategies.sbpe.units import UNITS_OF_Y, Units
 
 
 class TableSearch(Search):
@@ -27,9 +28,6 @@ class TableSearch(Search):
 
     Attributes:
         survivors: `A` truth values.
-        lower: `A` largest lower bounds of all batches that explored a row.
-        upper: `A` smallest upper bounds.
-        mean: `A` posterior means of the batch that `lower` is from.
     """
 
     def __init__(
@@ -39,13 +37,34 @@ class TableSearch(Search):
         lam: float,
         policy: CertificatePolicy,
         design: Exploration,
+        units: Units = UNITS_OF_Y,
     ) -> None:
-        super().__init__(covar_module, lam, policy, design)
+        super().__init__(covar_module, lam, policy, design, units)
         self.X = candidates.double()
         infinity = torch.full_like(self.X[:, 0], float("inf"))
         self._keep(infinity > 0)
-        self.lower, self.upper = -infinity, infinity
-        self.mean = torch.zeros_like(infinity)
+        self._lower, self._upper = -infinity, infinity  # in the search's units
+        self._mean = torch.zeros_like(infinity)
+
+    @property
+    def lower(self) -> Tensor:
+        """`A` largest lower bounds of all batches that explored a row, units of Y."""
+        return self.units.restore(self._lower)
+
+    @property
+    def upper(self) -> Tensor:
+        """`A` smallest upper bounds likewise."""
+        return self.units.restore(self._upper)
+
+    @property
+    def mean(self) -> Tensor:
+        """`A` posterior means of the batches that `lower` is from."""
+        return self.units.restore(self._mean)
+
+    def confidence_gap(self) -> float:
+        """Largest upper less largest lower bound of the survivors, in units of Y."""
+        upper, lower = self._upper[self.survivors], self._lower[self.survivors]
+        return max(0.0, self.units.scale * float(upper.max() - lower.max()))
 
     def _keep(self, survivors: Tensor) -> None:
         """Go on with these candidates; their rows are looked up once."""
@@ -93,16 +112,16 @@ class TableSearch(Search):
     def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
         r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2)."""
         rows = self._left
-        lower, upper = bounds.interval(self.X[rows])
+        lower, upper = bounds.standardized(self.X[rows])
         kept = upper >= lower.max()
-        better = lower > self.lower[rows]
-        mean = torch.where(better, (lower + upper) / 2, self.mean[rows])
+        better = lower > self._lower[rows]
+        mean = torch.where(better, (lower + upper) / 2, self._mean[rows])
         survivors = torch.zeros_like(self.survivors)
         survivors[rows[kept]] = True
         # New tensors: a snapshot may hold the old ones.
-        self.mean = self.mean.index_copy(0, rows, mean)
-        self.lower = self.lower.index_copy(0, rows, lower.maximum(self.lower[rows]))
-        self.upper = self.upper.index_copy(0, rows, upper.minimum(self.upper[rows]))
+        self._mean = self._mean.index_copy(0, rows, mean)
+        self._lower = self._lower.index_copy(0, rows, lower.maximum(self._lower[rows]))
+        self._upper = self._upper.index_copy(0, rows, upper.minimum(self._upper[rows]))
         self._keep(survivors)
         widths = torch.where(kept, upper - lower, -torch.inf)
         num_survivors, max_width = read(kept.sum(), widths.max())
@@ -114,23 +133,23 @@ class TableSearch(Search):
 
     def recommend(self, history: History) -> Recommendation:
         """See `Search.recommend`."""
-        lower = torch.where(self.survivors, self.lower, float("-inf"))
+        lower = torch.where(self.survivors, self._lower, float("-inf"))
         index = int(lower.argmax())
         return Recommendation(
             X=history.points(torch.tensor([index])).squeeze(0),
             index=index,
-            mean=float(self.mean[index]),
-            lower=float(self.lower[index]),
-            upper=float(self.upper[index]),
+            mean=self.units.restore(float(self._mean[index])),
+            lower=self.units.restore(float(self._lower[index])),
+            upper=self.units.restore(float(self._upper[index])),
         )
 
     def state_dict(self) -> dict[str, Any]:
         """See `Search.state_dict`."""
         return {
             "survivors": self.survivors.clone(),
-            "lower": self.lower.clone(),
-            "upper": self.upper.clone(),
-            "mean": self.mean.clone(),
+            "lower": self._lower.clone(),
+            "upper": self._upper.clone(),
+            "mean": self._mean.clone(),
             "exploration": self._exploration_state(),
         }
 
@@ -138,5 +157,40 @@ class TableSearch(Search):
         """See `Search.load_state_dict`."""
         self._keep(state["survivors"].to(self.X.device, copy=True))
         for name in ("lower", "upper", "mean"):
-            setattr(self, name, state[name].to(self.X.device, copy=True))
+            setattr(self, f"_{name}", state[name].to(self.X.device, copy=True))
         self._load_exploration(state["exploration"])
+
+
+class InitialDraw(TableSearch):
+    """Rows drawn uniformly and without replacement, before there is a kernel."""
+
+    def __init__(
+        self,
+        candidates: Tensor,
+        covar_module: Kernel,
+        lam: float,
+        policy: CertificatePolicy,
+    ) -> None:
+        super().__init__(candidates, covar_module, lam, policy, "random")
+        self._drawn: list[int] = []
+
+    def start(self, length: int, generator: torch.Generator) -> None:
+        """See `Search.start`; at most as many as there are rows."""
+        super().start(length, generator)
+        order = torch.randperm(len(self.X), generator=generator)
+        self._drawn = order[:length].tolist()
+
+    def propose(self, history: History, generator: torch.Generator) -> int:
+        """See `Search.propose`. O(1)."""
+        row = self._drawn[self.num_proposed]
+        self.exploration.record(row)
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Search.state_dict`."""
+        return super().state_dict() | {"drawn": list(self._drawn)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Search.load_state_dict`."""
+        super().load_state_dict(state)
+        self._drawn = list(state["drawn"])

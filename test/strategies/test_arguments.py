@@ -5,10 +5,18 @@ from typing import Any
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
-from strategy_table import GP, TABLE, make_candidates, make_kernel, objective
+from strategy_table import (
+    GP,
+    INFERRED,
+    TABLE,
+    make_candidates,
+    make_kernel,
+    objective,
+)
 from torch import Tensor
 
 from botorch_sparse.acquisition import BBKBRadius, BKBRadius, FixedBeta
+from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim import CandidatePool, GlobalLocalRule, LazyUCB
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB
@@ -65,6 +73,20 @@ def test_float32_candidates_are_learned_in_float64(strategy: Any) -> None:
         assert history.X.dtype == dtype
         chosen.append(history.indices)
     assert torch.equal(*chosen)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_float32_candidates_without_a_kernel(name: str) -> None:
+    """Ranges, scaled inputs and fits are those of the same numbers in float64."""
+    X = make_candidates().float()
+    runs = []
+    for dtype in (torch.float32, torch.float64):
+        built = INFERRED[name](candidates=X.to(dtype), refit=RefitSchedule(growth=2.0))
+        history = built.run(lambda X: objective(X.double()), 20, progress=False)
+        assert history.X.dtype == dtype
+        runs.append((history.indices, *built.predict(X)))
+    for ours, theirs in zip(*runs, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_squares_of_a_batch_stay_within_memory(double: dict[str, Any]) -> None:

@@ -76,6 +76,46 @@ def test_tables(domain: str, name: str, tkwargs: dict[str, Any]) -> None:
         assert strategy.confidence_gap() < float("inf")
 
 
+def inferred(name: str, **tkwargs: Any) -> Strategy:
+    """A strategy that has fitted its hyperparameters, after points of its own."""
+    strategy = strategy_table.INFERRED[name](
+        candidates=strategy_table.make_candidates(40, **tkwargs),
+        refit=RefitSchedule(every=12),
+        seed=2,
+    )
+    strategy.run(strategy_table.objective, 12, progress=False)
+    return strategy
+
+
+@cache
+def inferred_on_cpu(name: str) -> Strategy:
+    """The same on the CPU."""
+    return inferred(name, dtype=torch.float64, device=CPU)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb"])
+def test_inferred_tables(name: str, double: dict[str, Any]) -> None:
+    """Kernel, noise and scales are where the table is; resume is bit-identical."""
+    if double["device"].type == "cpu":
+        strategy = inferred_on_cpu(name)
+    else:
+        strategy = inferred(name, **double)
+    expected = inferred_on_cpu(name)
+    assert torch.equal(strategy.history.indices, expected.history.indices)
+    X = strategy.candidates
+    mean, sd = strategy.predict(X)
+    assert mean.device == sd.device == X.device
+    for ours, theirs in zip((mean, sd), expected.predict(X.cpu()), strict=True):
+        # two fits end at 5e-4 of a parameter's deviation, and ten times that
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=0.02, atol=0.005)
+    other = strategy_table.INFERRED[name](
+        candidates=X, refit=RefitSchedule(every=12), seed=9
+    )
+    other.load_state_dict(strategy.state_dict())
+    assert torch.equal(other.predict(X)[0], mean)
+    assert torch.equal(other.ask(2).X, strategy.ask(2).X)
+
+
 def on_box(domain: str, name: str, seed: int = 0, **tkwargs: Any) -> Strategy:
     """A strategy whose bounds have a dtype and a device."""
     change: dict[str, Any] = {"bounds": box_table.BOUNDS.to(**tkwargs)}

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
+from gpytorch.means import ZeroMean
 from scipy.stats import t as student_t
 
 from benchmarks.paper_baselines import (
@@ -110,6 +111,7 @@ def build(job: Job, problem: PaperProblem) -> Any:
     shared: dict[str, Any] = {"candidates": table.X, "seed": job.seed}
     gp = shared | {"covar_module": kernel, "lam": LAM}
     sparse = gp | {"noise_variance": LAM, "norm_bound": 1.0, "delta": 1.0 / job.T}
+    sparse["mean_module"] = ZeroMean()
     radius = BBKBRadius(1.0, LAM, 1.0 / job.T)
     match method:
         case "BBKB global" | "BBKB global-local":
@@ -125,7 +127,7 @@ def build(job: Job, problem: PaperProblem) -> Any:
         case "async-TS":
             return ThompsonSampling(**gp, radius=radius)
         case "epsilon-greedy":
-            return EpsilonGreedy(**gp)
+            return EpsilonGreedy(**gp, mean_module=ZeroMean())
         case "evolution":
             return RegularizedEvolution(**shared, mutate=mutation(table))
         case _:

@@ -22,14 +22,12 @@ from torch import Tensor
 
 from benchmarks import dropin_cost
 from benchmarks.measure import side_by_side
-from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.models import RefitSchedule
 from botorch_sparse.models.memory import free_memory
 from botorch_sparse.optim.device_ucb import EagerUCB
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, GSSBO, SBPE, History, Strategy
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
-from botorch_sparse.strategies.surrogates import NystromSurrogate
 
 # So smooth, noisy and curious that batches have tens of points, most of them different.
 LENGTHSCALE, LAM, MULTIPLIER = 8.0, 0.1, 50.0
@@ -113,8 +111,8 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
     Y, noise = data.sum(-1).sin(), torch.full_like(data[:, 0], LAM)
     kernel = run.kernel(LENGTHSCALE)
     posterior = NystromPosterior.from_data(kernel, data, Y, noise, X[:m])
-    sampler, room = PosteriorVarianceSampler(), free_memory(run.device) // 2
-    surrogate = NystromSurrogate(X, kernel, LAM, sampler, max_memory=room)
+    room = free_memory(run.device) // 2
+    surrogate: Any = BBKB(X, kernel, LAM, max_memory=room).surrogate
     pool = surrogate.pool
     embed = run.seconds(embed=lambda: pool.update(posterior))["embed"]
     # k_S(x) is kept if there is room; distances, a triangular product, and the mean.

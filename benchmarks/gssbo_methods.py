@@ -40,12 +40,12 @@ class MaternBuilder(ModelBuilder):
     def _model(
         self, X: Tensor, Y: Tensor, inducing_points: Tensor
     ) -> SparseSingleTaskGP:
-        bounds = self.box.bounds.double()
+        bounds, dim = self.bounds, self.bounds.shape[-1]
         return SparseSingleTaskGP(
             X,
             Y,
-            covar_module=matern(self.box.dim),
-            input_transform=Normalize(self.box.dim, bounds=bounds, learn_bounds=False),
+            covar_module=matern(dim),
+            input_transform=Normalize(dim, bounds=bounds, learn_bounds=False),
             inducing_points=inducing_points,
         )
 
@@ -66,7 +66,7 @@ def make_bbkb(problem: Problem) -> BBKB:
     """BBKB, in batches of its own size."""
     strategy = BBKB(**common(problem))
     assert isinstance(strategy.surrogate, ModelSurrogate) and strategy.box is not None
-    strategy.surrogate.builder = MaternBuilder(strategy.box, None, None)
+    strategy.surrogate.builder = MaternBuilder(strategy.box.bounds, None, None)
     return strategy
 
 

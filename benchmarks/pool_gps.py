@@ -32,7 +32,8 @@ from torch import Tensor
 
 from benchmarks.pool_tables import Candidates, Proposer, largest, random_rows, unit
 
-FIT = {"options": {"maxiter": 200}}  # of L-BFGS
+FIT_STEPS = 200  # of L-BFGS at most
+QUICK_STEPS = 20  # likewise, from where the last fit ended
 JOINT_ROWS = 5_000  # larger tables are sampled along paths
 CHUNK = 1_000  # rows at which paths and means are evaluated at a time
 SCREENED_ROWS = 10_000  # of a larger table, this many random rows are screened for EI
@@ -43,35 +44,50 @@ ADAM_STEPS, ADAM_RATE = 100, 0.02
 
 
 class WarmGP:
-    """`SingleTaskGP`, whose fit starts where that of the last batch ended."""
+    """`SingleTaskGP`, whose fit starts where that of the last batch ended.
 
-    def __init__(self) -> None:
+    Args:
+        warm_steps: Steps of L-BFGS at most, from the second batch on.
+    """
+
+    def __init__(self, warm_steps: int) -> None:
+        self.warm_steps = warm_steps
         self._state: dict[str, Tensor] | None = None
 
     def fit(self, X: Tensor, Y: Tensor) -> SingleTaskGP:
         """The model of `n x d` inputs in the unit cube and `n` values."""
+        steps = FIT_STEPS if self._state is None else self.warm_steps
         model = SingleTaskGP(X, Y.unsqueeze(-1))
         if self._state is not None:
             state = model.state_dict()  # the scaling of the outcomes is this batch's
             kept = {k: v for k, v in self._state.items() if "transform" not in k}
             model.load_state_dict(state | kept)
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, optimizer_kwargs=FIT)
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": steps}})
         self._state = model.state_dict()
         return model
 
 
 def exact_thompson(candidates: Candidates, seed: int) -> Proposer:
-    """Maximizers of posterior samples of the exact GP.
+    """Maximizers of posterior samples of the exact GP, fitted as BoTorch does.
 
     Joint samples on all free rows up to `JOINT_ROWS`, O(A^3); beyond, sample paths at
     all rows [Wilson2020]_, O(A n) a batch.
     """
-    X, gp = unit(candidates.X), WarmGP()
+    return _exact_thompson(candidates, WarmGP(FIT_STEPS), JOINT_ROWS)
+
+
+def quick_thompson(candidates: Candidates, seed: int) -> Proposer:
+    """The same as cheap as it gets: short fits, and sample paths on any table."""
+    return _exact_thompson(candidates, WarmGP(QUICK_STEPS), joint_rows=0)
+
+
+def _exact_thompson(candidates: Candidates, gp: WarmGP, joint_rows: int) -> Proposer:
+    X = unit(candidates.X)
 
     def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
         model = gp.fit(X[rows], Y)
-        if len(X) > JOINT_ROWS:
+        if len(X) > joint_rows:
             return _path_maximizers(model, X, free, q)
         left = free.nonzero().squeeze(-1)
         sampler = MaxPosteriorSampling(model, replacement=False)
@@ -120,10 +136,10 @@ def qlogei(candidates: Candidates, seed: int) -> Proposer:
 
     The choices are the `CHOICES` rows of the largest LogEI, of all rows or of
     `SCREENED_ROWS` random ones and the largest means: at all rows a batch would take
-    minutes. The best value so far is the largest posterior mean at the rows evaluated,
-    since feedback is noisy.
+    minutes. Fits are short, as in `quick_thompson`. The best value so far is the
+    largest posterior mean at the rows evaluated, since feedback is noisy.
     """
-    X, gp = unit(candidates.X), WarmGP()
+    X, gp = unit(candidates.X), WarmGP(QUICK_STEPS)
     generator = torch.Generator().manual_seed(seed)
 
     def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:

@@ -23,7 +23,12 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
-from benchmarks.pool_gps import exact_thompson, qlogei, svgp_thompson
+from benchmarks.pool_gps import (
+    exact_thompson,
+    qlogei,
+    quick_thompson,
+    svgp_thompson,
+)
 from benchmarks.pool_tables import Candidates, Proposer, largest, random_rows
 
 NUM_TREES = 100
@@ -138,6 +143,7 @@ PEERS: dict[str, Callable[[Candidates, int], Proposer]] = {
     "forest-ucb": forest_ucb,
     "tpe": tpe,
     "exact-ts": exact_thompson,
+    "exact-ts-quick": quick_thompson,
     "svgp-ts": svgp_thompson,
     "qlogei": qlogei,
 }

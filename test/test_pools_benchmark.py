@@ -147,6 +147,8 @@ def test_report_holds_medians_and_says_where_a_peer_wins(
     assert cells[2:6] == ["3", "-", "-", "1"] and cells[-2] == "20"
     assert "bbkb: median rank 3, WORSE than the best peer (exact-ts, 1)" in text
     assert "thompson: median rank 1, no worse" in text and "0.100 of the CPU" in text
+    assert "thompson is no worse than the best peer on 1 of 1 tables." in text
+    assert "bbkb is no worse than the best peer on 0 of 1 tables." in text
 
 
 def test_a_quarter_wave_layer_and_an_absent_one_reflect_by_the_closed_form() -> None:

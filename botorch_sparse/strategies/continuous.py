@@ -1,8 +1,6 @@
 """The posterior that strategies on continuous domains learn with: a BoTorch model."""
 
-from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +11,6 @@ from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.sampling import manual_seed
-from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
@@ -25,7 +22,6 @@ from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
 from botorch_sparse.models.inducing_set import sample_inducing_points
-from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
 from botorch_sparse.optim.path_maximizers import no_random_features
 from botorch_sparse.strategies.domain import Box
@@ -37,90 +33,13 @@ from botorch_sparse.strategies.model_building import (
     fit_hyperparameters,
     hyperparameters_of,
 )
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.rules import BatchRequest
 from botorch_sparse.strategies.seeding import draw_seed
 
-DEFAULT_GROWTH = 1.2
-# Of a table; one-hot columns are many.
-MOST_INITIAL = 20
-OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 # The features of so many points are computed at a time.
 CHUNK_SIZE = 4096
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """How the model of a strategy is built, fitted and, on a box, maximized over.
-
-    Args:
-        covar_module: The kernel for float64 inputs, or None to infer all.
-        lam: Noise variance of an evaluation, or None with the kernel.
-        refit: When hyperparameters are fitted; None for never.
-        num_initial: Points before the model is used.
-        optimizer_options: For `optimize_acqf`.
-    """
-
-    covar_module: Kernel | None
-    lam: float | None
-    refit: RefitSchedule | None
-    num_initial: int
-    optimizer_options: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        covar_module: Kernel | None,
-        lam: float | None,
-        refit: RefitSchedule | None,
-        num_initial: int | None,
-        optimizer_options: Mapping[str, Any] | None,
-        box: Box | None,
-        dim: int,
-    ) -> "ModelSettings":
-        """Settings with defaults, which differ with and without a kernel.
-
-        Raises:
-            InputDataError: For options of an optimizer on a table, or a number of
-                initial points below one.
-        """
-        if box is None and optimizer_options is not None:
-            raise InputDataError(
-                "Got optimizer_options with candidates, whose maximum is exact; they "
-                "belong to a continuous domain. Leave them out."
-            )
-        if num_initial is not None and num_initial < 1:
-            raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
-        if covar_module is None and refit is None:
-            refit = RefitSchedule(growth=DEFAULT_GROWTH)
-        default = 1 if covar_module is not None else max(5, 2 * dim)
-        if box is None:
-            default = min(default, MOST_INITIAL)
-        return cls(
-            covar_module,
-            lam,
-            None if refit is None else replace(refit),
-            default if num_initial is None else num_initial,
-            OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
-        )
-
-    def is_refit_due(self, num_evaluations: int, last_fit: int | None) -> bool:
-        """Whether hyperparameters last fitted to so many evaluations are due again."""
-        if self.refit is None:
-            return False
-        schedule = replace(self.refit)
-        schedule.last_fit = last_fit
-        return schedule.is_due(num_evaluations)
-
-    def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        refit = self.refit
-        return {
-            "lam": self.lam,
-            "refit": None if refit is None else [refit.every, refit.growth],
-            "num_initial": self.num_initial,
-            "optimizer_options": repr(sorted(self.optimizer_options.items())),
-        }
 
 
 class ModelSurrogate:

@@ -1,5 +1,6 @@
 """Strategies that learn a posterior, and choose by it."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -15,10 +16,11 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
 from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.continuous import ModelSettings, ModelSurrogate
+from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.domain import DomainOptions
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
 from botorch_sparse.strategies.history import BatchRecord
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.nystrom_surrogate import NystromSurrogate
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.surrogates import Surrogate
@@ -221,9 +223,9 @@ class ModelStrategy(Strategy):
         """Points of a batch at most, those drawn at the start included."""
         return MAX_BATCH_SIZE
 
+    @abstractmethod
     def _select_by_model(self, limit: int) -> list[int]:
         """Choose at most so many points by the posterior."""
-        raise NotImplementedError
 
     def _num_choosable(self, limit: int) -> int:
         """The largest batch that can be proposed from a table."""

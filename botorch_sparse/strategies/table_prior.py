@@ -14,7 +14,6 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.posteriors.precision import in_double
-from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
@@ -23,6 +22,7 @@ from botorch_sparse.strategies.model_building import (
     fit_hyperparameters,
     hyperparameters_of,
 )
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
 
 # Feedback this many times above or below the kernel's scale is announced.

@@ -29,7 +29,6 @@ from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.domain import Box, DomainOptions
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
@@ -45,6 +44,7 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetOptions,
     SubsetSurrogate,
 )
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.model_strategy import DEFAULT_LAM, validate_lam
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA

@@ -27,10 +27,10 @@ from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.selection import selection_named
 from botorch_sparse.models.subset.state import load_subset_state, subset_state
 from botorch_sparse.models.subset.validation import validate_subset_options
-from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
 
 Selection: TypeAlias = str | Callable[..., Tensor]

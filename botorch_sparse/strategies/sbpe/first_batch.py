@@ -19,11 +19,11 @@ from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.optim.candidate_pool import validate_candidates
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.continuous import ModelSettings
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.sbpe.bounds import BatchData
 from botorch_sparse.strategies.sbpe.domains import SearchPrior
 from botorch_sparse.strategies.sbpe.schedule import at_least_one

@@ -166,7 +166,9 @@ def report(
 
 
 def _best(rows: list[Row]) -> Row:
-    return min(rows, key=lambda row: (row.ranks[-1], row.simple_regret))
+    return min(
+        rows, key=lambda row: (row.ranks[-1], row.simple_regret, row.regret_ratio)
+    )
 
 
 def _no_worse(row: Row, other: Row) -> bool:

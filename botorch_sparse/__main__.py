@@ -1,129 +1,35 @@
-"""Demo: BBKB next to GP-UCB and random search on a table of candidates.
+"""Demo: the best row of a table, by our strategies and by random search.
 
-`python -m botorch_sparse --help` lists the options. The setting is that of the
-experiments of [Calandriello2020]_: RBF kernel of fixed lengthscale, regularizer and
-noise variance 1e-4, RKHS norm bound 1, delta = 1/T, oversampling 2, ratio threshold
-2; the feedback is the target, scaled to [0, 1], plus N(0, 0.01^2).
-
-References:
-    .. [Calandriello2020]
-        D. Calandriello, L. Carratino, A. Lazaric, M. Valko and L. Rosasco.
-        Near-linear time Gaussian process optimization with adaptive batching and
-        resparsification. ICML 2020.
+`python -m botorch_sparse --help` lists the options; see `botorch_sparse.demo` for what
+is run. `python -m botorch_sparse suggest` proposes the next rows of a table of one's
+own; see `botorch_sparse.suggest`.
 """
 
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import Kernel, RBFKernel
-from torch import Tensor
 
 from botorch_sparse.datasets import Table, load_table
-from botorch_sparse.strategies import BBKB, GPUCB, RandomSearch, StopAfter
+from botorch_sparse.demo import (
+    Histories,
+    compare,
+    default_lengthscale,
+    find_best,
+    format_seeds,
+    format_table,
+    noisy_rows,
+)
+from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 
-LAM = 1e-4
-NOISE_SD = 0.01
-LENGTHSCALES = {"abalone": 17.5, "california_housing": 12.5}  # [Calandriello2020]_
+__all__ = ["main", "noisy_rows"]
 
-Histories = dict[str, Any]
-
-
-def compare(
-    table: Table,
-    *,
-    num_evaluations: int,
-    lengthscale: float,
-    gp_seconds: float = 20.0,
-    seed: int = 0,
-    progress: bool = True,
-) -> Histories:
-    """Run BBKB with both termination rules, GP-UCB and random search on a table.
-
-    Args:
-        table: The candidates and the function's values, `A` rows.
-        num_evaluations: Evaluations `T` of each strategy.
-        lengthscale: Lengthscale of the RBF kernel, in standard deviations of the
-            features.
-        gp_seconds: GP-UCB, which takes O(A t) to O(A t^2) per evaluation, stops
-            after the evaluation in which this time is over.
-        seed: Seed of the strategies and of the noise of the feedback.
-        progress: Whether to show progress bars.
-
-    Returns:
-        The history of each strategy by its name.
-    """
-    shared: dict[str, Any] = {"candidates": table.X, "seed": seed}
-    gp: dict[str, Any] = shared | {
-        "covar_module": _kernel(table, lengthscale),
-        "lam": LAM,
-        "noise_variance": LAM,
-        "norm_bound": 1.0,
-        "delta": 1.0 / max(num_evaluations, 2),
-    }
-    sparse = gp | {"oversampling": 2.0, "ratio_threshold": 2.0}
-    strategies = {
-        "BBKB global": BBKB(**sparse, termination="global"),
-        "BBKB global-local": BBKB(**sparse, termination="global-local"),
-        "GP-UCB": GPUCB(**gp),
-        "random search": RandomSearch(**shared),
-    }
-    return {
-        name: strategy.run(
-            noisy_rows(table, seed),
-            num_evaluations=num_evaluations,
-            progress=progress,
-            by_index=True,
-            callbacks=[StopAfter(gp_seconds)] if name == "GP-UCB" else [],
-        )
-        for name, strategy in strategies.items()
-    }
-
-
-def noisy_rows(table: Table, seed: int) -> Callable[[Tensor], Tensor]:
-    """Feedback at `b` rows of the table: its target plus N(0, 0.01^2)."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def objective(indices: Tensor) -> Tensor:
-        noise = torch.randn(len(indices), generator=generator, dtype=table.Y.dtype)
-        return table.Y[indices] + NOISE_SD * noise.to(table.Y)
-
-    return objective
-
-
-def format_table(histories: Histories, table: Table) -> str:
-    """One line per strategy: cost, sizes and quality.
-
-    Seconds are those spent in `ask` and `tell`; best is the largest value of the
-    target among the rows evaluated, on its scale of [0, 1], without noise; regret is
-    the cumulative one over that expected of uniform choice.
-    """
-    head = ("method", "evaluations", "seconds", "batches", "inducing", "best", "regret")
-    lines = ["{:<18}{:>12}{:>9}{:>9}{:>10}{:>8}{:>8}".format(*head)]
-    for name, history in histories.items():
-        inducing = history.batches[-1].num_inducing or "-"
-        best = table.Y[history.indices].max().item()
-        regret = table.regret_ratio(history.indices)[-1].item()
-        lines.append(
-            f"{name:<18}{len(history.Y):>12}{history.seconds:>9.2f}{len(history.batches):>9}"
-            f"{inducing:>10}{best:>8.3f}{regret:>8.3f}"
-        )
-    return "\n".join(lines)
-
-
-def default_lengthscale(table: Table) -> float:
-    """The papers' lengthscales; 12.5 sqrt(d / 8) for a table of `d` other features.
-
-    Distances between standardized rows grow as sqrt(d), and 12.5 is the papers' value
-    for the 8 features of california_housing.
-    """
-    d = table.X.shape[-1]
-    return LENGTHSCALES.get(table.name, 12.5 * math.sqrt(d / 8))
+EVALUATIONS, PAPER_EVALUATIONS = 500, 2000
+BATCH_SIZE = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -139,46 +45,80 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
     try:
+        _check_setting(args)
         _run(args)
     except InputDataError as error:
-        parser.error(" ".join(str(error).split()))
+        parser.error(str(error))
+
+
+def _check_setting(args: argparse.Namespace) -> None:
+    """Refuse options that belong to the other setting."""
+    if args.lengthscale is not None and not args.paper:
+        raise InputDataError(
+            "--lengthscale belongs to --paper; without it the kernel is inferred"
+        )
+    if args.batch is not None and args.paper:
+        raise InputDataError(
+            "--batch does not go with --paper, whose rules end the batches"
+        )
 
 
 def _run(args: argparse.Namespace) -> None:
     table = load_table(args.data, target=args.target, device=args.device)
     path = _plot_path(args.output, table.name)
-    lengthscale = args.lengthscale or default_lengthscale(table)
+    seeds = range(args.seed, args.seed + args.seeds)
+    print(_headline(args, table, seeds), flush=True)
+    runs = [_run_seed(args, table, seed) for seed in seeds]
+    print(format_table(runs, table))
+    if len(runs) > 1:
+        print(format_seeds(runs, table))
+    _draw(runs[0], table, path, args.seed)
+
+
+def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
+    """What is run."""
     rows, d = table.X.shape
-    print(
-        f"{table.name}: {rows} candidates, {d} features, target {table.target_name!r}, "
-        f"RBF lengthscale {lengthscale:g}, seed {args.seed}",
-        flush=True,
+    setting = "no kernel given, each row once, random search too"
+    if args.paper:
+        lengthscale = args.lengthscale or default_lengthscale(table)
+        setting = f"RBF lengthscale {lengthscale:g}"
+    of = f"seed {seeds[0]}"
+    if len(seeds) > 1:
+        of = f"medians of seeds {seeds[0]} to {seeds[-1]}"
+    return (
+        f"{table.name}: {rows} candidates, {d} features, target "
+        f"{table.target_name!r}, {setting}, {of}"
     )
-    histories = compare(
+
+
+def _run_seed(args: argparse.Namespace, table: Table, seed: int) -> Histories:
+    if args.paper:
+        return compare(
+            table,
+            num_evaluations=args.evaluations or PAPER_EVALUATIONS,
+            lengthscale=args.lengthscale or default_lengthscale(table),
+            gp_seconds=args.gp_seconds,
+            seed=seed,
+            progress=not args.quiet,
+        )
+    return find_best(
         table,
-        num_evaluations=args.evaluations,
-        lengthscale=lengthscale,
+        num_evaluations=args.evaluations or EVALUATIONS,
+        batch_size=args.batch or BATCH_SIZE,
         gp_seconds=args.gp_seconds,
-        seed=args.seed,
+        seed=seed,
         progress=not args.quiet,
     )
-    print(format_table(histories, table))
-    _draw(histories, table, path)
 
 
-def _kernel(table: Table, lengthscale: float) -> Kernel:
-    kernel = RBFKernel().to(table.X)
-    kernel.lengthscale = lengthscale
-    return kernel.requires_grad_(False)
-
-
-def _draw(histories: Histories, table: Table, path: Path) -> None:
+def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
     try:
         from botorch_sparse.plotting import plot_comparison
     except ImportError:
-        print("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
+        say("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
         return
-    title = f"{table.name}: {len(table.Y)} candidates, {table.X.shape[-1]} features"
+    rows, d = table.X.shape
+    title = f"{table.name}: {rows} candidates, {d} features, seed {seed}"
     plot_comparison(histories, table, title).savefig(path, dpi=130)
     print(f"Plot: {path}")
 
@@ -196,18 +136,13 @@ def _plot_path(output: Path, name: str) -> Path:
     return path
 
 
-class _OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: error: {message}", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _OneLineParser(
+    parser = OneLineParser(
         prog="python -m botorch_sparse",
-        description="Compare BBKB with GP-UCB and random search on a table.",
+        description="Find the best row of a table with BBKB, Thompson sampling, GP-UCB "
+        "and random search. No kernel is told; each evaluates a row at most once.",
+        epilog="`python -m botorch_sparse suggest --help`: the next rows of a table of "
+        "your own to measure.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -220,20 +155,37 @@ def _parser() -> argparse.ArgumentParser:
     add("--target", metavar="COLUMN", help="column to maximize (default: the last)")
     add(
         "--evaluations",
-        type=_positive_int,
-        default=2000,
+        type=positive_int,
         metavar="T",
-        help="of each strategy (default: %(default)s)",
+        help=f"of each strategy (default: {EVALUATIONS}; {PAPER_EVALUATIONS} with "
+        "--paper)",
     )
     add(
+        "--batch",
+        type=positive_int,
+        metavar="Q",
+        help=f"points in a batch, but for GP-UCB (default: {BATCH_SIZE})",
+    )
+    _add_paper_options(parser)
+    _add_run_options(parser)
+    return parser
+
+
+def _add_paper_options(parser: argparse.ArgumentParser) -> None:
+    """The setting of the papers' experiments."""
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help="the setting of the papers: BBKB with both termination rules, RBF kernel "
+        "of fixed lengthscale, rows may come again",
+    )
+    parser.add_argument(
         "--lengthscale",
         type=_positive_float,
         metavar="L",
-        help="of the RBF kernel (default: 17.5 for abalone, 12.5 for "
+        help="of --paper's kernel (default: 17.5 for abalone, 12.5 for "
         "california_housing, 12.5 sqrt(d / 8) for d other features)",
     )
-    _add_run_options(parser)
-    return parser
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -246,40 +198,32 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time for GP-UCB (default: 20)",
     )
-    add("--seed", type=_seed, default=0, help="of strategies and noise (default: 0)")
+    add("--seed", type=seed_number, default=0, help="of strategies and noise; 0")
+    add(
+        "--seeds",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="so many seeds from --seed on, and medians (default: 1)",
+    )
     add("--device", type=_device, default="cpu", help="default: cpu")
     add(
         "--output",
         type=Path,
         default=Path("output"),
-        help="folder or .png (default: output)",
+        help="folder or .png, of the first seed (default: output)",
     )
     add("--quiet", action="store_true", help="no progress bars")
 
 
-def _positive_int(text: str) -> int:
-    return int(_positive_float(text, int))
-
-
-def _positive_float(text: str, kind: Callable[[str], float] = float) -> float:
+def _positive_float(text: str) -> float:
     try:
-        value = kind(text)
+        value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        what = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what} above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
-
-
-def _seed(text: str) -> int:
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return seed
 
 
 def _device(text: str) -> torch.device:

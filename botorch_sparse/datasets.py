@@ -71,15 +71,28 @@ class Table:
         Raises:
             InputDataError: If an index is negative: a point that is not in the table.
         """
-        if (indices < 0).any():
-            raise InputDataError(
-                f"Got {int((indices < 0).sum())} negative indices; the regret is known "
-                "for rows of the table only."
-            )
+        _check_rows(indices)
         best = self.Y.max()
         regret = (best - self.Y[indices.to(self.Y.device)]).cumsum(0)
         t = torch.arange(1, len(regret) + 1, dtype=regret.dtype, device=regret.device)
         return regret / (t * (best - self.Y.mean()))
+
+    def best_rank(self, indices: Tensor) -> Tensor:
+        """Rank of the best row so far: 1 plus the number of rows with a larger value.
+
+        Args:
+            indices: `n` rows, in the order of their evaluation.
+
+        Returns:
+            `n` ranks of type long, one after each evaluation. O((A + n) log A).
+
+        Raises:
+            InputDataError: If an index is negative: a point that is not in the table.
+        """
+        _check_rows(indices)
+        best = self.Y[indices.to(self.Y.device)].cummax(0).values
+        not_larger = torch.searchsorted(self.Y.sort().values, best, right=True)
+        return 1 + len(self.Y) - not_larger
 
 
 def load_table(
@@ -126,6 +139,15 @@ def load_table(
         feature_names=tuple(header[:column] + header[column + 1 :]),
         target_name=header[column],
     )
+
+
+def _check_rows(indices: Tensor) -> None:
+    """Refuse points that are not in the table."""
+    if (indices < 0).any():
+        raise InputDataError(
+            f"Got {int((indices < 0).sum())} negative indices; regret and rank are "
+            "known for rows of the table only."
+        )
 
 
 def _find(name: str) -> tuple[str, list[str], np.ndarray]:

@@ -4,17 +4,21 @@ import builtins
 import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from gpytorch.means import ZeroMean
 
-from botorch_sparse import __main__ as demo
-from botorch_sparse.datasets import Table
+from botorch_sparse import __main__ as command
+from botorch_sparse import demo
+from botorch_sparse.datasets import Table, load_table
 
-NAMES = ("BBKB global", "BBKB global-local", "GP-UCB", "random search")
+NAMES = ("BBKB", "Thompson sampling", "GP-UCB", "random search")
+PAPER_NAMES = ("BBKB global", "BBKB global-local", "GP-UCB", "random search")
 
 
 @pytest.fixture
@@ -29,23 +33,36 @@ def csv_file(tmp_path: Path) -> Path:
 
 def run(csv_file: Path, *more: str) -> None:
     output = str(csv_file.parent / "plots")
-    options = ["--evaluations", "30", "--quiet", "--data", str(csv_file)]
-    demo.main([*options, "--output", output, *more])
+    options = ["--evaluations", "12", "--quiet", "--data", str(csv_file)]
+    command.main([*options, "--output", output, *more])
 
 
+@pytest.mark.parametrize(
+    ("options", "names", "setting"),
+    [
+        (["--batch", "9"], NAMES, "no kernel given"),
+        (["--paper"], PAPER_NAMES, "lengthscale 6.25"),  # 12.5 sqrt(2 / 8)
+    ],
+    ids=["main", "paper"],
+)
 def test_the_demo_prints_a_table_and_writes_the_plot(
-    csv_file: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    names: tuple[str, ...],
+    setting: str,
+    csv_file: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run(csv_file)
+    run(csv_file, *options)
     printed = capsys.readouterr().out.splitlines()
     assert "parabola: 81 candidates, 2 features, target 'f'" in printed[0]
-    assert "lengthscale 6.25" in printed[0]  # 12.5 sqrt(2 / 8)
-    assert printed[1].split()[:2] == ["method", "evaluations"]
-    for name, line in zip(NAMES, printed[2:6], strict=True):
+    assert setting in printed[0] and printed[0].endswith("seed 0")
+    head = "method evaluations seconds rounds inducing best rank regret"
+    assert printed[1].split() == head.split()
+    for name, line in zip(names, printed[2:6], strict=True):
         assert line.startswith(name)
-        evaluations, *_, regret = line.removeprefix(name).split()
-        assert int(evaluations) == 30
-        assert 0 <= float(regret) < 3
+        evaluations, *_, rank, regret = line.removeprefix(name).split()
+        assert int(evaluations) == 12
+        assert 1 <= int(rank) < 81 and 0 <= float(regret) < 3
     png = csv_file.parent / "plots" / "parabola.png"
     assert printed[6] == f"Plot: {png}"
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -64,25 +81,108 @@ def test_the_demo_repeats_itself(
     assert plot == f"{png}\n" and png.is_file()
 
 
-def test_the_sparse_strategies_beat_uniform_choice(csv_file: Path) -> None:
-    table = demo.load_table(csv_file)
+@pytest.fixture(scope="module")
+def found() -> demo.Histories:
+    """The main job on 81 rows, 40 evaluations in batches of 10."""
+    return demo.find_best(parabola(), num_evaluations=40, batch_size=10, progress=False)
+
+
+def parabola() -> Table:
+    grid = torch.linspace(-1, 1, 9, dtype=torch.float64)
+    X = torch.cartesian_prod(grid, grid)
+    Y = -X[:, 0].square() - (X[:, 1] - 0.5).square()
+    Y = (Y - Y.min()) / (Y.max() - Y.min())
+    return Table("parabola", X, Y, ("a", "b"), "f")
+
+
+def test_the_main_job_finds_the_best_row_and_takes_each_once(
+    found: demo.Histories,
+) -> None:
+    table = parabola()
+    assert tuple(found) == NAMES
+    for name, history in found.items():
+        assert len(history) == history.num_unique == 40
+        if name != "random search":
+            assert table.best_rank(history.indices)[-1] == 1, name
+
+
+def test_batches_have_the_size_that_was_asked_for(found: demo.Histories) -> None:
+    """The first rows, before there is a model, are a batch of their own."""
+    sizes = {name: [b.size for b in h.batches] for name, h in found.items()}
+    assert sizes["random search"] == [10] * 4
+    assert sizes["BBKB"] == sizes["Thompson sampling"] == [5, 10, 10, 10, 5]
+    assert sizes["GP-UCB"] == [5] + [1] * 35
+
+
+def test_random_order_ends_with_the_table() -> None:
+    strategy = demo.RandomOrder(parabola().X, batch_size=50)
+    history = strategy.run(lambda rows: rows, 100, by_index=True, progress=False)
+    assert [b.size for b in history.batches] == [50, 31]
+    assert sorted(history.indices.tolist()) == list(range(81))
+    assert history.indices.tolist() != list(range(81))
+
+
+def test_several_seeds_give_medians_and_the_ranks_of_each(
+    csv_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(csv_file, "--seeds", "3", "--seed", "1", "--evaluations", "6")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith("medians of seeds 1 to 3")
+    ranks = {}
+    for name, line in zip(NAMES, printed[7:11], strict=True):
+        ranks[name] = [int(rank) for rank in line.removeprefix(name).split()]
+        median = sorted(ranks[name])[1]
+        row = next(line for line in printed[2:6] if line.startswith(name))
+        assert int(row.split()[-2]) == median
+    better = [
+        f"{name} on {sum(map(int.__lt__, ranks[name], ranks['random search']))}"
+        for name in NAMES[:3]
+    ]
+    of = "better than random search, of 3 seeds: "
+    assert printed[11] == of + ", ".join(better)
+
+
+def test_an_outcome_is_that_of_the_values_without_noise() -> None:
+    """Rows of values 0, 1/2 and 1; the second is evaluated, then the first."""
+    Y = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    table = Table("small", torch.eye(3, dtype=torch.float64), Y, ("a",) * 3, "b")
+    strategy = demo.RandomOrder(table.X)
+    batch = strategy.ask(1)
+    strategy.withdraw(batch)
+    strategy.tell(table.X[[1, 0]], torch.tensor([9.0, 8.0]))
+    outcome = demo.Outcome.of(strategy.history, table)
+    assert (outcome.evaluations, outcome.rounds, outcome.inducing) == (2, 1, 0)
+    assert (outcome.best, outcome.rank) == (0.5, 2)
+    assert outcome.regret == pytest.approx(1.5)  # (0.5 + 1) / (2 * 0.5)
+    other = replace(outcome, rank=8, seconds=outcome.seconds + 2)
+    both = demo.Outcome.median([outcome, other])
+    assert (both.rank, both.seconds) == (5, pytest.approx(outcome.seconds + 1))
+
+
+def test_the_papers_strategies_beat_uniform_choice(csv_file: Path) -> None:
+    table = load_table(csv_file)
     lengthscale = demo.default_lengthscale(table)
     histories = demo.compare(
         table, num_evaluations=100, lengthscale=lengthscale, progress=False
     )
-    for name in NAMES[:3]:
+    for name in PAPER_NAMES[:3]:
         assert table.regret_ratio(histories[name].indices)[-1] < 0.2, name
         assert table.Y[histories[name].indices].max() > 0.99, name
 
 
 def test_gp_ucb_stops_when_its_time_is_over(csv_file: Path) -> None:
-    table = demo.load_table(csv_file)
+    """In the main job after its first rows: 2 d, at least 5."""
+    table = load_table(csv_file)
     histories = demo.compare(
         table, num_evaluations=9, lengthscale=1.0, gp_seconds=1e-9, progress=False
     )
     counts = {name: len(history.Y) for name, history in histories.items()}
     assert counts["GP-UCB"] == 1
     assert counts["BBKB global"] == counts["random search"] == 9
+    histories = demo.find_best(
+        table, num_evaluations=9, gp_seconds=1e-9, progress=False
+    )
+    assert [len(history) for history in histories.values()] == [9, 9, 5, 9]
 
 
 def test_without_matplotlib_the_table_is_printed(
@@ -99,9 +199,9 @@ def test_without_matplotlib_the_table_is_printed(
 
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     run(csv_file)
-    printed = capsys.readouterr().out
-    assert "random search" in printed
-    assert "pip install 'botorch_sparse[plot]'" in printed
+    printed = capsys.readouterr()
+    assert "random search" in printed.out
+    assert "pip install 'botorch_sparse[plot]'" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -112,6 +212,9 @@ def test_without_matplotlib_the_table_is_printed(
         (["--target", "rigns"], "no column 'rigns'; its columns are sex"),
         (["--evaluations", "0"], "'0' is not a whole number above 0"),
         (["--evaluations", "2.5"], "'2.5' is not a whole number above 0"),
+        (["--seeds", "0"], "'0' is not a whole number above 0"),
+        (["--lengthscale", "3"], "--lengthscale belongs to --paper"),
+        (["--paper", "--batch", "3"], "--batch does not go with --paper"),
         (["--lengthscale", "-1"], "'-1' is not a number above 0"),
         (["--lengthscale", "nan"], "'nan' is not a number above 0"),
         (["--gp-seconds", "x"], "'x' is not a number above 0"),
@@ -125,7 +228,7 @@ def test_a_wrong_option_is_one_line_and_status_2(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        demo.main(options)
+        command.main(options)
     assert caught.value.code == 2
     captured = capsys.readouterr()
     assert message in captured.err
@@ -141,7 +244,7 @@ def test_wrong_data_ends_the_process_with_status_2(
     path = tmp_path / "text.csv"
     path.write_text("a,b\n1,2\nx,4\n")
     monkeypatch.setattr(sys, "argv", ["botorch_sparse", "--data", str(path)])
-    monkeypatch.delitem(sys.modules, demo.__name__)
+    monkeypatch.delitem(sys.modules, command.__name__)
     with pytest.raises(SystemExit) as caught:
         runpy.run_module("botorch_sparse", run_name="__main__", alter_sys=True)
     assert caught.value.code == 2
@@ -174,8 +277,8 @@ def test_default_lengthscale(name: str, d: int, expected: float) -> None:
 def test_the_setting_is_that_of_the_papers(
     csv_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """lam = noise = 1e-4, F = 1, delta = 1/T, oversampling 2, threshold 2."""
-    table, seen = demo.load_table(csv_file), []
+    """lam = noise = 1e-4, mean 0, F = 1, delta = 1/T, oversampling 2, threshold 2."""
+    table, seen = load_table(csv_file), []
 
     class Seen(Exception):
         """Raised once the arguments are known."""
@@ -191,6 +294,7 @@ def test_the_setting_is_that_of_the_papers(
     for arguments, termination in zip(seen, ("global", "global-local"), strict=True):
         kernel = arguments.pop("covar_module")
         assert kernel.lengthscale.item() == pytest.approx(3.0)
+        assert isinstance(arguments.pop("mean_module"), ZeroMean)
         assert torch.equal(arguments.pop("candidates"), table.X)
         assert arguments == {
             "lam": 1e-4,

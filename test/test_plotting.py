@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from botorch_sparse.plotting import (
     plot_batch_sizes,
+    plot_best_rank,
     plot_comparison,
     plot_cumulative_regret,
     plot_num_inducing,
@@ -78,6 +79,14 @@ def test_inducing_panel_leaves_out_what_has_none(histories: dict[str, Any]) -> N
     assert drawn == {"sparse": [1, 4, 4, 5, 5, 5]}
 
 
+def test_rank_of_the_best_row_falls_to_one(
+    histories: dict[str, Any], table: Table
+) -> None:
+    """Values rise with the row: 0, 1/2, 1, then the first one again."""
+    drawn = lines(plot_best_rank(histories, table))
+    assert drawn == {"sparse": [3, 2, 1, 1, 1, 1], "random": [3, 2, 1, 1]}
+
+
 def test_a_given_axes_is_drawn_into(histories: dict[str, Any]) -> None:
     figure = Figure()
     ax = figure.subplots()
@@ -85,11 +94,11 @@ def test_a_given_axes_is_drawn_into(histories: dict[str, Any]) -> None:
     assert len(ax.get_lines()) == 2
 
 
-def test_comparison_has_three_panels_and_one_legend(
+def test_comparison_has_four_panels_and_one_legend(
     histories: dict[str, Any], table: Table, tmp_path: Any
 ) -> None:
     figure = plot_comparison(histories, table, title="small")
-    assert len(figure.axes) == 3 and len(figure.legends) == 1
+    assert len(figure.axes) == 4 and len(figure.legends) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "sparse",
         "random",

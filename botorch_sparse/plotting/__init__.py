@@ -11,6 +11,7 @@ except ImportError as error:
         "botorch_sparse.plotting needs matplotlib: pip install 'botorch_sparse[plot]'."
     ) from error
 
+from botorch_sparse.plotting.best import plot_best_rank
 from botorch_sparse.plotting.certificate import certified_step, plot_certificates
 from botorch_sparse.plotting.comparison import plot_comparison
 from botorch_sparse.plotting.elimination import plot_elimination
@@ -29,6 +30,7 @@ from botorch_sparse.plotting.regret import (
 __all__ = [
     "certified_step",
     "plot_batch_sizes",
+    "plot_best_rank",
     "plot_certificates",
     "plot_comparison",
     "plot_confidence_band",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, table_prior
+from botorch_sparse.strategies import BBKB, model_building, table_prior
 
 all_strategies = pytest.mark.parametrize("name", INFERRED)
 SCALE, OFFSET = 50.0, 1000.0
@@ -199,7 +199,7 @@ def test_units_of_the_inputs_do_not_matter(name: str) -> None:
     assert histories[0] == histories[1]
 
 
-@all_strategies
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
 def test_constant_columns_are_left_out(name: str) -> None:
     """With one notice, and the choices of a table without them."""
     X = make_candidates()
@@ -247,7 +247,8 @@ def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert equal(before, after) is (a == b)
     fits.clear()
     other = INFERRED[name](refit=RefitSchedule(every=6))
-    other.run(objective, 5, progress=False)
+    X = other.candidates[:5]
+    other.tell(X, objective(X))
     for _ in range(9):
         batch = other.ask(1)
         other.tell(batch, objective(batch.X))
@@ -362,3 +363,55 @@ def test_what_is_inferred_is_not_given(name: str) -> None:
         INFERRED[name](covar_module=make_kernel(), mean_module=0.0)
     with pytest.raises(InputDataError, match=r"lam=0\.0; need a positive"):
         INFERRED[name](covar_module=make_kernel(), lam=0.0)
+
+
+def test_a_fit_that_fails_keeps_hyperparameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a warning; the strategy goes on, and tries again when a fit is due."""
+    strategy = INFERRED["bbkb"](refit=RefitSchedule(every=5))
+    strategy.run(objective, 5, progress=False)
+    before = strategy.state_dict()["surrogate"]["prior"]
+
+    def fail(mll: Any, **kwargs: Any) -> None:
+        raise ModelFittingError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model_building, "fit_gpytorch_mll", fail)
+        with pytest.warns(RuntimeWarning, match="Hyperparameters stay as they were"):
+            strategy.run(objective, 12, progress=False)
+    after = strategy.state_dict()["surrogate"]["prior"]
+    assert equal(before["hyperparameters"], after["hyperparameters"])
+    assert after["last_fit"] >= 10
+    strategy.run(objective, 20, progress=False)
+    fitted = strategy.state_dict()["surrogate"]["prior"]
+    assert not equal(before["hyperparameters"], fitted["hyperparameters"])
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+def test_an_interrupted_fit_leaves_no_trace(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the prior is another one: what was known before is known again."""
+    refit = RefitSchedule(every=8)
+    strategy, twin = (INFERRED[name](refit=refit, seed=2) for _ in range(2))
+    for s in (strategy, twin):
+        s.run(objective, 8, progress=False)
+    X = strategy.candidates[:12]
+    before = strategy.state_dict()
+    fit = table_prior.hyperparameters_of
+
+    def interrupt(model: Any) -> Any:
+        fit(model)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_prior, "hyperparameters_of", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.tell(X, objective(X))
+    assert equal(strategy.state_dict(), before)
+    for s in (strategy, twin):
+        s.tell(X, objective(X))
+        s.run(objective, 26, progress=False)
+    states = [without_times(s.state_dict()) for s in (strategy, twin)]
+    assert equal(*states)

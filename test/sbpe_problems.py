@@ -26,7 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "inferred": {**INFERS, "num_evaluations": 45},
     "inferred-box": {**INFERS, "bounds": UNIT_BOX, "num_evaluations": 18},
 }
-CASES["inferred-box"]["raw_samples"] = 16
+CASES["inferred-box"] |= {"raw_samples": 16, "schedule": [9, 4]}
 for case in ("box", "box-random", "inferred-box"):
     CASES[case]["radius"] = FixedBeta(6.0)
 

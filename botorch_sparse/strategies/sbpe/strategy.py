@@ -223,9 +223,10 @@ class SBPE(RoundStrategy):
     def _conclude(self, record: Round, places: list[int]) -> None:
         """Fit to a first batch; bounds of all others, by their feedback alone."""
         if self._first_batch is None or self._fit is not None:
-            if self._first_batch is None and places and self.last_bounds is None:
-                self._announce_size(places)
+            is_first = self._first_batch is None and self.last_bounds is None
             super()._conclude(record, places)
+            if is_first and places:
+                self._announce_size(places)
             return
         if not self._can_conclude():
             raise UnsupportedError(

@@ -11,14 +11,19 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["model", "batch", "ax", "strategy"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["table", "model", "batch", "ax", "strategy"])
 def test_example_runs(example: str) -> None:
     if "botorch_sparse.ax" in example:
         pytest.importorskip("ax")
     torch.manual_seed(0)
     names: dict[str, Any] = {}
     exec(compile(example, str(README), "exec"), names)
-    if "candidate" in names:
+    if "best" in names:
+        history = names["strategy"].history
+        assert len(history) == history.num_unique == 106  # 2 d, then 20 at a time
+        # Of 10,000 points in the unit cube nine are nearer on average.
+        assert names["best"].value > -(0.06**2)
+    elif "candidate" in names:
         assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
     elif "client" in names:
         assert len(names["client"].summarize()) == 2

@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 
 FOLDER = Path(__file__).parent
 NAMES = (
+    "find_the_best",
     "drop_in",
     "candidate_table",
     "variance_starvation",

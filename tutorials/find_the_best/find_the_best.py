@@ -134,6 +134,8 @@ print(f"{len(history)} evaluations in {len(history.batches)} batches")
 #
 # `best` is the row of the best observation, with what the model says of it, which knows
 # of the noise. The truth is known here, as it never is: 1 is the rank of the best row.
+# Rows that differ by less than the noise cannot be told apart by one measurement each:
+# measure the best few again and `tell` the results, which are averaged row by row.
 
 # %%
 best = history.best()

@@ -17,7 +17,7 @@ from botorch_sparse.ax.acquisition import SparseAcquisition
 from botorch_sparse.ax.adapter import SparseAdapter
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
 from botorch_sparse.ax.batch_size import recommended_batch_size
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.generator import SparseGenerator
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.storage import register_for_storage
@@ -32,7 +32,7 @@ register_for_storage()
 
 __all__ = [
     "AdaptiveBatchAcquisition",
-    "CandidateTable",
+    "ArmTable",
     "SparseAcquisition",
     "SparseAdapter",
     "SparseGenerator",

@@ -14,7 +14,7 @@ from ax.core.observation import ObservationData, ObservationFeatures
 from ax.core.search_space import SearchSpace
 from torch import Tensor
 
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, predictions
 from botorch_sparse.ax.generator import SparseGenerator
 
@@ -90,7 +90,7 @@ class SparseAdapter(TorchAdapter):
         kept = cv_training_data.arm_data.index.get_level_values("arm_name")
         return names[~names.isin(kept)].nunique() == 1
 
-    def _choices(self, table: CandidateTable) -> Tensor:
+    def _choices(self, table: ArmTable) -> Tensor:
         """The table in the model's space, `A x d`; transformed once. Cost: O(A d)."""
         known = self._known_choices
         if known is None or known[0] != self._search_space:

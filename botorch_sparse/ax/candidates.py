@@ -17,7 +17,7 @@ TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True)
-class CandidateTable:
+class ArmTable:
     """Arms to choose from, with a column for each parameter.
 
     Saved once with the strategy, and not with each trial. Where even that is too much,
@@ -29,8 +29,8 @@ class CandidateTable:
         path: Or a file in CSV format with a header.
 
     Example:
-        >>> CandidateTable.of([{"x": 0.5, "kind": "a"}, {"x": 1.0, "kind": "b"}])
-        CandidateTable(2 rows of x, kind; ...)
+        >>> ArmTable.of([{"x": 0.5, "kind": "a"}, {"x": 1.0, "kind": "b"}])
+        ArmTable(2 rows of x, kind; ...)
     """
 
     data: str | None = None
@@ -39,14 +39,14 @@ class CandidateTable:
     @classmethod
     def of(
         cls,
-        candidates: "CandidateTable | pd.DataFrame | Sequence[Mapping] | str | Path",
-    ) -> "CandidateTable":
+        candidates: "ArmTable | pd.DataFrame | Sequence[Mapping] | str | Path",
+    ) -> "ArmTable":
         """A table from a data frame, parameterizations, or the path of a CSV file.
 
         Raises:
             InputDataError: For a table without rows, or with missing values.
         """
-        if isinstance(candidates, CandidateTable):
+        if isinstance(candidates, ArmTable):
             return candidates
         if isinstance(candidates, str | Path):
             table = cls(path=str(candidates))
@@ -99,14 +99,14 @@ class CandidateTable:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "CandidateTable":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ArmTable":
         return self
 
     def __repr__(self) -> str:
         source = self.data if self.path is None else self.path
         digest = hashlib.sha256((source or "").encode()).hexdigest()[:16]
         columns = ", ".join(map(str, self.frame.columns))
-        return f"CandidateTable({len(self)} rows of {columns}; {digest})"
+        return f"ArmTable({len(self)} rows of {columns}; {digest})"
 
 
 def _checked(frame: pd.DataFrame, search_space: SearchSpace) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.ax.acquisition import SparseAcquisition
 from botorch_sparse.ax.baseline import best_points
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, leave_outs
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.surrogate import SparseSurrogate
@@ -66,7 +66,7 @@ class SparseGenerator(BoTorchGenerator):
         warm_start_refit: bool = True,
         use_p_feasible: bool = True,
         refit_growth: float = DEFAULT_GROWTH,
-        candidates: CandidateTable | None = None,
+        candidates: ArmTable | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(

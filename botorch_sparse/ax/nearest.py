@@ -8,7 +8,7 @@ from ax.adapter.transforms.base import Transform
 from ax.core.observation import ObservationFeatures
 from ax.generators.random.sobol import SobolGenerator
 
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 
 
 class TableSobolGenerator(SobolGenerator):
@@ -28,7 +28,7 @@ class TableSobolGenerator(SobolGenerator):
         seed: int | None = None,
         init_position: int = 0,
         scramble: bool = True,
-        candidates: CandidateTable | None = None,
+        candidates: ArmTable | None = None,
     ) -> None:
         super().__init__(
             deduplicate=deduplicate,

@@ -31,7 +31,7 @@ from botorch_sparse.acquisition import (
 )
 from botorch_sparse.ax.acquisition import SparseAcquisition
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.criteria import MinArms
 from botorch_sparse.ax.nearest import NearestCandidate
 from botorch_sparse.ax.registry import SparseGenerators
@@ -83,6 +83,6 @@ def register_for_storage() -> None:
             likelihood.__name__, likelihood
         )
     CORE_ENCODER_REGISTRY[MinArms] = transition_criterion_to_dict
-    instances: list[type[Any]] = [CandidateTable, MinArms, SparseGenerators, *SAMPLERS]
+    instances: list[type[Any]] = [ArmTable, MinArms, SparseGenerators, *SAMPLERS]
     for instance in instances:
         CORE_DECODER_REGISTRY[instance.__name__] = instance

@@ -19,7 +19,7 @@ from botorch_sparse.acquisition import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.ax.acquisition import SparseAcquisition
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
-from botorch_sparse.ax.candidates import CandidateTable
+from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.criteria import MinArms
 from botorch_sparse.ax.generator import sparse_surrogate_spec
 from botorch_sparse.ax.registry import SparseGenerators
@@ -27,7 +27,7 @@ from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.models import SubsetSingleTaskGP
 
 Candidates: TypeAlias = (
-    CandidateTable | pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
+    ArmTable | pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
 )
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
@@ -43,7 +43,7 @@ class StrategyOptions(TypedDict, total=False):
 
     Attributes:
         candidates: The only arms to propose: a data frame, parameterizations, or the
-            path of a CSV file (see `CandidateTable`). The search space must hold them.
+            path of a CSV file (see `ArmTable`). The search space must hold them.
         allow_repeats: Whether an arm may be evaluated again. None, the default, leaves
             it to the model: where it finds noise, yes.
         refit_growth: Hyperparameters are fitted and inducing points drawn when the data
@@ -287,6 +287,6 @@ def _initial_spec(options: StrategyOptions) -> GeneratorSpec:
     )
 
 
-def _table(options: StrategyOptions) -> CandidateTable | None:
+def _table(options: StrategyOptions) -> ArmTable | None:
     candidates = options.get("candidates")
-    return None if candidates is None else CandidateTable.of(candidates)
+    return None if candidates is None else ArmTable.of(candidates)

@@ -15,7 +15,7 @@ from ax_problems import MIXED, mixed
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import (
-    CandidateTable,
+    ArmTable,
     bbkb_generation_strategy,
     sparse_generation_strategy,
 )
@@ -246,15 +246,15 @@ def test_whole_numbers_may_be_written_as_fractions_and_fractions_as_whole(tmp_pa
     frame.to_csv(path, index=False)
     client = Client()
     client.configure_experiment(name="test", parameters=TYPED)
-    typed = CandidateTable.of(path).in_space(client._experiment.search_space)
+    typed = ArmTable.of(path).in_space(client._experiment.search_space)
     assert typed["count"].tolist() == [row["count"] for row in TYPED_ROWS]
     assert typed["count"].dtype == int and typed["dose"].dtype == float
 
 
 def test_representation():
-    assert repr(CandidateTable.of(rows(3))).startswith("CandidateTable(3 rows of kind,")
-    assert CandidateTable.of(rows(3)) == CandidateTable.of(pd.DataFrame(rows(3)))
-    assert Path("a.csv").name in str(CandidateTable(path="a.csv").path)
+    assert repr(ArmTable.of(rows(3))).startswith("ArmTable(3 rows of kind,")
+    assert ArmTable.of(rows(3)) == ArmTable.of(pd.DataFrame(rows(3)))
+    assert Path("a.csv").name in str(ArmTable(path="a.csv").path)
 
 
 @pytest.mark.slow

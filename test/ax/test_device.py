@@ -13,7 +13,7 @@ from ax_problems import BOX
 from botorch_sparse.acquisition import BatchUpperConfidenceBound
 from botorch_sparse.ax import (
     AdaptiveBatchAcquisition,
-    CandidateTable,
+    ArmTable,
     SparseAcquisition,
     SparseGenerators,
     sparse_generation_strategy,
@@ -31,9 +31,9 @@ BATCHES = {
 }
 
 
-def table() -> CandidateTable:
+def table() -> ArmTable:
     rng = random.Random(0)
-    return CandidateTable.of(
+    return ArmTable.of(
         [{name: rng.uniform(*BOX[name]) for name in BOX} for _ in range(30)]
     )
 

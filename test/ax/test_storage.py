@@ -17,7 +17,7 @@ from botorch_sparse.acquisition import (
     qBatchUpperConfidenceBound,
 )
 from botorch_sparse.ax import (
-    CandidateTable,
+    ArmTable,
     SparseGenerators,
     bbkb_generation_strategy,
     gssbo_generation_strategy,
@@ -109,7 +109,7 @@ def test_model_configs_with_kernels_and_likelihoods():
 def test_generators_and_tables():
     for member in SparseGenerators:
         assert round_trip(member) is member
-    table = CandidateTable.of(ROWS)
+    table = ArmTable.of(ROWS)
     assert round_trip(table) == table
     assert round_trip(table).frame.to_dict("records") == ROWS
 

@@ -94,18 +94,23 @@ def read_pool(
 
 
 def read_results(path: Path | None, pool: Pool) -> Results:
-    """The measurements so far; none if there is no file, or an empty one.
+    """The measurements so far; none if no file is named, or an empty one.
 
     Args:
         path: CSV file with the target, and with the key or all features of the rows;
-            other columns are ignored.
+            other columns are ignored. None for a first batch.
         pool: The candidates, of which all rows must be.
 
     Raises:
-        InputDataError: If the table cannot be used.
+        InputDataError: If the table is not there, or cannot be used.
     """
-    if path is None or not path.exists():
+    if path is None:
         return Results("the results", [], [])
+    if not path.exists():
+        raise InputDataError(
+            f"There is no file {str(path)!r} for --results; check its name, or "
+            "leave --results out for a first batch."
+        )
     text = read_table(path, key=pool.key)
     if not text.columns:
         return Results(text.name, [], [])

@@ -294,7 +294,7 @@ def _parser() -> argparse.ArgumentParser:
         "--results",
         type=Path,
         metavar="FILE.csv",
-        help="measured rows; without it, or with an empty one, a first batch is drawn",
+        help="measured rows; without it, or with an empty file, a first batch is drawn",
     )
     add("--key", metavar="COLUMN", help="names the rows (default: their features do)")
     add("--target", required=True, metavar="COLUMN", help="of the results")

@@ -134,6 +134,7 @@ def test_two_calls_with_a_state_are_one_run(
     options = ["--strategy", name, "--batch", 7, "--minimize", "--state", state]
     proposed = []
     for _ in range(3):
+        results.touch()
         rows = suggest(*options, "--results", results)
         measure(results, rows)
         proposed.append(rows)
@@ -160,6 +161,7 @@ def test_rounds_without_a_state_go_on_until_all_is_measured(
     results = tmp_path / "measured.csv"
     sizes = []
     for _ in range(3):
+        results.touch()
         rows = suggest("--results", results, "--batch", 25, "--minimize")
         measure(results, rows)
         sizes.append(len(rows))
@@ -318,14 +320,18 @@ def test_a_target_among_the_candidates_is_not_looked_at(
     assert b"note: the target 'loss' is also a column of" in err
 
 
-@pytest.mark.parametrize("text", [None, "", "\n", "id,loss\n"])
-def test_results_may_be_empty(
-    suggest: Suggest, tmp_path: Path, text: str | None
-) -> None:
+@pytest.mark.parametrize("text", ["", "\n", "id,loss\n"])
+def test_results_may_be_empty(suggest: Suggest, tmp_path: Path, text: str) -> None:
     path = tmp_path / "m.csv"
-    if text is not None:
-        path.write_text(text)
+    path.write_text(text)
     assert suggest("--results", path, "--batch", 2) == suggest("--batch", 2)
+
+
+def test_results_that_are_named_must_be_there(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    line = refused("--results", tmp_path / "measrued.csv")
+    assert "There is no file" in line and "measrued.csv' for --results" in line
 
 
 POOL = "id,heat,solvent\na,1,x\nb,2,y\nc,3,x\n"

@@ -18,6 +18,8 @@ from torch import Tensor
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.acquisition.confidence import SBPERadius
 from botorch_sparse.strategies import SBPE
+from botorch_sparse.strategies.sbpe.first_batch import FirstBatch
+from botorch_sparse.strategies.sbpe.table import TableSearch
 
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
@@ -151,6 +153,8 @@ def test_mean_noise_and_scale_are_those_of_the_first_batch() -> None:
     assert radius.noise_variance == lam and radius.norm_bound == 1.0
     batches = 4 * (math.ceil(math.log2(math.log2(45))) + 1) * 150
     assert radius.num_intervals == batches
+    # B of the 12 that are left of 18; of 18 it would be 4
+    assert build(num_evaluations=18).radius.num_intervals == 4 * 3 * 150
 
 
 def test_lam_and_noise_std_that_are_given_are_in_units_of_Y() -> None:
@@ -315,6 +319,9 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
     state = play(build(), f_of, 1).state_dict()
     with pytest.raises(InputDataError, match="does not fit this strategy"):
         build(**change).load_state_dict(state)
+    same_for_now = {"lam": build().search.lam}
+    with pytest.raises(InputDataError, match=r"does not fit this strategy.*'given'"):
+        build(**same_for_now).load_state_dict(state)
     known = SBPE(**arguments(candidates=table(), num_evaluations=60))
     with pytest.raises(InputDataError, match="does not fit this strategy"):
         known.load_state_dict(state)
@@ -380,8 +387,13 @@ def test_data_from_before_count_for_the_fit_alone() -> None:
     assert float(strategy.last_bounds.state["counts"].sum()) == strategy.lengths[1]
 
 
-def test_a_fit_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of it leaves no trace; the feedback can be told again."""
+@pytest.mark.parametrize(
+    ("owner", "name"), [(FirstBatch, "_center"), (TableSearch, "finish")]
+)
+def test_a_fit_that_is_interrupted(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in it, or after it, leaves no trace; the feedback can be told again."""
     strategy, twin = build(), play(build(), f_of, 2)
     batch = strategy.ask()
     before = strategy.state_dict()
@@ -390,7 +402,7 @@ def test_a_fit_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(strategy._first_batch), "_center", interrupt)
+        patch.setattr(owner, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
             strategy.tell(batch, f_of(batch.X))
     assert equal(strategy.state_dict(), before)
@@ -450,9 +462,11 @@ def test_a_box() -> None:
     grid = bounds[0] + torch.cartesian_prod(side, side) * (bounds[1] - bounds[0])
     assert float(f(grid).max() - f(best.X[None])) < 0.2 * float(f(grid).std())
     assert 0 < float(strategy.region.contains(grid).double().mean()) < 0.5
-    fit = fitted(strategy)
-    strategy = SBPE(bounds=bounds, num_evaluations=24, schedule=[10, 9])
-    strategy._adopt(fit)
+    options = {"num_evaluations": 17, "schedule": [12], "exploration": "random"}
+    strategy = play(SBPE(bounds=bounds, raw_samples=24, **options), f, 2)
+    offset = strategy.history.rounds[1].offset
+    assert strategy.last_bounds is not None and strategy.last_bounds.offset > 0
+    assert offset == fitted(strategy)["prior"]["scale"] * strategy.last_bounds.offset
     steepest = 1 / float(lengthscale(strategy).min())
     c = max(1.0, steepest * math.sqrt(2)) ** 2  # Assumption 3.6 on the unit square
     assert strategy.radius.discretization == pytest.approx(c, rel=1e-12)
@@ -498,8 +512,8 @@ def test_an_offset_with_a_kernel_is_announced_once(minimize: bool, box: bool) ->
     assert f"norm_bound of at least {needed:.3g}" in str(got[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        batch = strategy.ask(4)
-        strategy.tell(batch, f(batch.X) + 10)
+        play(strategy, lambda X: f(X) + 10, 1)
+    assert len(strategy.history) == 16
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -195,8 +195,10 @@ class Strategy(ABC):
 
         Args:
             X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a
-                tensor, array or nested list; or a pandas DataFrame of points, found by
-                key where the candidates have keys.
+                tensor, array or nested list; or a pandas DataFrame, such as a file that
+                came from `batch.to_frame()`: its column `trial` says the trials, where
+                there is one; else its keys, in columns or an index of their names; else
+                its features.
             Y: `b` or `b x 1` observations.
 
         Raises:
@@ -481,8 +483,7 @@ class Strategy(ABC):
         """The trials that feedback is about, pending ones where there are some."""
         if told.ids is not None:
             trials = self._expect_pending(told.ids)
-            if told.X is not None:
-                self._check_points(told.X, trials, told.rows)
+            self._check_points(told.X, trials, told.rows)
             return trials
         if told.rows is not None:
             rows = _check_rows(told.rows, len(self.candidates))
@@ -495,17 +496,22 @@ class Strategy(ABC):
         return self._trials.oldest([self._finder.copies(point) for point in points])
 
     def _check_points(
-        self, X: Tensor, trials: Sequence[Trial], rows: Sequence[int] | None = None
+        self,
+        X: Tensor | None,
+        trials: Sequence[Trial],
+        rows: Sequence[int] | None = None,
     ) -> None:
-        """Refuse a batch whose points are not those of its trials."""
+        """Refuse a batch or a frame whose points are not those of its trials."""
         points = [trial.point for trial in trials]
         ours = self.history.points(torch.tensor(points, dtype=torch.long))
-        is_ours = len(X) == len(points) and self._finder.is_same(X, ours)
-        if not is_ours or (rows is not None and list(rows) != points):
+        is_ours = rows is None or list(rows) == points
+        if is_ours and X is not None:
+            is_ours = len(X) == len(points) and self._finder.is_same(X, ours)
+        if not is_ours:
             raise InputDataError(
                 "Got a batch whose points are not those of its trials: it was edited, "
                 "or another strategy proposed it. Tell its points instead: "
-                "tell(batch.X, Y)."
+                "tell(batch.X, Y), or a DataFrame without its column of trials."
             )
 
 

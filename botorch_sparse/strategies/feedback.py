@@ -1,7 +1,7 @@
 """Feedback at the door: what was told, and which points are meant."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.columns import few
 from botorch_sparse.strategies.history import Batch
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ else:
 
 @dataclass(frozen=True)
 class Feedback:
-    """Sound feedback; one of `ids`, `rows` and `X` says what it is about.
+    """Sound feedback; the first of `ids`, `rows` and `X` says what it is about.
+
+    The others, where they are there too, must agree with it.
 
     Attributes:
         values: `b` observations in the user's sign.
@@ -70,15 +73,86 @@ def read_feedback(
 
 
 def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Feedback:
-    """Feedback on the rows of a DataFrame: by key, or else by their columns."""
+    """Feedback on the rows of a DataFrame: by trial, by key, or by their columns."""
+    ids = _trial_column(X, table)
+    rows = None
     if table is not None and table.keys is not None:
-        rows: list[int] = table.rows(X.index.tolist()).tolist()
-        return Feedback(_values(Y, len(rows)), rows=rows)
+        keys = _frame_keys(X, table)
+        if keys is None and ids is None:
+            raise InputDataError(
+                f"Got a DataFrame with the columns {few(X.columns)} and the index "
+                f"{X.index.names}, which say no keys; the candidates' are named "
+                f"{table.key_names}. Read the file with pd.read_csv(path, "
+                "index_col=0), or name the column or the index of the keys so."
+            )
+        rows = None if keys is None else table.rows(keys).tolist()
+    if rows is not None:
+        return Feedback(_values(Y, len(X)), ids, rows)
+    points = _frame_points(X, table, dim, needed=ids is None)
+    if ids is None and points is not None:
+        return _read_points(points, Y, dim)
+    return Feedback(_values(Y, len(X)), ids, X=points)
+
+
+def _frame_keys(X: Any, table: CandidateTable) -> list[Hashable] | None:
+    """The keys in columns of their names, or else in the index; None for neither."""
+    labels = {spec.label for spec in table.columns}
+    # An index without a name, once it was in a CSV file.
+    names = [f"Unnamed: {i}" if n is None else n for i, n in enumerate(table.key_names)]
+    if all(name in X.columns and name not in labels for name in names):
+        parts = [X[name].tolist() for name in names]
+        return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+    if tuple(X.index.names) != tuple(table.key_names) or _only_counts(X.index):
+        return None
+    keys: list[Hashable] = X.index.tolist()
+    return keys
+
+
+def _only_counts(index: Any) -> bool:
+    """Whether an index is what pandas makes where there is none."""
+    is_range = type(index).__name__ == "RangeIndex" and index.name is None
+    return is_range and (index.start, index.step) == (0, 1)
+
+
+def _trial_column(X: Any, table: CandidateTable | None) -> list[int] | None:
+    """The ids that `to_frame` wrote; None where there are none, or all are -1."""
+    name = "trial"
+    while table is not None and name in {spec.label for spec in table.columns}:
+        name += "_"
+    if name not in X.columns or len(X) == 0:
+        return None
+    ids = X[name].tolist()
+    if all(id == -1 for id in ids):
+        return None
+    for id in ids:
+        if isinstance(id, bool) or not isinstance(id, int | float) or id != id // 1:
+            raise InputDataError(
+                f"Got {id!r} in the column {name!r}; need ids of trials, as in "
+                "batch.to_frame(). Drop the column to tell rows by key or features."
+            )
+        if id < 0:
+            raise InputDataError(
+                f"Got rows with a trial and rows without one (-1) in the column "
+                f"{name!r}; tell them in two calls, the latter without the column."
+            )
+    return [int(id) for id in ids]
+
+
+def _frame_points(
+    X: Any, table: CandidateTable | None, dim: int, *, needed: bool
+) -> Tensor | None:
+    """`b x d` points of a DataFrame; None where it has none and needs none."""
+    names = (
+        [f"x{i}" for i in range(dim)]
+        if table is None
+        else [spec.label for spec in table.columns]
+    )
+    is_there = all(name in X.columns for name in names)
+    if not is_there and not needed:
+        return None
     if table is not None:
-        return _read_points(table.encode(X), Y, dim)
-    names = [f"x{i}" for i in range(dim)]
-    X = X[names] if set(names) <= set(X.columns) else X
-    return _read_points(as_tensor(X.to_numpy(dtype=float)), Y, dim)
+        return table.encode(X)
+    return as_tensor((X[names] if is_there else X).to_numpy(dtype=float))
 
 
 def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:

@@ -1,0 +1,103 @@
+"""What `tell`, `fail` and `withdraw` accept, and what they refuse in words."""
+
+import io
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.strategies import RandomSearch
+
+BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
+
+
+def reread(frame: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """What comes back from a CSV file."""
+    return pd.read_csv(io.StringIO(frame.to_csv()), **options)
+
+
+def heats(name: str | None = "id") -> pd.DataFrame:
+    """Integer keys in the order opposite to the rows."""
+    index = pd.Index(range(9, -1, -1), name=name)
+    return pd.DataFrame({"heat": [10.0 * i for i in range(10)]}, index=index)
+
+
+@pytest.mark.parametrize("name", ["id", None])
+@pytest.mark.parametrize("parts", ["all", "no trial", "trial alone"])
+def test_a_batch_comes_back_from_a_csv_file(name: str | None, parts: str) -> None:
+    strategy = RandomSearch(heats(name), batch_size=6)
+    batch = strategy.ask()
+    frame = reread(batch.to_frame())
+    if parts == "no trial":
+        frame = frame.drop(columns="trial")
+    elif parts == "trial alone":
+        frame = frame[["trial"]]
+    strategy.tell(frame, torch.arange(6.0))
+    assert len(strategy.pending) == 0
+    assert strategy.history.indices.tolist() == batch.indices.tolist()
+
+
+def test_a_batch_of_two_keys_comes_back() -> None:
+    index = pd.MultiIndex.from_product([[1, 0], ["a", "b"]], names=["plate", "well"])
+    strategy = RandomSearch(pd.DataFrame({"heat": [1.0, 2.0, 3.0, 4.0]}, index=index))
+    batch = strategy.ask(3)
+    strategy.tell(reread(batch.to_frame()).drop(columns="trial"), torch.zeros(3))
+    assert strategy.history.indices.tolist() == batch.indices.tolist()
+
+
+@pytest.mark.parametrize("box", [True, False])
+def test_trials_of_a_frame_without_keys(box: bool) -> None:
+    """In another order, and with the index that the file gave them."""
+    domain = {"bounds": BOUNDS} if box else {"candidates": torch.rand(9, 2)}
+    strategy = RandomSearch(**domain, batch_size=4)
+    batch = strategy.ask()
+    frame = reread(batch.to_frame(), index_col=0).iloc[::-1]
+    strategy.tell(frame, torch.arange(4.0))
+    assert strategy.history.trial.tolist() == [3, 2, 1, 0]
+    assert torch.equal(strategy.history.X, batch.X.flip(0))
+
+
+def test_frames_that_say_no_keys() -> None:
+    for name in ("id", None):
+        strategy = RandomSearch(heats(name), batch_size=3)
+        strategy.ask()
+        plain = heats(name).reset_index(drop=True).iloc[:3]
+        with pytest.raises(InputDataError, match="say no keys"):
+            strategy.tell(plain, torch.zeros(3))
+    strategy = RandomSearch(heats("id"))
+    with pytest.raises(InputDataError, match="say no keys"):
+        strategy.tell(heats(None), torch.zeros(10))
+    strategy.tell(heats("id"), torch.zeros(10))
+    assert strategy.history.indices.tolist() == list(range(10))
+
+
+def test_trials_of_a_frame_that_do_not_fit() -> None:
+    strategy = RandomSearch(heats(), batch_size=4)
+    frame = strategy.ask().to_frame()
+    swapped = frame.assign(trial=[1, 0, 2, 3])
+    if frame.index[0] == frame.index[1]:
+        pytest.fail("the seed draws one row twice")
+    bad: list[tuple[pd.DataFrame, str]] = [
+        (swapped, "not those of its trials"),
+        (swapped.reset_index(drop=True), "not those of its trials"),
+        (frame.assign(trial=[0, 1, 2, -1]), "in two calls"),
+        (frame.assign(trial=[0, 1, 2, 2.5]), "need ids of trials"),
+        (frame.assign(trial=[0, 1, 2, 9]), "Trial 9 was never proposed"),
+    ]
+    for told, match in bad:
+        with pytest.raises(InputDataError, match=match):
+            strategy.tell(told, torch.zeros(4))
+    assert len(strategy.history) == 0
+    strategy.tell(frame.assign(trial=-1), torch.zeros(4))  # by key
+    assert len(strategy.pending) == 0
+
+
+def test_a_feature_may_be_called_trial() -> None:
+    strategy = RandomSearch(heats().rename(columns={"heat": "trial"}))
+    batch = strategy.ask(3)
+    strategy.tell(reread(batch.to_frame()), torch.zeros(3))
+    assert strategy.history.trial.tolist() == [0, 1, 2]
+    strategy.tell(heats().rename(columns={"heat": "trial"}), torch.zeros(10))
+    assert strategy.history.indices[3:].tolist() == list(range(10))

@@ -1,7 +1,9 @@
 """What a laboratory keeps in files: what can be measured, and what has been."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import CellError
 from botorch_sparse.strategies.points import KnownRows, NearRows
 from botorch_sparse.tables import TextTable, read_table, shown
+
+# What a few operations in float64 may change in a number.
+FLOAT_NOISE = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +52,13 @@ class Results:
         name: What messages call the file.
         rows: `n` rows, repeats allowed.
         values: `n` values of the target.
+        failed: Rows whose measurement failed.
     """
 
     name: str
     rows: list[int]
     values: list[float]
+    failed: list[int] = field(default_factory=list)
 
 
 def read_pool(
@@ -152,11 +159,30 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     if not unknown:
         return rows
     near = NearRows(X, range(len(X)), _scale(X)).find(points[unknown])
-    for i, found in zip(unknown, near, strict=True):
+    for i, close in zip(unknown, near, strict=True):
+        found = [row for row in close if _is_rounded(text, i, row, pool)]
         if len(found) != 1:
             raise _no_row(text, i, points[i], found, pool)
         rows[i] = found[0]
     return rows
+
+
+def _is_rounded(text: TextTable, i: int, row: int, pool: Pool) -> bool:
+    """Whether all numbers of a result are those of a row, rounded to their digits."""
+    labels = [str(c.label) for c in pool.table.columns if c.categories is None]
+    return all(
+        _rounds_to(pool.text.columns[label][row], text.columns[label][i])
+        for label in labels
+    )
+
+
+def _rounds_to(own: str, told: str) -> bool:
+    """Whether a number is another one to its own digits, or to those of float64."""
+    exact, rounded = Decimal(own.strip()), Decimal(told.strip())
+    exponent = rounded.as_tuple().exponent
+    if abs(exact - rounded) <= Decimal((0, (5,), int(exponent) - 1)):
+        return True
+    return math.isclose(exact, rounded, rel_tol=FLOAT_NOISE)
 
 
 def _no_row(

@@ -6,8 +6,9 @@ been, fits a sparse Gaussian process, and writes the rows to measure next with w
 model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
-proposed once; rows that were proposed but have no result yet are kept apart with
-`--state` alone, which remembers them.
+proposed once. The results hold all feedback, and each call learns from them anew;
+rows that were proposed and have no result yet are remembered with `--state` alone.
+The same files give the same next rows, to the bit.
 """
 
 import argparse
@@ -17,7 +18,6 @@ import math
 import os
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +32,11 @@ from torch import Tensor
 from botorch_sparse import strategies
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.pool_files import Pool, Results, read_pool, read_results
+from botorch_sparse.proposed_rows import (
+    ProposedRows,
+    read_proposed,
+    write_proposed,
+)
 from botorch_sparse.strategies import Batch
 from botorch_sparse.tables import shown
 
@@ -77,56 +82,78 @@ def _suggest(args: argparse.Namespace) -> None:
             f"{pool.text.name}; it is ignored there."
         )
     results = read_results(args.results, pool)
-    strategy = _strategy(args, pool)
-    rows, values = new_results(strategy, results, pool)
-    if rows:
-        index = torch.tensor(rows)
-        Y = torch.tensor(values, dtype=torch.float64)
-        with _naming(results.name):
-            strategy.tell(Batch(pool.table.X[index], index), Y)
-    under_way = len(strategy.pending)
+    proposed = read_proposed(
+        args.state, pool, minimize=args.minimize, done={*results.rows, *results.failed}
+    )
+    strategy = rebuild(args, pool, results, proposed.rows)
     chosen, num_drawn = propose(strategy, args.batch)
     explained = explain(strategy, pool.table.X, chosen, num_drawn)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
-        strategy.save(args.state)
+        waiting = [*proposed.rows, *chosen]
+        write_proposed(args.state, pool, waiting, minimize=args.minimize)
     if not args.quiet:
-        waiting = f", {under_way} proposed before wait for results" * (under_way > 0)
+        _report(pool, results, proposed, len(chosen))
+
+
+def _report(
+    pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
+) -> None:
+    """Say what was read and proposed."""
+    name, gone = pool.text.name, proposed.gone
+    if gone:
+        more = ", ..." if len(gone) > 3 else ""
         say(
-            f"{pool.text.name}: {len(pool.table)} rows, {len(set(results.rows))} of "
-            f"them measured{waiting}; {len(chosen)} proposed now."
+            f"note: {len(gone)} rows proposed before are no longer in {name}, and are "
+            f"not waited for: {', '.join(gone[:3])}{more}"
         )
-
-
-def new_results(
-    strategy: Any, results: Results, pool: Pool
-) -> tuple[list[int], list[float]]:
-    """The results that a strategy has not been told, in the order of their file.
-
-    Repeated measurements of a row count one by one, in any order.
-
-    Raises:
-        InputDataError: If what the strategy was told is not in the results any more.
-    """
-    history = strategy.history
-    told = Counter(zip(history.indices.tolist(), history.Y.tolist(), strict=True))
-    new = []
-    for entry in zip(results.rows, results.values, strict=True):
-        if told[entry] > 0:
-            told[entry] -= 1
-        else:
-            new.append(entry)
-    gone = next((entry for entry, count in told.items() if count > 0), None)
-    if gone is None:
-        return [row for row, _ in new], [value for _, value in new]
-    row, value = gone
-    now = [v for r, v in zip(results.rows, results.values, strict=True) if r == row]
-    raise InputDataError(
-        f"{pool.name(row)} had the result {value:.17g} when the state was saved, and "
-        f"{results.name} has {', '.join(f'{v:.17g}' for v in now) or 'none'} for it "
-        "now. Restore it, or begin a new --state file."
+    others = {
+        "failed": len(set(results.failed) - set(results.rows)),
+        "proposed before wait for results": len(proposed.rows),
+    }
+    added = "".join(f", {num} {what}" for what, num in others.items() if num)
+    say(
+        f"{name}: {len(pool.table)} rows, {len(set(results.rows))} of them "
+        f"measured{added}; {num_chosen} proposed now."
     )
+
+
+def rebuild(
+    args: argparse.Namespace, pool: Pool, results: Results, pending: Sequence[int]
+) -> Any:
+    """A strategy that knows the results, and which rows are not to be proposed.
+
+    Its seed depends on how many rows are known: the same files give the same next
+    rows, and each call draws sample paths of its own.
+
+    Args:
+        args: The options `strategy`, `minimize` and `seed`.
+        pool: The candidates.
+        results: All measurements.
+        pending: Rows that wait for results.
+    """
+    kind = getattr(strategies, STRATEGIES[args.strategy])
+    known = len(results.rows) + len(results.failed) + len(pending)
+    drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
+    with _naming(pool.text.name):
+        strategy = kind(
+            pool.table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
+        )
+    strategy.load_state_dict(
+        strategy.state_dict()
+        | {
+            "num_proposed": len(pending),
+            "pending": [[id, row, -1, 0] for id, row in enumerate(pending)],
+            "failed": sorted(set(results.failed)),
+        }
+    )
+    if results.rows:
+        index = torch.tensor(results.rows)
+        Y = torch.tensor(results.values, dtype=torch.float64)
+        with _naming(results.name):
+            strategy.tell(Batch(pool.table.X[index], index), Y)
+    return strategy
 
 
 def propose(strategy: Any, size: int) -> tuple[list[int], int]:
@@ -225,17 +252,6 @@ def _write(text: str, path: Path | None) -> None:
     sys.stdout.buffer.flush()
 
 
-def _strategy(args: argparse.Namespace, pool: Pool) -> Any:
-    """A new strategy, or the one whose state was saved."""
-    kind = getattr(strategies, STRATEGIES[args.strategy])
-    with _naming(pool.text.name):
-        strategy = kind(pool.table, minimize=args.minimize, unique=True, seed=args.seed)
-    if args.state is not None and args.state.exists():
-        with _naming("--state"):
-            strategy.resume(args.state)
-    return strategy
-
-
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
     """What the library says of its input is said of a file."""
@@ -308,7 +324,12 @@ def _parser() -> argparse.ArgumentParser:
         help="of categories, though its cells are numbers; can be repeated",
     )
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
-    add("--state", type=Path, metavar="FILE", help="goes on from it, and is kept there")
+    add(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="remembers the rows that wait for results",
+    )
     add("--seed", type=seed_number, default=0, help="default: 0")
     add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
     add("--quiet", action="store_true", help="no messages but errors")

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from botorch_sparse.__main__ import main
-from botorch_sparse.strategies import BBKB, Batch, ThompsonSampling
+from botorch_sparse.pool_files import Results, read_pool
+from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.suggest import (
     ADDED,
@@ -24,6 +25,7 @@ from botorch_sparse.suggest import (
     FIRST,
     STRATEGIES,
     explain,
+    rebuild,
 )
 
 NUM = 30
@@ -127,32 +129,40 @@ def table() -> CandidateTable:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_two_calls_with_a_state_are_one_run(
+def test_the_same_files_give_the_same_rows_and_none_comes_twice(
     suggest: Suggest, tmp_path: Path, name: str
 ) -> None:
-    results, state = tmp_path / "measured.csv", tmp_path / "run.pt"
+    results, state = tmp_path / "measured.csv", tmp_path / "run.state"
+    results.touch()
     options = ["--strategy", name, "--batch", 7, "--minimize", "--state", state]
-    proposed = []
+    proposed: list[str] = []
     for _ in range(3):
-        results.touch()
+        before = state.read_bytes() if state.exists() else None
         rows = suggest(*options, "--results", results)
-        measure(results, rows)
-        proposed.append(rows)
-    kind = {"bbkb": BBKB, "thompson": ThompsonSampling}[name]
-    strategy = kind(table(), minimize=True, unique=True)
-    for rows in proposed:
-        chosen: list[int] = []
-        while len(chosen) < 7:
-            chosen += strategy.ask(7 - len(chosen)).indices.tolist()
-        assert [row["id"] for row in rows] == [f"c{i}" for i in chosen]
-        Y = torch.tensor([loss(i) for i in chosen], dtype=torch.float64)
-        predicted = strategy.predict(strategy.candidates[chosen])
-        if predicted is not None:
-            expected = [[f"{v:.6g}" for v in values.tolist()] for values in predicted]
-            assert [row["predicted_mean"] for row in rows] == expected[0]
-            assert [row["predicted_sd"] for row in rows] == expected[1]
-        strategy.tell(Batch(strategy.candidates[chosen], torch.tensor(chosen)), Y)
-    assert len({row["id"] for rows in proposed for row in rows}) == 21
+        after = state.read_bytes()
+        if before is not None:
+            state.write_bytes(before)
+            assert suggest(*options, "--results", results) == rows
+            assert state.read_bytes() == after
+        measure(results, rows[:5])  # two of them stay pending
+        proposed += [row["id"] for row in rows]
+    assert len(set(proposed)) == 21
+    assert rows[0]["predicted_mean"] and {row["reason"] for row in rows} != {FIRST}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_call_knows_all_that_the_files_hold(pool: Path, name: str) -> None:
+    candidates = read_pool(pool, "id", "loss")
+    results = Results("m.csv", [3, 4, 3], [1.0, 2.0, 1.5], [9])
+    args = SimpleNamespace(strategy=name, minimize=True, seed=0)
+    strategy = rebuild(args, candidates, results, [7, 2])
+    assert strategy.pending.tolist() == [7, 2] and strategy.minimize
+    assert strategy.history.indices.tolist() == [3, 4, 3]
+    assert strategy.history.Y.tolist() == [1.0, 2.0, 1.5]
+    assert set(strategy.excluded_points) == {2, 3, 4, 7, 9}
+    others = rebuild(args, candidates, results, [7])
+    first = torch.rand(2, generator=strategy.generator)
+    assert not torch.equal(first, torch.rand(2, generator=others.generator))
 
 
 def test_rounds_without_a_state_go_on_until_all_is_measured(
@@ -211,27 +221,51 @@ def measured(row: int) -> list[object]:
     return [f"c{row}", loss(row)]
 
 
-def test_repeated_measurements_count_one_by_one(
-    suggest: Suggest, refused: Callable[..., str], tmp_path: Path
+def test_files_may_change_between_calls(
+    suggest: Suggest, pool: Path, tmp_path: Path, capfdbinary: Any
 ) -> None:
-    state, results = tmp_path / "run.pt", tmp_path / "m.csv"
-    rows = [["id", "loss"], ["c1", 1.0], ["c2", 2.0], ["c1", 1.5]]
-    suggest("--results", write(results, rows), "--state", state, "--batch", 2)
-    # in another order, with one more
-    rows = [rows[0], ["c1", 1.5], ["c2", 2.0], ["c1", 1.25], ["c1", 1.0]]
-    suggest("--results", write(results, rows), "--state", state, "--batch", 2)
-    del rows[3]
-    line = refused("--results", write(results, rows), "--state", state)
-    assert "'c1' (line 3 of" in line and "result 1.25 when the state" in line
-    assert "has 1.5, 1 for it now" in line
-    rows[2][1] = 7.0
-    rows.insert(3, ["c1", 1.25])
-    line = refused("--results", write(results, rows), "--state", state)
-    assert "'c2' (line 4 of" in line and "result 2 when" in line and "has 7 for" in line
-    del rows[2]
-    assert "has none for it" in refused(
-        "--results", write(results, rows), "--state", state
-    )
+    state, results = tmp_path / "run.state", tmp_path / "m.csv"
+    before = [row["id"] for row in suggest("--state", state, "--batch", 6)]
+    entries = [[name, loss(int(name[1:]))] for name in before[:3]]
+    write(results, [["id", "loss"], *entries])
+    options = ["--state", state, "--results", results, "--batch", 1]
+    suggest(*options)
+    entries[1][1] = 7.0  # corrected, in another order, with a repeat
+    write(results, [["id", "loss"], entries[1], entries[0], entries[2], entries[0]])
+    lines = pool.read_text().splitlines()
+    gone = before[4]
+    kept = [line for line in reversed(lines[1:]) if not line.startswith(f"{gone},")]
+    pool.write_text("\n".join([lines[0], "new,33,ale,0.5,1.5", *kept]) + "\n")
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    words += [*options[:-1], 30, "--strategy", "bbkb"]
+    main([*map(str, words)])
+    out, err = capfdbinary.readouterr()
+    after = [row["id"] for row in csv.DictReader(io.StringIO(out.decode()))]
+    # 30 rows are left: 3 measured, 3 pending, and what was proposed by the second call
+    assert "new" in after and len(set(after)) == len(after) == 24
+    assert not set(before) & set(after)
+    note = f"note: 1 rows proposed before are no longer in {pool}, and are not waited"
+    assert f"{note} for: '{gone}'\n" in err.decode()
+    assert b"3 of them measured, 3 proposed before wait for results" in err
+
+
+def test_pending_rows_are_known_by_their_features(
+    suggest: Suggest, pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    state = tmp_path / "run.state"
+    cells = [["heat", "solvent", "note"], ["1.50", "x", "a"], ["2", "y", "b"]]
+    write(pool, [*cells, ["3", "y", "c"], ["4", "x", "d"]])
+    before = suggest("--state", state, "--batch", 2, "--text", "note", key=None)
+    left = [row["heat"] for row in before]
+    cells = [["solvent", "heat"], ["y", "3.0"], ["x", "1.5"], ["x", "4"], ["y", "2"]]
+    write(pool, [*cells, ["z", "5"]])
+    after = suggest("--state", state, "--batch", 9, key=None)
+    heats = {float(row["heat"]) for row in after}
+    assert heats == {1.5, 2, 3, 4, 5} - {float(heat) for heat in left}
+    write(pool, [["heat", "dose"], [1, 1], [2, 2]])
+    assert len(suggest("--state", state, "--batch", 9, key=None)) == 2
+    write(pool, [["heat"], ["hot"], ["cold"]])
+    assert len(suggest("--state", state, "--batch", 9, key=None)) == 2
 
 
 def test_rows_are_found_by_features_that_six_digits_are_left_of(
@@ -270,6 +304,32 @@ def test_rows_alike_within_six_digits_need_a_key(
     assert "m.csv, line 2: to six digits this is line 2 of" in line and "--key" in line
     write(pool, [["a"], [0.5], [1], [0.5]])
     assert "lines 2 and 4: the two rows have the same features" in refused(key=None)
+
+
+@pytest.mark.parametrize(
+    ("told", "row"),
+    [
+        *[("5e-6", None), ("1.4e-9", None), ("0.00000", 1), ("1e-9", 1), ("0", 1)],
+        *[("0.33333", 2), ("0.333335", None), ("3.333333e-1", 2), ("0.33332", None)],
+        *[("0.30000000000000004", 3), ("0.3000001", None)],
+    ],
+)
+def test_a_result_is_a_rows_only_if_it_is_its_number_rounded(
+    suggest: Suggest,
+    refused: Callable[..., str],
+    tmp_path: Path,
+    pool: Path,
+    told: str,
+    row: int | None,
+) -> None:
+    write(pool, [["a"], ["0.000000001"], ["0.3333333333"], ["0.3"], ["1"]])
+    results = write(tmp_path / "m.csv", [["a", "loss"], [told, 1]])
+    if row is None:
+        line = refused("--results", results, key=None)
+        assert "m.csv, line 2, column 'a': no row of" in line
+    else:
+        rows = suggest("--results", results, key=None)
+        assert {1, 2, 3, 4} - {int(row["row"]) for row in rows} == {row}
 
 
 @pytest.mark.parametrize("target", ["--minimize", "--quiet"])
@@ -423,20 +483,22 @@ def test_wrong_options_are_refused(refused: Callable[..., str], pool: Path) -> N
 
 
 def test_states_that_do_not_fit_are_refused_in_words(
-    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    state = tmp_path / "run.pt"
-    suggest("--state", state, "--batch", 2)
+    state = tmp_path / "run.state"
+    suggest("--state", state, "--batch", 2, "--minimize")
     whole = state.read_bytes()
-    line = refused("--state", state, "--minimize")
-    assert "--state: " in line and "minimize" in line
-    pool.write_text(pool.read_text().replace("oil", "ale"))
-    suggest("--state", state, "--batch", 2)  # the same encoding
-    pool.write_text(pool.read_text().replace("ale", "water"))
-    assert "candidates" in refused("--state", state)
+    line = refused("--state", state)
+    assert "was kept with --minimize, and this call is without --minimize." in line
+    line = refused("--state", state, "--minimize", "--target", "gain")
+    assert "with --target 'loss', and this call is with --target 'gain'." in line
+    line = refused("--state", state, "--minimize", key=None)
+    assert "with --key 'id', and this call is without --key." in line
     state.write_bytes(whole[: len(whole) // 2])
-    assert "torn" in refused("--state", state)
+    assert "torn" in refused("--state", state, "--minimize")
     assert state.read_bytes() == whole[: len(whole) // 2]
+    ThompsonSampling(table()).save(state)
+    assert "none that this command wrote" in refused("--state", state, "--minimize")
 
 
 def test_output_goes_to_a_file_as_a_whole(suggest: Suggest, tmp_path: Path) -> None:

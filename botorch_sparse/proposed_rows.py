@@ -1,0 +1,178 @@
+"""Rows that were proposed and have no result yet, kept in a file between calls.
+
+The results hold all feedback, so this is all that a laboratory's run has to remember.
+Rows are kept as the text of their cells: the table of candidates may change.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.pool_files import Pool
+from botorch_sparse.strategies.checkpoint import read_state, write_state
+from botorch_sparse.strategies.columns import Column
+from botorch_sparse.strategies.points import KnownRows
+from botorch_sparse.tables import number, shown
+
+VERSION = 1
+Cells = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class ProposedRows:
+    """Rows that were proposed before.
+
+    Attributes:
+        rows: Those in the pool, in the order of their proposal.
+        gone: What messages call those that are not there any more.
+    """
+
+    rows: list[int]
+    gone: list[str]
+
+
+def write_proposed(
+    path: Path, pool: Pool, rows: Sequence[int], *, minimize: bool
+) -> None:
+    """Write rows that wait for results: the file is the old or the new one.
+
+    Args:
+        path: The file.
+        pool: The candidates.
+        rows: `p` rows of them.
+        minimize: Whether small values of the target are better.
+
+    Raises:
+        OSError: If it can't be written.
+    """
+    names = pool.text.columns if pool.key is None else [pool.key]
+    columns = {
+        name: [pool.text.columns[name][row].strip() for row in rows]
+        for name in names
+        if name != pool.target
+    }
+    settings = _settings(pool, minimize)
+    write_state({"suggest": VERSION, "settings": settings, "columns": columns}, path)
+
+
+def read_proposed(
+    path: Path | None, pool: Pool, *, minimize: bool, done: Collection[int] = ()
+) -> ProposedRows:
+    """The rows that wait for results; none if there is no file yet.
+
+    Rows are found by their key, or without one by all features of the pool, exactly.
+
+    Args:
+        path: A file that `write_proposed` wrote, or None.
+        pool: The candidates.
+        minimize: Whether small values of the target are better.
+        done: Rows that wait no more.
+
+    Raises:
+        InputDataError: If the file is none, or was kept with another key, target or
+            direction.
+    """
+    if path is None or not path.exists():
+        return ProposedRows([], [])
+    columns = _columns_of(path, _settings(pool, minimize))
+    if pool.key is None:
+        found = _rows_by_features(columns, pool)
+    else:
+        known = {key: row for row, key in enumerate(pool.table.keys or ())}
+        found = [known.get(key, -1) for key in columns[pool.key]]
+    gone = [_described(columns, i) for i, row in enumerate(found) if row < 0]
+    left = [row for row in dict.fromkeys(found) if row >= 0 and row not in done]
+    return ProposedRows(left, gone)
+
+
+def _settings(pool: Pool, minimize: bool) -> dict[str, Any]:
+    """What must stay as it is."""
+    return {"--key": pool.key, "--target": pool.target, "--minimize": minimize}
+
+
+def _columns_of(path: Path, settings: dict[str, Any]) -> Cells:
+    """The cells in a file that was kept with these settings."""
+    try:
+        state = read_state(path)
+    except InputDataError:
+        state = {}
+    if state.get("suggest") != VERSION or not _is_sound(state):
+        raise InputDataError(
+            f"--state: {str(path)!r} is torn, or is none that this command wrote. Take "
+            "an earlier copy, or name a new file: then rows that have no result yet "
+            "can be proposed again."
+        )
+    before = state["settings"]
+    for option, now in settings.items():
+        if before[option] != now:
+            raise InputDataError(
+                f"--state: {str(path)!r} was kept {_words(option, before[option])}, "
+                f"and this call is {_words(option, now)}. Call as before, or name a "
+                "new file."
+            )
+    columns: Cells = state["columns"]
+    return columns
+
+
+def _words(option: str, value: str | bool | None) -> str:
+    if not value:
+        return f"without {option}"
+    return f"with {option}" + f" {shown(str(value))}" * (value is not True)
+
+
+def _is_sound(state: dict[str, Any]) -> bool:
+    """Whether there are settings, and equally long columns of text."""
+    settings, columns = state.get("settings"), state.get("columns")
+    if not isinstance(settings, dict) or not isinstance(columns, dict):
+        return False
+    key = settings.get("--key")
+    cells = list(columns.values())
+    return (
+        settings.keys() == {"--key", "--target", "--minimize"}
+        and bool(columns)
+        and (key is None or key in columns)
+        and all(isinstance(column, list) for column in cells)
+        and len({len(column) for column in cells}) == 1
+        and all(isinstance(cell, str) for column in cells for cell in column)
+    )
+
+
+def _rows_by_features(columns: Cells, pool: Pool) -> list[int]:
+    """The row of the pool with the features of each that was kept; -1 for none."""
+    specs = {str(spec.label): spec for spec in pool.table.columns}
+    num = len(next(iter(columns.values())))
+    rows = [-1] * num
+    if not specs.keys() <= columns.keys():
+        return rows
+    usable = [
+        i
+        for i in range(num)
+        if all(_is_known(columns[name][i], spec) for name, spec in specs.items())
+    ]
+    if not usable:
+        return rows
+    cells: dict[str, Any] = {
+        name: [columns[name][i] for i in usable]
+        if spec.categories is not None
+        else [float(columns[name][i]) for i in usable]
+        for name, spec in specs.items()
+    }
+    found = KnownRows(pool.table.X).find(pool.table.encode(cells))
+    for i, row in zip(usable, found, strict=True):
+        rows[i] = row
+    return rows
+
+
+def _is_known(cell: str, spec: Column) -> bool:
+    """Whether a cell can be encoded as one of a column."""
+    if spec.categories is None:
+        return number(cell) is not None
+    return cell in spec.categories
+
+
+def _described(columns: Cells, i: int) -> str:
+    """The cells of a row, for a message."""
+    return shown(", ".join(column[i] for column in columns.values()))

@@ -297,8 +297,8 @@ class Strategy(ABC):
                 `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
                 `StopOnConfidenceGap`.
             checkpoint: A file for the state, written after each batch and at the end,
-                also at that of a run that fails. A strategy that knows nothing yet
-                does not replace a file that is there: see `resume`.
+                also at that of a run that fails. A file that is there is only
+                replaced by a strategy that knows all of it: see `resume`.
             catch: Exceptions of the objective that concern one point: it is warned of,
                 tried once more with the next batch, then left out (see `fail`). Points
                 are then evaluated one by one without an executor too. A value that is
@@ -309,7 +309,8 @@ class Strategy(ABC):
             The history.
 
         Raises:
-            InputDataError: If `by_index` is set on a continuous domain.
+            InputDataError: If `by_index` is set on a continuous domain, or the
+                checkpoint holds another run, or more of this one.
 
         Warns:
             BotorchWarning: For each evaluation that raised something in `catch`.

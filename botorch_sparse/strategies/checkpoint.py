@@ -54,7 +54,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     content = io.BytesIO(Path(path).read_bytes())
     try:
-        state = torch.load(content, weights_only=True)
+        state = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # what it is depends on where the bytes stop to fit
         raise InputDataError(
             f"Can't read the state in {os.fspath(path)!r}: the file is torn or is none "

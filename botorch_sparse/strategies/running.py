@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from botorch_sparse.strategies.checkpoint import read_state
 from botorch_sparse.strategies.history import Batch, History
 
 if TYPE_CHECKING:
@@ -92,15 +93,29 @@ def run_to(
 def _refuse_to_overwrite(
     strategy: "Strategy", checkpoint: str | os.PathLike[str] | None
 ) -> None:
-    """A strategy that knows nothing yet does not replace the state of a run."""
+    """A strategy that does not know all that is in a file does not replace it."""
     if checkpoint is None or not os.path.exists(checkpoint):
         return
-    if len(strategy.history) == 0 and len(strategy.pending_ids) == 0:
+    is_new = len(strategy.history) == 0 and len(strategy.pending_ids) == 0
+    if is_new or not _knows(strategy.state_dict(), read_state(checkpoint)):
         raise InputDataError(
             f"There is a run at checkpoint={os.fspath(checkpoint)!r} already, and this "
-            "strategy is a new one. Go on with strategy.resume(path).run(...), or "
-            "remove the file."
+            "strategy does not know all of it. Go on with "
+            "strategy.resume(path).run(...), or remove the file."
         )
+
+
+def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether a state is a later one of the same run: its history begins so."""
+    known, before = ours["history"], theirs.get("history")
+    if ours["config"] != theirs.get("config") or not isinstance(before, dict):
+        return False
+    begins = [
+        known[name][: len(before.get(name, ""))] == before.get(name)
+        for name in ("point", "Y", "batch", "trial")
+    ]
+    proposed = theirs.get("num_proposed", math.inf)
+    return all(begins) and bool(proposed <= ours["num_proposed"])
 
 
 def _next_batch(

@@ -254,3 +254,58 @@ def test_a_new_run_does_not_replace_another(tmp_path: Path) -> None:
         TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
     history = TABLE["random"]().resume(path).history
     assert len(history) == 10
+
+
+def test_a_run_with_old_results_does_not_replace_another(tmp_path: Path) -> None:
+    """The script that is started again knows its old results, and not the run."""
+    path = tmp_path / "run.pt"
+
+    def started() -> Strategy:
+        strategy = TABLE["random"]()
+        X = strategy.candidates[:3]
+        strategy.tell(X, objective(X))
+        return strategy
+
+    strategy = started()
+    strategy.run(objective, 12, progress=False, checkpoint=path)
+    before = path.read_bytes()
+    other = TABLE["random"](seed=7)
+    other.run(objective, 20, progress=False)
+    for stranger in (started(), other):
+        with pytest.raises(InputDataError, match="does not know all of it"):
+            stranger.run(objective, 20, progress=False, checkpoint=path)
+    earlier = TABLE["random"]().resume(path)
+    strategy.run(objective, 14, progress=False, checkpoint=path)
+    assert path.read_bytes() != before
+    with pytest.raises(InputDataError, match="does not know all of it"):
+        earlier.run(objective, 20, progress=False, checkpoint=path)
+    resumed = TABLE["random"]().resume(path)
+    assert len(resumed.history) == 14
+    resumed.run(objective, 16, progress=False, checkpoint=path)
+
+
+def test_a_file_that_is_no_state_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text("id,loss\na,1\n")
+    strategy = used()
+    with pytest.raises(InputDataError, match="torn or is none"):
+        strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
+    torch.save({"weights": torch.zeros(2)}, path)
+    with pytest.raises(InputDataError, match="does not know all of it"):
+        strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
+
+
+def test_a_state_is_read_to_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file from another device is read where there is none."""
+    used().save(tmp_path / "state.pt")
+    load, seen = torch.load, []
+
+    def spy(*args: Any, **options: Any) -> Any:
+        seen.append(options.get("map_location"))
+        return load(*args, **options)
+
+    monkeypatch.setattr(torch, "load", spy)
+    used().resume(tmp_path / "state.pt")
+    assert seen == ["cpu"]

@@ -190,8 +190,10 @@ class Strategy(ABC):
         """Report feedback; a call that fails leaves the strategy as it was.
 
         Points are found in the table and among the pending ones exactly or else within
-        rounding, such as that of a file with six digits: 1e-5 of the value, or of the
-        range of its column. All others are new points.
+        rounding, such as that of a file with six digits: 1e-5 of the value, or next to
+        zero some decimals. All others are new points; but while trials are pending,
+        one that is nearer to a row of the table than 1e-2 of the range of each column
+        is refused.
 
         Args:
             X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a

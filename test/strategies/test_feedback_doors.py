@@ -101,3 +101,63 @@ def test_a_feature_may_be_called_trial() -> None:
     assert strategy.history.trial.tolist() == [0, 1, 2]
     strategy.tell(heats().rename(columns={"heat": "trial"}), torch.zeros(10))
     assert strategy.history.indices[3:].tolist() == list(range(10))
+
+
+def test_four_digits_raise_while_trials_are_pending() -> None:
+    X = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double() + 7
+    strategy = RandomSearch(X, batch_size=5)
+    row = int(strategy.ask().indices[0])
+    x = [float(f"{v:.4g}") for v in X[row].tolist()]
+    match = rf"nearest one is row {row}, .*instead of .*six digits"
+    with pytest.raises(InputDataError, match=match):
+        strategy.tell([x], [0.0])
+    off = X[[row]] + torch.tensor([[0.0, 2e-3]]).double()
+    with pytest.raises(InputDataError, match=r"column 1 \(from 0\)"):
+        strategy.tell(off, [0.0])
+    assert strategy.history.num_extra == 0 and len(strategy.pending) == 5
+    strategy.tell(X.amax(0, keepdim=True) + 0.02, [0.0])  # 2e-2 of the range
+    assert strategy.history.indices.tolist() == [-1]
+    strategy.withdraw(strategy.pending_ids)
+    strategy.tell(off, [0.0])  # nobody waits: old results
+    assert strategy.history.indices.tolist() == [-1, -1]
+
+
+def test_concentrations_over_decades() -> None:
+    X = torch.tensor([[1e-9], [0.5], [1.0]], dtype=torch.float64)
+    for value in (5e-6, 2e-9, 0.0):
+        strategy = RandomSearch(X, batch_size=2)
+        strategy.tell([[value]], [1.0])
+        assert strategy.history.indices.tolist() == [-1]
+        strategy.ask()
+        with pytest.raises(InputDataError, match="nearest one is row 0"):
+            strategy.tell([[value * 1.5 + 1e-7]], [1.0])
+
+
+def test_decimals_and_arithmetic_next_to_zero() -> None:
+    """Six decimals of 3.2e-6; and a zero that came back as 1e-16."""
+    X = torch.tensor([[3.2e-6, 0.0], [0.5, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    strategy = RandomSearch(X)
+    strategy.tell([[0.000003, 1e-16]], [0.0])
+    assert strategy.history.indices.tolist() == [0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rows_that_collapse_in_lower_precision(dtype: torch.dtype) -> None:
+    """Rows 0 and 1 become one; the pending one of them is meant, if there is one."""
+    gap = torch.finfo(dtype).eps / 64
+    X = torch.tensor([[1.0], [1.0 + gap], [1.0], [2.0]], dtype=torch.float64)
+    low = X.to(dtype)
+    assert low[0] == low[1]
+    strategy = RandomSearch(X, batch_size=1)
+    with pytest.raises(InputDataError, match="are the same, 0 of them pending"):
+        strategy.tell(low[1:2], [0.0])
+    while int(strategy.ask().indices) != 1:
+        strategy.withdraw(strategy.pending_ids)
+    strategy.tell(low[1:2], [0.0])
+    assert strategy.history.indices.tolist() == [1] and len(strategy.pending) == 0
+    strategy.tell(low[3:], [0.0])  # one row
+    seen: set[int] = set()
+    while not {0, 1} <= seen:
+        seen.update(strategy.ask().indices.tolist())
+    with pytest.raises(InputDataError, match="are the same, 2 of them pending"):
+        strategy.tell(low[1:2], [0.0])

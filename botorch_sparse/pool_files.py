@@ -1,9 +1,7 @@
 """What a laboratory keeps in files: what can be measured, and what has been."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,6 @@ from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import CellError
 from botorch_sparse.strategies.points import KnownRows, NearRows
 from botorch_sparse.tables import TextTable, read_table, shown
-
-# What a few operations in float64 may change in a number.
-FLOAT_NOISE = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +57,11 @@ class Results:
 
 
 def read_pool(
-    path: Path, key: str | None, target: str, as_text: Sequence[str] = ()
+    path: Path,
+    key: str | None,
+    target: str,
+    as_text: Sequence[str] = (),
+    ignored: Sequence[str] = (),
 ) -> Pool:
     """The table of candidates.
 
@@ -71,12 +70,15 @@ def read_pool(
         key: Column that names its rows, each of them once; None if features do.
         target: Column of the results; in this table it is ignored.
         as_text: Columns of categories, whatever their cells look like.
+        ignored: Columns that are left out.
 
     Raises:
         InputDataError: If the table cannot be used.
     """
     if key == target:
         raise InputDataError(f"The --key and the --target are both {shown(target)}.")
+    if key in ignored:
+        raise InputDataError(f"The --key and one to --ignore are both {shown(key)}.")
     text = read_table(path, key=key)
     if not len(text):
         raise InputDataError(
@@ -84,7 +86,9 @@ def read_pool(
         )
     text.need([key] if key is not None else [], "the --key")
     text.need(as_text, "which --text names")
-    labels = [name for name in text.columns if name not in (key, target)]
+    text.need(ignored, "which --ignore names")
+    without = {key, target, *ignored}
+    labels = [name for name in text.columns if name not in without]
     columns: dict[str, Any] = {
         name: text.texts(name) if name in as_text else text.values(name)
         for name in labels
@@ -100,13 +104,14 @@ def read_pool(
     return Pool(text, table, key, target)
 
 
-def read_results(path: Path | None, pool: Pool) -> Results:
+def read_results(path: Path | None, pool: Pool, *, skip_empty: bool = False) -> Results:
     """The measurements so far; none if no file is named, or an empty one.
 
     Args:
         path: CSV file with the target, and with the key or all features of the rows;
             other columns are ignored. None for a first batch.
         pool: The candidates, of which all rows must be.
+        skip_empty: Whether an empty cell of the target is a measurement that failed.
 
     Raises:
         InputDataError: If the table is not there, or cannot be used.
@@ -126,7 +131,18 @@ def read_results(path: Path | None, pool: Pool) -> Results:
         rows = _rows_by_features(text, pool)
     else:
         rows = _rows_by_key(text, pool.key, pool)
-    return Results(text.name, rows, text.numbers(pool.target).tolist())
+    is_empty = [not cell.strip() for cell in text.columns[pool.target]]
+    if any(is_empty) and not skip_empty:
+        reason = (
+            "the cell is empty; fill it in, leave the row out, or call with "
+            "--skip-empty if the measurements without a value failed: then their rows "
+            "are not proposed again."
+        )
+        raise text.error(is_empty.index(True), pool.target, reason)
+    measured = [i for i, empty in enumerate(is_empty) if not empty]
+    values = text.only(measured).numbers(pool.target).tolist()
+    failed = [row for row, empty in zip(rows, is_empty, strict=True) if empty]
+    return Results(text.name, [rows[i] for i in measured], values, failed)
 
 
 def _rows_by_key(text: TextTable, key: str, pool: Pool) -> list[int]:
@@ -159,30 +175,11 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     if not unknown:
         return rows
     near = NearRows(X, range(len(X)), _scale(X)).find(points[unknown])
-    for i, close in zip(unknown, near, strict=True):
-        found = [row for row in close if _is_rounded(text, i, row, pool)]
+    for i, found in zip(unknown, near, strict=True):
         if len(found) != 1:
             raise _no_row(text, i, points[i], found, pool)
         rows[i] = found[0]
     return rows
-
-
-def _is_rounded(text: TextTable, i: int, row: int, pool: Pool) -> bool:
-    """Whether all numbers of a result are those of a row, rounded to their digits."""
-    labels = [str(c.label) for c in pool.table.columns if c.categories is None]
-    return all(
-        _rounds_to(pool.text.columns[label][row], text.columns[label][i])
-        for label in labels
-    )
-
-
-def _rounds_to(own: str, told: str) -> bool:
-    """Whether a number is another one to its own digits, or to those of float64."""
-    exact, rounded = Decimal(own.strip()), Decimal(told.strip())
-    exponent = rounded.as_tuple().exponent
-    if abs(exact - rounded) <= Decimal((0, (5,), int(exponent) - 1)):
-        return True
-    return math.isclose(exact, rounded, rel_tol=FLOAT_NOISE)
 
 
 def _no_row(

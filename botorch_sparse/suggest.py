@@ -74,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
     _check_paths(args)
-    pool = read_pool(args.candidates, args.key, args.target, args.text)
+    pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
     if pool.target in pool.text.columns and not args.quiet:
         say(
             f"note: the target {shown(pool.target)} is also a column of "
             f"{pool.text.name}; it is ignored there."
         )
-    results = read_results(args.results, pool)
+    results = read_results(args.results, pool, skip_empty=args.skip_empty)
     proposed = read_proposed(
         args.state, pool, minimize=args.minimize, done={*results.rows, *results.failed}
     )
@@ -322,6 +322,18 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="COLUMN",
         help="of categories, though its cells are numbers; can be repeated",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="of the candidates, is left out; can be repeated",
+    )
+    add(
+        "--skip-empty",
+        action="store_true",
+        help="results without a value have failed, and are not proposed again",
     )
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
     add(

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,9 @@ from pathlib import Path
 import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
+
+# A number with a decimal comma.
+COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +80,8 @@ class TextTable:
         values = _floats(cells)
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-            reason = f"{shown(cells[row])} is no number; a finite one is needed."
-            raise self.error(row, column, reason)
+            reason = f"{shown(cells[row])} is no number; a finite one is needed"
+            raise self.error(row, column, f"{reason}{_comma_hint(cells[row])}.")
         return values
 
     def values(self, column: str) -> NDArray[np.float64] | list[str]:
@@ -85,7 +89,7 @@ class TextTable:
 
         Raises:
             InputDataError: If a cell is empty, or more than half of the cells are
-                numbers but not all of them.
+                numbers, with a decimal comma or point, but not all with a point.
         """
         cells = self.texts(column)
         values = _floats(cells)
@@ -93,15 +97,19 @@ class TextTable:
             return values
         counts = Counter(cells)
         num = sum(n for cell, n in counts.items() if number(cell) is not None)
-        if 2 * num <= len(cells) and not _are_floats(counts):
+        commas = {cell: n for cell, n in counts.items() if COMMA.fullmatch(cell)}
+        if 2 * (num + sum(commas.values())) <= len(cells) and not _are_floats(counts):
             return cells
-        row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-        raise self.error(
-            row,
-            column,
-            f"{shown(cells[row])} is no finite number, but {num} of {len(cells)} cells "
-            "of the column are; mend the cell, or declare the column as --text.",
-        )
+        if commas and 2 * num <= len(cells):
+            row = cells.index(next(iter(commas)))
+            reason = f"{shown(cells[row])} is no number{_comma_hint(cells[row])}"
+        else:
+            row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+            reason = (
+                f"{shown(cells[row])} is no finite number, but {num} of {len(cells)} "
+                "cells of the column are; mend the cell"
+            )
+        raise self.error(row, column, f"{reason}, or declare the column as --text.")
 
     def different(self, column: str) -> list[str]:
         """The cells of a column that names rows, trimmed.
@@ -117,6 +125,14 @@ class TextTable:
         before = self.lines[seen[cells[row]]]
         reason = f"line {before} has the same key; each row needs its own."
         raise self.error(row, column, reason)
+
+    def only(self, rows: Sequence[int]) -> "TextTable":
+        """The table of some of its rows, which keep the numbers of their lines."""
+        columns = {
+            name: [cells[row] for row in rows] for name, cells in self.columns.items()
+        }
+        lines = [self.lines[row] for row in rows]
+        return TextTable(self.name, columns, lines, self.key)
 
     def _cell(self, row: int, column: str) -> str:
         return self.columns[column][row].strip()
@@ -238,6 +254,11 @@ def number(cell: str) -> float | None:
 def shown(text: str, most: int = 60) -> str:
     """A text in quotes for a message: cut, and without control characters."""
     return repr(text if len(text) <= most else text[: most - 3] + "...")
+
+
+def _comma_hint(cell: str) -> str:
+    """What to do about a decimal comma."""
+    return "; write a decimal point, not a comma" if COMMA.fullmatch(cell) else ""
 
 
 def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:

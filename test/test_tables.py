@@ -109,6 +109,34 @@ def test_a_column_that_is_neither_numbers_nor_text(
         table.numbers("c")
 
 
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (["1,5", "-2,5", "3,5e-4"], 2),
+        (["1", "2,5", "3,5"], 3),
+        (["x", "1,5", "2,5"], 3),
+        (["2,5", "3", "x"], 2),
+    ],
+)
+def test_a_decimal_comma_makes_no_category(
+    write: Write, cells: list[str], line: int
+) -> None:
+    table = read_table(write("c\n" + "".join(f'"{cell}"\n' for cell in cells)))
+    reason = rf"line {line}, column 'c': '.*,.*' is no number; .* point, .*--text"
+    with pytest.raises(InputDataError, match=reason):
+        table.values("c")
+    mostly_text = read_table(write('c\n"1,5"\nx\n"1,x"\n"1,2,3"\n'))
+    assert mostly_text.values("c") == ["1,5", "x", "1,x", "1,2,3"]
+
+
+def test_a_decimal_comma_among_numbers_is_said_so(write: Write) -> None:
+    table = read_table(write('c\n1\n"2,5"\n'))
+    with pytest.raises(
+        InputDataError, match=r"line 3, .* is needed; write a decimal p"
+    ):
+        table.numbers("c")
+
+
 def test_text_with_some_numbers_is_text(write: Write) -> None:
     table = read_table(write("c\na\n2\nb\n1\n"))
     assert table.values("c") == ["a", "2", "b", "1"]
@@ -129,6 +157,13 @@ def test_columns_that_are_missing_are_named(write: Write) -> None:
     table.need(["b", "a"], "the --key")
     with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
         table.need(["a", "c"], "the --key")
+
+
+def test_some_rows_keep_their_lines(write: Write) -> None:
+    table = read_table(write("id,c\na,1\nb,2\nc,x\n"), key="id").only([0, 2])
+    assert table.columns == {"id": ["a", "c"], "c": ["1", "x"]} and len(table) == 2
+    with pytest.raises(InputDataError, match=r"line 4 \(key 'c'\), column 'c': 'x' is"):
+        table.numbers("c")
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:

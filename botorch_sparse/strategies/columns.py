@@ -144,7 +144,8 @@ def read_column(
         raise InputDataError(
             f"Column {label!r} holds {len(place)} different values that are not "
             f"numbers; at most {MAX_CATEGORIES} categories are encoded. If it names "
-            "the rows, give it as key; else leave it out."
+            "the rows, give it as key; else leave it out. On the command line: --key "
+            "or --ignore."
         )
     order = getattr(dtype, "categories", place)
     place = {v: i for i, v in enumerate(v for v in order if v in place)}

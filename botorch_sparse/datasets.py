@@ -30,7 +30,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_sparse.tables import check_header, number
+from botorch_sparse.csv_text import check_header, number
 
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 

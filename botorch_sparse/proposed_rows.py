@@ -11,11 +11,11 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.pool_files import Pool
+from botorch_sparse.csv_text import number, shown
+from botorch_sparse.lab_files import Pool
 from botorch_sparse.strategies.checkpoint import read_state, write_state
 from botorch_sparse.strategies.columns import Column
 from botorch_sparse.strategies.points import KnownRows
-from botorch_sparse.tables import number, shown
 
 VERSION = 1
 Cells = dict[str, list[str]]

@@ -14,19 +14,11 @@ import pytest
 import torch
 
 from botorch_sparse.__main__ import main
-from botorch_sparse.pool_files import Results, read_pool
+from botorch_sparse.lab_files import Results, read_pool
+from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.suggest import (
-    ADDED,
-    DRAWN,
-    EXPLOITS,
-    EXPLORES,
-    FIRST,
-    STRATEGIES,
-    explain,
-    rebuild,
-)
+from botorch_sparse.suggest import STRATEGIES, rebuild
 
 NUM = 30
 HEAT = [20 + 60 * math.sin(i) ** 2 for i in range(NUM)]

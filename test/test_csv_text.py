@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.tables import read_table, shown
+from botorch_sparse.csv_text import read_table, shown
 
 Write = Callable[..., Path]
 

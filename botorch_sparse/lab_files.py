@@ -9,10 +9,10 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import CellError
 from botorch_sparse.strategies.points import KnownRows, NearRows
-from botorch_sparse.tables import TextTable, read_table, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def read_pool(
     """
     if key == target:
         raise InputDataError(f"The --key and the --target are both {shown(target)}.")
-    if key in ignored:
+    if key is not None and key in ignored:
         raise InputDataError(f"The --key and one to --ignore are both {shown(key)}.")
     text = read_table(path, key=key)
     if not len(text):

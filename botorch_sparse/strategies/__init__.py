@@ -3,6 +3,7 @@
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
 from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
@@ -28,6 +29,7 @@ __all__ = [
     "Batch",
     "BatchRecord",
     "Best",
+    "CandidateTable",
     "History",
     "RandomSearch",
     "StopAfter",

@@ -3,7 +3,7 @@
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
 from typing import Any, ClassVar, Self, Unpack
 
@@ -211,6 +211,7 @@ class Strategy(ABC):
         """
         start = time.perf_counter()
         told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
+        self._refuse_rows_as_ids(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
         waiting = [trial.id for trial in self._trials.waiting()]
@@ -239,9 +240,11 @@ class Strategy(ABC):
                 up, and a row of a table is not proposed again.
 
         Raises:
-            InputDataError: If one is not pending.
+            InputDataError: If one is not pending, or they are no ids.
         """
-        failed = self._expect_pending(_ids_of(trials))
+        ids = _ids_of(trials)
+        self._refuse_rows_as_ids(trials, ids)
+        failed = self._expect_pending(ids)
         if retry:
             self._trials.fail(failed)
             return
@@ -258,6 +261,7 @@ class Strategy(ABC):
             InputDataError: If one was never proposed, or is not of the batch's point.
         """
         ids = _ids_of(trials)
+        self._refuse_rows_as_ids(trials, ids)
         if never := [i for i in ids if not 0 <= i < self._trials.num_proposed]:
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
         left = [self._trials[id] for id in dict.fromkeys(ids) if id in self._trials]
@@ -405,13 +409,20 @@ class Strategy(ABC):
         if not isinstance(state, dict):
             raise InputDataError(f"Got {type(state).__name__}; need a state_dict.")
         ours, theirs = self._config(), state.get("config")
+        if theirs is not None and state.get("version") != STATE_VERSION:
+            raise InputDataError(
+                f"The state does not fit this strategy: it has the version "
+                f"{state.get('version')!r}, and this release of botorch_sparse reads "
+                f"{STATE_VERSION}. Load it with the release that wrote it, or tell a "
+                "new strategy the history."
+            )
         theirs = theirs if isinstance(theirs, dict) else {}
-        if state.get("version") != STATE_VERSION or theirs != ours:
+        if theirs != ours:
             keys = ours.keys() | theirs.keys()
             different = sorted(k for k in keys if theirs.get(k) != ours.get(k))
             raise InputDataError(
-                f"The state does not fit this strategy: {different or ['version']} "
-                "differ. Build the strategy with the arguments that it was saved with."
+                f"The state does not fit this strategy: {different} differ. Build the "
+                "strategy with the arguments that it was saved with."
             )
 
     def _load_state(self, state: dict[str, Any]) -> None:
@@ -482,6 +493,24 @@ class Strategy(ABC):
             raise InputDataError("Got the same trial twice in one call.")
         return [self._trials[id] for id in ids]
 
+    def _refuse_rows_as_ids(self, given: Any, ids: Sequence[int] | None) -> None:
+        """Refuse an array of ids that are the rows of a pending batch, and not its ids.
+
+        O(p) for `p` pending trials.
+        """
+        if self.box is not None or not ids or not hasattr(given, "dtype"):
+            return
+        batches: dict[int, list[Trial]] = {}
+        for trial in self._trials:
+            batches.setdefault(trial.batch, []).append(trial)
+        out = batches.values()
+        is_row = any([trial.point for trial in trials] == ids for trials in out)
+        if is_row and not any([trial.id for trial in trials] == ids for trials in out):
+            raise InputDataError(
+                f"Got {ids[:10]}, which may be ids of trials, but are the rows of a "
+                "pending batch. Give its ids, batch.ids, or the batch."
+            )
+
     def _trials_of(self, told: Feedback) -> list[Trial]:
         """The trials that feedback is about, pending ones where there are some."""
         if told.ids is not None:
@@ -526,6 +555,8 @@ def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
 def _ids_of(trials: Batch | Iterable[int]) -> list[int]:
     """Ids of trials."""
     given = trials.ids if isinstance(trials, Batch) else trials
+    if isinstance(given, Set | Iterator):
+        given = list(given)
     ids = None if given is None else as_ids(given)
     if ids is None:
         raise InputDataError(

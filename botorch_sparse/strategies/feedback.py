@@ -162,17 +162,41 @@ def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Numbers as a tensor, lists of floats in float64."""
+    """Numbers as a tensor, lists of floats in float64.
+
+    Raises:
+        InputDataError: If they are no array of numbers.
+    """
     if isinstance(values, Tensor):
         return values.detach()
-    return torch.from_numpy(np.array(values))
+    try:
+        return torch.from_numpy(np.array(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputDataError(
+            f"Got {str(values)[:60]!r} of type {type(values).__name__}, which is no "
+            "array of numbers. Need a tensor, an array, or a list of numbers or of "
+            "points as long as each other; or for points also a batch, ids of trials "
+            "or a DataFrame."
+        ) from error
 
 
 def as_ids(X: Any) -> list[int] | None:
-    """Ids of trials, if these are whole numbers in one dimension."""
+    """Ids of trials, if these are whole numbers in one dimension.
+
+    Raises:
+        InputDataError: If they are no array of numbers, or truth values.
+    """
     ids = as_tensor(list(X) if isinstance(X, range) else X)
     if ids.dim() > 1 or (ids.numel() > 0 and ids.is_floating_point()):
         return None
+    is_one = not isinstance(X, Tensor | np.ndarray | range) and ids.dim() == 1
+    if ids.dtype == torch.bool or (is_one and any(type(id) is bool for id in X)):
+        raise InputDataError(
+            "Got truth values for ids of trials; need the ids themselves: "
+            "batch.ids[mask]."
+        )
+    if ids.is_complex():
+        raise InputDataError("Got complex numbers for ids of trials; need batch.ids.")
     return [int(id) for id in ids.reshape(-1)]
 
 

@@ -161,3 +161,75 @@ def test_rows_that_collapse_in_lower_precision(dtype: torch.dtype) -> None:
         seen.update(strategy.ask().indices.tolist())
     with pytest.raises(InputDataError, match="are the same, 2 of them pending"):
         strategy.tell(low[1:2], [0.0])
+
+
+def text() -> RandomSearch:
+    strategy = RandomSearch(heats(), batch_size=3)
+    strategy.ask()
+    return strategy
+
+
+@pytest.mark.parametrize(
+    "X",
+    [{0, 1}, (i for i in [0, 1]), "0", None, ["a", "b"], [[1.0], [1.0, 2.0]], [None]],
+    ids=["set", "generator", "text", "None", "texts", "ragged", "Nones"],
+)
+def test_what_is_no_array_of_numbers(X: Any) -> None:
+    strategy = text()
+    with pytest.raises(InputDataError, match="no array of numbers"):
+        strategy.tell(X, [1.0, 2.0])
+    with pytest.raises(InputDataError, match="no array of numbers"):
+        strategy.tell([0, 1], X)
+    assert len(strategy.pending) == 3 and len(strategy.history) == 0
+
+
+def test_fail_and_withdraw_take_any_collection_of_ids() -> None:
+    strategy = text()
+    strategy.fail({0})
+    strategy.withdraw(id for id in [1])
+    assert strategy.pending_ids.tolist() == [2]
+    for bad in ("2", ["a"], {"a"}):
+        with pytest.raises(InputDataError, match="no array of numbers"):
+            strategy.fail(bad)
+        with pytest.raises(InputDataError, match="no array of numbers"):
+            strategy.withdraw(bad)
+    with pytest.raises(InputDataError, match="Got no ids"):
+        strategy.fail(None)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.tensor([True, False]), [True, False], True, [0, True]]
+)
+def test_truth_values_are_no_ids(mask: Any) -> None:
+    strategy = text()
+    for call in (strategy.fail, strategy.withdraw):
+        with pytest.raises(InputDataError, match=r"batch\.ids\[mask\]"):
+            call(mask)
+    with pytest.raises(InputDataError, match=r"batch\.ids\[mask\]"):
+        strategy.tell(mask, [1.0, 2.0])
+    assert len(strategy.pending) == 3
+
+
+def test_rows_are_no_ids() -> None:
+    """The rows of the second batch could be ids; ids of the first may be its rows."""
+    X = torch.arange(4.0).unsqueeze(-1)
+    strategy = RandomSearch(X, batch_size=4, seed=8)
+    first = strategy.ask()
+    second = strategy.ask()
+    rows = second.indices
+    assert sorted(set(rows.tolist())) == sorted(rows.tolist()), "choose another seed"
+    for given in (rows, rows.numpy()):
+        for call in (strategy.fail, strategy.withdraw):
+            with pytest.raises(InputDataError, match=r"Give its ids, batch\.ids"):
+                call(given)
+        with pytest.raises(InputDataError, match=r"Give its ids, batch\.ids"):
+            strategy.tell(given, torch.zeros(4))
+    strategy.tell(first.ids, torch.zeros(4))
+    strategy.tell(second.ids, torch.zeros(4))
+    assert len(strategy.pending) == 0
+
+
+def test_a_state_of_another_version() -> None:
+    state = RandomSearch(heats()).state_dict()
+    with pytest.raises(InputDataError, match="has the version 2, and this release"):
+        RandomSearch(heats()).load_state_dict(state | {"version": 2})

@@ -94,7 +94,7 @@ def _report(
     if gone:
         more = ", ..." if len(gone) > 3 else ""
         say(
-            f"note: {len(gone)} rows proposed before are no longer in {name}, and are "
+            f"note: {len(gone)} of the rows proposed before no longer in {name}, and "
             f"not waited for: {', '.join(gone[:3])}{more}"
         )
     others = {

@@ -236,7 +236,7 @@ def test_files_may_change_between_calls(
     # 30 rows are left: 3 measured, 3 pending, and what was proposed by the second call
     assert "new" in after and len(set(after)) == len(after) == 24
     assert not set(before) & set(after)
-    note = f"note: 1 rows proposed before are no longer in {pool}, and are not waited"
+    note = f"note: 1 of the rows proposed before no longer in {pool}, and not waited"
     assert f"{note} for: '{gone}'\n" in err.decode()
     assert b"3 of them measured, 3 proposed before wait for results" in err
 

@@ -290,7 +290,12 @@ class Strategy(ABC):
         what it is at (a second one does not), never for the objective.
 
         Args:
-            objective: From `b x d` points to `b` or `b x 1` observations.
+            objective: From `b x d` points to `b` or `b x 1` observations. Of a table
+                with categories these are the encoded features (one-hot, see
+                `CandidateTable`); to look rows up, use `by_index=True` and
+                `strategy.table.frame(indices)`. Values that are not finite raise an
+                InputDataError after the others of the batch are told. Other errors
+                get a note with the trial and its point.
             num_evaluations: Evaluations in the history at the end.
             progress: Whether to show a progress bar.
             by_index: Call the objective with the `b` candidate indices instead.
@@ -299,7 +304,9 @@ class Strategy(ABC):
                 objective is pickled, and nothing of the strategy. After an error what
                 has begun is awaited and told; after Ctrl-C, what is there.
             callbacks: Called with (strategy, batch, history) after each batch is told;
-                the run stops after the batch for which one returns True. See
+                the run stops after the batch for which one returns True. A run that
+                goes on calls them once before it begins, with what was told of its
+                last batch, and ends there if one returns True. See
                 `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
                 `StopOnConfidenceGap`.
             checkpoint: A file for the state, written after each batch and at the end,
@@ -315,8 +322,9 @@ class Strategy(ABC):
             The history.
 
         Raises:
-            InputDataError: If `by_index` is set on a continuous domain, or the
-                checkpoint holds another run, or more of this one.
+            InputDataError: If `by_index` is set on a continuous domain; if the
+                checkpoint holds another run, or more of this one, or its folder can't
+                be written to; if a callback can't be called.
 
         Warns:
             BotorchWarning: For each evaluation that raised something in `catch`.
@@ -324,7 +332,7 @@ class Strategy(ABC):
         options = RunOptions(
             by_index=by_index,
             executor=executor,
-            callbacks=tuple(callbacks),
+            callbacks=_callbacks_of(callbacks),
             checkpoint=checkpoint,
             catch=catch if isinstance(catch, tuple) else (catch,),
             batch_size=batch_size,
@@ -550,6 +558,11 @@ class Strategy(ABC):
 def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
     """`A x d` candidates; none on a box."""
     return box.bounds[:0] if box else table.X if table else torch.empty(0, 0)
+
+
+def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
+    """Callbacks, also where one came alone."""
+    return tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
 
 
 def _ids_of(trials: Batch | Iterable[int]) -> list[int]:

@@ -287,6 +287,16 @@ class History:
         self._batch += [trial.batch for trial in trials]
         self._trial += [trial.id for trial in trials]
 
+    def last_batch(self) -> Batch | None:
+        """What was told of the newest batch that something was told of, or None."""
+        number = max(self._batch, default=-1)
+        if number < 0:
+            return None
+        places = [i for i, batch in enumerate(self._batch) if batch == number]
+        point = self.point[places]
+        rows = None if self._table is None else self.indices[places]
+        return Batch(self.points(point), rows, number, self.trial[places], self._table)
+
     def was_told(self, trial: int) -> bool:
         """Whether a trial has been told. O(n)."""
         return trial in self._trial

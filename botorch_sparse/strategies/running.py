@@ -7,10 +7,11 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from botorch_sparse.strategies.checkpoint import read_state
+from botorch_sparse.strategies.feedback import as_tensor
 from botorch_sparse.strategies.history import Batch, History
+from botorch_sparse.strategies.trials import Trial
 
 if TYPE_CHECKING:
     from botorch_sparse.strategies.base import Strategy
@@ -54,6 +57,20 @@ class RunOptions:
                 f"Got executor={self.executor!r}; need a concurrent.futures.Executor, "
                 "such as ThreadPoolExecutor(4) or a Dask client's get_executor()."
             )
+        for callback in self.callbacks:
+            if not callable(callback):
+                raise InputDataError(
+                    f"Got {callback!r} among callbacks; need functions of strategy, "
+                    "batch and history, or rules such as StopAfter(60.0)."
+                )
+        if self.checkpoint is not None:
+            folder = Path(self.checkpoint).absolute().parent
+            if not folder.is_dir() or not os.access(folder, os.W_OK):
+                raise InputDataError(
+                    f"Got checkpoint={os.fspath(self.checkpoint)!r}, but the folder "
+                    f"{os.fspath(folder)!r} is not there or can't be written to; make "
+                    "it first."
+                )
 
 
 def run_to(
@@ -72,6 +89,8 @@ def run_to(
             "objective of `b x d` points."
         )
     _refuse_to_overwrite(strategy, options.checkpoint)
+    if _is_over(strategy, options):
+        return history
     evaluation = Evaluation(strategy, objective, options)
     with Progress(history, type(strategy).__name__, num_evaluations, progress) as bar:
         try:
@@ -81,13 +100,23 @@ def run_to(
                     break
                 evaluation.evaluate(batch)
                 bar.update()
-                called = [c(strategy, batch, history) for c in options.callbacks]
-                if any(called):
+                if _call(strategy, batch, options):
                     break
                 _save(strategy, options)
         finally:
             _save(strategy, options)
     return history
+
+
+def _call(strategy: "Strategy", batch: Batch, options: RunOptions) -> bool:
+    """Whether a callback stops the run; all are called."""
+    return any([c(strategy, batch, strategy.history) for c in options.callbacks])
+
+
+def _is_over(strategy: "Strategy", options: RunOptions) -> bool:
+    """Whether a callback has nothing to wait for, in a run that goes on."""
+    last = strategy.history.last_batch()
+    return last is not None and _call(strategy, last, options)
 
 
 def _refuse_to_overwrite(
@@ -163,9 +192,50 @@ class Evaluation:
             for id, call in self._calls(batch):
                 self._finish(id, call)
         else:
-            Y = self.objective(self._inputs(batch))
+            self._tell(batch, self._at_once(batch))
+
+    def _at_once(self, batch: Batch) -> Any:
+        """What the objective returns for a batch."""
+        try:
+            return self.objective(self._inputs(batch))
+        except Exception as error:
+            points = self._trials_of(batch)
+            which = ", ".join(self._name(trial) for trial in points[:5])
+            more = f" and {len(points) - 5} more" if len(points) > 5 else ""
+            error.add_note(f"The objective was called with {which}{more}.")
+            raise
+
+    def _tell(self, batch: Batch, Y: Any) -> None:
+        """Tell what is finite; the trials of the rest stay pending.
+
+        Raises:
+            InputDataError: If some is not finite.
+        """
+        Y = as_tensor(Y)
+        b, ids = len(batch), batch.ids
+        is_finite = Y.reshape(-1).isfinite().cpu()
+        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_finite.all()):
             with undivided():
                 self.strategy.tell(batch, Y)
+            return
+        bad = [
+            t for t, f in zip(self._trials_of(batch), is_finite, strict=True) if not f
+        ]
+        if bool(is_finite.any()):
+            with undivided():
+                told = ids.cpu()[is_finite].tolist()
+                self.strategy.tell(told, Y.reshape(-1).cpu()[is_finite])
+        which = "; ".join(self._name(trial) for trial in bad[:5])
+        raise InputDataError(
+            f"The objective returned {len(bad)} values that are NaN or infinite: "
+            f"{which}{' and more' if len(bad) > 5 else ''}. They stay pending, and "
+            f"the other {b - len(bad)} of the batch are told. Run again to try once "
+            "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
+        )
+
+    def _trials_of(self, batch: Batch) -> list[Trial]:
+        ids = [] if batch.ids is None else batch.ids.tolist()
+        return [self.strategy.trial(id) for id in ids]
 
     def _inputs(self, batch: Batch) -> Tensor:
         """What the objective is called with."""
@@ -189,7 +259,7 @@ class Evaluation:
         """Evaluate all points at once, and tell each as it comes."""
         out: dict[Future[list[float]], int] = {}
         arrived: SimpleQueue[Future[list[float]]] = SimpleQueue()
-        first_error: Exception | None = None
+        errors: list[Exception] = []
         try:
             for id, call in self._calls(batch):
                 future = executor.submit(call)
@@ -201,15 +271,17 @@ class Evaluation:
                     if not future.cancelled():
                         self._finish(out[future], future.result)
                 except Exception as error:
-                    first_error = first_error or error
+                    errors.append(error)
                     _cancel(out)
                 del out[future]
         except BaseException:
             _cancel(out)
             self._tell_arrived(out)
             raise
-        if first_error is not None:
-            raise first_error
+        if errors:
+            if len(errors) > 1:
+                errors[0].add_note(f"{len(errors) - 1} other trials failed too.")
+            raise errors[0]
 
     def _tell_arrived(self, out: dict[Future[list[float]], int]) -> None:
         """Tell the results that are there, and no others."""
@@ -225,20 +297,31 @@ class Evaluation:
         """Tell one outcome, or that it failed."""
         try:
             values = _one_finite(outcome())
+        except BrokenExecutor as error:  # not of this point, whatever is caught
+            error.add_note(
+                "The executor broke down; the points that it had stay pending. Run "
+                "again with a new one."
+            )
+            raise
         except self.options.catch as error:
             self._fail(id, error)
             return
+        except Exception as error:
+            error.add_note(f"Raised by {self._name(self.strategy.trial(id))}.")
+            raise
         with undivided():
             self.strategy.tell([id], values)
         self.num_failures = 0
 
-    def _name(self, point: int) -> str:
-        """How the user knows a point."""
+    def _name(self, trial: Trial) -> str:
+        """How the user knows a trial."""
+        point = trial.point
         X = self.strategy.history.points(torch.tensor([point]))[0].tolist()
+        name = f"trial {trial.id} at the point {X}"
         if (table := self.strategy.table) is None:
-            return f"the point {X}"
+            return name
         key = "" if table.keys is None else f", key {table.keys[point]!r}"
-        return f"the point {X} (row {point}{key})"
+        return f"{name} (row {point}{key})"
 
     def _fail(self, id: int, error: Exception) -> None:
         """Keep a trial for retry once, then leave it out."""
@@ -248,7 +331,7 @@ class Evaluation:
             self.strategy.fail([id], retry=again)
         self.num_failures += 1
         warnings.warn(
-            f"Trial {id} at {self._name(trial.point)} raised {error!r}; it is "
+            f"T{self._name(trial)[1:]} raised {error!r}; it is "
             f"{'tried once more' if again else 'left out'}.",
             BotorchWarning,
             stacklevel=6 + (self.options.executor is not None),

@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
+    BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_all_start_methods, get_context
 from typing import Any
 
@@ -389,7 +391,10 @@ class Immediate(Executor):
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
         return future
 
 
@@ -514,3 +519,108 @@ def test_progress_shows_the_best_of_all(
     strategy.tell([[0.5, 0.5]], [best])  # before the run
     strategy.run(objective, 13, progress=True)
     assert f"best={best:.4g}" in capsys.readouterr().err
+
+
+def notes(error: BaseException) -> str:
+    return " ".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "executor"])
+def test_an_error_says_at_which_point(how: str) -> None:
+    index = [f"key-{i}" for i in range(50)]
+    strategy = RandomSearch(pd.DataFrame({"heat": range(50)}, index=index))
+    options: dict[str, Any] = {"progress": False, "batch_size": 4}
+    if how == "one by one":
+        options["catch"] = ZeroDivisionError
+    elif how == "executor":
+        options["executor"] = Immediate()
+    bad = {1, 3} if how == "executor" else {1}
+    calls: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        if how == "at once" or len(calls) - 1 in bad:
+            raise OSError("no answer")
+        return X[:, 0]
+
+    with pytest.raises(OSError, match="no answer") as caught:
+        strategy.run(evaluate, 4, **options)
+    text = notes(caught.value)
+    row = strategy.trial(1).point
+    assert f"trial 1 at the point [{row}.0] (row {row}, key 'key-{row}')" in text
+    assert ("1 other trials failed too" in text) == (how == "executor")
+    told = {"at once": [], "one by one": [0], "executor": [0, 2]}[how]
+    assert strategy.history.trial.tolist() == told
+
+
+def test_a_broken_executor_is_no_failure_of_a_point() -> None:
+    strategy = random_search(batch_size=3)
+
+    def evaluate(X: Tensor) -> Tensor:
+        raise BrokenProcessPool("a process died")
+
+    with pytest.raises(BrokenExecutor, match="a process died") as caught:
+        strategy.run(evaluate, 3, progress=False, executor=Immediate(), catch=Exception)
+    assert "stay pending" in notes(caught.value)
+    assert strategy.pending_ids.tolist() == [0, 1, 2]
+    assert all(strategy.trial(id).failures == 0 for id in range(3))
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+@pytest.mark.parametrize("bad", [[1, 3], [0, 1, 2, 3]])
+def test_values_that_are_not_finite_cost_no_other(
+    shape: tuple[int, ...], bad: list[int]
+) -> None:
+    strategy = random_search(batch_size=4)
+    seen: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        seen.append(len(X))
+        Y = X[:, 0].clone()
+        if len(seen) == 1:
+            Y[bad] = float("nan")
+        return Y.reshape(shape)
+
+    with pytest.raises(InputDataError, match=f"trial {bad[0]} at the point .*pending"):
+        strategy.run(evaluate, 4, progress=False)
+    assert strategy.pending_ids.tolist() == bad
+    assert len(strategy.history) == 4 - len(bad)
+    history = strategy.run(evaluate, 4, progress=False)
+    assert seen == [4, len(bad)] and len(strategy.pending) == 0
+    assert torch.equal(history.Y, history.X[:, 0])
+
+
+def test_bad_options_are_refused_at_once(tmp_path: Any) -> None:
+    strategy = random_search()
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"callbacks": [print, 3]}, "Got 3 among callbacks"),
+        ({"callbacks": 3}, "Got 3 among callbacks"),
+        ({"checkpoint": tmp_path / "none" / "run.pt"}, "make it first"),
+    ]
+    for options, match in bad:
+        with pytest.raises(InputDataError, match=match):
+            strategy.run(objective, 10, progress=False, **options)
+    assert len(strategy.history) == 0 and strategy._trials.num_proposed == 0
+    strategy.run(objective, 30, progress=False, callbacks=StopAfter(0.0))
+    assert len(strategy.history) == 6
+
+
+def test_a_run_that_goes_on_asks_its_callbacks_first() -> None:
+    """The target is reached: nothing more is evaluated."""
+    strategy = random_search()
+    strategy.tell([[0.5, 0.5]], [9.0])  # old results are no batch
+    seen: list[list[int]] = []
+
+    def spy(strategy: Strategy, batch: Any, history: Any) -> None:
+        seen.append(batch.ids.tolist())
+        assert torch.equal(batch.X, history.X[1:][batch.ids])
+        assert batch.indices.tolist() == history.indices[1:][batch.ids].tolist()
+
+    rules = [spy, StopAtTarget(8.0)]
+    strategy.run(objective, 30, progress=False, callbacks=rules)
+    assert seen == [list(range(6))]
+    twin = random_search()
+    twin.load_state_dict(strategy.state_dict())
+    assert len(twin.run(objective, 30, progress=False, callbacks=rules)) == 7
+    assert seen == [list(range(6))] * 2
+    assert len(twin.run(objective, 30, progress=False, callbacks=[spy])) == 30

@@ -90,8 +90,8 @@ class ExactCandidatePool:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Become what the pool was at the snapshot."""
-        last = snapshot.pop("last")
-        vars(self).update(snapshot)
+        last = snapshot["last"]
+        vars(self).update({k: v for k, v in snapshot.items() if k != "last"})
         self._F[max(self.num_rows - 1, 0) : self.num_rows] = last
 
     @torch.no_grad()
@@ -113,7 +113,7 @@ class ExactCandidatePool:
         k_diag = self.covar_module(self.X, diag=True)
         self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
-        self.information_gain = float(log_det)
+        self.information_gain = max(float(log_det), 0.0)
         self._F, self.num_rows, self._run = F.contiguous(), len(X), None
 
     @torch.no_grad()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from botorch.exceptions import UnsupportedError
 from botorch.sampling.pathwise.features import gen_kernel_features
+from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -62,25 +63,28 @@ def path_maximizers(
     paths = _Paths.draw(posterior, num_paths, num_features)
     depth = num_paths if choosable.once else 1
     closed = choosable.mean(X.new_zeros(len(X)))  # minus infinity where excluded
-    tops = []
+    best = X.new_empty(num_paths, 0)
+    ranked = torch.empty(num_paths, 0, dtype=torch.long, device=X.device)
     for start in range(0, len(X), ROWS):
         rows = slice(start, min(start + ROWS, len(X)))
         f = paths(X[rows]) + closed[rows]
-        values, place = f.topk(min(depth, f.shape[-1]))
-        tops.append((values, place + start))
-    values = torch.cat([top for top, _ in tops], dim=-1)
-    index = torch.cat([place for _, place in tops], dim=-1)
-    best, order = values.topk(min(depth, values.shape[-1]))
-    return _choose(best.tolist(), index.gather(-1, order).tolist())
+        place = torch.arange(rows.start, rows.stop, device=X.device)
+        values = torch.cat([best, f], dim=-1)
+        index = torch.cat([ranked, place.expand(num_paths, -1)], dim=-1)
+        best, order = values.topk(min(depth, values.shape[-1]))
+        ranked = index.gather(-1, order)
+    return _choose(best.tolist(), ranked.tolist())
 
 
 def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
     """The best of each path, of those not taken where there are more than one."""
     chosen: list[int] = []
+    taken: set[int] = set()
     for path, candidates in zip(values, ranked, strict=True):
         for value, index in zip(path, candidates, strict=True):
-            if value > -torch.inf and (len(path) == 1 or index not in chosen):
+            if value > -torch.inf and (len(path) == 1 or index not in taken):
                 chosen.append(index)
+                taken.add(index)
                 break
     return chosen
 
@@ -150,6 +154,16 @@ def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> torch.nn.
         return features.to(device)
     except NotImplementedError as error:
         raise no_random_features(covar_module) from error
+
+
+def require_random_features(covar_module: Kernel, dim: int) -> None:
+    """Refuse a kernel whose sample paths can't be drawn, for points of `dim` features.
+
+    Raises:
+        UnsupportedError: If it is one.
+    """
+    with manual_seed(0):
+        _feature_map(covar_module, dim, 2)
 
 
 def no_random_features(covar_module: Kernel) -> UnsupportedError:

@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
+from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
@@ -16,6 +17,7 @@ from botorch_sparse.strategies.checkpoint import check_state, read_state, write_
 from botorch_sparse.strategies.domain import (
     Box,
     DomainOptions,
+    names_config,
     one_domain,
     table_config,
 )
@@ -430,7 +432,8 @@ class Strategy(ABC):
             different = sorted(k for k in keys if theirs.get(k) != ours.get(k))
             raise InputDataError(
                 f"The state does not fit this strategy: {different} differ. Build the "
-                "strategy with the arguments that it was saved with."
+                "strategy with the arguments that it was saved with (names: the keys, "
+                "columns and categories of the candidates)."
             )
 
     def _load_state(self, state: dict[str, Any]) -> None:
@@ -458,11 +461,16 @@ class Strategy(ABC):
         """The record of a batch that is about to be chosen."""
         return BatchRecord(size=0)
 
+    @cached_property
+    def _names(self) -> dict[str, Any]:
+        """The names of the table, for `_config`: they never change."""
+        return {} if self.table is None else names_config(self.table)
+
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        domain = (
-            table_config(self.candidates) if self.box is None else self.box.config()
-        )
+        domain = {} if self.box is None else self.box.config()
+        if self.table is not None:
+            domain = table_config(self.table) | self._names
         return {"strategy": type(self).__name__, "minimize": self.minimize} | domain
 
     def _drop(self, trials: Sequence[Trial]) -> None:

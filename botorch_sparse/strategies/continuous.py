@@ -23,7 +23,6 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
 from botorch_sparse.models.inducing_set import sample_inducing_points
 from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
-from botorch_sparse.optim.path_maximizers import no_random_features
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
@@ -36,6 +35,7 @@ from botorch_sparse.strategies.model_building import (
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.rules import BatchRequest
 from botorch_sparse.strategies.seeding import draw_seed
+from botorch_sparse.strategies.table_prior import announce_scale
 
 GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 # The features of so many points are computed at a time.
@@ -94,6 +94,7 @@ class ModelSurrogate:
         self._inducing: list[int] = []
         self._last_fit: int | None = None
         self._factor = 1.0  # of the lengthscales
+        self._is_scale_known = self.settings.covar_module is None
         self.scale = 1.0
         self.lam = 1.0 if self.settings.lam is None else self.settings.lam
 
@@ -122,7 +123,7 @@ class ModelSurrogate:
             return 0.0
         posterior = self.model.nystrom_posterior()
         log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
-        return float(log_det) + self.residual_trace(history)
+        return max(float(log_det), 0.0) + self.residual_trace(history)
 
     @torch.no_grad()
     def residual_trace(self, history: History) -> float:
@@ -149,7 +150,7 @@ class ModelSurrogate:
     def _variance_at(self, X: Tensor) -> Tensor:
         frozen = self._frozen
         if frozen is None:
-            return self.builder.prior_variance(X)
+            return self._variance_of_prior(X)
         chunks = [
             frozen.initial_variance(frozen.features(x)) for x in X.split(CHUNK_SIZE)
         ]
@@ -167,7 +168,7 @@ class ModelSurrogate:
         """
         n = len(history)
         data = FoldedEvaluations.of(history, n)
-        is_due = self.settings.is_refit_due(n, self._last_fit)
+        is_due = self.settings.is_refit_due(history.values, self._last_fit)
         if is_due:
             seed = draw_seed(generator)
             with manual_seed(seed):
@@ -185,14 +186,23 @@ class ModelSurrogate:
         if is_other:
             self._condition(history, data, self._inducing)
         self._condition(history, data, self._draw(data, generator))
+        if not self._is_scale_known and (self.settings.refit is None or self._last_fit):
+            k_diag = float(self._variance_of_prior(data.X).mean())
+            self._is_scale_known = announce_scale(data.Y, self.lam, k_diag)
         return is_other
+
+    @torch.no_grad()
+    def _variance_of_prior(self, X: Tensor) -> Tensor:
+        """Prior variances at `k x d` points under the present hyperparameters."""
+        model = self.builder.prior(self._hyperparameters, self._factor)
+        return model.covar_module(model.transform_inputs(X), diag=True)
 
     @torch.no_grad()
     def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
         """See `Surrogate`; before any feedback those of the prior."""
         X = X.to(self.box.bounds).double()
         if self.model is None:
-            variance = self.builder.prior_variance(X)
+            variance = self._variance_of_prior(X)
             return torch.zeros_like(variance), variance.sqrt()
         posterior = self.model.posterior(X)
         return posterior.mean.squeeze(-1), posterior.variance.sqrt().squeeze(-1)
@@ -299,13 +309,8 @@ class ModelSurrogate:
         options = self._options(draw_seed(generator))
         chosen = []
         with manual_seed(options["options"]["seed"]):
-            try:
-                paths = draw_matheron_paths(self.model, torch.Size([request.limit]))
-            except NotImplementedError as error:
-                raise no_random_features(self.model.covar_module) from error
-            for place in range(request.limit):
-                path = _PathValue(self.model, paths, place)
-                X, _ = optimize_acqf(path, q=1, **options)
+            for _ in range(request.limit):
+                X, _ = optimize_acqf(_PathValue.draw(self.model), q=1, **options)
                 chosen.append(history.add_point(self.box.clamp(X)[0]))
         return chosen
 
@@ -329,7 +334,12 @@ class ModelSurrogate:
             bounds=options.pop("bounds"),
             optimizer_options=options,
         )
-        return gap + 2 * offset
+        return gap + 2 * offset * self._unit()
+
+    def _unit(self) -> float:
+        """Units of Y in one of the model's outcomes."""
+        transform = getattr(self.model, "outcome_transform", None)
+        return 1.0 if transform is None else float(transform.stdvs)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Surrogate`; no copies, since learning replaces what it changes."""
@@ -366,15 +376,18 @@ class _PathValue(AcquisitionFunction):
 
     Args:
         model: Whose posterior was drawn from.
-        paths: Some draws of it.
-        place: Which one.
+        path: A draw of it.
     """
 
-    def __init__(self, model: Model, paths: SamplePath, place: int) -> None:
+    def __init__(self, model: Model, path: SamplePath) -> None:
         super().__init__(model)
-        self.paths = paths
-        self.place = place
+        self.path = path
+
+    @classmethod
+    def draw(cls, model: Model) -> "_PathValue":
+        """One path, by torch's own randomness."""
+        return cls(model, draw_matheron_paths(model, torch.Size([1])))
 
     def forward(self, X: Tensor) -> Tensor:
         """Values at `b x 1 x d` points, `b`."""
-        return self.paths(X.squeeze(-2))[self.place]
+        return self.path(X.squeeze(-2))[0]

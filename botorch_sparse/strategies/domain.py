@@ -10,6 +10,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
 from torch import Tensor
 
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.feasibility import (
     LinearConstraint,
     validate_constraints,
@@ -159,11 +160,18 @@ class Box:
         ] or None
 
 
-def table_config(candidates: Tensor) -> dict[str, Any]:
+def table_config(table: CandidateTable) -> dict[str, Any]:
     """Plain values of a table for a state to agree on."""
-    X = candidates.detach()
+    X = table.X.detach()
     checksum = zlib.crc32(X.cpu().contiguous().numpy().data)
     return {"candidates": [*X.shape, str(X.dtype), checksum]}
+
+
+def names_config(table: CandidateTable) -> dict[str, Any]:
+    """Plain values of the names of a table's rows, columns and categories. O(A)."""
+    columns = [(spec.label, spec.categories) for spec in table.columns]
+    names = repr((table.key_names, table.keys, columns))
+    return {"names": zlib.crc32(names.encode(errors="surrogatepass"))}
 
 
 def one_domain(candidates: Tensor | None, options: DomainOptions) -> Box | None:

@@ -152,14 +152,13 @@ class ExactSurrogate:
         is_other = prior is not self.prior
         if is_other:
             self._adopt(prior)
-            self._is_scale_known |= prior.last_fit is not None
             self._rebuild(history, len(history))
         else:
             self._append(history, len(history))
-        if not self._is_scale_known:
+        if not self._is_scale_known and not self.source.awaits_fit(prior):
             values = FoldedValues.of(history.point_list, history.values)
             k_diag = float(self.covar_module(self._X, diag=True).detach().mean())
-            self._is_scale_known = announce_scale(values, prior, k_diag)
+            self._is_scale_known = announce_scale(values.Y, prior.lam, k_diag)
         return is_other
 
     def _append(self, history: History, num_evaluations: int) -> None:

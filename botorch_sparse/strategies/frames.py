@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.columns import Column
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 
 def points_frame(
@@ -33,28 +35,51 @@ def points_frame(
         values = X.detach().cpu().numpy()
         return pd.DataFrame(values, columns=[f"x{i}" for i in range(X.shape[-1])])
     rows = rows.cpu()
-    frame = table.frame(rows[rows >= 0])
-    return frame if len(frame) == len(X) else _with_others(frame, X, rows, table)
+    is_known = bool((rows >= 0).all())
+    return table.frame(rows) if is_known else _with_others(X, rows, table)
 
 
-def _with_others(
-    known: "DataFrame", X: Tensor, rows: Tensor, table: CandidateTable
-) -> "DataFrame":
-    """With points beside the table: no key, and no categories."""
-    is_known = (rows >= 0).numpy()
-    place = np.where(is_known, is_known.cumsum() - 1, -1)
-    frame = known.reset_index(drop=True).reindex(place)
-    values = X.detach().cpu().numpy()
-    for column in table.columns:
-        if column.categories is None:
-            filled = np.where(is_known, frame[column.label], values[:, column.start])
-            frame[column.label] = filled
+def _with_others(X: Tensor, rows: Tensor, table: CandidateTable) -> "DataFrame":
+    """Points of which some are beside the table: these have no key (None, or -1)."""
+    import pandas as pd
+
+    keys = [None if row < 0 else table.keys_of([row])[0] for row in rows.tolist()]
+    names = list(table.key_names)
     if table.keys is None:
-        frame.index = rows.numpy()
+        index = pd.Index(rows.numpy())
+    elif len(names) > 1:
+        missing = (None,) * len(names)
+        tuples = [missing if key is None else key for key in keys]
+        index = pd.MultiIndex.from_tuples(tuples, names=names)
+    else:  # of type object: whole numbers stay whole
+        index = pd.Index(keys, dtype=object, name=names[0] if names else None)
+    values = X.detach().cpu().numpy()
+    series = [_series(spec, values).set_axis(index) for spec in table.columns]
+    return pd.concat(series, axis=1)
+
+
+def _series(spec: Column, X: NDArray[Any]) -> "Series":
+    """The values of a column, in its type if that holds them.
+
+    A blend of categories is missing.
+    """
+    import pandas as pd
+
+    values = spec.decode(X)
+    if spec.categories is not None:
+        part = X[:, spec.start : spec.start + spec.width]
+        is_one = (part.max(-1) == 1) & ((part != 0).sum(-1) == 1)
+        values[~is_one] = None
+        return pd.Series(values, dtype=spec.dtype, name=spec.label)
+    plain = pd.Series(values, name=spec.label)
+    if spec.dtype is None or getattr(spec.dtype, "kind", "f") == "f":
+        return plain.astype(spec.dtype or float)
+    if getattr(spec.dtype, "kind", "") == "b":
+        is_held = np.isin(values, (0.0, 1.0)).all()
     else:
-        keys = table.keys
-        frame.index = [keys[row] if row >= 0 else None for row in rows.tolist()]
-    return frame
+        info = np.iinfo(getattr(spec.dtype, "numpy_dtype", spec.dtype))
+        is_held = (values % 1 == 0) & (values >= info.min) & (values <= info.max)
+    return plain.astype(spec.dtype) if np.all(is_held) else plain
 
 
 def with_columns(

@@ -76,6 +76,7 @@ class Best:
         key: The row's key; None where rows have no keys.
         value: The mean of its observations, in the user's units.
         mean: The model's mean there, in the user's units; None where there is no model.
+        table: The table that the row is of; None on a continuous domain.
     """
 
     X: Tensor
@@ -83,6 +84,21 @@ class Best:
     key: Hashable | None
     value: float
     mean: float | None
+    table: CandidateTable | None = field(default=None, repr=False)
+
+    def to_frame(self) -> "DataFrame":
+        """The point in the columns of the candidates, with `value` and `mean`.
+
+        On a continuous domain the columns are `x0`, `x1`, ... A name that the
+        candidates have too gets an underscore. Needs pandas.
+
+        Returns:
+            One row, indexed by the candidate's key where there is one.
+        """
+        row = torch.tensor([-1 if self.row is None else self.row])
+        frame = points_frame(self.X.unsqueeze(0), row, self.table)
+        mean = float("nan") if self.mean is None else self.mean
+        return with_columns(frame, {"value": [self.value], "mean": [mean]})
 
 
 @dataclass
@@ -227,6 +243,7 @@ class History:
             key=None if row is None or keys is None else keys[row],
             value=-means[point] if self.minimize else means[point],
             mean=None if predicted is None else float(predicted[0]),
+            table=self._table,
         )
 
     def _prediction(self, X: Tensor) -> tuple[Tensor, ...] | None:

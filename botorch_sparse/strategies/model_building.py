@@ -140,12 +140,12 @@ class ModelBuilder:
             likelihood = GaussianLikelihood(
                 noise_constraint=GreaterThan(self.min_noise)
             ).to(X)
-            likelihood.noise = self.lam
+            likelihood.noise = X.new_tensor(self.lam)
             mean = constant_mean(Y.new_zeros(()))
             arguments = {
                 "covar_module": deepcopy(self.covar_module),
                 "likelihood": likelihood,
-                "mean_module": deepcopy(self.mean_module) or mean,
+                "mean_module": deepcopy(self.mean_module or mean).requires_grad_(False),
                 "outcome_transform": None,
             }
         with warnings.catch_warnings():
@@ -168,12 +168,6 @@ class ModelBuilder:
                 model.covar_module, lengthscale_factor
             )
         return model
-
-    @torch.no_grad()
-    def prior_variance(self, X: Tensor) -> Tensor:
-        """Prior variances at `k x d` points under the initial hyperparameters."""
-        model = self.prior(None)
-        return model.covar_module(model.transform_inputs(X), diag=True)
 
     @torch.no_grad()
     def kernel_config(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How the model of a strategy is built and fitted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.domain import Box
 
 DEFAULT_GROWTH = 1.2
+FEWEST_INITIAL = 5
+FEWEST_FITTED = 3
 # Of a table; one-hot columns are many.
 MOST_INITIAL = 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
@@ -60,7 +62,8 @@ class ModelSettings:
             raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
         if covar_module is None and refit is None:
             refit = RefitSchedule(growth=DEFAULT_GROWTH)
-        default = 1 if covar_module is not None else max(5, 2 * dim)
+        is_known = covar_module is not None and refit is None
+        default = 1 if is_known else max(FEWEST_INITIAL, 2 * dim)
         if box is None:
             default = min(default, MOST_INITIAL)
         return cls(
@@ -71,9 +74,16 @@ class ModelSettings:
             OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
         )
 
-    def is_refit_due(self, num_evaluations: int, last_fit: int | None) -> bool:
-        """Whether hyperparameters last fitted to so many evaluations are due again."""
-        if self.refit is None:
+    def is_refit_due(self, values: Sequence[float], last_fit: int | None) -> bool:
+        """Whether hyperparameters last fitted to so many evaluations are due again.
+
+        Not before there are three that differ: less says nothing of a kernel, and fits
+        begin where the last one ended.
+        """
+        num_evaluations = len(values)
+        if self.refit is None or num_evaluations < FEWEST_FITTED:
+            return False
+        if min(values) == max(values):
             return False
         schedule = replace(self.refit)
         schedule.last_fit = last_fit

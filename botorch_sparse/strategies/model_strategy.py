@@ -211,8 +211,8 @@ class ModelStrategy(Strategy):
             limit = min(limit, self._num_choosable(limit))
             if limit == 0:
                 raise UnsupportedError(
-                    f"All {len(self.candidates)} candidates are evaluated, pending or "
-                    "failed, and unique=True proposes each once: none is left."
+                    f"None of {len(self.candidates)} candidates is left: all have "
+                    "failed" + ", are evaluated or pending." * self.unique
                 )
         missing = self._num_initial_missing()
         if missing > 0:
@@ -230,11 +230,16 @@ class ModelStrategy(Strategy):
     def _num_choosable(self, limit: int) -> int:
         """The largest batch that can be proposed from a table."""
         left = len(self.candidates) - len(self.excluded_points)
-        return left if self.unique else limit
+        return left if self.unique else min(left * limit, limit)
 
     def _num_initial_missing(self) -> int:
-        """How many points to draw before the posterior is asked."""
+        """How many points to draw before the posterior is asked.
+
+        Where batches have a size of their own, whole ones until something is learned.
+        """
         at_least = 1 if self._num_learned == 0 else 0
+        if at_least and self._largest_batch() < MAX_BATCH_SIZE:
+            return self._largest_batch()
         known = len(self.history) + len(self._trials)
         if self.settings.num_initial == 1:
             return at_least

@@ -125,6 +125,8 @@ class NystromSurrogate:
 
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where they are not embedded."""
+        if not self.embeds:
+            return float("nan")
         return self.variances.largest(self.pool.variance)
 
     def kernel_config(self) -> dict[str, Any]:
@@ -141,7 +143,7 @@ class NystromSurrogate:
         if self.pool.posterior is None:
             return 0.0
         log_det = 2.0 * self.pool.posterior.chol_inner.diagonal().log().sum()
-        return float(log_det) + self.residual_trace(history)
+        return max(float(log_det), 0.0) + self.residual_trace(history)
 
     @torch.no_grad()
     def residual_trace(self, history: History) -> float:
@@ -198,12 +200,11 @@ class NystromSurrogate:
         is_other = prior is not self.prior
         if is_other:
             self._adopt(prior)
-            self._is_scale_known |= prior.last_fit is not None
         chosen = self._draw(history, values, generator, is_other)
         self._condition(history, values, chosen)
-        if not self._is_scale_known:
+        if not self._is_scale_known and not self.source.awaits_fit(prior):
             k_diag = float(self._k_diag.mean())
-            self._is_scale_known = announce_scale(values, prior, k_diag)
+            self._is_scale_known = announce_scale(values.Y, prior.lam, k_diag)
         return is_other
 
     def _draw(

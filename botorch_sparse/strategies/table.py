@@ -201,6 +201,7 @@ def validate_width(min_batch_width: int | None, *, is_table: bool) -> None:
         )
     if not is_table:
         raise InputDataError(
-            f"Got min_batch_width={min_batch_width} with bounds; uncertainty sampling "
-            "needs a table of candidates. Use num_initial points on a box."
+            f"Got min_batch_width={min_batch_width} with bounds, or without "
+            "covar_module; uncertainty sampling needs a table of candidates and a "
+            "kernel. Use num_initial points instead."
         )

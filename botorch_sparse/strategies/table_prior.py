@@ -14,7 +14,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.posteriors.precision import in_double
-from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
     Hyperparameters,
@@ -25,9 +25,9 @@ from botorch_sparse.strategies.model_building import (
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
 
-# Feedback this many times above or below the kernel's scale is announced.
-LARGEST_SCALE = 10.0
-# Unique points from which its scale is judged.
+# Feedback is announced above this, in standard deviations of the kernel, from two
+# points on, and below the least from some more.
+LARGEST_SCALE, SMALLEST_SCALE = 10.0, 0.01
 ENOUGH_POINTS = 10
 
 
@@ -109,9 +109,13 @@ class PriorSource:
             return self._prior(None, 1.0, None, 1.0)
         return Prior(kernel, lam, mean_module=self.builder.mean_module)
 
+    def awaits_fit(self, prior: Prior) -> bool:
+        """Whether kernel and noise are still those from before the first fit."""
+        return self.settings.refit is not None and prior.last_fit is None
+
     def is_due(self, prior: Prior, history: History) -> bool:
         """Whether the hyperparameters are to be fitted to a history."""
-        return self.settings.is_refit_due(len(history), prior.last_fit)
+        return self.settings.is_refit_due(history.values, prior.last_fit)
 
     def fitted(
         self, prior: Prior, history: History, generator: torch.Generator
@@ -207,29 +211,31 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
     return varies.nonzero().squeeze(-1)
 
 
-def announce_scale(values: FoldedValues, prior: Prior, k_diag: float) -> bool:
+def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
     """Warn of feedback whose scale does not fit a given kernel.
 
     Args:
-        values: The feedback.
-        prior: The prior.
+        Y: Means of the feedback at different points.
+        lam: Noise variance of an evaluation.
         k_diag: The kernel's variance, its mean over the candidates.
 
     Returns:
         Whether there was enough feedback to judge.
     """
-    if len(values) < ENOUGH_POINTS:
+    if len(Y) < 2:
         return False
-    spread, ours = float(values.Y.std()), (k_diag + prior.lam) ** 0.5
-    if spread == 0:  # constant so far
+    spread, ours = float(Y.std()), (k_diag + lam) ** 0.5
+    is_large = spread > LARGEST_SCALE * ours
+    if not is_large and (len(Y) < ENOUGH_POINTS or spread == 0):
         return False
-    if not 1 / LARGEST_SCALE**2 < spread / ours < LARGEST_SCALE:
+    if is_large or spread < SMALLEST_SCALE * ours:
+        ratio = spread / ours
         warnings.warn(
-            f"The feedback varies by {spread:.3g} and the kernel's functions by "
-            f"{ours:.3g}: confidence bounds mean nothing. Divide the feedback by "
-            f"{spread / ours:.3g}; or pass ScaleKernel with an outputscale of "
-            f"{spread**2:.3g} and lam of {prior.lam * (spread / ours) ** 2:.3g}; or "
-            "leave covar_module out.",
+            f"The feedback varies by {spread:.3g} and what the kernel expects, with "
+            f"lam, by {ours:.3g}: confidence bounds mean nothing. Divide the feedback "
+            f"by {ratio:.3g}; or pass ScaleKernel with an outputscale of "
+            f"{spread**2:.3g} and lam of {lam * ratio**2:.3g}; or leave covar_module "
+            "out.",
             InputDataWarning,
             stacklevel=2,
         )
@@ -246,13 +252,13 @@ def kernel_config(source: PriorSource, X: Tensor) -> dict[str, Any]:
         source: Of the prior.
         X: `A x d` points of the domain.
     """
-    covar_module, mean = source.builder.covar_module, source.builder.mean_module
+    covar_module = source.builder.covar_module
     if covar_module is None:
         return {"default": True}
     K = covar_module(X[:: -(-len(X) // 4)]).to_dense()
     state = {name: value.tolist() for name, value in covar_module.state_dict().items()}
     values = [f"{value:.4g}" for value in K.flatten().tolist()]
-    return {"values": values, "mean": mean_config(mean)} | state
+    return {"values": values} | state
 
 
 def mean_config(mean_module: Mean | None) -> Any:

@@ -6,6 +6,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.optim.path_maximizers import require_random_features
 from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
@@ -77,6 +78,8 @@ class ThompsonSampling(ModelStrategy):
             nystrom=NystromSettings(oversampling, initial_sampler, embeds=False),
             **options,
         )
+        if covar_module is not None:
+            require_random_features(covar_module, self.candidates.shape[-1])
         if batch_size < 1:
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size

@@ -15,6 +15,7 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
 )
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.posteriors.lengthscales import shrink_lengthscales
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
@@ -53,9 +54,10 @@ class UCBStrategy(ModelStrategy):
         candidates: `A x d` points to choose from.
         covar_module: The kernel, or None to infer it; see `ModelStrategy`.
         lam: See `ModelStrategy`.
-        noise_variance: Variance of the feedback's noise, for the default radius.
-        norm_bound: Bound on the RKHS norm of the objective, for the default radius.
-        delta: Failure probability of the default radius, in (0, 1).
+        noise_variance: Variance of the feedback's noise, for the default radius of a
+            kernel that is given, as the next two.
+        norm_bound: Bound on the RKHS norm of the objective.
+        delta: Failure probability, in (0, 1).
         rule: What ends a batch.
         nystrom: How inducing points are chosen; None for the exact posterior.
         radius: A confidence radius in place of the practical one of the strategy's
@@ -101,6 +103,9 @@ class UCBStrategy(ModelStrategy):
             )
         validate_radius(radius)
         self.radius = radius.in_dimension(self.surrogate.dim)
+        later = RadiusStatistics(lam=self.surrogate.lam, num_evaluations=2**60)
+        if covar_module is not None and self.radius.lengthscale_factor(later) < 1.0:
+            shrink_lengthscales(covar_module, 0.5)  # refuses kernels without any
         self.batch_rule = rule = replace(rule, size=batch_size)
         self.min_batch_width = min_batch_width
         self._is_initializing = min_batch_width is not None
@@ -118,7 +123,7 @@ class UCBStrategy(ModelStrategy):
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         if self._is_initializing:
-            limit = max_batch_size or MAX_BATCH_SIZE
+            limit = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
             if chosen := self._sample_uncertainty(limit):
                 return chosen
             self._is_initializing = False

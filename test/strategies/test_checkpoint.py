@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError
@@ -309,3 +310,24 @@ def test_a_state_is_read_to_the_host(
     monkeypatch.setattr(torch, "load", spy)
     used().resume(tmp_path / "state.pt")
     assert seen == ["cpu"]
+
+
+@pytest.mark.parametrize("change", ["keys", "key name", "label", "categories"])
+def test_a_state_of_a_table_with_other_names(change: str) -> None:
+    """The encoded numbers are the same, and what they mean is not."""
+    data = {"solvent": ["oil", "water"], "heat": [20, 35]}
+    frame = pd.DataFrame(data, index=pd.Index(["a", "b"], name="id"))
+    other = frame.copy()
+    if change == "keys":
+        other.index = pd.Index(["b", "a"], name="id")
+    elif change == "key name":
+        other.index.name = "code"
+    elif change == "label":
+        other = other.rename(columns={"heat": "time"})
+    else:
+        other["solvent"] = ["water", "oil"]
+    strategy, stranger = RandomSearch(frame), RandomSearch(other)
+    assert torch.equal(strategy.candidates, stranger.candidates)
+    with pytest.raises(InputDataError, match=r"\['names'\] differ"):
+        stranger.load_state_dict(strategy.state_dict())
+    RandomSearch(frame.copy()).load_state_dict(strategy.state_dict())

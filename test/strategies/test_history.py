@@ -118,15 +118,65 @@ def test_frame_in_the_users_columns() -> None:
 
 
 def test_frame_of_points_beside_the_table() -> None:
-    """They have numbers, and neither a key nor a category."""
-    data = {"solvent": ["oil", "water"], "heat": [20, 35]}
-    strategy = RandomSearch(pd.DataFrame(data, index=["a", "b"]))
-    strategy.tell([[0.5, 0.5, 99.0], [0.0, 1.0, 35.0]], [1.0, 2.0])
+    """They have no key, and a blend of categories is none; all types stay."""
+    data = {
+        "solvent": pd.Categorical(["oil", "water"]),
+        "maker": ["us", "them"],
+        "heat": pd.array([20, 35], dtype="Int64"),
+        "count": [1, 2],
+        "is_new": [True, False],
+        "weight": [0.5, 1.5],
+    }
+    candidates = pd.DataFrame(data, index=pd.Index([7, 8], name="id"))
+    strategy = RandomSearch(candidates)
+    strategy.tell(candidates.loc[[8]], [2.0])
+    strategy.tell([[0.5, 0.5, 0.0, 1.0, 99.0, 3.0, 1.0, 9.5]], [1.0])
     frame = strategy.history.to_frame()
-    assert frame.index[1] == "b" and frame.index.isna().tolist() == [True, False]
-    assert frame["heat"].tolist() == [99.0, 35.0]
-    assert frame["solvent"].isna().tolist() == [True, False]
-    assert frame["value"].tolist() == [1.0, 2.0]
+    assert frame.index.tolist() == [8, None] and frame.index.name == "id"
+    assert type(frame.index[0]) is int
+    assert frame[list(data)].dtypes.tolist() == candidates.dtypes.tolist()
+    assert frame["solvent"].isna().tolist() == [False, True]
+    assert frame["maker"].tolist() == ["them", "them"]
+    assert frame["heat"].tolist() == [35, 99]
+    assert frame["count"].tolist() == [2, 3]
+    assert frame["is_new"].tolist() == [False, True]
+    assert frame["weight"].tolist() == [1.5, 9.5]
+    strategy.tell([[1.0, 0.0, 0.0, 1.0, 20.5, 300.5, 0.5, 1.5]], [1.0])
+    frame = strategy.history.to_frame()
+    assert frame["heat"].tolist() == [35, 99, 20.5]
+    assert frame["count"].tolist() == [2, 3, 300.5]
+    assert frame["is_new"].tolist() == [0, 1, 0.5]
+    assert frame["solvent"].tolist()[2] == "oil"
+
+
+def test_frame_beside_a_table_with_two_keys() -> None:
+    index = pd.MultiIndex.from_product([[1, 2], ["a", "b"]], names=["plate", "well"])
+    strategy = RandomSearch(pd.DataFrame({"heat": [1, 2, 3, 4]}, index=index))
+    strategy.tell([[4.0], [9.0]], [1.0, 2.0])
+    frame = strategy.history.to_frame()
+    assert list(frame.index.names) == ["plate", "well"]
+    assert frame.index[0] == (2, "b") and frame["heat"].tolist() == [4, 9]
+    assert pd.isna(list(frame.index[1])).all()
+
+
+def test_the_best_row_as_the_user_wrote_it() -> None:
+    data = {"solvent": ["oil", "water"], "value": [20, 35]}
+    candidates = pd.DataFrame(data, index=pd.Index(["a", "b"], name="id"))
+    strategy = RandomSearch(candidates, minimize=True)
+    strategy.tell(candidates, [4.0, 3.0])
+    frame = strategy.history.best().to_frame()
+    assert frame.columns.tolist() == ["solvent", "value", "value_", "mean"]
+    pd.testing.assert_frame_equal(frame[["solvent", "value"]], candidates.iloc[1:])
+    assert frame["value_"].tolist() == [3.0] and frame["mean"].isna().all()
+    strategy.tell([[1.0, 0.0, 7.0]], [1.0])  # beside the table
+    frame = strategy.history.best().to_frame()
+    assert frame[["solvent", "value"]].to_numpy().tolist() == [["oil", 7]]
+    assert frame.index.tolist() == [None]
+    box = RandomSearch(bounds=X[[0, 2]])
+    box.tell([[0.25, 2.0]], [1.0])
+    assert box.history.best().to_frame()[["x0", "x1"]].to_numpy().tolist() == [
+        [0.25, 2.0]
+    ]
 
 
 def test_batch_by_hand_has_no_trials() -> None:

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions import InputDataError, UnsupportedError
 from box_table import BOUNDS, TABLE
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from strategy_table import make_candidates
 from torch import Tensor
 
+from botorch_sparse.acquisition import UnknownHyperparameters
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.strategies import BBKB, BKB, GPUCB, ThompsonSampling
 
 
 def noise_free(X: Tensor) -> Tensor:
@@ -50,3 +55,41 @@ def test_a_noise_that_is_not_fitted_has_none() -> None:
     strategy.tell(BOUNDS, noise_free(BOUNDS))
     strategy.ask()
     assert strategy.model.likelihood.noise.item() == pytest.approx(1e-9, rel=1e-6)
+
+
+@pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, ThompsonSampling])
+def test_a_kernel_that_is_fitted_on_a_table_does_not_collapse(cls: Any) -> None:
+    """One value alone has no scale, and fits begin where the last one ended."""
+    covar_module = ScaleKernel(RBFKernel()).double()
+    strategy = cls(make_candidates(), covar_module, 1e-2, refit=RefitSchedule())
+    X = strategy.candidates[:1]
+    strategy.tell(X, noise_free(X))
+    history = strategy.run(noise_free, 40, progress=False, batch_size=5)
+    assert strategy.surrogate.covar_module.outputscale > 1e-3
+    best = float(noise_free(strategy.candidates).max())
+    assert float(history.Y.max()) > best - 0.01 and history.num_unique > 4
+
+
+def test_a_mean_that_is_given_is_not_fitted() -> None:
+    for domain in ({"candidates": make_candidates()}, {"bounds": BOUNDS}):
+        mean_module = ConstantMean().double()
+        strategy = BBKB(
+            covar_module=kernel(1.0),
+            lam=1e-2,
+            mean_module=mean_module,
+            refit=RefitSchedule(every=5),
+            **domain,
+        )
+        X = make_candidates()[:20]
+        strategy.tell(X, noise_free(X) + 2.0)
+        fitted = strategy.posterior if strategy.box is None else strategy.model
+        assert float(fitted.mean_module.constant.detach()) == 0.0
+        assert mean_module.raw_constant.requires_grad
+
+
+def test_radii_and_paths_refuse_kernels_at_the_door() -> None:
+    linear = LinearKernel().double().requires_grad_(False)
+    with pytest.raises(InputDataError, match="without any lengthscale"):
+        BBKB(make_candidates(), linear, radius=UnknownHyperparameters())
+    with pytest.raises(UnsupportedError, match="no random features"):
+        ThompsonSampling(make_candidates(), linear)

@@ -242,7 +242,7 @@ def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         strategy.tell(batch, objective(batch.X))
         prior = strategy.state_dict()["surrogate"]["prior"]
         seen.append((len(fits), prior["hyperparameters"], prior["scale"]))
-    assert fits == [1, 2, 3, 4, 5, 6, 8, 10]
+    assert fits == [3, 4, 5, 6, 8, 10]  # fewer points say nothing of a kernel
     for (a, *before), (b, *after) in pairwise(seen):
         assert equal(before, after) is (a == b)
     fits.clear()

@@ -135,11 +135,11 @@ def announced(strategy: Any, factor: float, num: int) -> list[str]:
 @pytest.mark.parametrize("factor", [1e3, 1e-3])
 @pytest.mark.parametrize("name", GIVEN)
 def test_feedback_that_does_not_fit_is_announced_once(name: str, factor: float) -> None:
-    """From ten points on, with what to pass, which is then right."""
-    strategy = TABLE[name]()
-    assert announced(strategy, factor, 9) == []
+    """With what to pass, which is then right."""
+    judged = 2 if factor > 1 else 10  # chance makes small spreads, but no large ones
+    assert announced(TABLE[name](), factor, judged - 1) == []
     (text,) = announced(TABLE[name](), factor, 30)  # and not with each batch again
-    Y = factor * objective(make_candidates()[:10])
+    Y = factor * objective(make_candidates()[:judged])
     spread = float(Y.std())
     assert f"varies by {spread:.3g}" in text
     for part in ("Divide the feedback by ", "an outputscale of ", "lam of "):

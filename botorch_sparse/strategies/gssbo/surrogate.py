@@ -135,7 +135,7 @@ class SubsetSurrogate:
                 *_evaluations(history, num_learned, len(history)), generator=generator
             )
         seconds = time.perf_counter() - start
-        if is_due := self.settings.is_refit_due(len(history), self._last_fit):
+        if is_due := self.settings.is_refit_due(history.values, self._last_fit):
             _fit(model, draw_seed(generator))
             start = time.perf_counter()
             model.reselect(generator=generator, num_newest=num_newest)

@@ -107,10 +107,10 @@ def test_the_main_job_finds_the_best_row_and_takes_each_once(
 
 
 def test_batches_have_the_size_that_was_asked_for(found: demo.Histories) -> None:
-    """The first rows, before there is a model, are a batch of their own."""
+    """GP-UCB's first rows, before there is a model, are a batch: 2 d, at least 5."""
     sizes = {name: [b.size for b in h.batches] for name, h in found.items()}
-    assert sizes["random search"] == [10] * 4
-    assert sizes["BBKB"] == sizes["Thompson sampling"] == [5, 10, 10, 10, 5]
+    for name in ("BBKB", "Thompson sampling", "random search"):
+        assert sizes[name] == [10] * 4, name
     assert sizes["GP-UCB"] == [5] + [1] * 35
 
 

@@ -11,7 +11,9 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["table", "model", "batch", "ax", "strategy"])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=["table", "model", "batch", "ax", "strategy"]
+)
 def test_example_runs(example: str) -> None:
     if "botorch_sparse.ax" in example:
         pytest.importorskip("ax")
@@ -20,7 +22,7 @@ def test_example_runs(example: str) -> None:
     exec(compile(example, str(README), "exec"), names)
     if "best" in names:
         history = names["strategy"].history
-        assert len(history) == history.num_unique == 106  # 2 d, then 20 at a time
+        assert len(history) == history.num_unique == 100
         # Of 10,000 points in the unit cube nine are nearer on average.
         assert names["best"].value > -(0.06**2)
     elif "candidate" in names:

@@ -148,7 +148,8 @@ print(f"the two go on alike: {same}")
 # %% [markdown]
 # For a table that is larger than memory nothing has to be changed: candidates whose
 # features exceed `max_memory` are streamed. For a box pass `bounds=` in place of the
-# table, and leave the kernel out to have its hyperparameters inferred.
+# table. Leave the kernel out to have its hyperparameters inferred; on a table each row
+# is then proposed once, to find the best one, as in the notebook `find_the_best`.
 
 # %%
 plot_num_inducing(histories)

@@ -317,7 +317,8 @@ class Strategy(ABC):
             catch: Exceptions of the objective that concern one point: it is warned of,
                 tried once more with the next batch, then left out (see `fail`). Points
                 are then evaluated one by one without an executor too. A value that is
-                not finite raises an InputDataError that may be caught like that.
+                not finite raises an InputDataError that may be caught like that. An
+                executor that breaks down is raised always, and counts for no point.
             batch_size: Cut batches here; None leaves their size to the strategy.
 
         Returns:

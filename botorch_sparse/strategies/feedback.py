@@ -116,8 +116,10 @@ def _only_counts(index: Any) -> bool:
 
 def _trial_column(X: Any, table: CandidateTable | None) -> list[int] | None:
     """The ids that `to_frame` wrote; None where there are none, or all are -1."""
-    name = "trial"
-    while table is not None and name in {spec.label for spec in table.columns}:
+    name, taken = "trial", set[Hashable]()
+    if table is not None:
+        taken = {spec.label for spec in table.columns} | set(table.key_names)
+    while name in taken:
         name += "_"
     if name not in X.columns or len(X) == 0:
         return None

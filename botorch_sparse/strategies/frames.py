@@ -87,7 +87,7 @@ def with_columns(
 ) -> "DataFrame":
     """With more columns at the end; a name that is taken gets an underscore."""
     for name, values in columns.items():
-        while name in frame.columns:
+        while name in frame.columns or name in frame.index.names:
             name += "_"
         frame[name] = values
     return frame

@@ -282,6 +282,12 @@ def test_a_run_with_old_results_does_not_replace_another(tmp_path: Path) -> None
         earlier.run(objective, 20, progress=False, checkpoint=path)
     resumed = TABLE["random"]().resume(path)
     assert len(resumed.history) == 14
+    ahead = TABLE["random"]().resume(path)
+    ahead.ask(2)  # what is out is known to the file alone
+    ahead.save(path)
+    with pytest.raises(InputDataError, match="does not know all of it"):
+        resumed.run(objective, 16, progress=False, checkpoint=path)
+    resumed.resume(path)
     resumed.run(objective, 16, progress=False, checkpoint=path)
 
 

@@ -103,6 +103,18 @@ def test_a_feature_may_be_called_trial() -> None:
     assert strategy.history.indices[3:].tolist() == list(range(10))
 
 
+def test_keys_may_be_called_trial_or_as_a_feature() -> None:
+    for name in ("trial", "heat"):
+        strategy = RandomSearch(heats(name))
+        frame = strategy.ask(3).to_frame()
+        assert ("trial_" in frame) == (name == "trial")
+        if name == "heat":
+            strategy.tell(frame.drop(columns="trial"), torch.zeros(3))
+        else:
+            strategy.tell(reread(frame), torch.zeros(3))
+        assert len(strategy.pending) == 0
+
+
 def test_four_digits_raise_while_trials_are_pending() -> None:
     X = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double() + 7
     strategy = RandomSearch(X, batch_size=5)

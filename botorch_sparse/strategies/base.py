@@ -504,7 +504,8 @@ class Strategy(ABC):
                 raise InputDataError(
                     f"Trial {id} {'is told already' if is_told else why}; need ids in "
                     "pending_ids. Feedback on a point that nobody waits for is told "
-                    "by its coordinates."
+                    "by its coordinates, or by key in a DataFrame without the column "
+                    "of trials."
                 )
         if len(set(ids)) < len(ids):
             raise InputDataError("Got the same trial twice in one call.")

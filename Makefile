@@ -10,7 +10,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # What rounds: tests that `test-arithmetic` runs again, and how. ATen's vector width,
 # MKL's and OpenBLAS' kernels, threads.
 NUMERICAL := $(addprefix test/,linear_operators posteriors inducing acquisition optim \
-	strategies models)
+	models) $(filter-out $(addprefix test/strategies/test_,trials.py running.py checkpoint.py \
+	history.py feedback_doors.py candidates.py arguments.py resume.py),\
+	$(wildcard test/strategies/test_*.py))
 ARITHMETIC := default,COMPATIBLE,Nehalem,1 avx2,AVX2,Haswell,2 avx2,SSE4_2,Sandybridge,1
 DEMO_ARGS ?=
 TEST_ARGS ?=
@@ -35,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP) ## build .venv with the pinned versions of constraints.txt
 
-demo: $(STAMP) ## BBKB, GP-UCB and random search on a table (DEMO_ARGS="--data FILE.csv")
+demo: $(STAMP) ## the best row of a table, four ways (DEMO_ARGS="--data FILE.csv")
 	$(BIN)/python -m botorch_sparse $(DEMO_ARGS)
 
 test: $(STAMP) ## all tests but the slow ones, and the doctests

@@ -37,7 +37,7 @@ def count(mll: ExactMarginalLogLikelihood) -> list[None]:
 
 
 def test_an_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
-    """BoTorch's fit ends no lower, wherever rounding ends it, and finds nothing here."""
+    """BoTorch's fit ends no lower, wherever rounding ends it, and finds no more."""
     plain, ours = objective(**double), objective(**double)
     num_plain, num_ours = count(plain), count(ours)
     options = {"ftol": 1e-10, "gtol": 1e-7}

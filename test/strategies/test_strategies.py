@@ -67,7 +67,8 @@ def test_history_fields(name: str) -> None:
     if name == "random":
         return
     assert history.batches[0].num_inducing == 0
-    assert history.batches[0].max_variance == pytest.approx(1.0)
+    if name != "thompson":  # which embeds no candidates
+        assert history.batches[0].max_variance == pytest.approx(1.0)
     assert min(b.num_inducing for b in history.batches[1:]) >= 1
     betas = [b.beta for b in history.batches]
     if name == "thompson":

@@ -140,8 +140,8 @@ def report(
     ours: Collection[str],
 ) -> str:
     """Markdown: for each table the figures of all methods, and how ours compare."""
-    parts, wins = [], dict.fromkeys(ours, 0)
-    num_compared = 0
+    parts: list[str] = []
+    verdicts: dict[str, list[bool]] = {}
     for table in tables:
         theirs, own = (
             [
@@ -153,14 +153,12 @@ def report(
         )
         if theirs or own:
             parts += [_title(table), _markdown(own, theirs), _verdicts(own, theirs)]
-        if theirs and own:
-            num_compared += 1
-            for row in own:
-                wins[row.method] += _no_worse(row, _best(theirs))
+        for row in own if theirs else ():
+            verdicts.setdefault(row.method, []).append(_no_worse(row, _best(theirs)))
     parts += [
-        f"{method} is no worse than the best peer on {number} of {num_compared} tables."
-        for method, number in wins.items()
-        if num_compared
+        f"{method} is no worse than the best peer on {sum(found)} of {len(found)} "
+        "tables."
+        for method, found in verdicts.items()
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -10,9 +10,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # What rounds: tests that `test-arithmetic` runs again, and how. ATen's vector width,
 # MKL's and OpenBLAS' kernels, threads.
 NUMERICAL := $(addprefix test/,linear_operators posteriors inducing acquisition optim \
-	models) $(filter-out $(addprefix test/strategies/test_,trials.py running.py checkpoint.py \
-	history.py feedback_doors.py candidates.py arguments.py resume.py),\
-	$(wildcard test/strategies/test_*.py))
+	models) $(patsubst %,test/strategies/test_%.py,continuous gssbo initialization \
+	learning limits model_building radii repeats sbpe sbpe_box sbpe_certificate \
+	sbpe_inferred sbpe_regression strategies tables_without_kernel thompson unique \
+	units unknown_hyperparameters)
 ARITHMETIC := default,COMPATIBLE,Nehalem,1 avx2,AVX2,Haswell,2 avx2,SSE4_2,Sandybridge,1
 DEMO_ARGS ?=
 TEST_ARGS ?=

@@ -21,6 +21,7 @@ NAMES = (
     "sbpe",
     "gssbo",
     "ax_client",
+    "pools",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
@@ -36,6 +37,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "sbpe": ["--short"],
     "gssbo": [],
     "ax_client": ["--short"],
+    "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
+    "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }
 
 

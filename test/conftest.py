@@ -6,6 +6,7 @@ dtype: its arithmetic is the host's.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -50,17 +51,30 @@ def tkwargs(request: pytest.FixtureRequest, device: torch.device) -> dict[str, A
     return {"dtype": DTYPES[request.param], "device": device}
 
 
+# Of a test's cases on the simulated device, one in so many is run each time.
+SIMULATED_CASES = 3
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave float32 out on the simulated device, and let it be warned of elsewhere."""
+    """Leave float32 out on the simulated device, and let it be warned of elsewhere.
+
+    What a simulated case shows, that nothing crosses from one device to another
+    unseen, the next one mostly shows again: all of them are run with the slow tests.
+    """
     said = pytest.mark.filterwarnings(
         "ignore:The model inputs are of type torch.float32"
     )
+    items[:] = [item for item in items if not _is_simulated_float32(item)]
+    simulated: Counter[str] = Counter()
     for item in items:
         if _params(item).get("tkwargs") == "float32":
             item.add_marker(said)
         if "sim" in _params(item).values():
             item.add_marker(pytest.mark.sim)
-    items[:] = [item for item in items if not _is_simulated_float32(item)]
+            test = item.nodeid.partition("[")[0]
+            if simulated[test] % SIMULATED_CASES:
+                item.add_marker(pytest.mark.slow)
+            simulated[test] += 1
 
 
 def _is_simulated_float32(item: pytest.Item) -> bool:

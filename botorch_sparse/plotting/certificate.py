@@ -88,7 +88,11 @@ def _over_steps(steps: Sequence[CertifiedStep]) -> tuple[Tensor, Tensor]:
 
 
 def _over_rounds(history: Any) -> tuple[Tensor, Tensor]:
-    """S-BPE's batches; each posterior has seen its own batch alone."""
+    """S-BPE's batches; each posterior has seen its own batch alone.
+
+    One that kernel and noise were fitted to has no certificate, and is left out.
+    """
     lengths = torch.tensor([batch.num_evaluations for batch in history.rounds])
-    alpha = [variance_inflation(batch.lambda_max) for batch in history.rounds]
-    return lengths.cumsum(0), torch.tensor(alpha)
+    r = torch.tensor([batch.lambda_max for batch in history.rounds])
+    alpha = torch.tensor([variance_inflation(value) for value in r.tolist()])
+    return lengths.cumsum(0)[~r.isnan()], alpha[~r.isnan()]

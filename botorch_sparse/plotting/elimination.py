@@ -30,7 +30,7 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
         UnsupportedError: On a box.
     """
     survivors = strategy.survivors.cpu()
-    if not strategy.history.rounds:
+    if strategy.last_bounds is None:
         raise InputDataError(
             "Got a strategy without confidence bounds: tell the feedback of the first "
             "batch before."
@@ -39,6 +39,8 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
     x, lower, upper = (
         part.cpu() for part in (search.X[:, dim], search.lower, search.upper)
     )
+    if strategy.minimize:
+        lower, upper = -upper, -lower
     ax = new_axes(ax)
     looks = ((~survivors, GREY, "ruled out"), (survivors, COLORS[0], "survives"))
     for chosen, color, label in looks:
@@ -46,6 +48,7 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
             ax.vlines(
                 x[chosen], lower[chosen], upper[chosen], color, alpha=0.5, label=label
             )
-    ax.axhline(float(lower[survivors].max()), color=COLORS[1], lw=1.0)
+    threshold = upper[survivors].min() if strategy.minimize else lower[survivors].max()
+    ax.axhline(float(threshold), color=COLORS[1], lw=1.0)
     ax.set(xlabel=f"x{dim + 1}", ylabel="confidence interval")
     return finish(ax)

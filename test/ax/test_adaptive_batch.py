@@ -150,6 +150,7 @@ def test_objectives_and_constraints(
     objective, constraints, expected, same_trials, make_client, attach, fast
 ):
     """Outcomes that are not observed in the same trials have models of their own."""
+    torch.manual_seed(0)  # the searches of some seeds take a hundred times longer
     strategy = bbkb_generation_strategy(4, seed=0, optimizer_options=fast)
     client = make_client(strategy, objective=objective, constraints=constraints)
     metrics = {m.name for m in client._experiment.metrics.values()}

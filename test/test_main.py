@@ -68,6 +68,7 @@ def test_the_demo_prints_a_table_and_writes_the_plot(
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_demo_repeats_itself(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_random_order_ends_with_the_table() -> None:
     assert history.indices.tolist() != list(range(81))
 
 
+@pytest.mark.slow
 def test_several_seeds_give_medians_and_the_ranks_of_each(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

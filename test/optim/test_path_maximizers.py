@@ -69,7 +69,11 @@ def statistic(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "scaled"])
-@pytest.mark.parametrize("excluded", [[], [3, 17]], ids=["all", "excluded"])
+@pytest.mark.parametrize(
+    "excluded",
+    [[], pytest.param([3, 17], marks=pytest.mark.slow)],
+    ids=["all", "excluded"],
+)
 def test_frequencies_of_the_maximizers(kernel: str, excluded: list[int]) -> None:
     """Those of 200,000 draws from the dense posterior of the Nystrom approximation.
 

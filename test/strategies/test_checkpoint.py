@@ -162,6 +162,7 @@ def test_bad_states_change_nothing(key: str, value: Any) -> None:
     assert equal(strategy.state_dict(), state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain, name", [*CASES, ("box", "bbkb-global-local")])
 def test_states_without_a_part_change_nothing(domain: str, name: str) -> None:
     """Also where only the strategy itself misses it, after the rest was loaded."""

@@ -57,7 +57,14 @@ def test_a_noise_that_is_not_fitted_has_none() -> None:
     assert strategy.model.likelihood.noise.item() == pytest.approx(1e-9, rel=1e-6)
 
 
-@pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, ThompsonSampling])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        BBKB,
+        ThompsonSampling,
+        *(pytest.param(c, marks=pytest.mark.slow) for c in (BKB, GPUCB)),
+    ],
+)
 def test_a_kernel_that_is_fitted_on_a_table_does_not_collapse(cls: Any) -> None:
     """One value alone has no scale, and fits begin where the last one ended."""
     covar_module = ScaleKernel(RBFKernel()).double()

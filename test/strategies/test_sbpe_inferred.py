@@ -493,7 +493,11 @@ def test_bad_arguments(change: dict[str, Any], match: str) -> None:
 
 
 @pytest.mark.parametrize("minimize", [False, True], ids=["maximize", "minimize"])
-@pytest.mark.parametrize("box", [False, True], ids=["table", "box"])
+@pytest.mark.parametrize(
+    "box",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["table", "box"],
+)
 def test_an_offset_with_a_kernel_is_announced_once(minimize: bool, box: bool) -> None:
     """By the first batch that has feedback; nothing else changes."""
     change: dict[str, Any] = {"minimize": minimize, "num_evaluations": 20}

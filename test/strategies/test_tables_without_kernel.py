@@ -28,6 +28,9 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, model_building, table_prior
 
+some_strategies = pytest.mark.parametrize(
+    "name", ["bbkb", "thompson", pytest.param("gpucb", marks=pytest.mark.slow)]
+)
 all_strategies = pytest.mark.parametrize("name", INFERRED)
 SCALE, OFFSET = 50.0, 1000.0
 NEVER_AGAIN = RefitSchedule(every=10_000)
@@ -142,7 +145,7 @@ def dense_moments(strategy: Any, Z: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("minimize", [False, True])
-@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+@some_strategies
 def test_predictions_are_dense(name: str, minimize: bool) -> None:
     """In the user's units and sign, at rows of the table, new points, and data."""
     strategy = build(name, minimize=minimize, refit=NEVER_AGAIN)
@@ -199,7 +202,7 @@ def test_units_of_the_inputs_do_not_matter(name: str) -> None:
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+@some_strategies
 def test_constant_columns_are_left_out(name: str) -> None:
     """With one notice, and the choices of a table without them."""
     X = make_candidates()
@@ -298,7 +301,7 @@ def test_resume_is_bit_identical(name: str, unique: bool) -> None:
     assert states[0]["surrogate"]["prior"]["last_fit"] > 12
 
 
-@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+@some_strategies
 def test_resume_before_any_feedback(name: str) -> None:
     first, other = INFERRED[name](seed=3), INFERRED[name](seed=9)
     first.ask(3)
@@ -309,7 +312,7 @@ def test_resume_before_any_feedback(name: str) -> None:
     assert equal(*states)
 
 
-@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+@some_strategies
 def test_a_given_kernel_may_be_fitted_too(name: str) -> None:
     """Its own copy, on the schedule; the data stay in their units."""
     kernel = make_kernel(0.7).requires_grad_(True)
@@ -388,7 +391,7 @@ def test_a_fit_that_fails_keeps_hyperparameters(
     assert not equal(before["hyperparameters"], fitted["hyperparameters"])
 
 
-@pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
+@some_strategies
 def test_an_interrupted_fit_leaves_no_trace(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_other_kernels(kernel: Any) -> None:
     assert float(history.Y.max()) > best - 0.1
 
 
+@pytest.mark.slow
 def test_finds_the_best() -> None:
     """Better than as many random rows, on each of four seeds."""
     X = make_candidates(400)

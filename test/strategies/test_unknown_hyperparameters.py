@@ -113,7 +113,7 @@ RESUMED = {name: strategy_table.TABLE[name] for name in strategy_table.GP}
 
 
 @pytest.mark.parametrize("build", [*RESUMED.values(), fitted], ids=[*RESUMED, "fitted"])
-@pytest.mark.parametrize("start", [4, 12])
+@pytest.mark.parametrize("start", [4, pytest.param(12, marks=pytest.mark.slow)])
 def test_resumes_to_the_bit(build: Any, start: int) -> None:
     """Before and after a step of the lengthscales, in the middle of a batch.
 

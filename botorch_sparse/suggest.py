@@ -211,6 +211,23 @@ def _parser() -> argparse.ArgumentParser:
         "proposed again.",
         allow_abbrev=False,
     )
+    _add_tables(parser)
+    add = parser.add_argument
+    add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
+    add(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="remembers the rows that wait for results",
+    )
+    add("--seed", type=seed_number, default=0, help="default: 0")
+    add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
+    add("--quiet", action="store_true", help="no messages but errors")
+    return parser
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
+    """What is read, and how."""
     add = parser.add_argument
     add("--candidates", type=Path, required=True, metavar="FILE.csv")
     add(
@@ -242,14 +259,3 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="results without a value have failed, and are not proposed again",
     )
-    add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
-    add(
-        "--state",
-        type=Path,
-        metavar="FILE",
-        help="remembers the rows that wait for results",
-    )
-    add("--seed", type=seed_number, default=0, help="default: 0")
-    add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
-    add("--quiet", action="store_true", help="no messages but errors")
-    return parser

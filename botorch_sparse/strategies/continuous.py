@@ -95,7 +95,6 @@ class ModelSurrogate:
         self._last_fit: int | None = None
         self._factor = 1.0  # of the lengthscales
         self._is_scale_known = self.settings.covar_module is None
-        self.scale = 1.0
         self.lam = 1.0 if self.settings.lam is None else self.settings.lam
 
     @property

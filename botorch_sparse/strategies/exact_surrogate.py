@@ -22,7 +22,6 @@ from botorch_sparse.strategies.table_prior import (
     Prior,
     PriorSource,
     announce_scale,
-    kernel_config,
 )
 
 
@@ -76,7 +75,7 @@ class ExactSurrogate:
 
     @property
     def scale(self) -> float:
-        """See `Surrogate`."""
+        """Unit of the pool's means and standard deviations, in units of Y."""
         return self.prior.scale
 
     @property
@@ -95,7 +94,7 @@ class ExactSurrogate:
 
     def kernel_config(self) -> dict[str, Any]:
         """See `Surrogate`."""
-        return kernel_config(self.source, self.pool.X)
+        return self.source.builder.kernel_config(self.pool.X)
 
     def information_gain(self, history: History) -> float:
         """`log det(I + K D^-1)` when the data were last factorized anew."""

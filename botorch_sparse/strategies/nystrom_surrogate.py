@@ -34,7 +34,6 @@ from botorch_sparse.strategies.table_prior import (
     Prior,
     PriorSource,
     announce_scale,
-    kernel_config,
 )
 
 # Points that are all inducing points, where the kernel is inferred.
@@ -110,7 +109,7 @@ class NystromSurrogate:
 
     @property
     def scale(self) -> float:
-        """See `Surrogate`."""
+        """Unit of the pool's means and standard deviations, in units of Y."""
         return self.prior.scale
 
     @property
@@ -131,7 +130,7 @@ class NystromSurrogate:
 
     def kernel_config(self) -> dict[str, Any]:
         """See `Surrogate`."""
-        return kernel_config(self.source, self.pool.X)
+        return self.source.builder.kernel_config(self.pool.X)
 
     @torch.no_grad()
     def information_gain(self, history: History) -> float:

@@ -14,17 +14,11 @@ class Surrogate(Protocol):
 
     Attributes:
         lam: Noise variance of one evaluation, on the scale of its variances.
-        scale: Unit of its means and standard deviations, in units of Y.
         dim: Number of features that its kernel sees.
     """
 
     @property
     def lam(self) -> float:
-        """See the attributes."""
-        ...
-
-    @property
-    def scale(self) -> float:
         """See the attributes."""
         ...
 

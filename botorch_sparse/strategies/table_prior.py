@@ -242,25 +242,6 @@ def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
     return True
 
 
-@torch.no_grad()
-def kernel_config(source: PriorSource, X: Tensor) -> dict[str, Any]:
-    """A given kernel's parameters, exactly, and a few values of it.
-
-    The values are rounded, since they may differ in the last bits between machines.
-
-    Args:
-        source: Of the prior.
-        X: `A x d` points of the domain.
-    """
-    covar_module = source.builder.covar_module
-    if covar_module is None:
-        return {"default": True}
-    K = covar_module(X[:: -(-len(X) // 4)]).to_dense()
-    state = {name: value.tolist() for name, value in covar_module.state_dict().items()}
-    values = [f"{value:.4g}" for value in K.flatten().tolist()]
-    return {"values": values} | state
-
-
 def mean_config(mean_module: Mean | None) -> Any:
     """A prior mean in plain values; None for a constant that data decide on."""
     if mean_module is None:

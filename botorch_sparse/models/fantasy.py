@@ -1,0 +1,167 @@
+"""A model of fantasies: a posterior, and data that are put together when asked for.
+
+A fantasy model has all data of its parent and a few new rows, times the number of
+fantasies. Its posterior needs none of that.
+"""
+
+from dataclasses import fields, replace
+from typing import Any, Self
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
+from botorch.models.model import FantasizeMixin
+from botorch.sampling.base import MCSampler
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from botorch_sparse.models.conditioning import (
+    NewData,
+    checked_noise,
+    fantasize_nothing,
+)
+from botorch_sparse.models.prediction import LargeJointNotice, predict
+from botorch_sparse.models.rows import JoinedNoise, JoinedRows
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
+
+
+class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
+    """A sparse model after conditioning on fantasies, or on a batch of observations.
+
+    It predicts, and can be conditioned further; it cannot be fitted. Likelihood and
+    transforms are those of the model that it comes from. Cost, for each element of the
+    batch: O(q m^2) time and O(q m) memory, whatever `n` is.
+
+    Args:
+        posterior: Its posterior.
+        parent: The model that was conditioned.
+        inputs: All transformed inputs.
+        targets: All transformed observations.
+        likelihood: The likelihood of all observations.
+    """
+
+    _has_transformed_inputs = True
+    likelihood: Likelihood
+
+    def __init__(
+        self,
+        posterior: NystromPosterior,
+        parent: BatchedMultiOutputGPyTorchModel,
+        inputs: JoinedRows,
+        targets: JoinedRows,
+        likelihood: Likelihood,
+    ) -> None:
+        super().__init__()
+        self.training = False
+        self._posterior = posterior
+        self._inputs, self._targets = inputs, targets
+        self._num_outputs = parent.num_outputs
+        self._aug_batch_shape = targets.batch_shape
+        outputs = 0 if self._num_outputs == 1 else 1
+        self._input_batch_shape = targets.batch_shape[
+            : len(targets.batch_shape) - outputs
+        ]
+        self._joint_notice = LargeJointNotice()
+        # No modules of its own: what moves or changes mode must not touch the parent.
+        self.__dict__["likelihood"] = likelihood
+        for name in ("input_transform", "outcome_transform"):
+            if hasattr(parent, name):
+                self.__dict__[name] = getattr(parent, name)
+
+    @classmethod
+    def of(
+        cls,
+        parent: "SingleTaskGP | SparseFantasyModel",
+        posterior: NystromPosterior,
+        new: NewData,
+    ) -> Self:
+        """The model of a parent's data and new ones.
+
+        Args:
+            parent: The model that is conditioned.
+            posterior: Its posterior before that.
+            new: The new observations.
+        """
+        if isinstance(parent, SparseFantasyModel):
+            inputs, targets = parent._inputs, parent._targets
+        else:
+            X, Y = parent.train_inputs[0], parent.train_targets
+            inputs = JoinedRows((X,), X.shape[:-2], event_dims=2)
+            targets = JoinedRows((Y,), Y.shape[:-1], event_dims=1)
+        dtype = posterior.inducing_points.dtype
+        return cls(
+            posterior.condition(*(t.to(dtype) for t in (new.X, new.Y, new.noise))),
+            parent,
+            inputs.append(new.X, new.batch_shape),
+            targets.append(new.Y, new.batch_shape),
+            new.likelihood(parent.likelihood),
+        )
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """All transformed inputs, put together. Cost: O(n) for each element."""
+        return (self._inputs.join(),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """All transformed observations, put together."""
+        return self._targets.join()
+
+    def nystrom_posterior(self) -> NystromPosterior:
+        """The posterior with one factor for each element. Cost: O(m^3) for each."""
+        return self._posterior.absorbed()
+
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """The posterior at `X`, `... x q x d` transformed inputs, in either mode."""
+        return predict(self._posterior, X, on_dense=self._joint_notice)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, which makes no difference."""
+        self.training = mode
+        return self
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, **kwargs: Any
+    ) -> "SparseFantasyModel":
+        """As in `SparseSingleTaskGP`."""
+        new = NewData.observed(self, X, Y, checked_noise(kwargs.get("noise")))
+        return SparseFantasyModel.of(self, self._posterior, new)
+
+    def fantasize(
+        self,
+        X: Tensor,
+        sampler: MCSampler,
+        observation_noise: Tensor | None = None,
+        **kwargs: Any,
+    ) -> "SparseFantasyModel":
+        """As in `SparseSingleTaskGP`."""
+        if X.shape[-2] == 0:
+            return fantasize_nothing(self, X, sampler)
+        covar = getattr(self.likelihood, "noise_covar", None)
+        if observation_noise is None and isinstance(covar, JoinedNoise):
+            mean = covar.mean() + getattr(self.likelihood, "second_noise", 0.0)
+            observation_noise = mean.unsqueeze(-1) if self.num_outputs == 1 else mean.mT
+        return super().fantasize(X, sampler, observation_noise, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but graphs, which cannot be copied."""
+        return {
+            **self.__dict__,
+            "_posterior": _detached(self._posterior),
+            "_inputs": self._inputs.detached(),
+            "_targets": self._targets.detached(),
+        }
+
+
+def _detached(posterior: NystromPosterior) -> NystromPosterior:
+    """The same posterior without gradients, except those of kernel and mean."""
+    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
+    tensors: dict[str, Any] = {
+        name: value.detach() for name, value in values.items() if torch.is_tensor(value)
+    }
+    updates = tuple(
+        LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+    )
+    return replace(posterior, **tensors, updates=updates)

@@ -1,0 +1,234 @@
+"""Which points a sparse model has as inducing points, and how it comes by them."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from botorch.exceptions import BotorchWarning
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.inducing.base import capped, uses_variance
+from botorch_sparse.models.memory import affordable_inducing_points
+from botorch_sparse.models.shared_sampling import sample_shared_points
+from botorch_sparse.models.training_data import TrainingData, same_tensor
+from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
+from botorch_sparse.posteriors.precision import in_double
+
+# Up to this many points the exact GP is cheap, and nothing is gained by sampling.
+EXACT_SIZE = 500
+# Cap for a sampler that has none of its own: factors of 0.8 GB.
+MOST_INDUCING_POINTS = 2000
+DEFAULT_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class InducingSet:
+    """Inducing points of one data set, as indices or raw inputs.
+
+    Learned input transforms move the training points, and models of other data load
+    our state: so transformed coordinates are not kept.
+
+    Attributes:
+        train_X: `batch_shape x n x d`, the raw training inputs that it belongs to.
+        index: `m` or `batch_shape x m` training rows; None if the points are `given`.
+        given: `m x d` or `batch_shape x m x d` raw inputs, or None if they were drawn.
+        is_complete: Whether every training point is an inducing point.
+        is_exact: Whether the model is then the exact GP, since few points repeat.
+    """
+
+    train_X: Tensor
+    index: Tensor | None
+    given: Tensor | None
+    is_complete: bool = False
+    is_exact: bool = False
+
+    @classmethod
+    def of_points(cls, train_X: Tensor, given: Tensor) -> Self:
+        """Given points, raw inputs. Cost: O((m + n) d log(m + n)) for each element."""
+        chosen = cls(train_X, None, given)
+        unique = train_X[..., chosen.rows.first, :]
+        if given.shape[-2] < unique.shape[-2]:
+            return chosen
+        batch_shape = torch.broadcast_shapes(given.shape[:-2], unique.shape[:-2])
+        both = [t.expand(*batch_shape, *t.shape[-2:]) for t in (given, unique)]
+        elements = torch.cat(both, dim=-2).flatten(0, -3) if batch_shape else [
+            torch.cat(both, dim=-2)
+        ]
+        return chosen._completed(all(_covers(e, given.shape[-2]) for e in elements))
+
+    @classmethod
+    def of_rows(cls, train_X: Tensor, rows: RepeatedRows, index: Tensor) -> Self:
+        """Drawn points, `m` different indices into the unique points."""
+        chosen = cls(train_X, rows.first[index], None)
+        chosen.__dict__["rows"] = rows
+        return chosen._completed(index.shape[-1] == len(rows.first))
+
+    @classmethod
+    def of_all(cls, train_X: Tensor) -> Self:
+        """All points, of a model that is the exact GP."""
+        return cls(train_X, None, train_X, is_complete=True, is_exact=True)
+
+    @cached_property
+    def rows(self) -> RepeatedRows:
+        """The repeated rows of `train_X`. Cost: O(n d log n), once."""
+        with torch.inference_mode(False):  # indices that autograd may keep
+            return RepeatedRows.find(self.train_X)
+
+    @property
+    def points(self) -> Tensor:
+        """The inducing points, `batch_shape x m x d` raw inputs."""
+        if self.given is not None:
+            return self.given
+        if self.index is None or self.index.dim() == 1:
+            return self.train_X[..., self.index, :]
+        return self.train_X.take_along_dim(self.index.unsqueeze(-1), dim=-2)
+
+    def belongs_to(self, train_X: Tensor) -> bool:
+        """Whether it was chosen for `train_X`. Cost: O(1) for the same tensor."""
+        return same_tensor(self.train_X, train_X)
+
+    def moved(self, train_X: Tensor, fn: Callable[[Tensor], Tensor]) -> Self:
+        """The same points for `train_X`, the training inputs that `fn` has moved."""
+        index = None if self.index is None else self.index.to(train_X.device)
+        given = None if self.given is None else fn(self.given)
+        moved = replace(self, train_X=train_X, index=index, given=given)
+        rows = (t.to(train_X.device) for t in self.rows)
+        moved.__dict__["rows"] = RepeatedRows(*rows)
+        return moved
+
+    def _completed(self, is_complete: bool) -> Self:
+        """The same set, given whether it holds every point."""
+        n, n_unique = len(self.rows.inverse), len(self.rows.first)
+        is_exact = is_complete and n <= max(EXACT_SIZE, 2 * n_unique)
+        completed = replace(self, is_complete=is_complete, is_exact=is_exact)
+        completed.__dict__["rows"] = self.rows
+        return completed
+
+
+def _covers(points: Tensor, num_inducing: int) -> bool:
+    """Whether the first rows of `points` (`p x d`) are all that there are."""
+    return bool((RepeatedRows.find(points).first < num_inducing).all())
+
+
+@dataclass(frozen=True, eq=False)
+class InducingPoints:
+    """How a model comes by its inducing points.
+
+    Attributes:
+        given: Raw inputs that are used at any `n`, or None to draw points.
+        sampler: Draws them.
+        keeps_all_of_few: Whether up to `EXACT_SIZE` points are all inducing points.
+        max_inducing_points: Cap on drawn points, or None for that of the sampler.
+        max_memory: Bytes for all outputs together, or None for no such bound.
+    """
+
+    given: Tensor | None
+    sampler: InducingPointSampler
+    keeps_all_of_few: bool
+    max_inducing_points: int | None
+    max_memory: int | None
+
+    @property
+    def are_drawn_freely(self) -> bool:
+        """Whether the model itself decides on points and sampler."""
+        return self.given is None and self.keeps_all_of_few
+
+    def cap(self, num_outputs: int) -> int:
+        """The largest number of points to draw."""
+        own = getattr(self.sampler, "max_inducing_points", None)
+        caps = [cap for cap in (self.max_inducing_points, own) if cap is not None]
+        return min([*(caps or [MOST_INDUCING_POINTS]), *self._in_memory(num_outputs)])
+
+    def is_bound_by_memory(self, num_outputs: int) -> bool:
+        """Whether it is `max_memory` that the cap comes from."""
+        return self._in_memory(num_outputs) == [self.cap(num_outputs)]
+
+    def takes_all(self, num_points: int, num_outputs: int) -> bool:
+        """Whether there are so few different points that the exact GP is cheap."""
+        few = min(EXACT_SIZE, self.cap(num_outputs))
+        return self.are_drawn_freely and num_points <= few
+
+    @torch.no_grad()
+    def draw(
+        self,
+        kernel: Kernel,
+        data: TrainingData,
+        *,
+        previous: InducingSet | None = None,
+        generator: torch.Generator | None = None,
+    ) -> InducingSet:
+        """The inducing points of the data under the kernel's hyperparameters.
+
+        Args:
+            kernel: The kernel.
+            data: The training data.
+            previous: The inducing points before, whose variances a sampler may want;
+                by default those that `RecursiveRLSSampler` draws.
+            generator: Source of randomness; by default a new one with a fixed seed.
+
+        Returns:
+            The set. Cost: O(n m^2).
+        """
+        with torch.inference_mode(False):  # indices that autograd may keep
+            if self.given is not None:
+                return InducingSet.of_points(data.raw_X, self.given)
+            num_points = len(data.rows.first)
+            if self.takes_all(num_points, data.noise.shape[:-1].numel()):
+                index = torch.arange(num_points, device=data.raw_X.device)
+                return InducingSet.of_rows(data.raw_X, data.rows, index)
+            variance = None
+            if uses_variance(self.sampler):
+                variance = self._variance_under(kernel, data, previous)
+            index = self._sample(kernel, data, variance, generator)
+            return InducingSet.of_rows(data.raw_X, data.rows, index)
+
+    def _variance_under(
+        self, kernel: Kernel, data: TrainingData, previous: InducingSet | None
+    ) -> Tensor:
+        """Variances of the different points under previous inducing points."""
+        if previous is None or previous.index is None:
+            first = replace(self, sampler=RecursiveRLSSampler())
+            previous = first.draw(kernel, data)
+        index = previous.index
+        assert index is not None  # drawn ones are rows
+        if data.num_outputs > 1 and index.dim() > 1:
+            index = index.unsqueeze(-2)
+        S = data.X.take_along_dim(index.unsqueeze(-1), dim=-2)
+        X, folded = data.points.double(), data.folded
+        posterior = NystromPosterior.prior(in_double(kernel, S.dtype), S.double())
+        zero, noise = torch.zeros_like(folded.Y), folded.noise
+        posterior = posterior.condition(X, zero.double(), noise.double())
+        return posterior.moments(X).variance.to(noise)
+
+    def _sample(
+        self,
+        kernel: Kernel,
+        data: TrainingData,
+        variance: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Indices into the different points, `batch_shape x m`."""
+        if generator is None:
+            generator = torch.Generator().manual_seed(DEFAULT_SEED)
+        cap = self.cap(data.noise.shape[:-1].numel())
+        return sample_shared_points(
+            capped(self.sampler, cap),
+            kernel,
+            data.points,
+            data.folded.noise,
+            num_outputs=data.num_outputs,
+            generator=generator,
+            variance=variance,
+            cap=cap,
+        )
+
+    def _in_memory(self, num_outputs: int) -> list[int]:
+        """The number of points that `max_memory` allows, if it is given."""
+        if self.max_memory is None:
+            return []
+        return [affordable_inducing_points(self.max_memory // max(1, num_outputs))]

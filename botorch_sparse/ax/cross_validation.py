@@ -6,7 +6,8 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.leave_one_out import leave_one_out, training_noise
+from botorch_sparse.models.leave_one_out import leave_one_out
+from botorch_sparse.models.training_data import training_noise
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.nystrom import Moments
 

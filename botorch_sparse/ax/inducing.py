@@ -32,7 +32,7 @@ def extended_inducing_points(model: GPyTorchModel, X: Tensor) -> Tensor | None:
     if not isinstance(model, SparseSingleTaskGP) or model.eval().is_exact:
         return None
     points = model.inducing_points
-    limit = int(HEADROOM * model._inducing_cap()) - len(points)
+    limit = int(HEADROOM * model.inducing_cap) - len(points)
     if limit <= 0:
         return points
     added = _least_explained(

@@ -1,5 +1,6 @@
 """What every sampler of inducing points offers."""
 
+from dataclasses import is_dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -44,6 +45,42 @@ class InducingPointSampler(Protocol):
             Sorted indices into the rows of `X`, at least one when `n > 0`.
         """
         ...
+
+
+def uses_variance(sampler: InducingPointSampler) -> bool:
+    """Whether a sampler wants variances under previous inducing points, O(n m^2).
+
+    It says so by an attribute `uses_variance`; without one it gets them.
+    """
+    return bool(getattr(sampler, "uses_variance", True))
+
+
+def returns_valid_indices(sampler: InducingPointSampler) -> bool:
+    """Whether a sampler vouches that its indices are those of points.
+
+    It does so by an attribute `returns_valid_indices`. What others return is looked at
+    on a device as well, where a look is a wait and a wrong index ends the process.
+    """
+    return bool(getattr(sampler, "returns_valid_indices", False))
+
+
+def cap_of(sampler: InducingPointSampler) -> int | None:
+    """A sampler's attribute `max_inducing_points`, or None where it has no cap."""
+    cap: int | None = getattr(sampler, "max_inducing_points", None)
+    return cap
+
+
+def capped(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
+    """The sampler with at most `cap` points, if it is a dataclass with such a field.
+
+    Others stay as they are, so that whoever needs the cap has to leave out some points.
+    """
+    own = cap_of(sampler)
+    if cap is None or (own is not None and own <= cap):
+        return sampler
+    if not is_dataclass(sampler) or not hasattr(sampler, "max_inducing_points"):
+        return sampler
+    return replace(sampler, max_inducing_points=cap)
 
 
 def bernoulli(probabilities: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,6 +8,7 @@ References:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -45,6 +46,9 @@ class BLESSSampler:
             many are drawn without replacement in proportion to `p_i`. None for no cap.
         step: Ratio of successive regularizers, above one.
     """
+
+    uses_variance: ClassVar[bool] = False
+    returns_valid_indices: ClassVar[bool] = True
 
     oversampling: float = 4.0
     max_inducing_points: int | None = 1000

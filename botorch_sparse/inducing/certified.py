@@ -12,6 +12,7 @@ References:
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -74,6 +75,9 @@ class CertifiedSampler:
         growth: Smallest factor between rounds, in (1, 1.6].
         delta: Failure probability of all certificates together, in (0, 1).
     """
+
+    uses_variance: ClassVar[bool] = False
+    returns_valid_indices: ClassVar[bool] = True
 
     tolerance: float = 1.0
     max_inducing_points: int | None = 1000

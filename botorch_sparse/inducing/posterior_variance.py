@@ -5,6 +5,7 @@ References:
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -31,6 +32,9 @@ class PosteriorVarianceSampler:
         oversampling: The papers' q-bar, positive. The theory asks for
             `8 log(4t / delta)` ([Calandriello2020]_, Theorem 1); the authors use 2.
     """
+
+    uses_variance: ClassVar[bool] = True
+    returns_valid_indices: ClassVar[bool] = True
 
     oversampling: float = 2.0
 

@@ -6,6 +6,7 @@ References:
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -47,6 +48,9 @@ class RecursiveRLSSampler:
             without replacement in proportion to `p_i`. None for no cap.
         delta: Failure probability, in (0, 1).
     """
+
+    uses_variance: ClassVar[bool] = False
+    returns_valid_indices: ClassVar[bool] = True
 
     oversampling: float = 0.2
     max_inducing_points: int | None = 1000

@@ -1,7 +1,7 @@
 """New observations for a model with a Nystrom posterior, as its kernel sees them."""
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -22,7 +22,6 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nan
 
 from botorch_sparse.models.rows import JoinedNoise, JoinedRows
-from botorch_sparse.models.validation import validate_dimension
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +120,7 @@ class NewData:
         return copy.deepcopy(old, {id(known): joined})
 
 
-def _batches(
-    own: torch.Size, X: Tensor, Y: Tensor
-) -> tuple[torch.Size, torch.Size]:
+def _batches(own: torch.Size, X: Tensor, Y: Tensor) -> tuple[torch.Size, torch.Size]:
     """The batch shapes of new inputs and targets together with the model's.
 
     Raises:
@@ -147,9 +144,7 @@ def _batches(
     return input_batch, target_batch
 
 
-def _noise_variances(
-    likelihood: Likelihood, X: Tensor, noise: Tensor | None
-) -> Tensor:
+def _noise_variances(likelihood: Likelihood, X: Tensor, noise: Tensor | None) -> Tensor:
     """The noise variances of new observations at `X`, `... x q`."""
     shape = X.shape[:-1]
     if noise is None:

@@ -17,8 +17,9 @@ from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from botorch_sparse.models.leave_one_out import leave_one_out, training_noise
+from botorch_sparse.models.leave_one_out import leave_one_out
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
+from botorch_sparse.models.training_data import TrainingData
 
 
 def loo_cv(
@@ -49,10 +50,11 @@ def loo_cv(
     model.eval()
     if not isinstance(model, SparseSingleTaskGP) or model.is_exact:
         return botorch_loo_cv(model, observation_noise, untransform)
-    Y, m = model.train_targets, model.num_outputs
+    m = model.num_outputs
     with torch.no_grad():
-        X, noise = model._transformed_train_X(), training_noise(model)
-        loo = leave_one_out(model.nystrom_posterior(), X, Y, noise)
+        data = TrainingData.of(model)
+        Y, noise = data.Y, data.noise
+        loo = leave_one_out(model.nystrom_posterior(), data.X, Y, noise)
     variance = loo.variance + noise if observation_noise else loo.variance
     posterior = _build_loo_posterior(
         loo.mean.unsqueeze(-1), variance.unsqueeze(-1), num_outputs=m

@@ -1,18 +1,16 @@
 """Which points a sparse model has as inducing points, and how it comes by them."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import torch
-from botorch.exceptions import BotorchWarning
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
-from botorch_sparse.inducing.base import capped, uses_variance
+from botorch_sparse.inducing.base import cap_of, capped, uses_variance
 from botorch_sparse.models.memory import affordable_inducing_points
 from botorch_sparse.models.shared_sampling import sample_shared_points
 from botorch_sparse.models.training_data import TrainingData, same_tensor
@@ -56,9 +54,8 @@ class InducingSet:
             return chosen
         batch_shape = torch.broadcast_shapes(given.shape[:-2], unique.shape[:-2])
         both = [t.expand(*batch_shape, *t.shape[-2:]) for t in (given, unique)]
-        elements = torch.cat(both, dim=-2).flatten(0, -3) if batch_shape else [
-            torch.cat(both, dim=-2)
-        ]
+        elements = torch.cat(both, dim=-2)
+        elements = elements.reshape(-1, *elements.shape[-2:])
         return chosen._completed(all(_covers(e, given.shape[-2]) for e in elements))
 
     @classmethod
@@ -140,8 +137,8 @@ class InducingPoints:
 
     def cap(self, num_outputs: int) -> int:
         """The largest number of points to draw."""
-        own = getattr(self.sampler, "max_inducing_points", None)
-        caps = [cap for cap in (self.max_inducing_points, own) if cap is not None]
+        asked = (self.max_inducing_points, cap_of(self.sampler))
+        caps = [cap for cap in asked if cap is not None]
         return min([*(caps or [MOST_INDUCING_POINTS]), *self._in_memory(num_outputs)])
 
     def is_bound_by_memory(self, num_outputs: int) -> bool:

@@ -34,7 +34,7 @@ class JoinedRows:
         return replace(self, parts=(*self.parts, rows), batch_shape=batch_shape)
 
     def join(self) -> Tensor:
-        """`batch_shape x num_rows x event`, which grows with the batch only on paper."""
+        """`batch_shape x num_rows x event`, the batch expanded."""
         k = self.event_dims
         batches = [part.shape[: part.dim() - k] for part in self.parts]
         common = torch.broadcast_shapes(*batches)

@@ -13,11 +13,46 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.models.inducing_set import sample_inducing_points
+from botorch_sparse.inducing.base import returns_valid_indices
+from botorch_sparse.models.validation import validate_index
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.kernel_batch import kernel_at
 
 Leverage = Callable[[Tensor], Tensor]
+
+
+def sample_inducing_points(
+    sampler: InducingPointSampler,
+    covar_module: Kernel,
+    X: Tensor,
+    noise: Tensor,
+    *,
+    generator: torch.Generator,
+    variance: Tensor | None = None,
+    cap: int | None = None,
+) -> Tensor:
+    """Draw inducing points; above `cap` keep as many in proportion to their variance.
+
+    Args:
+        sampler: The sampler.
+        covar_module: The kernel.
+        X: `n x d` unique training points, transformed.
+        noise: `n` noise variances of the folded observations.
+        generator: Source of randomness.
+        variance: `n` variances under the previous inducing points, or None.
+        cap: Largest number of points, or None.
+
+    Returns:
+        Sorted indices into the rows of `X`.
+    """
+    index = sampler(covar_module, X, noise, generator=generator, variance=variance)
+    validate_index(index, len(X), is_in_range=returns_valid_indices(sampler))
+    if cap is None or len(index) <= cap:
+        return index
+    weights = torch.ones_like(noise) if variance is None else variance / noise
+    weights = weights[index].clamp_min(torch.finfo(weights.dtype).tiny)
+    chosen = torch.multinomial(weights.to(generator.device), cap, generator=generator)
+    return index[chosen.to(index.device)].sort().values
 
 
 def sample_shared_points(
@@ -49,6 +84,16 @@ def sample_shared_points(
         output of each element.
     """
     aug_batch, n = noise.shape[:-1], noise.shape[-1]
+    if not aug_batch:
+        return sample_inducing_points(
+            sampler,
+            covar_module,
+            X,
+            noise,
+            generator=generator,
+            variance=variance,
+            cap=cap,
+        )
     X = X.expand(*aug_batch, n, X.shape[-1])
     batch_shape = aug_batch[:-1] if num_outputs > 1 else aug_batch
     chosen, leverages = [], []

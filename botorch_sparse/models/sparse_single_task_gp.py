@@ -2,7 +2,7 @@ r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -38,7 +38,11 @@ from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.prediction import LargeJointNotice, predict
+from botorch_sparse.models.prediction import (
+    LargeJointNotice,
+    predict,
+    residual_fraction,
+)
 from botorch_sparse.models.summary import (
     ModelCertificate,
     ModelSummary,
@@ -52,11 +56,12 @@ from botorch_sparse.models.training_data import (
     same_tensor,
 )
 from botorch_sparse.models.validation import (
-    validate_dimension,
+    validate_call,
     validate_inducing_points,
     validate_kernel,
     validate_modules,
     validate_options,
+    validate_points,
     validate_scaling,
     validate_training_data,
 )
@@ -234,6 +239,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         return self.inducing_points.shape[-2]
 
     @property
+    def inducing_cap(self) -> int:
+        """The largest number of inducing points that are drawn."""
+        return self._points().cap(self._aug_batch_shape.numel())
+
+    @property
     def is_exact(self) -> bool:
         """Whether it runs the exact GP: all points are inducing points, few repeat."""
         return self._inducing_set().is_exact
@@ -256,8 +266,8 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def _points(self) -> InducingPoints:
         """How it comes by its inducing points."""
-        given = self._given_points if self.learned_points is None else (
-            self.learned_points
+        given = (
+            self._given_points if self.learned_points is None else (self.learned_points)
         )
         return InducingPoints(
             given,
@@ -285,9 +295,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         known = known if known is not None and known.belongs_to(X) else None
         with torch.no_grad():
             data = TrainingData.of(self, None if known is None else known.rows)
-        return points.draw(
-            self.covar_module, data, previous=known, generator=generator
-        )
+        return points.draw(self.covar_module, data, previous=known, generator=generator)
 
     def _take(self, chosen: InducingSet) -> None:
         """Use these inducing points, and drop what was made with others."""
@@ -831,8 +839,7 @@ class SparseSingleTaskGP(SingleTaskGP):
     def _warn_if_capped(self) -> None:
         """Say once what the cap on the inducing points leaves unexplained."""
         chosen, points = self._inducing_set(), self._points()
-        num_outputs = self._aug_batch_shape.numel()
-        cap = points.cap(num_outputs)
+        cap = self.inducing_cap
         is_capped = chosen.given is None and chosen.points.shape[-2] >= cap
         if not is_capped or chosen.is_complete or "cap" in self._said:
             return
@@ -842,7 +849,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             self.covar_module, data.points, self._transformed(chosen.points)
         )
         remedy = "max_inducing_points (and an inducing_sampler that allows it)"
-        if points.is_bound_by_memory(num_outputs):
+        if points.is_bound_by_memory(self._aug_batch_shape.numel()):
             remedy = "max_memory"
         warnings.warn(
             f"The inducing points reached their cap of {cap}; the residual trace left "

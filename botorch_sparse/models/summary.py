@@ -1,17 +1,19 @@
 """What a sparse model can say about itself."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import torch
+from botorch.models import SingleTaskGP
+from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.inducing.certificate import (
     AccuracyCertificate,
     accuracy_certificates,
 )
+from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
+from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors import NystromPosterior
 
 
@@ -84,144 +86,106 @@ class ModelSummary:
         return f"<table><caption>{escape(self.title)}</caption>{body}</table>"
 
 
-class SummaryMixin:
-    """`certificate` and `summary` for a model with `AdaptiveInducingMixin`."""
+def certify(
+    chosen: InducingSet,
+    points: InducingPoints,
+    data: TrainingData,
+    posterior: NystromPosterior | None,
+    *,
+    method: str = "auto",
+    delta: float = 1e-3,
+    generator: torch.Generator | None = None,
+) -> ModelCertificate:
+    """What the inducing points of a model are worth.
 
-    covar_module: Any
-    likelihood: Any
-    objective: str
-    num_outputs: Any
-    _inducing_set: Callable[..., Any]
-    _inducing_cap: Callable[[], int]
-    _certificate: tuple[NystromPosterior, ModelCertificate] | None = None
+    Args:
+        chosen: The inducing points.
+        points: How the model came by them.
+        data: Its training data.
+        posterior: Its posterior, or None where it is the exact GP.
+        method: How `lambda_max` is bounded, see `accuracy_certificate`.
+        delta: Failure probability of the bounds together, in (0, 1).
+        generator: Source of randomness; by default a new one with a fixed seed.
 
-    def certificate(
-        self,
-        *,
-        method: str = "auto",
-        delta: float = 1e-3,
-        generator: torch.Generator | None = None,
-    ) -> ModelCertificate:
-        """What the inducing points are worth under the present hyperparameters.
-
-        For every `x`, the variance of the model and that of the exact GP with the same
-        hyperparameters differ at most by the factor `alpha`, either way. This says
-        nothing about the hyperparameters. The last answer is kept as long as the
-        posterior is.
-
-        Args:
-            method: How `lambda_max` is bounded, see `accuracy_certificate`.
-            delta: Failure probability of the bounds together, in (0, 1).
-            generator: Source of randomness; by default a new one with a fixed seed.
-
-        Returns:
-            The certificate. Cost: O(n m^2); the model is then in eval mode.
-        """
-        self.eval()  # type: ignore[attr-defined]
-        chosen = self._inducing_set()
-        if self.is_exact:  # type: ignore[attr-defined]
-            return self._summarize_certificates(chosen, ())
-        posterior = self.nystrom_posterior()  # type: ignore[attr-defined]
-        is_default = method == "auto" and delta == 1e-3 and generator is None
-        if is_default and self._certificate and self._certificate[0] is posterior:
-            return self._certificate[1]
-        X, noise = self._unique_points_and_noise(chosen)
-        num_outputs = noise.shape[:-1].numel()
-        outputs = accuracy_certificates(
-            posterior,
-            X,
-            noise,
-            method=method,
-            delta=delta / num_outputs,
-            generator=generator,
+    Returns:
+        The certificate, the worst of the outputs. Cost: O(n m^2).
+    """
+    num_outputs = data.noise.shape[:-1].numel()
+    outputs: tuple[AccuracyCertificate, ...] = ()
+    if posterior is not None:
+        outputs = tuple(
+            accuracy_certificates(
+                posterior,
+                data.points,
+                data.folded.noise,
+                method=method,
+                delta=delta / num_outputs,
+                generator=generator,
+            )
         )
-        answer = self._summarize_certificates(chosen, tuple(outputs))
-        if is_default:
-            self._certificate = (posterior, answer)
-        return answer
-
-    def summary(self) -> ModelSummary:
-        """Sizes, hyperparameters and certificate, to print or to show in a notebook.
-
-        Example:
-            >>> from botorch_sparse.models import SparseSingleTaskGP
-            >>> X = torch.linspace(0, 1, 20, dtype=torch.double).unsqueeze(-1)
-            >>> print(SparseSingleTaskGP(X, X.sin()).summary())  # doctest: +ELLIPSIS
-            SparseSingleTaskGP, exact
-              observations...20
-              ...
-        """
-        certificate = self.certificate()
-        kind = "exact" if certificate.is_exact else "sparse"
-        n = self.train_targets.shape[-1]  # type: ignore[attr-defined]
-        rows = [("observations", str(n))]
-        if certificate.num_points < n:
-            rows.append(("different points", str(certificate.num_points)))
-        if self.num_outputs > 1:
-            rows.append(("outputs", str(self.num_outputs)))
-        if not certificate.is_exact:
-            rows += self._sparse_rows(certificate)
-        rows += self._hyperparameter_rows()
-        return ModelSummary(f"{type(self).__name__}, {kind}", tuple(rows))
-
-    def _unique_points_and_noise(self, chosen: Any) -> tuple[Tensor, Tensor]:
-        """Transformed unique training points and the noise of folded observations."""
-        X = self._transformed_train_X()  # type: ignore[attr-defined]
-        data = self._folded_data(X, chosen.rows)  # type: ignore[attr-defined]
-        return X[..., chosen.rows.first, :], data.noise
-
-    def _summarize_certificates(
-        self, chosen: Any, outputs: tuple[AccuracyCertificate, ...]
-    ) -> ModelCertificate:
-        """The worst of the outputs, and what the model knows of its inducing points."""
-        sampler = self.inducing_sampler  # type: ignore[attr-defined]
-        is_sampled = chosen.given is None
-        cap = self._inducing_cap() if is_sampled else None
-        m = chosen.points.shape[-2]
-        n_unique = len(chosen.rows.first)
-        tolerance = getattr(sampler, "tolerance", None) if is_sampled else None
-        return ModelCertificate(
-            num_points=n_unique,
-            num_inducing=max((output.num_inducing for output in outputs), default=m),
-            effective_dimension=max(
-                (output.effective_dimension for output in outputs), default=float("nan")
-            ),
-            lambda_max=max((output.lambda_max for output in outputs), default=0.0),
-            failure_probability=sum(output.failure_probability for output in outputs),
-            tolerance=tolerance,
-            cap=cap,
-            is_capped=cap is not None and m >= cap and not chosen.is_complete,
-            is_exact=not outputs,
-            outputs=outputs,
-        )
-
-    def _sparse_rows(self, certificate: ModelCertificate) -> list[tuple[str, str]]:
-        """What only a sparse model has."""
-        m = str(certificate.num_inducing)
-        if certificate.is_capped:
-            m += f" (the cap of {certificate.cap} is reached)"
-        factor = f"within a factor {certificate.alpha:.3g} of the exact one"
-        bound = f"{certificate.lambda_max:.3g}"
-        if certificate.failure_probability > 0:
-            bound += f" (fails with probability {certificate.failure_probability:.0e})"
-        return [
-            ("inducing points", m),
-            ("objective", self.objective),
-            ("effective dimension", f"at most {certificate.effective_dimension:.4g}"),
-            ("lambda_max / noise", f"at most {bound}"),
-            ("variance", factor),
-        ]
-
-    def _hyperparameter_rows(self) -> list[tuple[str, str]]:
-        """Noise and kernel parameters, each as a value or a range."""
-        noise = getattr(self.likelihood, "noise", None)
-        rows = [] if noise is None else [("noise variance", _range(noise))]
-        for name, constraint_free in _kernel_values(self.covar_module):
-            rows.append((name, _range(constraint_free)))
-        return rows
+    is_drawn = chosen.given is None
+    cap = points.cap(num_outputs) if is_drawn else None
+    m = chosen.points.shape[-2]
+    dimensions = [output.effective_dimension for output in outputs]
+    return ModelCertificate(
+        num_points=len(data.rows.first),
+        num_inducing=max((output.num_inducing for output in outputs), default=m),
+        effective_dimension=max(dimensions, default=float("nan")),
+        lambda_max=max((output.lambda_max for output in outputs), default=0.0),
+        failure_probability=sum(output.failure_probability for output in outputs),
+        tolerance=getattr(points.sampler, "tolerance", None) if is_drawn else None,
+        cap=cap,
+        is_capped=cap is not None and m >= cap and not chosen.is_complete,
+        is_exact=posterior is None,
+        outputs=outputs,
+    )
 
 
-def _kernel_values(covar_module: Any) -> list[tuple[str, Tensor]]:
+def summarize(
+    model: SingleTaskGP, certificate: ModelCertificate, objective: str
+) -> ModelSummary:
+    """Sizes, hyperparameters and certificate of a model."""
+    kind = "exact" if certificate.is_exact else "sparse"
+    n = model.train_targets.shape[-1]
+    rows = [("observations", str(n))]
+    if certificate.num_points < n:
+        rows.append(("different points", str(certificate.num_points)))
+    if model.num_outputs > 1:
+        rows.append(("outputs", str(model.num_outputs)))
+    if not certificate.is_exact:
+        rows += _sparse_rows(certificate, objective)
+    rows += _hyperparameter_rows(model)
+    return ModelSummary(f"{type(model).__name__}, {kind}", tuple(rows))
+
+
+def _sparse_rows(
+    certificate: ModelCertificate, objective: str
+) -> list[tuple[str, str]]:
+    """What only a sparse model has."""
+    m = str(certificate.num_inducing)
+    if certificate.is_capped:
+        m += f" (the cap of {certificate.cap} is reached)"
+    bound = f"{certificate.lambda_max:.3g}"
+    if certificate.failure_probability > 0:
+        bound += f" (fails with probability {certificate.failure_probability:.0e})"
+    return [
+        ("inducing points", m),
+        ("objective", objective),
+        ("effective dimension", f"at most {certificate.effective_dimension:.4g}"),
+        ("lambda_max / noise", f"at most {bound}"),
+        ("variance", f"within a factor {certificate.alpha:.3g} of the exact one"),
+    ]
+
+
+def _hyperparameter_rows(model: SingleTaskGP) -> list[tuple[str, str]]:
+    """Noise and kernel parameters, each as a value or a range."""
+    noise = getattr(model.likelihood, "noise", None)
+    rows = [] if noise is None else [("noise variance", _range(noise))]
+    values = _kernel_values(model.covar_module)
+    return rows + [(name, _range(value)) for name, value in values]
+
+
+def _kernel_values(covar_module: Module) -> list[tuple[str, Tensor]]:
     """Lengthscales and outputscales of all kernels inside."""
     values = []
     for module in covar_module.modules():

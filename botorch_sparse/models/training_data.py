@@ -79,14 +79,14 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
     return X[..., 0, :, :] if model.num_outputs > 1 else X
 
 
-def training_noise(model: SingleTaskGP, X: Tensor) -> Tensor:
+def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     """Noise variances of a model's observations, of the shape of its targets.
 
     Args:
         model: The model.
-        X: The training inputs as the likelihood sees them.
+        X: The training inputs as the likelihood sees them; by default as they are.
     """
-    Y = model.train_targets
+    Y, X = model.train_targets, model.train_inputs[0] if X is None else X
     noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
     covariance = model.likelihood(noiseless, X).lazy_covariance_matrix
     return covariance.diagonal(dim1=-1, dim2=-2)

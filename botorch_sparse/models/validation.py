@@ -40,7 +40,7 @@ def validate_options(
     if max_memory is not None and not is_positive_int(max_memory):
         raise InputDataError(
             f"Got max_memory={max_memory!r}; need an integer number of bytes of at "
-            "least 1, or None for a quarter of what is free."
+            "least 1, or None for no such bound."
         )
 
 
@@ -358,4 +358,52 @@ def validate_index(index: Any, num_points: int, is_in_range: bool = False) -> No
         raise InputDataError(
             f"The inducing sampler returned indices from {ends.low} to {ends.high} for "
             f"{num_points} unique training points; they must be from 0 to one less."
+        )
+
+
+def validate_call(model: SingleTaskGP, *args: Tensor) -> None:
+    """Check what the model is called with, transformed inputs.
+
+    Only shapes are looked at: a look at values would wait for the device. NaN inputs
+    give NaN at those points, as in `SingleTaskGP`, and NaN observations everywhere.
+
+    Raises:
+        BotorchTensorDimensionError: If the inputs have another dimension than the
+            training inputs, or these another length than the training targets.
+    """
+    n, d = model.train_inputs[0].shape[-2:]
+    num_targets = model.train_targets.shape[-1]
+    if n != num_targets and not hasattr(model, "input_transform"):
+        raise BotorchTensorDimensionError(
+            f"The model has {n} training inputs and {num_targets} training targets;"
+            " they must be as many. Pass both to set_train_data."
+        )
+    if args and not model.training:
+        validate_dimension(args[0], d)
+
+
+def validate_dimension(X: Tensor, d: int) -> None:
+    """Check the dimension of transformed inputs.
+
+    Raises:
+        BotorchTensorDimensionError: If it is not `d`.
+    """
+    if X.dim() == 1 and d == 1:
+        return  # GPyTorch reads it as n x 1
+    if X.dim() < 2 or X.shape[-1] != d:
+        raise BotorchTensorDimensionError(
+            f"Got inputs of shape {tuple(X.shape)} for a model of inputs of dimension "
+            f"{d} (after the input transform); need `batch_shape x q x {d}`."
+        )
+
+
+def validate_points(X: Tensor) -> None:
+    """Check what `remember` gets.
+
+    Raises:
+        BotorchTensorDimensionError: If it is not a matrix.
+    """
+    if X.dim() != 2:
+        raise BotorchTensorDimensionError(
+            f"Got points of shape {tuple(X.shape)}; need `r x d`, without a batch."
         )

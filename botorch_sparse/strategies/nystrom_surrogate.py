@@ -14,8 +14,8 @@ from botorch_sparse.inducing import (
     PosteriorVarianceSampler,
     RecursiveRLSSampler,
 )
-from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
-from botorch_sparse.models.inducing_set import sample_inducing_points
+from botorch_sparse.models.inducing_points import EXACT_SIZE
+from botorch_sparse.models.shared_sampling import sample_inducing_points
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.posteriors import NystromPosterior

@@ -14,7 +14,7 @@ from botorch_sparse.acquisition.frozen.base import (
     Features,
     FrozenPosterior,
 )
-from botorch_sparse.models.leave_one_out import training_noise
+from botorch_sparse.models.training_data import training_noise
 from botorch_sparse.posteriors.precision import in_double
 
 

@@ -126,7 +126,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
-        new = NewData.observed(self, X, Y, checked_noise(kwargs.get("noise")))
+        noise, d = checked_noise(kwargs.get("noise")), self._inputs.parts[0].shape[-1]
+        new = NewData.observed(self, X, Y, noise, d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
     def fantasize(

@@ -193,8 +193,9 @@ class InducingPoints:
             previous = first.draw(kernel, data)
         index = previous.index
         assert index is not None  # drawn ones are rows
-        if data.num_outputs > 1 and index.dim() > 1:
+        if data.num_outputs > 1:
             index = index.unsqueeze(-2)
+        index = index.expand(*data.X.shape[:-2], -1)
         S = data.X.take_along_dim(index.unsqueeze(-1), dim=-2)
         X, folded = data.points.double(), data.folded
         posterior = NystromPosterior.prior(in_double(kernel, S.dtype), S.double())

@@ -346,10 +346,10 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
-        chosen = self._inducing_set()
         if not self.training or self.is_exact:
             self._warn_of_exact_prior(x)
             return super().forward(x)
+        chosen = self._inducing_set()
         X = self.transform_inputs(x)
         features_of = NystromPosterior.prior(
             self.covar_module,
@@ -507,7 +507,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         noise = checked_noise(kwargs.get("noise"))
         self._sparsify()
         if not self.is_exact:
-            return self._conditioned(NewData.observed(self, X, Y, noise))
+            d = self.train_inputs[0].shape[-1]
+            return self._conditioned(NewData.observed(self, X, Y, noise, d))
         given = {} if noise is None else {"noise": noise}
         model = super().condition_on_observations(X, Y, **{**kwargs, **given})
         model._state = SparseState(InducingSet.of_all(raw_inputs(model)))
@@ -530,10 +531,9 @@ class SparseSingleTaskGP(SingleTaskGP):
         validate_call(self, inputs)
         self._sparsify()
         if not self.is_exact:
-            given = {"noise": kwargs.get("noise"), "raw_X": inputs}
-            return self._conditioned(
-                NewData.transformed(self, inputs, targets, **given)
-            )
+            noise, d = kwargs.get("noise"), self.train_inputs[0].shape[-1]
+            new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
+            return self._conditioned(new)
         validate_new_data(inputs, targets)
         if self.prediction_strategy is None:
             with gpt_posterior_settings():

@@ -1,5 +1,13 @@
-"""What every sampler of inducing points offers."""
+"""What every sampler of inducing points offers, and what samplers draw with.
 
+References:
+    .. [Efraimidis2006]
+        P. S. Efraimidis and P. G. Spirakis. Weighted random sampling with a reservoir.
+        Information Processing Letters 97(5), 2006.
+"""
+
+import math
+from dataclasses import is_dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -19,6 +27,9 @@ class InducingPointSampler(Protocol):
     A sampler sees the unique training points with the noise variance that is left after
     repeats were folded (`noise / n_i` for a point seen `n_i` times), so that
     `variance / noise` is the ridge leverage score with repeats counted.
+
+    Any function of these arguments will do. A sampler may say more of itself by
+    attributes, which are read by `uses_variance`, `returns_valid_indices` and `cap_of`.
     """
 
     def __call__(
@@ -44,6 +55,42 @@ class InducingPointSampler(Protocol):
             Sorted indices into the rows of `X`, at least one when `n > 0`.
         """
         ...
+
+
+def uses_variance(sampler: InducingPointSampler) -> bool:
+    """Whether a sampler wants variances under previous inducing points, O(n m^2).
+
+    It says so by an attribute `uses_variance`; without one it gets them.
+    """
+    return bool(getattr(sampler, "uses_variance", True))
+
+
+def returns_valid_indices(sampler: InducingPointSampler) -> bool:
+    """Whether a sampler vouches that its indices are those of points.
+
+    It does so by an attribute `returns_valid_indices`. What others return is looked at
+    on a device as well, where a look is a wait and a wrong index ends the process.
+    """
+    return bool(getattr(sampler, "returns_valid_indices", False))
+
+
+def cap_of(sampler: InducingPointSampler) -> int | None:
+    """A sampler's attribute `max_inducing_points`, or None where it has no cap."""
+    cap: int | None = getattr(sampler, "max_inducing_points", None)
+    return cap
+
+
+def capped(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
+    """The sampler with at most `cap` points, if it is a dataclass with such a field.
+
+    Others stay as they are, so that whoever needs the cap has to leave out some points.
+    """
+    own = cap_of(sampler)
+    if cap is None or (own is not None and own <= cap):
+        return sampler
+    if not is_dataclass(sampler) or not hasattr(sampler, "max_inducing_points"):
+        return sampler
+    return replace(sampler, max_inducing_points=cap)
 
 
 def bernoulli(probabilities: Tensor, generator: torch.Generator) -> Tensor:
@@ -87,6 +134,37 @@ def at_most(
     weights = p[index].to(generator.device)
     chosen = torch.multinomial(weights, cap, generator=generator)
     return index[chosen.to(index.device)].sort().values
+
+
+def extend(
+    index: Tensor,
+    weight: Tensor,
+    size: int,
+    generator: torch.Generator,
+    available: int | None = None,
+) -> Tensor:
+    """`size` points: `index` and others, in proportion to weights, without replacement.
+
+    The largest of `weight / exponential` variates are such a sample [Efraimidis2006]_.
+
+    Args:
+        index: Points that are in it.
+        weight: `n` weights, at least zero. Points without any stay out.
+        size: Number of points, those in `index` included.
+        generator: Source of randomness.
+        available: The number of points in `index` or with some weight, if it is known.
+
+    Returns:
+        Sorted indices.
+    """
+    uniform = torch.rand(
+        len(weight), generator=generator, dtype=torch.float64, device=generator.device
+    )
+    keys = weight / -uniform.clamp_min(1e-300).log().to(weight)
+    keys = keys.index_fill(0, index, math.inf)
+    available = int((keys > 0).sum()) if available is None else available
+    size = max(min(size, available), min(1, len(keys)))
+    return keys.topk(size).indices.sort().values
 
 
 def covariance_matrix(covar_module: Kernel, S: Tensor, variance: Tensor) -> Tensor:

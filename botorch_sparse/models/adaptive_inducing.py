@@ -13,11 +13,8 @@ from botorch_sparse.inducing import (
     InducingPointSampler,
     RecursiveRLSSampler,
 )
-from botorch_sparse.models.inducing_set import (
-    InducingSet,
-    capped,
-    sample_inducing_points,
-)
+from botorch_sparse.inducing.base import cap_of, capped, uses_variance
+from botorch_sparse.models.inducing_set import InducingSet, sample_inducing_points
 from botorch_sparse.models.leave_one_out import training_noise
 from botorch_sparse.models.memory import (
     affordable_inducing_points,
@@ -35,11 +32,6 @@ from botorch_sparse.posteriors import (
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500
 DEFAULT_SEED = 0
-
-
-def needs_variance(sampler: InducingPointSampler) -> bool:
-    """Whether a sampler may want the variances under previous inducing points."""
-    return not isinstance(sampler, RecursiveRLSSampler | CertifiedSampler)
 
 
 class AdaptiveInducingMixin:
@@ -116,7 +108,7 @@ class AdaptiveInducingMixin:
             return self
         self._conditioned = None
         variance = None
-        if needs_variance(self.inducing_sampler):
+        if uses_variance(self.inducing_sampler):
             with torch.no_grad():
                 X = self._transformed_train_X()[..., previous.rows.first, :]
                 variance = self.nystrom_posterior().moments(X).variance
@@ -211,7 +203,7 @@ class AdaptiveInducingMixin:
     def _draw_first(self, rows: RepeatedRows) -> InducingSet:
         """Draw without a previous posterior, or make one for samplers that use it."""
         sampler = self.inducing_sampler
-        if not needs_variance(sampler):
+        if not uses_variance(sampler):
             chosen = self._draw(sampler, rows)
             self._warn_if_capped()
             return chosen
@@ -263,7 +255,7 @@ class AdaptiveInducingMixin:
 
     def _inducing_cap(self) -> int:
         """Largest number of points to draw: asked for, the sampler's, or in memory."""
-        of_sampler = getattr(self.inducing_sampler, "max_inducing_points", None)
+        of_sampler = cap_of(self.inducing_sampler)
         caps = (self.max_inducing_points, of_sampler, self._memory_cap())
         return min(cap for cap in caps if cap is not None)
 

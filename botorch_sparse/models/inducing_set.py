@@ -6,23 +6,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing import (
-    BLESSSampler,
-    CertifiedSampler,
-    InducingPointSampler,
-    PosteriorVarianceSampler,
-    RecursiveRLSSampler,
-)
+from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.inducing.base import returns_valid_indices
 from botorch_sparse.models.validation import validate_index
 from botorch_sparse.posteriors import RepeatedRows
-
-# Samplers whose indices need no look at their values.
-OF_THIS_PACKAGE = (
-    BLESSSampler,
-    CertifiedSampler,
-    PosteriorVarianceSampler,
-    RecursiveRLSSampler,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +83,6 @@ def _covers(points: Tensor, num_inducing: int) -> bool:
     return bool((RepeatedRows.find(points).first < num_inducing).all())
 
 
-def capped(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
-    """The sampler with at most `cap` points, where it has an argument for that."""
-    if cap is None or not hasattr(sampler, "max_inducing_points"):
-        return sampler
-    own = sampler.max_inducing_points
-    if own is not None and own <= cap:
-        return sampler
-    return replace(sampler, max_inducing_points=cap)  # type: ignore[type-var]
-
-
 def sample_inducing_points(
     sampler: InducingPointSampler,
     covar_module: Kernel,
@@ -131,7 +108,8 @@ def sample_inducing_points(
         Sorted indices into the rows of `X`.
     """
     index = sampler(covar_module, X, noise, generator=generator, variance=variance)
-    validate_index(index, len(X), is_in_range=type(sampler) in OF_THIS_PACKAGE)
+    is_trusted = not X.is_cpu and returns_valid_indices(sampler)
+    validate_index(index, len(X), is_in_range=is_trusted)
     if cap is None or len(index) <= cap:
         return index
     weights = torch.ones_like(noise) if variance is None else variance / noise

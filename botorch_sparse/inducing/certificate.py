@@ -14,10 +14,7 @@ with both sides exchanged; `t` with :math:`(1 + 1/t) r = t` gives
 :math:`\alpha = 1 + t`.
 
 References:
-    .. [Kuczynski1992]
-        J. Kuczynski and H. Wozniakowski. Estimating the largest eigenvalue by the power
-        and Lanczos algorithms with a random start. SIAM Journal on Matrix Analysis and
-        Applications 13(4), 1992. Theorem 4.2.
+    [Kuczynski1992]_ (see `botorch_sparse.inducing.eigenvalue_bounds`).
 """
 
 import math
@@ -32,14 +29,14 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.inducing.spectral import (
+from botorch_sparse.inducing.eigenvalue_bounds import (
     Bound,
-    ScaledResidual,
-    Summary,
     lanczos_upper_bound,
     read_bounds,
+    row_sum_bound,
     sampled_upper_bound,
 )
+from botorch_sparse.inducing.residual import ScaledResidual, Summary
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.kernel_batch import kernel_at
 
@@ -264,7 +261,7 @@ def _smallest_bound(
     diagonal, trace = summary.leverage, summary.trace
     pending = []
     if trace > 0 and (method == "row-sum" or (is_auto and is_small)):
-        pending.append(error.largest_row_sum())
+        pending.append(row_sum_bound(error))
     if trace > 0 and (method == "lanczos" or (is_auto and is_small)):
         pending.append(lanczos_upper_bound(error, delta, generator))
     if trace > 0 and (method == "sampled" or (is_auto and not is_small)):

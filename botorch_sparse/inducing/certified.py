@@ -21,7 +21,7 @@ from torch import Tensor
 from botorch_sparse.inducing.base import covariance_matrix, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual, Summary
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
 from botorch_sparse.posteriors.precision import in_double
 
@@ -150,8 +150,8 @@ class CertifiedSampler:
                 factor = factorize_batch(K, is_singular=True)
             else:
                 factor, check = plain_factor(K)
-            prior = NystromPosterior.from_factor(kernel, S, factor)
-            error = ScaledResidual(prior, X, noise, variance)
+            features = NystromFeatures.from_factor(kernel, S, factor)
+            error = ScaledResidual(features, X, noise, variance)
             summary = error.summary(index, check)
             if not summary.is_sound:
                 is_singular = True
@@ -167,7 +167,7 @@ class CertifiedSampler:
                 spent += share if certificate.failure_probability > 0 else 0.0
                 if r <= self.tolerance or len(index) >= cap:
                     certificate = replace(certificate, failure_probability=spent)
-                    kept = index[prior.inducing_index].sort().values
+                    kept = index[features.inducing_index].sort().values
                     kept = kept if len(kept) > 0 else index[:1]
                     return CertifiedDraw(kept, certificate, r <= self.tolerance)
             before = len(index)

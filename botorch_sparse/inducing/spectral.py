@@ -16,7 +16,7 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.precision import in_double
 
@@ -88,12 +88,12 @@ class Summary(NamedTuple):
 
 
 class ScaledResidual:
-    r"""The matrix `E` for the inducing points of a posterior, never formed if large.
+    r"""The matrix `E` for given inducing points, never formed if large.
 
     Everything is float64.
 
     Args:
-        prior: Inducing points and kernel, float64.
+        features: Those of the inducing points, float64.
         X: `n x d` points, float64.
         noise: `n` noise variances, float64.
         variance: `n` prior variances, where they are known.
@@ -101,33 +101,33 @@ class ScaledResidual:
 
     def __init__(
         self,
-        prior: NystromPosterior,
+        features: NystromFeatures,
         X: Tensor,
         noise: Tensor,
         variance: Tensor | None = None,
     ) -> None:
-        self.prior = prior
+        self.features = features
         self.X = X
         self.noise = noise
         self.variance = variance
 
     @classmethod
     def of(
-        cls, posterior: NystromPosterior, X: Tensor, noise: Tensor
+        cls, features: NystromFeatures, X: Tensor, noise: Tensor
     ) -> "ScaledResidual":
-        """The residual of a posterior in any precision."""
-        S = posterior.inducing_points
+        """The residual of features in any precision."""
+        S = features.inducing_points
         if S.dtype != torch.float64:
-            kernel = in_double(posterior.covar_module, S.dtype)
-            posterior = NystromPosterior.prior(kernel, S.double())
-        return cls(posterior, X.double(), noise.double())
+            kernel = in_double(features.covar_module, S.dtype)
+            features = NystromFeatures.of(kernel, S.double())
+        return cls(features, X.double(), noise.double())
 
     def __len__(self) -> int:
         return len(self.noise)
 
     def rows(self, index: Tensor, weight: Tensor) -> "ScaledResidual":
         """Some rows and columns, those of row `i` divided by the root of `weight_i`."""
-        return ScaledResidual(self.prior, self.X[index], self.noise[index] * weight)
+        return ScaledResidual(self.features, self.X[index], self.noise[index] * weight)
 
     def summary(
         self, inducing: Tensor | None = None, check: Tensor | None = None
@@ -144,15 +144,15 @@ class ScaledResidual:
         Raises:
             NanError: If a factor that passed its check leads to NaN on a device.
         """
-        m, size = self.prior.num_inducing, self.prior.chunk_size
+        m, size = self.features.num_inducing, self.features.chunk_size
         eye = inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
         variance = self.variance
         if variance is None:
-            variance = self.prior.covar_module(self.X, diag=True)
+            variance = self.features.covar_module(self.X, diag=True)
         diagonal = [self.noise.new_zeros(0)]
         chunks = (t.split(size) for t in (self.X, self.noise, variance))
         for X, noise, k_diag in zip(*chunks, strict=True):
-            phi = self.prior.features(X)
+            phi = self.features.features(X)
             diagonal.append((k_diag - phi.square().sum(-1)).clamp_min(0.0) / noise)
             inner = inner + phi.mT @ (phi / noise.unsqueeze(-1))
         leverage = torch.cat(diagonal)
@@ -188,7 +188,7 @@ class ScaledResidual:
             self.noise.split(BLOCK_ROWS),
             strict=True,
         ):
-            K = self.prior.covar_module(X, self.X).to_dense()
+            K = self.features.covar_module(X, self.X).to_dense()
             yield K / noise.unsqueeze(-1).sqrt() / self.noise.sqrt() - F @ (
                 self._features.mT
             )
@@ -200,7 +200,7 @@ class ScaledResidual:
         scaled, scale = v / self.noise.sqrt(), self.noise.sqrt()
         Kv = torch.cat(
             [
-                self.prior.covar_module(X, self.X).to_dense() @ scaled
+                self.features.covar_module(X, self.X).to_dense() @ scaled
                 for X in self.X.split(BLOCK_ROWS)
             ]
         )
@@ -215,8 +215,8 @@ class ScaledResidual:
     @cached_property
     def _features(self) -> Tensor:
         """Scaled features, `n x m`."""
-        chunks = self.X.split(self.prior.chunk_size)
-        phi = torch.cat([self.prior.features(X) for X in chunks])
+        chunks = self.features.chunks(self.X)
+        phi = torch.cat([self.features.features(X) for X in chunks])
         return phi / self.noise.unsqueeze(-1).sqrt()
 
     @cached_property

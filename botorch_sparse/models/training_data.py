@@ -5,7 +5,7 @@ fantasies. Its posterior needs none of that.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.models.inducing_set import same_tensor
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 from botorch_sparse.posteriors.precision import in_double
 
@@ -269,9 +269,21 @@ def detached(rows: Any, memo: dict[int, Any]) -> Any:
 
 def _detached_posterior(posterior: NystromPosterior) -> NystromPosterior:
     """The same posterior without gradients, except those of kernel and mean."""
-    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-    tensors: Any = {k: v.detach() for k, v in values.items() if torch.is_tensor(v)}
-    updates = tuple(
-        LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+    return replace(
+        posterior,
+        feature_map=_detached_tensors(posterior.feature_map),
+        chol_inner=posterior.chol_inner.detach(),
+        weights=posterior.weights.detach(),
+        updates=tuple(
+            LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+        ),
     )
-    return replace(posterior, **tensors, updates=updates)
+
+
+def _detached_tensors(features: NystromFeatures) -> NystromFeatures:
+    """The same features without gradients, except those of the kernel."""
+    return replace(
+        features,
+        inducing_points=features.inducing_points.detach(),
+        chol_inducing=features.chol_inducing.detach(),
+    )

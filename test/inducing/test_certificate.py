@@ -29,7 +29,7 @@ from botorch_sparse.inducing.spectral import (
     sampled_upper_bound,
     top_eigenvalue,
 )
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 
 F64: dict[str, Any] = {"dtype": torch.float64}
 
@@ -251,8 +251,8 @@ def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> 
     n = 6000
     X, kernel = clustered(n, **F64), Recording().double()
     noise = torch.full((n,), 1e-3, **F64)
-    posterior = NystromPosterior.prior(kernel, X[:20])
-    got = accuracy_certificate(posterior, X, noise)
+    features = NystromFeatures.of(kernel, X[:20])
+    got = accuracy_certificate(features, X, noise)
     assert got.method == "sampled" and got.lambda_max < got.trace
     assert max(shape.numel() for shape in shapes) <= 3000**2
     assert sum(shape.numel() for shape in shapes) < n * n / 2
@@ -263,7 +263,7 @@ def test_streamed_products_are_those_of_the_matrix(
 ) -> None:
     X, noise, index = problem(5)
     X, noise = X.to(**double), noise.to(**double)
-    prior = NystromPosterior.prior(rbf(0.3, **double), X[index.to(X.device)])
+    prior = NystromFeatures.of(rbf(0.3, **double), X[index.to(X.device)])
     E = residual(rbf(0.3, **double)(X).to_dense(), index, noise).to(**double)
     v = torch.randn(60, **double)
     monkeypatch.setattr("botorch_sparse.inducing.spectral.DENSE_SIZE", 10)

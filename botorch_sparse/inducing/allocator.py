@@ -16,9 +16,8 @@ from botorch_sparse.inducing.bless import BLESSSampler
 from botorch_sparse.inducing.certified import CertifiedSampler, extend
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
 from botorch_sparse.inducing.spectral import ScaledResidual
+from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.posteriors import NystromFeatures, RepeatedRows
-from botorch_sparse.posteriors.kernel_batch import kernel_at
-from botorch_sparse.posteriors.precision import in_double
 
 DEFAULT_SEED = 0
 

@@ -40,8 +40,8 @@ from botorch_sparse.inducing.spectral import (
     read_bounds,
     sampled_upper_bound,
 )
+from botorch_sparse.kernels import kernel_at
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
-from botorch_sparse.posteriors.kernel_batch import kernel_at
 
 METHODS = ("auto", "trace", "row-sum", "lanczos", "sampled")
 # Up to this many points an O(n^2) pass over the kernel is affordable.

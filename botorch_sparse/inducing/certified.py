@@ -21,9 +21,9 @@ from torch import Tensor
 from botorch_sparse.inducing.base import covariance_matrix, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual, Summary
+from botorch_sparse.kernels import in_double
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
-from botorch_sparse.posteriors.precision import in_double
 
 # Largest factor between rounds: it bounds the overshoot.
 FASTEST = 1.6

@@ -22,10 +22,10 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.inducing.gradient_factors import GradientFactors
+from botorch_sparse.kernels import in_double
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.batching import solve_rows
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
-from botorch_sparse.posteriors.precision import in_double
 
 Reading = Literal["contribution", "column", "scalar"]
 READINGS: tuple[str, ...] = get_args(Reading)

@@ -16,9 +16,9 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
+from botorch_sparse.kernels import in_double
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
-from botorch_sparse.posteriors.precision import in_double
 
 # Rows up to which E is kept for the products of one bound: 72 MB.
 DENSE_SIZE = 3000

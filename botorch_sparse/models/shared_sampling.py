@@ -13,9 +13,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.kernels import kernel_at
 from botorch_sparse.models.inducing_set import sample_inducing_points
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.kernel_batch import kernel_at
 
 Leverage = Callable[[Tensor], Tensor]
 

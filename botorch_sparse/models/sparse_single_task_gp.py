@@ -19,6 +19,7 @@ from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.adaptive_inducing import EXACT_SIZE, AdaptiveInducingMixin
 from botorch_sparse.models.conditioning import ConditioningMixin
 from botorch_sparse.models.fit_on_few import FitOnFewMixin
@@ -40,7 +41,6 @@ from botorch_sparse.models.validation import (
 )
 from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
-from botorch_sparse.posteriors.precision import in_double
 
 
 class SparseSingleTaskGP(

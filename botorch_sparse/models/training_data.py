@@ -15,10 +15,10 @@ from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.inducing_set import same_tensor
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
-from botorch_sparse.posteriors.precision import in_double
 
 
 @dataclass(eq=False)

@@ -43,11 +43,10 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
+from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.models.subset.selection import other_rows
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.batching import solve_rows
-from botorch_sparse.posteriors.kernel_batch import kernel_at
-from botorch_sparse.posteriors.precision import in_double
 
 if TYPE_CHECKING:
     from botorch_sparse.models.subset.model import SubsetSingleTaskGP

@@ -18,9 +18,8 @@ from botorch_sparse.inducing.base import (
 )
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
 from botorch_sparse.inducing.residual import ScaledResidual
-from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
-from botorch_sparse.posteriors.kernel_batch import kernel_at
-from botorch_sparse.posteriors.precision import in_double
+from botorch_sparse.kernels import in_double, kernel_at
+from botorch_sparse.posteriors import NystromFeatures, RepeatedRows
 
 DEFAULT_SEED = 0
 
@@ -127,8 +126,8 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         index = capped(self.sampler, m)(kernel, Z, noise, generator=generator)
         index = at_most(m, index, torch.ones_like(noise), generator)
         if len(index) < m:
-            prior = NystromPosterior.prior(kernel, Z[index])
-            leverage = ScaledResidual(prior, Z, noise).summary().leverage
+            features = NystromFeatures.of(kernel, Z[index])
+            leverage = ScaledResidual(features, Z, noise).summary().leverage
             tiny = torch.finfo(leverage.dtype).tiny
             index = extend(index, leverage.clamp_min(tiny), m, generator)
         return X[index]

@@ -22,9 +22,9 @@ from torch import Tensor
 from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.kernels import in_double
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
-from botorch_sparse.posteriors.precision import in_double
 
 # Largest factor between rounds: it bounds the overshoot.
 FASTEST = 1.6
@@ -230,8 +230,8 @@ class _Round:
             factor = factorize_batch(K, is_singular=True)
         else:
             factor, check = plain_factor(K)
-        prior = NystromPosterior.from_factor(data.kernel, S, factor)
-        error = ScaledResidual(prior, data.X, data.noise, data.variance)
+        features = NystromFeatures.from_factor(data.kernel, S, factor)
+        error = ScaledResidual(features, data.X, data.noise, data.variance)
         return cls(index, error, error.summary(index, check), is_singular)
 
     @property
@@ -242,7 +242,7 @@ class _Round:
     @property
     def in_use(self) -> Tensor:
         """The points that are not redundant, sorted, and at least one of all."""
-        kept = self.index[self.error.prior.inducing_index].sort().values
+        kept = self.index[self.error.features.inducing_index].sort().values
         return kept if len(kept) > 0 else self.index[:1]
 
     def extended(self, size: int, generator: torch.Generator) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.kernels import in_double
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
-from botorch_sparse.posteriors.precision import in_double
 
 # Rows up to which E is kept for the products of one bound: 72 MB.
 DENSE_SIZE = 3000
@@ -44,39 +44,39 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScaledResidual:
-    r"""The matrix `E` for the inducing points of a posterior, never formed if large.
+    r"""The matrix `E` for given inducing points, never formed if large.
 
     Everything is float64.
 
     Args:
-        prior: Inducing points and kernel, float64.
+        features: Those of the inducing points, float64.
         X: `n x d` points, float64.
         noise: `n` noise variances, float64.
         variance: `n` prior variances, where they are known.
     """
 
-    prior: NystromPosterior
+    features: NystromFeatures
     X: Tensor
     noise: Tensor
     variance: Tensor | None = None
 
     @classmethod
     def of(
-        cls, posterior: NystromPosterior, X: Tensor, noise: Tensor
+        cls, features: NystromFeatures, X: Tensor, noise: Tensor
     ) -> "ScaledResidual":
-        """The residual of a posterior in any precision."""
-        S = posterior.inducing_points
+        """The residual of features in any precision."""
+        S = features.inducing_points
         if S.dtype != torch.float64:
-            kernel = in_double(posterior.covar_module, S.dtype)
-            posterior = NystromPosterior.prior(kernel, S.double())
-        return cls(posterior, X.double(), noise.double())
+            kernel = in_double(features.covar_module, S.dtype)
+            features = NystromFeatures.of(kernel, S.double())
+        return cls(features, X.double(), noise.double())
 
     def __len__(self) -> int:
         return len(self.noise)
 
     def rows(self, index: Tensor, weight: Tensor) -> "ScaledResidual":
         """Some rows and columns, those of row `i` divided by the root of `weight_i`."""
-        return ScaledResidual(self.prior, self.X[index], self.noise[index] * weight)
+        return ScaledResidual(self.features, self.X[index], self.noise[index] * weight)
 
     def summary(
         self, inducing: Tensor | None = None, check: Tensor | None = None
@@ -119,15 +119,15 @@ class ScaledResidual:
 
     def _moments(self) -> tuple[Tensor, Tensor]:
         """The diagonal of `E`, `n`, and `I + Phi D^-1 Phi'`, `m x m`; O(n m^2)."""
-        m, size = self.prior.num_inducing, self.prior.chunk_size
+        m, size = self.features.num_inducing, self.features.chunk_size
         inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
         variance = self.variance
         if variance is None:
-            variance = self.prior.covar_module(self.X, diag=True)
+            variance = self.features.covar_module(self.X, diag=True)
         diagonal = [self.noise.new_zeros(0)]
         chunks = (t.split(size) for t in (self.X, self.noise, variance))
         for X, noise, k_diag in zip(*chunks, strict=True):
-            phi = self.prior.features(X)
+            phi = self.features.features(X)
             diagonal.append((k_diag - phi.square().sum(-1)).clamp_min(0.0) / noise)
             inner = inner + phi.mT @ (phi / noise.unsqueeze(-1))
         return torch.cat(diagonal), inner
@@ -144,7 +144,7 @@ class ScaledResidual:
             self.noise.split(BLOCK_ROWS),
             strict=True,
         ):
-            K = self.prior.covar_module(X, self.X).to_dense()
+            K = self.features.covar_module(X, self.X).to_dense()
             yield K / noise.unsqueeze(-1).sqrt() / self.noise.sqrt() - F @ (
                 self._features.mT
             )
@@ -156,7 +156,7 @@ class ScaledResidual:
         scaled, scale = v / self.noise.sqrt(), self.noise.sqrt()
         Kv = torch.cat(
             [
-                self.prior.covar_module(X, self.X).to_dense() @ scaled
+                self.features.covar_module(X, self.X).to_dense() @ scaled
                 for X in self.X.split(BLOCK_ROWS)
             ]
         )
@@ -165,8 +165,8 @@ class ScaledResidual:
     @cached_property
     def _features(self) -> Tensor:
         """Scaled features, `n x m`."""
-        chunks = self.X.split(self.prior.chunk_size)
-        phi = torch.cat([self.prior.features(X) for X in chunks])
+        chunks = self.features.chunks(self.X)
+        phi = torch.cat([self.features.features(X) for X in chunks])
         return phi / self.noise.unsqueeze(-1).sqrt()
 
     @cached_property

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.base import cap_of, capped, uses_variance
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.memory import affordable_inducing_points
 from botorch_sparse.models.shared_sampling import sample_shared_points
 from botorch_sparse.models.training_data import TrainingData, same_tensor
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
-from botorch_sparse.posteriors.precision import in_double
 
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500

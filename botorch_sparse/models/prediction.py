@@ -13,7 +13,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.batching import inner_rows
 
 # Points above which the joint covariance stays a lazy operator.
@@ -120,10 +120,7 @@ def residual_fraction(
     Returns:
         Both numbers, summed over a batch. Cost: O(n m^2) time, O(chunk_size m) memory.
     """
-    prior = NystromPosterior.prior(covar_module, inducing_points)
-    trace = sum(
-        prior.residual(chunk, prior.features(chunk)).sum()
-        for chunk in X.split(prior.chunk_size, dim=-2)
-    )
+    of = NystromFeatures.of(covar_module, inducing_points)
+    trace = sum(of.residual(chunk, of.features(chunk)).sum() for chunk in of.chunks(X))
     total = covar_module(X, diag=True).sum()
     return Residual(float(trace), float(trace / total))

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.conditioning import (
     NewData,
     check_is_in_eval_mode,
@@ -67,7 +68,6 @@ from botorch_sparse.models.validation import (
 )
 from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
-from botorch_sparse.posteriors.precision import in_double
 
 
 @dataclass(frozen=True, eq=False)

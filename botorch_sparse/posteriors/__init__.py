@@ -1,6 +1,7 @@
 """The Nystrom (DTC) posterior and the folding of repeated points."""
 
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
+from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
 from botorch_sparse.posteriors.known_rows import KnownRowsPosterior
 from botorch_sparse.posteriors.nystrom import NystromPosterior
@@ -8,6 +9,7 @@ from botorch_sparse.posteriors.nystrom import NystromPosterior
 __all__ = [
     "FoldedData",
     "KnownRowsPosterior",
+    "NystromFeatures",
     "NystromPosterior",
     "RepeatedRows",
     "factorize_inducing_covariance",

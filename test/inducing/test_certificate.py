@@ -21,7 +21,7 @@ from botorch_sparse.inducing import (
     accuracy_certificates,
     variance_inflation,
 )
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 
 F64: dict[str, Any] = {"dtype": torch.float64}
 
@@ -152,8 +152,8 @@ def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> 
     n = 6000
     X, kernel = clustered(n, **F64), Recording().double()
     noise = torch.full((n,), 1e-3, **F64)
-    posterior = NystromPosterior.prior(kernel, X[:20])
-    got = accuracy_certificate(posterior, X, noise)
+    features = NystromFeatures.of(kernel, X[:20])
+    got = accuracy_certificate(features, X, noise)
     assert got.method == "sampled" and got.lambda_max < got.trace
     assert max(shape.numel() for shape in shapes) <= 3000**2
     assert sum(shape.numel() for shape in shapes) < n * n / 2

@@ -16,7 +16,7 @@ from botorch_sparse.inducing.eigenvalue_bounds import (
     top_eigenvalue,
 )
 from botorch_sparse.inducing.residual import ScaledResidual
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 
 F64: dict[str, Any] = {"dtype": torch.float64}
 
@@ -38,7 +38,7 @@ class Table(Kernel):
 def given(matrix: Tensor) -> ScaledResidual:
     """A given matrix as what no inducing points leave over."""
     X = torch.arange(len(matrix), **F64).unsqueeze(-1)
-    prior = NystromPosterior.prior(Table(matrix), X[:0])
+    prior = NystromFeatures.of(Table(matrix), X[:0])
     return ScaledResidual(prior, X, torch.ones_like(X[:, 0]))
 
 
@@ -139,7 +139,7 @@ def test_streamed_products_are_those_of_the_matrix(
 ) -> None:
     X, index = clustered(60, **double), torch.arange(5)
     noise = torch.logspace(-3, -1, 60, **double)
-    prior = NystromPosterior.prior(rbf(0.3, **double), X[:5])
+    prior = NystromFeatures.of(rbf(0.3, **double), X[:5])
     E = residual(rbf(0.3, **double)(X).to_dense(), index, noise).to(**double)
     v = torch.randn(60, **double)
     monkeypatch.setattr("botorch_sparse.inducing.residual.DENSE_SIZE", 10)

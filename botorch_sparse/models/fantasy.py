@@ -157,10 +157,10 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
 
 def _detached(posterior: NystromPosterior) -> NystromPosterior:
     """The same posterior without gradients, except those of kernel and mean."""
-    features = posterior.nystrom_features
+    features = posterior.feature_map
     return replace(
         posterior,
-        nystrom_features=replace(
+        feature_map=replace(
             features,
             inducing_points=features.inducing_points.detach(),
             chol_inducing=features.chol_inducing.detach(),

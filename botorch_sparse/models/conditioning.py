@@ -29,6 +29,7 @@ OF_THE_DATA = (
     "_targets",
     "_original_inputs",
     "_cached_posterior",
+    "_known_features",
     "_fantasy_posterior",
     "_conditioned",
     "_inducing",

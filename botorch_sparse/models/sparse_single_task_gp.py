@@ -39,7 +39,7 @@ from botorch_sparse.models.validation import (
     validate_scaling,
     validate_training_data,
 )
-from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
+from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 
 
@@ -139,6 +139,7 @@ class SparseSingleTaskGP(
     """
 
     _cached_posterior: NystromPosterior | None = None
+    _known_features: KnownFeatures | None = None
     _has_warned_of_prior: bool = False
 
     def __init__(
@@ -208,7 +209,10 @@ class SparseSingleTaskGP(
     def _predict(self, posterior: NystromPosterior, X: Tensor) -> MultivariateNormal:
         """The posterior at `X`; a vector is as many points of one dimension."""
         X = X.unsqueeze(-1) if X.dim() == 1 else X
-        return predict(posterior, X, on_dense=self._joint_notice)
+        known = self._known_features
+        if known is not None and not known.begin(posterior, X):
+            known = None
+        return predict(posterior, X, known=known, on_dense=self._joint_notice)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
@@ -362,7 +366,7 @@ class SparseSingleTaskGP(
         ):
             posterior = self.nystrom_posterior()
             Z = Z.clone().to(posterior.inducing_points)
-            self._cached_posterior = KnownRowsPosterior.of(posterior, Z)
+            self._known_features = KnownFeatures.of(posterior, Z)
         return self
 
     def _prediction_posterior(self) -> NystromPosterior:
@@ -393,6 +397,7 @@ class SparseSingleTaskGP(
     def _drop_posterior(self) -> None:
         """Forget the posterior; the inducing points stay."""
         self._cached_posterior = None
+        self._known_features = None
         self._fantasy_posterior = None
 
     def _build_posterior(self, dtype: torch.dtype | None = None) -> NystromPosterior:

@@ -66,7 +66,7 @@ from botorch_sparse.models.validation import (
     validate_scaling,
     validate_training_data,
 )
-from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
+from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 
 
@@ -77,11 +77,13 @@ class SparseState:
     Attributes:
         chosen: The inducing points, with the data that they belong to.
         posterior: The posterior under them.
+        known: What is remembered of points that many posteriors begin with.
         certificate: What they are worth, by the default bounds.
     """
 
     chosen: InducingSet | None = None
     posterior: NystromPosterior | None = None
+    known: KnownFeatures | None = None
     certificate: ModelCertificate | None = None
 
 
@@ -342,7 +344,10 @@ class SparseSingleTaskGP(SingleTaskGP):
         if self.training or self.is_exact:
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
-        return predict(self._posterior(), X, on_dense=self._joint_notice)
+        posterior, known = self._posterior(), self._state.known
+        if known is not None and not known.begin(posterior, X):
+            known = None
+        return predict(posterior, X, known=known, on_dense=self._joint_notice)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
@@ -408,8 +413,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         ):
             posterior = self._posterior()
             Z = Z.clone().to(posterior.inducing_points)
-            known = KnownRowsPosterior.of(posterior, Z)
-            self._state = replace(self._state, posterior=known)
+            known = KnownFeatures.of(posterior, Z)
+            self._state = replace(self._state, known=known)
         return self
 
     def _posterior(self) -> NystromPosterior:

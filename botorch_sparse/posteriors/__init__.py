@@ -3,12 +3,12 @@
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
-from botorch_sparse.posteriors.known_rows import KnownRowsPosterior
+from botorch_sparse.posteriors.known_features import KnownFeatures
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 __all__ = [
     "FoldedData",
-    "KnownRowsPosterior",
+    "KnownFeatures",
     "NystromFeatures",
     "NystromPosterior",
     "RepeatedRows",

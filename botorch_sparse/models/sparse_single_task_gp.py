@@ -588,8 +588,19 @@ class SparseSingleTaskGP(SingleTaskGP):
                 model._original_train_inputs = raw
         model.likelihood = new.likelihood(self.likelihood)
         chosen = InducingSet(raw_inputs(model), None, self.inducing_points)
-        model._state = SparseState(chosen, posterior)
+        model._state = SparseState(chosen, model._with_own_modules(posterior, self))
         return model
+
+    def _with_own_modules(
+        self, posterior: NystromPosterior, source: "SparseSingleTaskGP"
+    ) -> NystromPosterior:
+        """A posterior of the model it was copied from, whose modules may change."""
+        if posterior.covar_module is source.covar_module:
+            features = replace(posterior.feature_map, covar_module=self.covar_module)
+            posterior = replace(posterior, feature_map=features)
+        if posterior.mean_module is source.mean_module:
+            posterior = replace(posterior, mean_module=self.mean_module)
+        return posterior
 
     def _copy_of_shared_data(self) -> Self:
         """A copy that shares all data with this one, until it gets its own."""

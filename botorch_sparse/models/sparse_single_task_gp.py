@@ -27,7 +27,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
-from botorch_sparse.kernels import in_double
+from botorch_sparse.kernels import in_double, mixed_kernel
 from botorch_sparse.models.conditioning import (
     NewData,
     check_is_in_eval_mode,
@@ -58,6 +58,7 @@ from botorch_sparse.models.training_data import (
 )
 from botorch_sparse.models.validation import (
     validate_call,
+    validate_categories,
     validate_inducing_points,
     validate_kernel,
     validate_modules,
@@ -158,6 +159,9 @@ class SparseSingleTaskGP(SingleTaskGP):
             more points that are drawn serve better. Of drawn ones at most
             `model.max_fit_inducing_points` (256) are learned; more of them have to be
             given. `resparsify` undoes it.
+        cat_dims: Columns of categories, as in `MixedSingleTaskGP`, whose kernel it then
+            has. Acquisition functions need `optimize_acqf_mixed`, since there are no
+            gradients with respect to categories.
 
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or
@@ -194,10 +198,15 @@ class SparseSingleTaskGP(SingleTaskGP):
         objective: str = "elbo",
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
+        cat_dims: list[int] | None = None,
     ) -> None:
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
+        validate_categories(cat_dims, train_X.shape[-1], covar_module)
+        if cat_dims:
+            self._ignore_X_dims_scaling_check = cat_dims
+            covar_module = mixed_kernel(train_X, train_Y, cat_dims)
         with settings.validate_input_scaling(False):  # see `validate_scaling`
             super().__init__(
                 train_X=train_X,
@@ -209,7 +218,8 @@ class SparseSingleTaskGP(SingleTaskGP):
                 outcome_transform=outcome_transform,
                 input_transform=input_transform,
             )
-        validate_scaling(self, train_X, check_nans_only=covar_module is not None)
+        is_given = covar_module is not None and not cat_dims
+        validate_scaling(self, train_X, check_nans_only=is_given)
         validate_options(max_inducing_points, objective, max_memory)
         if inducing_points is not None:
             validate_inducing_points(inducing_points, train_X)
@@ -224,6 +234,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         self.max_memory = max_memory
         self.objective = objective
         self.learn_inducing_points = learn_inducing_points
+        self.cat_dims = cat_dims
         self._joint_notice = LargeJointNotice()
         self._said: set[str] = set()
         self._is_fitting = False  # a fit goes back to checkpoints, with its points
@@ -716,6 +727,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         objective: str = "elbo",
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
+        cat_dims: list[int] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Constructor arguments from a data set and the model options of Ax.
@@ -728,6 +740,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             objective: As in the constructor.
             max_memory: As in the constructor.
             learn_inducing_points: As in the constructor.
+            cat_dims: As in the constructor.
             **kwargs: What Ax passes to every model; ignored.
 
         Returns:
@@ -741,6 +754,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             "objective": objective,
             "max_memory": max_memory,
             "learn_inducing_points": learn_inducing_points,
+            "cat_dims": cat_dims,
         }
 
     def certificate(

@@ -9,7 +9,7 @@ from botorch_sparse.inducing.certificate import (
     accuracy_certificates,
     variance_inflation,
 )
-from botorch_sparse.inducing.certified import CertifiedDraw, CertifiedSampler
+from botorch_sparse.inducing.certified_sampler import CertifiedDraw, CertifiedSampler
 from botorch_sparse.inducing.gp_gradients import exact_gradients, pilot_gradients
 from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
 from botorch_sparse.inducing.gradient_factors import GradientFactors

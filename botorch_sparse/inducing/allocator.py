@@ -1,7 +1,6 @@
 """Our samplers as allocators of BoTorch's variational models."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import NoReturn
 
@@ -11,14 +10,16 @@ from botorch.models.utils.inducing_point_allocators import InducingPointAllocato
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing.base import InducingPointSampler, at_most
-from botorch_sparse.inducing.bless import BLESSSampler
-from botorch_sparse.inducing.certified import CertifiedSampler, extend
+from botorch_sparse.inducing.base import (
+    InducingPointSampler,
+    at_most,
+    capped,
+    extend,
+)
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
-from botorch_sparse.inducing.spectral import ScaledResidual
-from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
-from botorch_sparse.posteriors.kernel_batch import kernel_at
-from botorch_sparse.posteriors.precision import in_double
+from botorch_sparse.inducing.residual import ScaledResidual
+from botorch_sparse.kernels import in_double, kernel_at
+from botorch_sparse.posteriors import NystromFeatures, RepeatedRows
 
 DEFAULT_SEED = 0
 
@@ -122,23 +123,14 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         generator = torch.Generator().manual_seed(self.seed)
         kernel, Z = in_double(kernel, X.dtype), X.double()
         noise = torch.full_like(Z[:, 0], self.noise)
-        sampler = _with_cap(self.sampler, m)
-        index = sampler(kernel, Z, noise, generator=generator)
+        index = capped(self.sampler, m)(kernel, Z, noise, generator=generator)
         index = at_most(m, index, torch.ones_like(noise), generator)
         if len(index) < m:
-            prior = NystromPosterior.prior(kernel, Z[index])
-            leverage = ScaledResidual(prior, Z, noise).summary().leverage
+            features = NystromFeatures.of(kernel, Z[index])
+            leverage = ScaledResidual(features, Z, noise).summary().leverage
             tiny = torch.finfo(leverage.dtype).tiny
             index = extend(index, leverage.clamp_min(tiny), m, generator)
         return X[index]
-
-
-def _with_cap(sampler: InducingPointSampler, m: int) -> InducingPointSampler:
-    """The sampler with at most `m` points, where it has a cap."""
-    if not isinstance(sampler, CertifiedSampler | RecursiveRLSSampler | BLESSSampler):
-        return sampler
-    cap = sampler.max_inducing_points
-    return replace(sampler, max_inducing_points=m if cap is None else min(cap, m))
 
 
 def _elements(X: Tensor) -> Iterator[tuple[tuple[int, ...], Tensor]]:

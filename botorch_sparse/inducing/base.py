@@ -1,5 +1,12 @@
-"""What every sampler of inducing points offers."""
+"""What every sampler of inducing points offers, and what samplers draw with.
 
+References:
+    .. [Efraimidis2006]
+        P. S. Efraimidis and P. G. Spirakis. Weighted random sampling with a reservoir.
+        Information Processing Letters 97(5), 2006.
+"""
+
+import math
 from dataclasses import is_dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -20,6 +27,9 @@ class InducingPointSampler(Protocol):
     A sampler sees the unique training points with the noise variance that is left after
     repeats were folded (`noise / n_i` for a point seen `n_i` times), so that
     `variance / noise` is the ridge leverage score with repeats counted.
+
+    Any function of these arguments will do. A sampler may say more of itself by
+    attributes, which are read by `uses_variance`, `returns_valid_indices` and `cap_of`.
     """
 
     def __call__(
@@ -124,6 +134,37 @@ def at_most(
     weights = p[index].to(generator.device)
     chosen = torch.multinomial(weights, cap, generator=generator)
     return index[chosen.to(index.device)].sort().values
+
+
+def extend(
+    index: Tensor,
+    weight: Tensor,
+    size: int,
+    generator: torch.Generator,
+    available: int | None = None,
+) -> Tensor:
+    """`size` points: `index` and others, in proportion to weights, without replacement.
+
+    The largest of `weight / exponential` variates are such a sample [Efraimidis2006]_.
+
+    Args:
+        index: Points that are in it.
+        weight: `n` weights, at least zero. Points without any stay out.
+        size: Number of points, those in `index` included.
+        generator: Source of randomness.
+        available: The number of points in `index` or with some weight, if it is known.
+
+    Returns:
+        Sorted indices.
+    """
+    uniform = torch.rand(
+        len(weight), generator=generator, dtype=torch.float64, device=generator.device
+    )
+    keys = weight / -uniform.clamp_min(1e-300).log().to(weight)
+    keys = keys.index_fill(0, index, math.inf)
+    available = int((keys > 0).sum()) if available is None else available
+    size = max(min(size, available), min(1, len(keys)))
+    return keys.topk(size).indices.sort().values
 
 
 def covariance_matrix(covar_module: Kernel, S: Tensor, variance: Tensor) -> Tensor:

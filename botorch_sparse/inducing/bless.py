@@ -26,7 +26,7 @@ class BLESSSampler:
     enough; each level divides :math:`\mu` by `step`, down to one. Level `h` looks at
     candidates `U` drawn uniformly with probability :math:`\beta`, estimates their
     leverage scores from the points `(J, p)` of the level before, and keeps candidates
-    by rejection, so that each point is included independently with probability `p`:
+    by rejection, so that each point is drawn independently with probability `p`:
 
     .. math::
         \beta = \min(1, \bar q \max_i k_{ii} / (\mu d_i)), \quad
@@ -43,7 +43,8 @@ class BLESSSampler:
         oversampling: The factor `q-bar`, positive. The theory asks for a multiple of
             `log(n / delta)`.
         max_inducing_points: Cap on the number of points, on each level; above it as
-            many are drawn without replacement in proportion to `p_i`. None for no cap.
+            many are drawn without replacement in proportion to `p_i`, which is not
+            the probability of inclusion then. None for no cap.
         step: Ratio of successive regularizers, above one.
     """
 
@@ -83,9 +84,12 @@ class BLESSSampler:
         *,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """Sorted indices, and the probabilities with which they were included.
+        """Sorted indices, and the probabilities that the draw gave them.
 
-        Weighting point `i` by `1 / p_i` makes sums over the sample unbiased.
+        Given the levels before, points are drawn independently. Weighting point `i` by
+        `1 / p_i` makes sums over the sample unbiased, but for rare draws of no point,
+        and as long as the cap is not reached. Above it points are left out, `p` is what
+        it was before that, and the sums come out too small.
         """
         if len(noise) == 0:
             return torch.arange(0, device=X.device), noise

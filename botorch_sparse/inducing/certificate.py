@@ -14,14 +14,11 @@ with both sides exchanged; `t` with :math:`(1 + 1/t) r = t` gives
 :math:`\alpha = 1 + t`.
 
 References:
-    .. [Kuczynski1992]
-        J. Kuczynski and H. Wozniakowski. Estimating the largest eigenvalue by the power
-        and Lanczos algorithms with a random start. SIAM Journal on Matrix Analysis and
-        Applications 13(4), 1992. Theorem 4.2.
+    [Kuczynski1992]_ (see `botorch_sparse.inducing.eigenvalue_bounds`).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
@@ -32,16 +29,16 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.inducing.spectral import (
+from botorch_sparse.inducing.eigenvalue_bounds import (
     Bound,
-    ScaledResidual,
-    Summary,
     lanczos_upper_bound,
     read_bounds,
+    row_sum_bound,
     sampled_upper_bound,
 )
-from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.kernel_batch import kernel_at
+from botorch_sparse.inducing.residual import ScaledResidual, Summary
+from botorch_sparse.kernels import kernel_at
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 
 METHODS = ("auto", "trace", "row-sum", "lanczos", "sampled")
 # Up to this many points an O(n^2) pass over the kernel is affordable.
@@ -106,7 +103,7 @@ class AccuracyCertificate:
 
 @torch.no_grad()
 def accuracy_certificate(
-    posterior: NystromPosterior,
+    posterior: NystromFeatures | NystromPosterior,
     X: Tensor,
     noise: Tensor,
     *,
@@ -129,12 +126,11 @@ def accuracy_certificate(
     ==============  =================================================  ============
 
     "auto" stops at a trace below 0.01. No `n x n` matrix is kept. The inducing points
-    alone matter, not the data that `posterior` has seen: `NystromPosterior.prior` will
-    do. All is computed in float64; the rounding of a float32 posterior is not part of
-    the figures.
+    alone matter, so `NystromFeatures` will do. All is computed in float64; the rounding
+    of float32 features is not part of the figures.
 
     Args:
-        posterior: An unbatched posterior, for its kernel and inducing points.
+        posterior: Unbatched features, or a posterior, whose data do not matter.
         X: `n x d` unique training points.
         noise: `n` noise variances of the (folded) observations, positive.
         method: One of the above.
@@ -150,15 +146,16 @@ def accuracy_certificate(
             is not positive.
         BotorchTensorDimensionError: If `X` and `noise` do not fit.
     """
-    _validate(posterior, X, noise, method, delta)
+    features = _feature_map(posterior)
+    _validate(features, X, noise, method, delta)
     if generator is None:
         generator = torch.Generator().manual_seed(DEFAULT_SEED)
-    error = ScaledResidual.of(posterior, X, noise)
+    error = ScaledResidual.of(features, X, noise)
     return certify(error, error.summary(), method, delta, generator)
 
 
 def accuracy_certificates(
-    posterior: NystromPosterior,
+    posterior: NystromFeatures | NystromPosterior,
     X: Tensor,
     noise: Tensor,
     *,
@@ -166,10 +163,11 @@ def accuracy_certificates(
     delta: float = 1e-3,
     generator: torch.Generator | None = None,
 ) -> list[AccuracyCertificate]:
-    """One certificate for each element of a batched posterior.
+    """One certificate for each element of a batch.
 
     Args:
-        posterior: A posterior with inducing points `m x d`, in a batch or not.
+        posterior: Features of inducing points `m x d`, in a batch or not, or a
+            posterior.
         X: `n x d` training points, in a batch or not.
         noise: `n` noise variances, in a batch or not.
         method: As in `accuracy_certificate`, as are the arguments after it; each
@@ -180,15 +178,15 @@ def accuracy_certificates(
     Returns:
         Certificates of the batch that all three broadcast to, in row-major order.
     """
-    S = posterior.inducing_points
+    features = _feature_map(posterior)
+    S = features.inducing_points
     batch_shape = torch.broadcast_shapes(S.shape[:-2], X.shape[:-2], noise.shape[:-1])
     X = X.expand(*batch_shape, *X.shape[-2:])
     noise = noise.expand(*batch_shape, noise.shape[-1])
     S = S.expand(*batch_shape, *S.shape[-2:])
-    posterior = replace(posterior, inducing_points=S)
     return [
         accuracy_certificate(
-            posterior_element(posterior, index),
+            _element(features, S, index),
             X[index],
             noise[index],
             method=method,
@@ -199,25 +197,20 @@ def accuracy_certificates(
     ]
 
 
-def posterior_element(
-    posterior: NystromPosterior, index: tuple[int, ...]
-) -> NystromPosterior:
-    """The features of one element of a batched posterior, as that of no data.
+def _feature_map(posterior: NystromFeatures | NystromPosterior) -> NystromFeatures:
+    if isinstance(posterior, NystromPosterior):
+        return posterior.feature_map
+    return posterior
 
-    Args:
-        posterior: A posterior.
-        index: As many indices as it has batch dimensions; for none, the posterior.
 
-    Returns:
-        An unbatched posterior without observations.
-    """
+def _element(
+    features: NystromFeatures, S: Tensor, index: tuple[int, ...]
+) -> NystromFeatures:
+    """The features of one element of a batch, whose inducing points are `S`."""
     if len(index) == 0:
-        return posterior
-    return NystromPosterior.prior(
-        kernel_at(posterior.covar_module, index),
-        posterior.inducing_points[index],
-        chunk_size=posterior.chunk_size,
-    )
+        return features
+    kernel = kernel_at(features.covar_module, index)
+    return NystromFeatures.of(kernel, S[index], chunk_size=features.chunk_size)
 
 
 def certify(
@@ -241,7 +234,7 @@ def certify(
     bound = _smallest_bound(error, summary, method, delta, generator)
     return AccuracyCertificate(
         num_points=len(error),
-        num_inducing=error.prior.num_inducing,
+        num_inducing=error.features.num_inducing,
         effective_dimension=summary.upper,
         lambda_max=bound.value,
         method=bound.method,
@@ -264,7 +257,7 @@ def _smallest_bound(
     diagonal, trace = summary.leverage, summary.trace
     pending = []
     if trace > 0 and (method == "row-sum" or (is_auto and is_small)):
-        pending.append(error.largest_row_sum())
+        pending.append(row_sum_bound(error))
     if trace > 0 and (method == "lanczos" or (is_auto and is_small)):
         pending.append(lanczos_upper_bound(error, delta, generator))
     if trace > 0 and (method == "sampled" or (is_auto and not is_small)):
@@ -277,11 +270,11 @@ def _smallest_bound(
 
 
 def _validate(
-    posterior: NystromPosterior, X: Tensor, noise: Tensor, method: str, delta: float
+    features: NystromFeatures, X: Tensor, noise: Tensor, method: str, delta: float
 ) -> None:
-    if posterior.inducing_points.dim() > 2 or X.dim() > 2:
+    if features.inducing_points.dim() > 2 or X.dim() > 2:
         raise UnsupportedError(
-            f"Got inducing points of shape {tuple(posterior.inducing_points.shape)} "
+            f"Got inducing points of shape {tuple(features.inducing_points.shape)} "
             f"and X of shape {tuple(X.shape)}; need `m x d` and `n x d`. Use "
             "accuracy_certificates for a batched posterior."
         )

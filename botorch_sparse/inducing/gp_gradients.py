@@ -22,10 +22,10 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.inducing.gradient_factors import GradientFactors
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.kernels import in_double
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.batching import solve_rows
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
-from botorch_sparse.posteriors.precision import in_double
 
 Reading = Literal["contribution", "column", "scalar"]
 READINGS: tuple[str, ...] = get_args(Reading)
@@ -114,8 +114,7 @@ def _whitened_features(
     covar_module: Kernel, X: Tensor, noise: Tensor, subset: Tensor
 ) -> Tensor:
     """The matrix `W'` of the Nystrom posterior on the subset, `batch_shape x n x M`."""
-    prior = NystromPosterior.prior(covar_module, X.index_select(-2, subset))
-    phi = prior.features(X)
+    phi = NystromFeatures.of(covar_module, X.index_select(-2, subset)).features(X)
     scaled = phi / noise.sqrt().unsqueeze(-1)
     inner = scaled.mT @ scaled
     inner.diagonal(dim1=-2, dim2=-1).add_(1.0)

@@ -11,6 +11,8 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.finite import not_finite
+
 
 @dataclass(frozen=True, eq=False)
 class GradientFactors:
@@ -50,8 +52,7 @@ class GradientFactors:
         names = ("diagonal", "rows", "scale")
         for name in names:
             object.__setattr__(self, name, getattr(self, name).detach().double())
-        flags = torch.stack([getattr(self, name).isfinite().all() for name in names])
-        bad = [name for name, ok in zip(names, flags.tolist(), strict=True) if not ok]
+        bad = not_finite({name: getattr(self, name) for name in names})
         if bad:
             raise InputDataError(
                 f"Got {', '.join(bad)} of gradients with NaN or infinity. Check the "

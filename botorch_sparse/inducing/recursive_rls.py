@@ -44,8 +44,9 @@ class RecursiveRLSSampler:
 
     Args:
         oversampling: The factor `q`, positive.
-        max_inducing_points: Cap on the number of points; above it as many are drawn
-            without replacement in proportion to `p_i`. None for no cap.
+        max_inducing_points: Cap on the number of points, on each level; above it as
+            many are drawn without replacement in proportion to `p_i`, which is not
+            the probability of inclusion then. None for no cap.
         delta: Failure probability, in (0, 1).
     """
 
@@ -85,9 +86,13 @@ class RecursiveRLSSampler:
         *,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """Sorted indices, and the probabilities with which they were included.
+        """Sorted indices, and the probabilities that the draw gave them.
 
-        Weighting point `i` by `1 / p_i` makes sums over the sample unbiased.
+        Given the levels below, points are drawn independently. Weighting point `i` by
+        `1 / p_i` makes sums over the sample unbiased, but for the rare draw of no
+        point, which the most probable one replaces, and as long as the cap is not
+        reached. Above it points are left out, `p` is what it was before that, and the
+        sums come out too small. Levels that a cap leaves short overestimate leverage.
         """
         return self._sample(covar_module, X, noise, generator, self.delta)
 
@@ -99,7 +104,7 @@ class RecursiveRLSSampler:
         generator: torch.Generator,
         delta: float,
     ) -> tuple[Tensor, Tensor]:
-        """One level of the recursion: indices, and the probabilities they had."""
+        """One level of the recursion; see `sample`."""
         n, cap = X.shape[0], self.max_inducing_points
         if n <= max(1, self.oversampling * 12 * math.log(1 / delta)):
             everything, p = torch.arange(n, device=X.device), torch.ones_like(noise)

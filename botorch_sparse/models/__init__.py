@@ -2,6 +2,7 @@
 
 from botorch_sparse.models import pathwise  # registers with draw_matheron_paths
 from botorch_sparse.models.cross_validation import loo_cv
+from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.nystrom_prior import NystromPrior
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
@@ -10,6 +11,7 @@ from botorch_sparse.models.subset import SubsetSingleTaskGP
 __all__ = [
     "NystromPrior",
     "RefitSchedule",
+    "SparseFantasyModel",
     "SparseSingleTaskGP",
     "SubsetSingleTaskGP",
     "loo_cv",

@@ -22,6 +22,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nan
 
 from botorch_sparse.models.rows import JoinedNoise, JoinedRows
+from botorch_sparse.models.validation import validate_dimension
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class NewData:
         X: Tensor,
         Y: Tensor,
         noise: Tensor | None,
+        d: int,
     ) -> Self:
         """What `condition_on_observations` gets.
 
@@ -59,6 +61,7 @@ class NewData:
             X: `batch_shape x q x d` inputs.
             Y: `batch_shape x q x m` observations.
             noise: Noise variances after the outcome transform, of the shape of `Y`.
+            d: The dimension of transformed inputs.
         """
         if hasattr(model, "outcome_transform"):
             Y, _ = model.outcome_transform(Y, X=X)
@@ -70,7 +73,8 @@ class NewData:
             )
         else:
             Y, noise = Y.squeeze(-1), None if noise is None else noise.squeeze(-1)
-        return cls.transformed(model, model.transform_inputs(X), Y, noise, raw_X=X)
+        Z = model.transform_inputs(X)
+        return cls.transformed(model, Z, Y, noise, raw_X=X, d=d)
 
     @classmethod
     def transformed(
@@ -81,20 +85,21 @@ class NewData:
         noise: Tensor | None,
         *,
         raw_X: Tensor,
+        d: int,
     ) -> Self:
         """Transformed inputs and outcomes, outputs first, as in `ExactGP`."""
+        validate_dimension(X, d)
         validate_new_data(X, Y)
-        own_batch = model._aug_batch_shape
-        input_batch, target_batch = _batches(own_batch, X, Y)
+        input_batch, target_batch = _batches(model._aug_batch_shape, X, Y)
         q = X.shape[-2]
         X, raw_X = (t.expand(*input_batch, q, t.shape[-1]) for t in (X, raw_X))
-        d = _noise_variances(model.likelihood, X, noise)
-        return cls(raw_X, X, Y, d, noise, target_batch)
+        variances = _noise_variances(model.likelihood, X, noise)
+        return cls(raw_X, X, Y, variances, noise, target_batch)
 
     def is_plain(self, model: BatchedMultiOutputGPyTorchModel) -> bool:
         """Whether they are more data for the model, and no fantasies or batches."""
-        tensors = (self.raw_X, self.X, self.Y, self.noise)
-        has_gradient = any(tensor.requires_grad for tensor in tensors[:3])
+        tensors = (self.raw_X, self.X, self.Y)
+        has_gradient = any(tensor.requires_grad for tensor in tensors)
         return (
             fantasize_flag.off()
             and not has_gradient

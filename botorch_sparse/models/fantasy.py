@@ -4,10 +4,9 @@ A fantasy model has all data of its parent and a few new rows, times the number 
 fantasies. Its posterior needs none of that.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Self
 
-import torch
 from botorch.models import SingleTaskGP
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
@@ -126,7 +125,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
-        new = NewData.observed(self, X, Y, checked_noise(kwargs.get("noise")))
+        noise, d = checked_noise(kwargs.get("noise")), self._inputs.parts[0].shape[-1]
+        new = NewData.observed(self, X, Y, noise, d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
     def fantasize(
@@ -157,11 +157,17 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
 
 def _detached(posterior: NystromPosterior) -> NystromPosterior:
     """The same posterior without gradients, except those of kernel and mean."""
-    values = {f.name: getattr(posterior, f.name) for f in fields(posterior)}
-    tensors: dict[str, Any] = {
-        name: value.detach() for name, value in values.items() if torch.is_tensor(value)
-    }
-    updates = tuple(
-        LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+    features = posterior.feature_map
+    return replace(
+        posterior,
+        feature_map=replace(
+            features,
+            inducing_points=features.inducing_points.detach(),
+            chol_inducing=features.chol_inducing.detach(),
+        ),
+        chol_inner=posterior.chol_inner.detach(),
+        weights=posterior.weights.detach(),
+        updates=tuple(
+            LowRankUpdate(*(t.detach() for t in update)) for update in posterior.updates
+        ),
     )
-    return replace(posterior, **tensors, updates=updates)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.base import cap_of, capped, uses_variance
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.memory import affordable_inducing_points
 from botorch_sparse.models.shared_sampling import sample_shared_points
 from botorch_sparse.models.training_data import TrainingData, same_tensor
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
-from botorch_sparse.posteriors.precision import in_double
 
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500
@@ -193,8 +193,9 @@ class InducingPoints:
             previous = first.draw(kernel, data)
         index = previous.index
         assert index is not None  # drawn ones are rows
-        if data.num_outputs > 1 and index.dim() > 1:
+        if data.num_outputs > 1:
             index = index.unsqueeze(-2)
+        index = index.expand(*data.X.shape[:-2], -1)
         S = data.X.take_along_dim(index.unsqueeze(-1), dim=-2)
         X, folded = data.points.double(), data.folded
         posterior = NystromPosterior.prior(in_double(kernel, S.dtype), S.double())

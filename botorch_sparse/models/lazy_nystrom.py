@@ -11,7 +11,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from botorch_sparse.linear_operators import NystromLinearOperator
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 
 if TYPE_CHECKING:
     from linear_operator.operators._linear_operator import IndexType
@@ -39,7 +39,7 @@ class LazyNystromLinearOperator(NystromLinearOperator):
         inducing_points: Tensor,
         chol_inducing: Tensor,
         *,
-        features_of: NystromPosterior,
+        features_of: NystromFeatures,
         with_residual: bool,
     ) -> None:
         LinearOperator.__init__(

@@ -42,14 +42,14 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 
 # Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**24}
 
 
 def low_rank_objective(
-    features_of: NystromPosterior,
+    features_of: NystromFeatures,
     X: Tensor,
     error: Tensor,
     noise: Tensor,
@@ -89,7 +89,7 @@ def low_rank_objective(
     return _LowRankObjective.apply(task, error, noise, X, S, *hyperparameters)
 
 
-def has_known_hyperparameters(features_of: NystromPosterior) -> bool:
+def has_known_hyperparameters(features_of: NystromFeatures) -> bool:
     """Whether the kernel depends on its parameters and inputs alone.
 
     Hyperparameters that are the result of another computation (sampled ones, say) are
@@ -121,7 +121,7 @@ class _Task:
         num_rows: Rows of a block.
     """
 
-    features_of: NystromPosterior
+    features_of: NystromFeatures
     with_residual: bool
     num_rows: int
 

@@ -80,7 +80,7 @@ def nystrom_prior(
         points,
         features_of.inducing_points,
         features_of.chol_inducing,
-        features_of=features_of,
+        features_of=features_of.feature_map,
         with_residual=with_residual,
     )
     if rows is not None and folds:

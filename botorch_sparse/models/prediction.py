@@ -13,8 +13,9 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import KnownFeatures, NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.batching import inner_rows
+from botorch_sparse.posteriors.known_features import embedded
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256
@@ -50,6 +51,7 @@ def predict(
     posterior: NystromPosterior,
     X: Tensor,
     *,
+    known: KnownFeatures | None = None,
     on_dense: Callable[[int], None] | None = None,
 ) -> MultivariateNormal:
     r"""The joint posterior at `X`.
@@ -62,6 +64,7 @@ def predict(
         posterior: A posterior in the dtype of `X` or in float64.
         X: A `batch_shape x q x d` tensor; `batch_shape` broadcasts with that of the
             posterior.
+        known: What `X` begins with, where its features are known; see `KnownFeatures`.
         on_dense: Called with `q` when a joint covariance that was not formed here is.
 
     Returns:
@@ -72,8 +75,7 @@ def predict(
     """
     batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
-    phi = posterior.features(Z)
-    w = posterior.whiten(phi)
+    phi, w = embedded(posterior, Z, known)
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
     # What is the same for all fantasies is computed once, and expanded after it.
@@ -120,10 +122,7 @@ def residual_fraction(
     Returns:
         Both numbers, summed over a batch. Cost: O(n m^2) time, O(chunk_size m) memory.
     """
-    prior = NystromPosterior.prior(covar_module, inducing_points)
-    trace = sum(
-        prior.residual(chunk, prior.features(chunk)).sum()
-        for chunk in X.split(prior.chunk_size, dim=-2)
-    )
+    of = NystromFeatures.of(covar_module, inducing_points)
+    trace = sum(of.residual(chunk, of.features(chunk)).sum() for chunk in of.chunks(X))
     total = covar_module(X, diag=True).sum()
     return Residual(float(trace), float(trace / total))

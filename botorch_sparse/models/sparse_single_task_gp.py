@@ -27,6 +27,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.conditioning import (
     NewData,
     check_is_in_eval_mode,
@@ -65,9 +66,8 @@ from botorch_sparse.models.validation import (
     validate_scaling,
     validate_training_data,
 )
-from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
+from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
-from botorch_sparse.posteriors.precision import in_double
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,13 @@ class SparseState:
     Attributes:
         chosen: The inducing points, with the data that they belong to.
         posterior: The posterior under them.
+        known: What is remembered of points that many posteriors begin with.
         certificate: What they are worth, by the default bounds.
     """
 
     chosen: InducingSet | None = None
     posterior: NystromPosterior | None = None
+    known: KnownFeatures | None = None
     certificate: ModelCertificate | None = None
 
 
@@ -342,14 +344,17 @@ class SparseSingleTaskGP(SingleTaskGP):
         if self.training or self.is_exact:
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
-        return predict(self._posterior(), X, on_dense=self._joint_notice)
+        posterior, known = self._posterior(), self._state.known
+        if known is not None and not known.begin(posterior, X):
+            known = None
+        return predict(posterior, X, known=known, on_dense=self._joint_notice)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
-        chosen = self._inducing_set()
         if not self.training or self.is_exact:
             self._warn_of_exact_prior(x)
             return super().forward(x)
+        chosen = self._inducing_set()
         X = self.transform_inputs(x)
         features_of = NystromPosterior.prior(
             self.covar_module,
@@ -408,8 +413,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         ):
             posterior = self._posterior()
             Z = Z.clone().to(posterior.inducing_points)
-            known = KnownRowsPosterior.of(posterior, Z)
-            self._state = replace(self._state, posterior=known)
+            known = KnownFeatures.of(posterior, Z)
+            self._state = replace(self._state, known=known)
         return self
 
     def _posterior(self) -> NystromPosterior:
@@ -507,7 +512,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         noise = checked_noise(kwargs.get("noise"))
         self._sparsify()
         if not self.is_exact:
-            return self._conditioned(NewData.observed(self, X, Y, noise))
+            d = self.train_inputs[0].shape[-1]
+            return self._conditioned(NewData.observed(self, X, Y, noise, d))
         given = {} if noise is None else {"noise": noise}
         model = super().condition_on_observations(X, Y, **{**kwargs, **given})
         model._state = SparseState(InducingSet.of_all(raw_inputs(model)))
@@ -530,10 +536,9 @@ class SparseSingleTaskGP(SingleTaskGP):
         validate_call(self, inputs)
         self._sparsify()
         if not self.is_exact:
-            given = {"noise": kwargs.get("noise"), "raw_X": inputs}
-            return self._conditioned(
-                NewData.transformed(self, inputs, targets, **given)
-            )
+            noise, d = kwargs.get("noise"), self.train_inputs[0].shape[-1]
+            new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
+            return self._conditioned(new)
         validate_new_data(inputs, targets)
         if self.prediction_strategy is None:
             with gpt_posterior_settings():
@@ -583,8 +588,19 @@ class SparseSingleTaskGP(SingleTaskGP):
                 model._original_train_inputs = raw
         model.likelihood = new.likelihood(self.likelihood)
         chosen = InducingSet(raw_inputs(model), None, self.inducing_points)
-        model._state = SparseState(chosen, posterior)
+        model._state = SparseState(chosen, model._with_own_modules(posterior, self))
         return model
+
+    def _with_own_modules(
+        self, posterior: NystromPosterior, source: "SparseSingleTaskGP"
+    ) -> NystromPosterior:
+        """A posterior of the model it was copied from, whose modules may change."""
+        if posterior.covar_module is source.covar_module:
+            features = replace(posterior.feature_map, covar_module=self.covar_module)
+            posterior = replace(posterior, feature_map=features)
+        if posterior.mean_module is source.mean_module:
+            posterior = replace(posterior, mean_module=self.mean_module)
+        return posterior
 
     def _copy_of_shared_data(self) -> Self:
         """A copy that shares all data with this one, until it gets its own."""

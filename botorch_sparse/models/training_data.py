@@ -12,8 +12,8 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from botorch_sparse.kernels import in_double
 from botorch_sparse.posteriors import FoldedData, RepeatedRows, fold_repeats
-from botorch_sparse.posteriors.precision import in_double
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ residual vanishes is that pseudo-inverse, and needs no jitter.
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 import torch
 from botorch.exceptions import BotorchWarning, InputDataError
@@ -30,6 +31,10 @@ RELATIVE_RESIDUAL = {torch.float64: 1e-14, torch.float32: 1e-6}
 RELATIVE_RESIDUAL_OF_FITS = {torch.float64: 1e-11, torch.float32: 1e-6}
 # First jitter, relative to k(x, x), when a factorization fails in spite of that.
 RELATIVE_JITTER = {torch.float64: 1e-14, torch.float32: 1e-7}
+# OpenBLAS has one number of threads for the whole process: of two calls that overlap,
+# the last to end would restore what the first had set. SciPy holds Python's own lock in
+# them, so that nothing is lost.
+_LOCK = Lock()
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,7 @@ def _bordered_by_eye(L: Tensor, size: int) -> Tensor:
 def _pstrf(K: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The factor of one matrix, and the pivots whose residual counts."""
     pstrf = dpstrf if K.dtype == torch.float64 else spstrf
-    with _openblas().limit(limits=1):
+    with _LOCK, _openblas().limit(limits=1):
         factor, pivots, rank, _ = pstrf(K.numpy(), tol=threshold, lower=1)
     if rank > 0 and factor[0, 0] ** 2 <= threshold:
         rank = 0  # LAPACK never holds the first pivot against the tolerance.

@@ -18,15 +18,17 @@ updates are exact and cost one pass over the rows, O(A m).
     e(x) &\leftarrow e(x) + (\phi_{m+1}(x) - \phi(x)^\top B^{-1} b)^2 / s.
 """
 
+from dataclasses import replace
+
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL,
     factorize_inducing_covariance,
 )
+from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
@@ -188,20 +190,21 @@ class GrowingPosterior:
         embedded = (new * (self._inverse @ new)).sum(0)
         self.embedded = torch.cat([self.embedded, embedded])
 
-    @torch.no_grad()
-    def posterior(self) -> NystromPosterior:
-        """This posterior with its mean still unknown (zero weights). O(n m^2)."""
+    def feature_map(self) -> NystromFeatures:
+        """The features of the inducing points. O(m^2)."""
         S = torch.tensor(self.inducing, dtype=torch.long, device=self.X.device)
-        L_B = inner_cholesky(self._inner())
-        return NystromPosterior(
+        return NystromFeatures(
             covar_module=self.covar_module,
-            mean_module=ZeroMean(),
             inducing_points=self.X[S],
             inducing_index=torch.arange(len(S), device=S.device),
             chol_inducing=self.features[:, S].mT.tril(),
-            chol_inner=L_B,
-            weights=L_B.new_zeros(len(S)),
         )
+
+    @torch.no_grad()
+    def posterior(self) -> NystromPosterior:
+        """This posterior with its mean still unknown (zero weights). O(n m^2)."""
+        prior = NystromPosterior.without_data(self.feature_map())
+        return replace(prior, chol_inner=inner_cholesky(self._inner()))
 
     def _inner(self) -> Tensor:
         r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2)."""

@@ -15,7 +15,6 @@ distribution [Titsias2009]_, and, with `S = X`, of the exact GP is
 `B` has eigenvalues of at least one: it is the well-conditioned place to factorize.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -29,15 +28,16 @@ from botorch_sparse.linear_operators import (
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
-from botorch_sparse.posteriors.appending import append_inducing
-from botorch_sparse.posteriors.batching import by_rows, inner_rows, solve_rows
-from botorch_sparse.posteriors.factorization import InducingFactor, factorize_batch
+from botorch_sparse.posteriors.batching import inner_rows, solve_rows
+from botorch_sparse.posteriors.factorization import InducingFactor
+from botorch_sparse.posteriors.features import (
+    CHUNK_SIZE,
+    NystromFeatures,
+    bordered,
+)
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
 from botorch_sparse.posteriors.validation import validate_data
-
-# Rows embedded at a time: a chunk of m = 100 features is about the size of an L2 cache.
-CHUNK_SIZE = 2048
 
 
 class Moments(NamedTuple):
@@ -51,9 +51,10 @@ class Moments(NamedTuple):
 class NystromPosterior:
     r"""Nystrom (DTC) posterior of a Gaussian process [Calandriello2019]_.
 
-    Its state is `(S, L, L_B, a)`: nothing of the size of the data is kept. Build it
-    with `from_data`; every update returns a new posterior. With no inducing points it
-    is the prior. All variances are Bayesian: divide by lambda for the papers' scaling.
+    Its state is `(S, L, L_B, a)`, the first two in `feature_map`: nothing of the size
+    of the data is kept. Build it with `from_data`; every update returns a new
+    posterior. With no inducing points it is the prior. All variances are Bayesian:
+    divide by lambda for the papers' scaling.
 
     Batch dimensions broadcast, and fantasies keep one factor and their `updates`.
 
@@ -61,29 +62,17 @@ class NystromPosterior:
     each point predicted.
 
     Attributes:
-        covar_module: The kernel `k`.
+        feature_map: The features of the inducing points, which know no data.
         mean_module: The prior mean `c`.
-        inducing_points: `batch_shape x m x d`, in the order of the pivots.
-        inducing_index: `batch_shape x m`, where each point kept stands among the
-            inducing points that were asked for.
-        chol_inducing: `batch_shape x m x m`, the factor `L` of `K_SS`.
         chol_inner: `batch_shape x m x m`, the factor `L_B` of `B` before the `updates`.
         weights: `batch_shape x m`, the vector `a`.
-        chunk_size: Rows embedded at a time.
-        kept: `batch_shape x m`, False for inducing points that are left out of one
-            element of a batch but not of another; None where all are in.
         updates: Conditioning that is not in `chol_inner`; see `absorbed`.
     """
 
-    covar_module: Kernel
+    feature_map: NystromFeatures
     mean_module: Mean
-    inducing_points: Tensor
-    inducing_index: Tensor
-    chol_inducing: Tensor
     chol_inner: Tensor
     weights: Tensor
-    chunk_size: int = CHUNK_SIZE
-    kept: Tensor | None = None
     updates: tuple[LowRankUpdate, ...] = ()
 
     @classmethod
@@ -148,14 +137,13 @@ class NystromPosterior:
         Returns:
             The posterior of no observations. Cost: O(m^3).
         """
-        K_SS = covar_module(inducing_points).to_dense()
-        return cls.from_factor(
+        feature_map = NystromFeatures.of(
             covar_module,
             inducing_points,
-            factorize_batch(K_SS, relative_residual),
-            mean_module=mean_module,
             chunk_size=chunk_size,
+            relative_residual=relative_residual,
         )
+        return cls.without_data(feature_map, mean_module)
 
     @classmethod
     def from_factor(
@@ -176,24 +164,74 @@ class NystromPosterior:
             mean_module: The prior mean `c`, zero by default.
             chunk_size: As in the field.
         """
-        L, index, m = factor.chol, factor.index, factor.index.shape[-1]
-        S = inducing_points.expand(*L.shape[:-2], *inducing_points.shape[-2:])
+        feature_map = NystromFeatures.from_factor(
+            covar_module, inducing_points, factor, chunk_size=chunk_size
+        )
+        return cls.without_data(feature_map, mean_module)
+
+    @classmethod
+    def without_data(
+        cls, feature_map: NystromFeatures, mean_module: Mean | None = None
+    ) -> "NystromPosterior":
+        """The posterior of no observations with given features. Cost: O(m^2)."""
+        L, m = feature_map.chol_inducing, feature_map.num_inducing
         return cls(
-            covar_module=covar_module,
+            feature_map=feature_map,
             mean_module=ZeroMean() if mean_module is None else mean_module,
-            inducing_points=torch.take_along_dim(S, index.unsqueeze(-1), dim=-2),
-            inducing_index=index,
-            chol_inducing=L,
             chol_inner=torch.eye(m, dtype=L.dtype, device=L.device).expand_as(L),
             weights=L.new_zeros(L.shape[:-1]),
-            chunk_size=chunk_size,
-            kept=factor.kept,
         )
+
+    @property
+    def covar_module(self) -> Kernel:
+        """The kernel; this and what follows is that of `feature_map`."""
+        return self.feature_map.covar_module
+
+    @property
+    def inducing_points(self) -> Tensor:
+        """Inducing points `batch_shape x m x d`."""
+        return self.feature_map.inducing_points
+
+    @property
+    def inducing_index(self) -> Tensor:
+        """Where each stands among those that were asked for."""
+        return self.feature_map.inducing_index
+
+    @property
+    def chol_inducing(self) -> Tensor:
+        """The factor `L` of `K_SS`, `batch_shape x m x m`."""
+        return self.feature_map.chol_inducing
+
+    @property
+    def chunk_size(self) -> int:
+        """Rows embedded at a time."""
+        return self.feature_map.chunk_size
+
+    @property
+    def kept(self) -> Tensor | None:
+        """Which inducing points are in use, `batch_shape x m`; None for all."""
+        return self.feature_map.kept
 
     @property
     def num_inducing(self) -> int:
         """The number `m` of inducing points in use."""
-        return self.chol_inducing.shape[-1]
+        return self.feature_map.num_inducing
+
+    def features(self, X: Tensor) -> Tensor:
+        r"""Features :math:`\phi(x)`, `batch_shape x q x m`. Cost: O(q m^2)."""
+        return self.feature_map.features(X)
+
+    def covariance_with_inducing(self, X: Tensor) -> Tensor:
+        """Prior covariance `k_S(x)`, `batch_shape x m x q`."""
+        return self.feature_map.covariance_with_inducing(X)
+
+    def features_from_covariance(self, covariance: Tensor) -> Tensor:
+        """Features `batch_shape x q x m` from `k_S(x)` (`batch_shape x m x q`)."""
+        return self.feature_map.features_from_covariance(covariance)
+
+    def residual(self, X: Tensor, features: Tensor) -> Tensor:
+        r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
+        return self.feature_map.residual(X, features)
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -202,44 +240,12 @@ class NystromPosterior:
         shapes = [factor.shape[:-2] for factor in factors]
         return torch.broadcast_shapes(*shapes, self.weights.shape[:-1])
 
-    def features(self, X: Tensor) -> Tensor:
-        r"""Nystrom features :math:`\phi(x) = L^{-1} k_S(x)`, one row for each point.
-
-        Args:
-            X: A `batch_shape x q x d` tensor.
-
-        Returns:
-            A `batch_shape x q x m` tensor. Cost: O(q m^2).
-        """
-        return by_rows(
-            X,
-            self.chol_inducing.shape[:-2],
-            lambda Z: self.features_from_covariance(self.covariance_with_inducing(Z)),
-        )
-
-    def covariance_with_inducing(self, X: Tensor) -> Tensor:
-        """Prior covariance `k_S(x)`, `batch_shape x m x q`, inducing points first."""
-        if self.num_inducing == 0:
-            return X.new_zeros(*X.shape[:-2], 0, X.shape[-2])
-        covariance = self.covar_module(self.inducing_points, X).to_dense()
-        return covariance if self.kept is None else covariance * self.kept.unsqueeze(-1)
-
-    def features_from_covariance(self, covariance: Tensor) -> Tensor:
-        """Features `batch_shape x q x m` from `k_S(x)` (`batch_shape x m x q`)."""
-        phi = torch.linalg.solve_triangular(self.chol_inducing, covariance, upper=False)
-        return phi.mT
-
     def whiten(self, features: Tensor) -> Tensor:
         r"""Whitened features :math:`w(x) = L_B^{-1} \phi(x)`, `batch_shape x q x m`."""
         w = solve_rows(self.chol_inner, features)
         for update in self.updates:
             w = update.apply(w)
         return w
-
-    def residual(self, X: Tensor, features: Tensor) -> Tensor:
-        r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
-        k_diag = self.covar_module(X, diag=True)
-        return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
     def mean(self, X: Tensor) -> Tensor:
         r"""Posterior mean :math:`c(x) + w(x)^\top a`, `batch_shape x q`."""
@@ -296,7 +302,7 @@ class NystromPosterior:
             O(chunk_size m) memory.
         """
         means, variances = [], []
-        for chunk in self._chunks(X):
+        for chunk in self.feature_map.chunks(X):
             phi = self.features(chunk)
             w = self.whiten(phi)
             means.append(self.mean_module(chunk) + inner_rows(w, self.weights))
@@ -396,11 +402,26 @@ class NystromPosterior:
     def append_inducing(
         self, X_new: Tensor, X: Tensor, Y: Tensor, noise: Tensor
     ) -> "NystromPosterior":
-        """Append inducing points `X_new` (`p x d`), given all data so far.
+        r"""Append inducing points: border updates of `L` and `L_B`.
 
-        See `botorch_sparse.posteriors.appending`. Cost: O(n (m + p)^2).
+        Needs the data again, since the new features must be taken at all of them.
+
+        Args:
+            X_new: A `p x d` tensor of points; see `NystromFeatures.append`.
+            X: All data so far, `n x d`.
+            Y: `n` observations.
+            noise: `n` noise variances.
+
+        Returns:
+            A new posterior. Cost: O(n (m + p)^2) for the statistics, O(m^2 p) for the
+            factors.
         """
-        return append_inducing(self, X_new, X, Y, noise)
+        m = self.num_inducing
+        grown = self.without_data(self.feature_map.append(X_new), self.mean_module)
+        gram, b = grown.statistics(X, Y, noise)
+        corner = gram[m:, m:] + grown.chol_inner[m:, m:]  # the latter the identity
+        L_B = bordered(self.chol_inner, gram[:m, m:], corner)
+        return grown.replace_inner(L_B, b)
 
     def statistics(self, X: Tensor, Y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         r"""The sums :math:`\Phi D^{-1} \Phi^\top` and :math:`\Phi D^{-1} (y - c)`.
@@ -411,7 +432,7 @@ class NystromPosterior:
         m = self.num_inducing
         gram, moment = X.new_zeros(m, m), X.new_zeros(m, 1)
         start = 0
-        for chunk in self._chunks(X):
+        for chunk in self.feature_map.chunks(X):
             rows = slice(start, start + chunk.shape[-2])
             start = rows.stop
             phi = self.features(chunk)
@@ -435,7 +456,3 @@ class NystromPosterior:
         a = self.weights + inner_rows(update.rows.mT, z)
         weights = update.apply(a.unsqueeze(-2)).squeeze(-2)
         return replace(self, weights=weights, updates=(*self.updates, update))
-
-    def _chunks(self, X: Tensor) -> Iterator[Tensor]:
-        """`X` in chunks of rows."""
-        yield from X.split(self.chunk_size, dim=-2)

@@ -18,6 +18,7 @@ from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit.logarithms import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.posteriors import NystromPosterior
@@ -25,7 +26,6 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     constant_mean,
 )
-from botorch_sparse.posteriors.lengthscales import shrink_lengthscales
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 

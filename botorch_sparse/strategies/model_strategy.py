@@ -12,9 +12,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
-from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.domain import DomainOptions

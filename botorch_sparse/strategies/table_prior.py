@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.posteriors.precision import in_double
+from botorch_sparse.kernels import in_double
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (

@@ -14,8 +14,8 @@ from botorch_sparse.acquisition.confidence import (
     FixedBeta,
     RadiusStatistics,
 )
+from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
-from botorch_sparse.posteriors.lengthscales import shrink_lengthscales
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord

@@ -1,7 +1,6 @@
 """The accuracy certificate: bounds that hold, and what they cost."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,14 +21,7 @@ from botorch_sparse.inducing import (
     accuracy_certificates,
     variance_inflation,
 )
-from botorch_sparse.inducing.spectral import (
-    ScaledResidual,
-    lanczos_upper_bound,
-    projection,
-    sampled_upper_bound,
-    top_eigenvalue,
-)
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 
 F64: dict[str, Any] = {"dtype": torch.float64}
 
@@ -148,97 +140,6 @@ def test_variance_inflation() -> None:
         assert (1 + 1 / t) * r == pytest.approx(t)  # the proof's choice of t
 
 
-class Dense(ScaledResidual):
-    """A given matrix in the place of the residual."""
-
-    def __init__(self, matrix: Tensor) -> None:
-        self.matrix = matrix
-        self.noise = self.X = matrix.new_ones(len(matrix))
-
-    def __matmul__(self, v: Tensor) -> Tensor:
-        return self.matrix @ v
-
-    def row_blocks(self) -> Iterator[Tensor]:
-        yield self.matrix
-
-    def rows(self, index: Tensor, weight: Tensor) -> "Dense":
-        root = weight.sqrt()
-        return Dense(self.matrix[index][:, index] / root / root.unsqueeze(-1))
-
-
-def spectrum(kind: str, n: int) -> Tensor:
-    ranks = torch.arange(1, n + 1, **F64)
-    return {
-        "harmonic": 1 / ranks,
-        "flat": torch.ones(n, **F64),
-        "linear": 1 - ranks / (n + 1),
-        "spiked": torch.cat([torch.ones(1, **F64), 0.9 * torch.ones(n - 1, **F64)]),
-    }[kind]
-
-
-@pytest.mark.parametrize("kind", ["harmonic", "flat", "linear", "spiked"])
-def test_lanczos_bound_over_many_starts(kind: str) -> None:
-    """It holds for 100 starts: at 1e-3 each more than 2 failures have odds of 2e-4."""
-    eigenvalues = spectrum(kind, 200)
-    matrix = Dense(eigenvalues.diag())
-    failures = 0
-    for seed in range(100):
-        g = torch.Generator().manual_seed(seed)
-        bound = lanczos_upper_bound(matrix, 1e-3, g).read()
-        failures += bound.value < eigenvalues.max().item()
-        assert bound.estimate is not None
-        assert bound.estimate <= eigenvalues.max().item() * (1 + 1e-12)
-        assert bound.value <= eigenvalues.max().item() / 0.9 * (1 + 1e-12)
-    assert failures <= 2
-
-
-def test_too_few_steps_fail_where_the_bound_says_so() -> None:
-    """Few steps on a long linear spectrum miss the top by more than a tenth."""
-    eigenvalues = spectrum("linear", 3000) ** 8
-    matrix = Dense(eigenvalues.diag())
-    g = torch.Generator().manual_seed(0)
-    assert top_eigenvalue(projection(matrix, 3, g)) < 0.9 * eigenvalues.max().item()
-    assert top_eigenvalue(projection(matrix, 20, g)) > 0.9 * eigenvalues.max().item()
-
-
-@pytest.mark.parametrize("kind", ["harmonic", "flat", "spiked"])
-@pytest.mark.parametrize("size", [5, 40, 400])
-def test_sampled_bound_over_many_draws(kind: str, size: int) -> None:
-    """At `delta = 0.1`, 100 draws: more than 25 failures have odds below 1e-5."""
-    g = torch.Generator().manual_seed(9)
-    V = torch.linalg.qr(torch.randn(100, 100, generator=g, **F64))[0]
-    eigenvalues = spectrum(kind, 100)
-    E = (V * eigenvalues) @ V.mT
-    bounds = [
-        sampled_upper_bound(Dense(E), E.diagonal(), 0.1, g, size).read().value
-        for _ in range(100)
-    ]
-    assert sum(bound < eigenvalues.max().item() for bound in bounds) <= 25
-    if size == 400:  # better than the trace by far
-        assert max(bounds) < 0.6 * eigenvalues.sum().item()
-
-
-@pytest.mark.parametrize("size", [20, 1000])
-def test_sampled_bound_where_single_rows_matter(size: int) -> None:
-    """The top eigenvector is one row, which few draws miss half of the time.
-
-    20 rows: at `delta = 0.01` more than 10 failures in 200 have odds of 1e-5; 1000
-    rows: hits are binomial, and the mean estimate of 16 draws has a standard error of
-    0.025.
-    """
-    g, repeats = torch.Generator().manual_seed(3), 200 if size == 20 else 16
-    eigenvalues = torch.cat([torch.ones(1, **F64), torch.full((900,), 0.01, **F64)])
-    matrix = Dense(eigenvalues.diag())
-    bounds = [
-        sampled_upper_bound(matrix, eigenvalues, 0.01, g, size).read()
-        for _ in range(repeats)
-    ]
-    assert sum(bound.value < 1.0 for bound in bounds) <= 10
-    if size == 1000:
-        estimates = [bound.estimate or 0.0 for bound in bounds]
-        assert abs(sum(estimates) / repeats - 1.0) < 0.125
-
-
 def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[torch.Size] = []
 
@@ -251,28 +152,11 @@ def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> 
     n = 6000
     X, kernel = clustered(n, **F64), Recording().double()
     noise = torch.full((n,), 1e-3, **F64)
-    posterior = NystromPosterior.prior(kernel, X[:20])
-    got = accuracy_certificate(posterior, X, noise)
+    features = NystromFeatures.of(kernel, X[:20])
+    got = accuracy_certificate(features, X, noise)
     assert got.method == "sampled" and got.lambda_max < got.trace
     assert max(shape.numel() for shape in shapes) <= 3000**2
     assert sum(shape.numel() for shape in shapes) < n * n / 2
-
-
-def test_streamed_products_are_those_of_the_matrix(
-    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
-    X, noise, index = problem(5)
-    X, noise = X.to(**double), noise.to(**double)
-    prior = NystromPosterior.prior(rbf(0.3, **double), X[index.to(X.device)])
-    E = residual(rbf(0.3, **double)(X).to_dense(), index, noise).to(**double)
-    v = torch.randn(60, **double)
-    monkeypatch.setattr("botorch_sparse.inducing.spectral.DENSE_SIZE", 10)
-    monkeypatch.setattr("botorch_sparse.inducing.spectral.BLOCK_ROWS", 7)
-    error = ScaledResidual(prior, X, noise)
-    torch.testing.assert_close(error @ v, E @ v, rtol=1e-7, atol=1e-7)
-    assert len(list(error.row_blocks())) == 9
-    expected = E.abs().sum(-1).max().item()
-    assert error.largest_row_sum().read().value == pytest.approx(expected, rel=1e-7)
 
 
 def test_batch_is_a_loop(double: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """The default: exact for few points, then as many inducing points as data need."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler
 from botorch_sparse.models import SparseSingleTaskGP, memory
-from botorch_sparse.models.adaptive_inducing import EXACT_SIZE
-from botorch_sparse.models.memory import affordable_inducing_points, free_memory
+from botorch_sparse.models.inducing_points import EXACT_SIZE, MOST_INDUCING_POINTS
+from botorch_sparse.models.memory import affordable_inducing_points
 
 
 def make_data(n: int, d: int = 2, **tkwargs: Any) -> tuple[Tensor, Tensor]:
@@ -132,8 +131,8 @@ class TestMemory:
         model = SparseSingleTaskGP(X, Y, max_memory=500_000)
         with_hyperparameters(model, 0.1)
         with pytest.warns(BotorchWarning, match="max_memory"):
-            m = model.num_inducing
-        assert m == affordable_inducing_points(500_000) == 7
+            model.resparsify()
+        assert model.num_inducing == affordable_inducing_points(500_000) == 7
 
     def test_given_points_win(self, double: dict[str, Any]) -> None:
         X, Y = make_data(600, **double)
@@ -153,28 +152,13 @@ class TestMemory:
         assert spent[1] > max_memory
         assert spent[0] <= max_memory or m == 1
 
-    def test_free_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        cpu = torch.device("cpu")
-        assert 2**20 < free_memory(cpu) < 2**50
-        meminfo = tmp_path / "meminfo"
-        monkeypatch.setattr(memory, "MEMINFO", meminfo)
-        monkeypatch.setattr(memory, "CGROUP", tmp_path)
-        meminfo.write_text("MemTotal: 9 kB\nMemAvailable:   2000 kB\n")
-        assert free_memory(cpu) == 2_048_000
-        (tmp_path / "memory.max").write_text("max\n")
-        (tmp_path / "memory.current").write_text("100\n")
-        assert free_memory(cpu) == 2_048_000
-        (tmp_path / "memory.max").write_text("1100\n")
-        assert free_memory(cpu) == 1000
-        assert memory.default_max_memory(cpu) == 250
-        (tmp_path / "memory.max").unlink()
-        meminfo.unlink()
-        monkeypatch.delattr("os.sysconf")
-        assert free_memory(cpu) == 4 * 2**30
-
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_free_memory_of_a_gpu(self) -> None:
-        assert 0 < free_memory(torch.device("cuda")) <= torch.cuda.mem_get_info()[1]
+    def test_no_budget_depends_on_the_machine(self, double: dict[str, Any]) -> None:
+        """A sampler without a cap gets a constant one."""
+        X, Y = make_data(600, **double)
+        sampler = lambda k, X, noise, **_: torch.arange(len(X))  # noqa: E731
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler)
+        assert model.inducing_cap == MOST_INDUCING_POINTS
+        assert SparseSingleTaskGP(X, Y).inducing_cap == 1000
 
 
 def clustered(n: int, device: torch.device) -> tuple[Tensor, Tensor]:

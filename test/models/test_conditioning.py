@@ -1,7 +1,9 @@
 """Conditioning and fantasies of a sparse model, against dense closed forms."""
 
 import copy
+import gc
 import pickle
+import weakref
 from typing import Any
 
 import pytest
@@ -127,9 +129,51 @@ def test_conditioning_again_and_again(double: dict[str, Any]) -> None:
         X, Y, _ = random_data((), 1, n=seed + 1, seed=seed, **double)
         conditioned = conditioned.condition_on_observations(X, Y)
         data = data + transformed(model, X, Y)
-    assert conditioned._prediction_posterior().updates == ()
+    assert conditioned.nystrom_posterior().updates == ()
     check(conditioned, model, data)
     assert conditioned.train_targets.shape == (24,)
+
+
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_a_chain_keeps_nothing_but_the_data(
+    fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    """No model holds the one that it came from, nor a graph; gradients are enabled."""
+    model = make_model(fixed_noise=fixed_noise, normalize=True, **double)
+    conditioned, before = model, []
+    for seed in range(5):
+        X, Y, Yvar = random_data((), 1, n=1, seed=seed, **double)
+        before.append(weakref.ref(conditioned))
+        noise = {"noise": Yvar} if fixed_noise else {}
+        conditioned = conditioned.condition_on_observations(X, Y, **noise)
+        assert type(conditioned) is SparseSingleTaskGP
+        posterior = conditioned.nystrom_posterior()
+        assert not posterior.weights.requires_grad
+        assert not posterior.chol_inner.requires_grad and posterior.updates == ()
+    gc.collect()
+    assert [ref() for ref in before[1:]] == [None] * 4
+    assert conditioned.train_targets.shape == (19,)
+    expected = conditioned.posterior(X).mean
+    model.covar_module.lengthscale = 9.0  # of the first one alone
+    close(conditioned.posterior(X).mean, expected)
+
+
+@pytest.mark.parametrize("fixed_noise", [False, True])
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_copies_where_a_gradient_is_attached(
+    fixed_noise: bool, is_exact: bool, double: dict[str, Any]
+) -> None:
+    """A copy predicts the same, and leaves the graph behind."""
+    model = make_model((), 1, fixed_noise, m=14 if is_exact else 6, **double)
+    X, Y, Yvar = (t.requires_grad_() for t in random_data((), 1, n=2, **double))
+    noise = {"noise": Yvar} if fixed_noise else {}
+    conditioned = model.condition_on_observations(X, Y, **noise)
+    test_X = random_data((), 1, n=3, seed=9, **double)[0]
+    expected = conditioned.posterior(test_X).mean
+    assert expected.requires_grad
+    for copied in (copy.deepcopy(conditioned), pickle.loads(pickle.dumps(conditioned))):
+        close(copied.posterior(test_X).mean, expected)
+        assert not copied.train_targets.requires_grad
 
 
 @pytest.mark.parametrize("q", [0, 8])
@@ -161,7 +205,6 @@ def test_repeated_observations_are_those_of_the_exact_model(
         if not is_exact:
             monkeypatch.setattr(SparseSingleTaskGP, "is_exact", False)
         ours = sparse.eval().condition_on_observations(*new, noise=Yvar[3:6])
-        assert (ours._fantasy_posterior is None) == is_exact
         close(ours.posterior(X).mean, expected.mean, rtol=0, atol=1e-6)
         close(
             ours.posterior(X).distribution.covariance_matrix,

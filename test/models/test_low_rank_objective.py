@@ -17,7 +17,7 @@ from botorch_sparse.models.low_rank_objective import (
     has_known_hyperparameters,
     low_rank_objective,
 )
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 
 
 class Problem:
@@ -40,8 +40,8 @@ class Problem:
         self.leaves = [self.X, self.S, self.error, self.noise]
         self.leaves += list(self.kernel.parameters())
 
-    def features(self) -> NystromPosterior:
-        return NystromPosterior.prior(self.kernel, self.S)
+    def features(self) -> NystromFeatures:
+        return NystromFeatures.of(self.kernel, self.S)
 
     def dense(self, collapsed: bool) -> Tensor:
         K_SX = self.kernel(self.S, self.X).to_dense()
@@ -119,7 +119,7 @@ def test_no_block_is_larger_than_asked(double: dict[str, Any]) -> None:
 def test_hidden_hyperparameters_are_seen(double: dict[str, Any]) -> None:
     kernel = ScaleKernel(RBFKernel()).to(**double)
     S = torch.rand(4, 2, **double)
-    features_of = NystromPosterior.prior(kernel, S)
+    features_of = NystromFeatures.of(kernel, S)
     assert has_known_hyperparameters(features_of)
     scale = torch.tensor(0.3, requires_grad=True, **double)
     del kernel._parameters["raw_outputscale"]

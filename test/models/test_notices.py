@@ -20,7 +20,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Size, Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv, prediction
-from botorch_sparse.models.sparse_single_task_gp import EXACT_SIZE
+from botorch_sparse.models.inducing_points import EXACT_SIZE
 
 LOO = "botorch_sparse.models.loo_cv"
 JOINT = "joint covariance of"

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from botorch.models.transforms import Normalize
-from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from botorch_sparse.inducing import accuracy_certificate
@@ -93,20 +92,13 @@ class TestCertificate:
         assert batched.lambda_max == pytest.approx(single.lambda_max)
         assert dict(model.summary().rows)["outputs"] == "2"
 
-    def test_fantasies(self, double: dict[str, Any]) -> None:
-        """One for each; all of the same points, as conditioning on them would give."""
+    def test_conditioned(self, double: dict[str, Any]) -> None:
+        """The certificate of all data, with the inducing points of the others."""
         model = make_model(**double).eval()
         X = torch.tensor([[0.5, 2.0]], **double)
-        sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
-        fantasies = model.fantasize(X, sampler=sampler)
-        certificate = fantasies.certificate()
-        assert len(certificate.outputs) == 3
         one = model.condition_on_observations(X, torch.ones(1, 1, **double))
-        expected = one.certificate()
-        assert expected.lambda_max != model.certificate().lambda_max
-        for output in certificate.outputs:
-            assert output.lambda_max == pytest.approx(expected.lambda_max)
-        assert "61" in str(fantasies.summary())
+        assert one.certificate().lambda_max != model.certificate().lambda_max
+        assert "61" in str(one.summary())
 
     def test_exact(self, double: dict[str, Any]) -> None:
         X = torch.rand(20, 2, **double)

@@ -14,8 +14,8 @@ from botorch_sparse.acquisition.frozen.base import (
     Features,
     FrozenPosterior,
 )
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.training_data import training_noise
-from botorch_sparse.posteriors.precision import in_double
 
 
 class FrozenExactPosterior(FrozenPosterior):

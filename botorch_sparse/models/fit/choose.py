@@ -17,6 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
 from botorch_sparse.models.leave_one_out import leave_one_out_score
+from botorch_sparse.models.training_data import TrainingData
 
 # Observations left out, one at a time, to compare two sets of hyperparameters.
 NUM_LEFT_OUT = 2000
@@ -108,8 +109,10 @@ def left_out_density(mll: MarginalLogLikelihood) -> Tensor:
 
     They are the last of `shuffled_rows`, whose first ones the exact subset holds.
     """
-    rows = shuffled_rows(mll.eval().model)[-NUM_LEFT_OUT:]
-    return leave_one_out_score(mll.model, rows)
+    model = mll.eval().model
+    data = TrainingData.of(model, model._inducing_set().rows)
+    rows = shuffled_rows(model)[-NUM_LEFT_OUT:]
+    return leave_one_out_score(model.nystrom_posterior(), data, rows)
 
 
 def shuffled_rows(model: SingleTaskGP) -> Tensor:

@@ -33,21 +33,20 @@ Proof: with c the covariance of x with `R` given `U`, the differences are
 :math:`(C + D)^{-1} \preceq D^{-1}` gives the second.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.transforms.outcome import Standardize
+from gpytorch.means import ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
+from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.models.subset.selection import other_rows
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.batching import solve_rows
-from botorch_sparse.posteriors.kernel_batch import kernel_at
-from botorch_sparse.posteriors.precision import in_double
 
 if TYPE_CHECKING:
     from botorch_sparse.models.subset.model import SubsetSingleTaskGP
@@ -174,8 +173,8 @@ class _Bounds(NamedTuple):
 
 def _theorem_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
     """Theorem 5.1, for the posterior with all observations."""
-    prior = NystromPosterior.prior(view.kernel, view.X[view.subset])
-    certificate = accuracy_certificate(prior, view.X, view.noise, **options)
+    features = NystromFeatures.of(view.kernel, view.X[view.subset])
+    certificate = accuracy_certificate(features, view.X, view.noise, **options)
     share, root = _share(certificate), view.noise.sqrt()
     k_norm = (view.kernel(view.test, view.X).to_dense() / root).norm(dim=-1)
     y_norm = (view.error / root).norm()
@@ -206,11 +205,12 @@ def _subset_posterior(view: _View) -> NystromPosterior:
     """
     points, noise = view.X[view.subset], view.noise[view.subset]
     L = psd_safe_cholesky(view.kernel(points).to_dense() + noise.diag_embed())
-    empty = NystromPosterior.prior(view.kernel, points[:0])
-    return replace(
-        empty,
-        inducing_points=points,
-        chol_inducing=L,
+    features = NystromFeatures(
+        view.kernel, points, torch.arange(len(L), device=L.device), chol_inducing=L
+    )
+    return NystromPosterior(
+        features,
+        ZeroMean(),
         chol_inner=torch.eye(len(L), dtype=L.dtype, device=L.device),
         weights=solve_rows(L, view.error[view.subset].unsqueeze(0)).squeeze(0),
     )

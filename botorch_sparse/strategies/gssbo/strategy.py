@@ -25,9 +25,9 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.posteriors.precision import in_double
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.domain import Box, DomainOptions
 from botorch_sparse.strategies.gssbo.buffer import (

@@ -182,7 +182,7 @@ def certified_inducing_points(
     draw = 2  # the first one is left to the bounds of the batch
     while float(data.counts @ growing.residual) > lam:
         certificate = accuracy_certificate(
-            growing.posterior(),
+            growing.feature_map(),
             data.X,
             lam / data.counts,
             delta=policy.draw_delta(draw),

@@ -336,7 +336,7 @@ class BatchExploration:
         while True:
             self.num_draws += 1
             certificate = accuracy_certificate(
-                self.posterior.posterior(),
+                self.posterior.feature_map(),
                 self.posterior.X[rows],
                 self.posterior.noise / counts,
                 delta=self.policy.draw_delta(self.num_draws),

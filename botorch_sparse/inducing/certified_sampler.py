@@ -5,13 +5,13 @@ References:
         A. Deshpande, L. Rademacher, S. Vempala and G. Wang. Matrix approximation and
         projective clustering via volume sampling. SODA 2006. (Adaptive sampling in
         proportion to residuals.)
-    .. [Efraimidis2006]
-        P. S. Efraimidis and P. G. Spirakis. Weighted random sampling with a reservoir.
-        Information Processing Letters 97(5), 2006.
+    [Efraimidis2006]_ (see `botorch_sparse.inducing.base`).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import ClassVar
 
 import torch
@@ -19,12 +19,12 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.inducing.base import covariance_matrix, validate_cap
+from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
-from botorch_sparse.inducing.spectral import DENSE_SIZE, ScaledResidual, Summary
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
+from botorch_sparse.kernels import in_double
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
-from botorch_sparse.posteriors.precision import in_double
 
 # Largest factor between rounds: it bounds the overshoot.
 FASTEST = 1.6
@@ -135,50 +135,35 @@ class CertifiedSampler:
             The points, at least one when `n > 0`, and the last certificate. Its
             failure probability is that of all rounds together.
         """
-        kernel = in_double(covar_module, X.dtype)
-        X, noise = X.double(), noise.double()
-        n, limit = len(noise), self.max_inducing_points
-        cap = n if limit is None else min(limit, n)
-        size = min(self.num_initial, cap)
-        variance, nothing = kernel(X, diag=True), torch.arange(0, device=X.device)
-        # On a device it is first assumed, and found out with all else, that no point
-        # drawn is redundant or without variance: a round is then one wait.
-        is_singular = X.is_cpu
-        available = None if is_singular else n
-        index = extend(nothing, variance / noise, size, generator, available)
-        spent, attempt = 0.0, 0
+        data, cap = _Data.of(covar_module, X, noise), len(X)
+        if self.max_inducing_points is not None:
+            cap = min(self.max_inducing_points, cap)
+        index = _first_points(data, min(self.num_initial, cap), generator)
+        is_singular, shares, spent = X.is_cpu, self._shares(), 0.0
         while True:
-            S, check = X[index], None
-            K = covariance_matrix(kernel, S, variance[index])
-            if is_singular:
-                factor = factorize_batch(K, is_singular=True)
-            else:
-                factor, check = plain_factor(K)
-            prior = NystromPosterior.from_factor(kernel, S, factor)
-            error = ScaledResidual(prior, X, noise, variance)
-            summary = error.summary(index, check)
-            if not summary.is_sound:
-                is_singular = True
-                index = _with_variance(index, variance)
-                continue
-            r = math.sqrt(summary.largest * summary.trace)
-            if summary.largest <= self.tolerance or len(index) >= cap:
-                attempt += 1
-                share = 6 * self.delta / (math.pi * attempt) ** 2  # sums to delta
-                method = self._method(summary)
-                certificate = certify(error, summary, method, share, generator)
+            drawn = _Round.of(data, index, is_singular)
+            size, is_singular, r = len(drawn.index), drawn.is_singular, drawn.estimate
+            if drawn.summary.largest <= self.tolerance or size >= cap:
+                certificate = self._certify(drawn, next(shares), generator)
                 r = certificate.lambda_max
-                spent += share if certificate.failure_probability > 0 else 0.0
-                if r <= self.tolerance or len(index) >= cap:
+                spent += certificate.failure_probability
+                if r <= self.tolerance or size >= cap:
                     certificate = replace(certificate, failure_probability=spent)
-                    kept = index[prior.inducing_index].sort().values
-                    kept = kept if len(kept) > 0 else index[:1]
-                    return CertifiedDraw(kept, certificate, r <= self.tolerance)
-            before = len(index)
-            size, available = min(cap, self._next(before, r)), before + summary.num_left
-            index = extend(index, summary.leverage, size, generator, available)
-            if len(index) == before:
-                cap = before  # nothing is left to add but rounding
+                    return CertifiedDraw(drawn.in_use, certificate, r <= self.tolerance)
+            index = drawn.extended(min(cap, self._next(size, r)), generator)
+            if len(index) == size:
+                cap = size  # nothing is left to add but rounding
+
+    def _shares(self) -> Iterator[float]:
+        """Failure probabilities of one certificate after the other, `delta` in all."""
+        return (6 * self.delta / (math.pi * k) ** 2 for k in count(1))
+
+    def _certify(
+        self, drawn: "_Round", share: float, generator: torch.Generator
+    ) -> AccuracyCertificate:
+        """A certificate that fails with probability `share` at most."""
+        method = self._method(drawn.summary)
+        return certify(drawn.error, drawn.summary, method, share, generator)
 
     def _method(self, summary: Summary) -> str:
         """The cheapest method that can decide."""
@@ -192,30 +177,91 @@ class CertifiedSampler:
         return max(size + 1, math.ceil(size * min(FASTEST, max(self.growth, factor))))
 
 
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """What is drawn from, in float64, with the `n` prior variances."""
+
+    kernel: Kernel
+    X: Tensor
+    noise: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, covar_module: Kernel, X: Tensor, noise: Tensor) -> "_Data":
+        """Data in any precision."""
+        kernel, X, noise = in_double(covar_module, X.dtype), X.double(), noise.double()
+        return cls(kernel, X, noise, kernel(X, diag=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """The points of one round and what they leave over.
+
+    Attributes:
+        index: Sorted indices.
+        error: The matrix `E`.
+        summary: What it says.
+        is_singular: Whether points may be redundant, or without variance.
+    """
+
+    index: Tensor
+    error: ScaledResidual
+    summary: Summary
+    is_singular: bool
+
+    @classmethod
+    def of(cls, data: _Data, index: Tensor, is_singular: bool) -> "_Round":
+        """The round of these points.
+
+        If not `is_singular`, it is assumed, and found out with all else, that no point
+        is redundant or without variance: one wait for a device then, and two if not.
+        """
+        drawn = cls._assumed(data, index, is_singular)
+        if drawn.summary.is_sound:
+            return drawn
+        return cls._assumed(data, _with_variance(index, data.variance), True)
+
+    @classmethod
+    def _assumed(cls, data: _Data, index: Tensor, is_singular: bool) -> "_Round":
+        """The round, which is sound where the assumption is right."""
+        S, check = data.X[index], None
+        K = covariance_matrix(data.kernel, S, data.variance[index])
+        if is_singular:
+            factor = factorize_batch(K, is_singular=True)
+        else:
+            factor, check = plain_factor(K)
+        features = NystromFeatures.from_factor(data.kernel, S, factor)
+        error = ScaledResidual(features, data.X, data.noise, data.variance)
+        return cls(index, error, error.summary(index, check), is_singular)
+
+    @property
+    def estimate(self) -> float:
+        """A guess at the largest eigenvalue, between its bounds."""
+        return math.sqrt(self.summary.largest * self.summary.trace)
+
+    @property
+    def in_use(self) -> Tensor:
+        """The points that are not redundant, sorted, and at least one of all."""
+        kept = self.index[self.error.features.inducing_index].sort().values
+        return kept if len(kept) > 0 else self.index[:1]
+
+    def extended(self, size: int, generator: torch.Generator) -> Tensor:
+        """`size` points, these and others in proportion to residual leverage."""
+        available = len(self.index) + self.summary.num_left
+        return extend(self.index, self.summary.leverage, size, generator, available)
+
+
+def _first_points(data: _Data, size: int, generator: torch.Generator) -> Tensor:
+    """Points in proportion to their prior leverage.
+
+    That all have some is taken for granted on a device, where a count is a wait.
+    """
+    nothing = torch.arange(0, device=data.X.device)
+    available = None if data.X.is_cpu else len(data.X)
+    return extend(nothing, data.variance / data.noise, size, generator, available)
+
+
 def _with_variance(index: Tensor, variance: Tensor) -> Tensor:
     """The points whose prior is not zero, and at least one of all."""
     some = index[variance[index] > 0]
     return some if len(some) > 0 else index[:1]
-
-
-def extend(
-    index: Tensor,
-    leverage: Tensor,
-    size: int,
-    generator: torch.Generator,
-    available: int | None = None,
-) -> Tensor:
-    """`size` points: `index` and others, weighted by `leverage`, without replacement.
-
-    The largest of `weight / exponential` variates are such a sample [Efraimidis2006]_.
-    Points without any leverage stay out: `available` is the number of points in `index`
-    or with some, where it is known.
-    """
-    uniform = torch.rand(
-        len(leverage), generator=generator, dtype=torch.float64, device=generator.device
-    )
-    keys = leverage / -uniform.clamp_min(1e-300).log().to(leverage)
-    keys = keys.index_fill(0, index, math.inf)
-    available = int((keys > 0).sum()) if available is None else available
-    size = max(min(size, available), min(1, len(keys)))
-    return keys.topk(size).indices.sort().values

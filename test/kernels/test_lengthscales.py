@@ -22,7 +22,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior
 
-from botorch_sparse.posteriors.lengthscales import shrink_lengthscales
+from botorch_sparse.kernels import shrink_lengthscales
 
 BATCH = torch.Size([2])
 KERNELS: dict[str, Callable[[], Kernel]] = {

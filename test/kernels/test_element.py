@@ -8,6 +8,8 @@ from botorch.exceptions import UnsupportedError
 from botorch.models.kernels.orthogonal_additive_kernel import OrthogonalAdditiveKernel
 from device_cases import sweep
 from gpytorch.kernels import (
+    ArcKernel,
+    CylindricalKernel,
     Kernel,
     LinearKernel,
     MaternKernel,
@@ -17,7 +19,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from botorch_sparse.posteriors.kernel_batch import kernel_at
+from botorch_sparse.kernels import kernel_at
 
 BATCH, LAST = torch.Size([3, 2]), torch.Size([2])
 IN = {"batch_shape": BATCH}
@@ -41,6 +43,12 @@ KERNELS = {
         + PeriodicKernel(active_dims=[2], batch_shape=torch.Size([3, 1]))
     ),
     "last dimension alone": lambda: PolynomialKernel(2, batch_shape=LAST),
+    "unbatched lengthscales as many as elements": lambda: ArcKernel(
+        MaternKernel(batch_shape=torch.Size([1, 2])), ard_num_dims=2, active_dims=[0, 1]
+    ),
+    "as many angular weights as elements": lambda: CylindricalKernel(
+        2, MaternKernel(batch_shape=LAST), active_dims=[1]
+    ),
     "scale alone": lambda: ScaleKernel(RBFKernel(active_dims=[3]), **IN),
 }
 
@@ -77,3 +85,29 @@ def test_further_batch_dimensions_inside() -> None:
 def test_no_batch_is_the_kernel_itself() -> None:
     kernel = ScaleKernel(RBFKernel(active_dims=[1]))
     assert kernel_at(kernel, (1, 0)) is kernel
+
+
+class Shifted(Kernel):
+    """A kernel that holds another and a parameter of one number for each dimension."""
+
+    def __init__(self, inner: Kernel, dim: int) -> None:
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.zeros(dim))
+        self.inner = inner
+
+    def forward(self, x1: torch.Tensor, x2: torch.Tensor, **params: Any) -> Any:
+        return self.inner.forward(x1 + self.shift, x2, **params)
+
+
+def test_dimensions_that_may_be_those_of_the_batch() -> None:
+    inner = RBFKernel(batch_shape=LAST)
+    with pytest.raises(UnsupportedError, match=r"shift has shape \(2,\)"):
+        kernel_at(Shifted(inner, dim=2), (1,))
+    assert kernel_at(Shifted(inner, dim=3), (1,)).shift.shape == (3,)
+
+
+def test_parameters_that_lack_the_batch() -> None:
+    kernel = LinearKernel(batch_shape=LAST)
+    kernel.raw_variance.data = torch.zeros(1, 1)
+    with pytest.raises(UnsupportedError, match=r"raw_variance has shape \(1, 1\)"):
+        kernel_at(kernel, (1,))

@@ -5,7 +5,17 @@ from itertools import chain
 
 import torch
 from botorch.exceptions import UnsupportedError
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import ArcKernel, CylindricalKernel, Kernel, ScaleKernel
+
+# Dimensions of a parameter after those of its batch, for kernels that hold others,
+# whose batch shape a parameter need not have. One of a kernel without others inside has
+# the batch shape of that kernel, and needs no entry.
+TRAILING_DIMS: dict[type[Kernel], dict[str, int]] = {
+    Kernel: {"raw_lengthscale": 2},
+    ScaleKernel: {"raw_outputscale": 0},
+    ArcKernel: {"raw_angle": 2, "raw_radius": 2},
+    CylindricalKernel: {"raw_angular_weights": 1, "raw_alpha": 1, "raw_beta": 1},
+}
 
 
 def kernel_at(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
@@ -22,7 +32,8 @@ def kernel_at(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
         A copy without batch dimensions; the kernel itself where it has none.
 
     Raises:
-        UnsupportedError: If a kernel inside has more batch dimensions.
+        UnsupportedError: If a kernel inside has more batch dimensions, or if those of a
+            parameter cannot be known.
     """
     if len(kernel.batch_shape) == 0:
         return kernel
@@ -48,13 +59,37 @@ def _take(kernel: Kernel, batch_shape: torch.Size, index: tuple[int, ...]) -> No
         kernel.named_parameters(recurse=False), kernel.named_buffers(recurse=False)
     )
     for name, tensor in tensors:
-        if name == "active_dims":
-            continue
-        for shape in (batch_shape, kernel._batch_shape):
-            if tensor.shape[: len(shape)] == shape:
-                tensor.data = tensor.data[_aligned(index, shape)]
-                break
+        if name != "active_dims" and tensor.dim() > 0:
+            own = _batch_of(kernel, batch_shape, name, tensor.shape)
+            tensor.data = tensor.data[_aligned(index, own)]
     kernel._batch_shape = torch.Size()
+
+
+def _batch_of(
+    kernel: Kernel, batch_shape: torch.Size, name: str, shape: torch.Size
+) -> torch.Size:
+    """The batch dimensions of a parameter, those before the ones it always has.
+
+    It has the batch shape that its kernel was built with or, where it was made after
+    the kernels inside, the one that all of them broadcast to.
+
+    Raises:
+        UnsupportedError: If the shape is that of neither, or may be that of either.
+    """
+    for kind, dims in TRAILING_DIMS.items():
+        if isinstance(kernel, kind) and name in dims:
+            return shape[: len(shape) - dims[name]]
+    known = {kernel._batch_shape, batch_shape}
+    found = [own for own in known if shape[: len(own)] == own]
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"Got a {type(kernel).__name__} whose {name} has shape {tuple(shape)}; "
+            f"which dimensions are those of a batch of shape {tuple(batch_shape)} "
+            "cannot be known. Build one model for each output and element of the batch "
+            "instead (ModelListGP), or add its number of other dimensions to "
+            "botorch_sparse.kernels.TRAILING_DIMS."
+        )
+    return found[0]
 
 
 def _aligned(index: tuple[int, ...], batch_shape: torch.Size) -> tuple[int, ...]:

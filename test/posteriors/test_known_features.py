@@ -1,18 +1,27 @@
-"""Posteriors that know some points give what the plain ones give."""
+"""Models that remember some points predict what they would predict anyway."""
 
 import copy
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
+import simulated_device
 import torch
 from botorch import settings
 from botorch.exceptions import BotorchTensorDimensionError
 from botorch.models.transforms import Normalize
+from gpytorch.kernels import RBFKernel
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
+from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
+from botorch_sparse.posteriors.known_features import embedded
+
+needs_simulation = pytest.mark.skipif(
+    not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"
+)
 
 
 def points(n: int, seed: int) -> torch.Tensor:
@@ -33,6 +42,20 @@ def sparse_model(m: int) -> SparseSingleTaskGP:
     ).eval()
 
 
+@contextmanager
+def embedded_rows() -> Iterator[list[int]]:
+    """How many rows each call embeds."""
+    sizes: list[int] = []
+    plain = NystromPosterior.features
+
+    def counted(self: NystromPosterior, X: torch.Tensor) -> torch.Tensor:
+        sizes.append(X.shape[-2])
+        return plain(self, X)
+
+    with mock.patch.object(NystromPosterior, "features", counted):
+        yield sizes
+
+
 def moments(model: Any, X: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Mean and joint covariance, and their gradient with respect to X."""
     X = X.clone().requires_grad_(True)
@@ -50,15 +73,7 @@ def test_posteriors_are_the_same_and_known_points_cost_nothing(m):
     cases = {"known": X, "others": X.flip(-2), "alone": free, "single": X[0]}
     expected = {name: moments(model, x) for name, x in cases.items()}
     model.remember(known)
-    assert isinstance(model.nystrom_posterior(), KnownRowsPosterior)
-    rows = []
-    plain = NystromPosterior.features
-
-    def counted(self: Any, Z: torch.Tensor) -> torch.Tensor:
-        rows.append(Z.shape[-2])
-        return plain(self, Z)
-
-    with mock.patch.object(NystromPosterior, "features", counted):
+    with embedded_rows() as rows:
         found = {name: moments(model, x) for name, x in cases.items()}
     assert rows == [3, 8, 3, 3]
     for name in cases:
@@ -87,24 +102,29 @@ def test_what_is_known_ends_with_the_posterior_it_is_of():
         assert torch.allclose(one.variance, other.variance, rtol=1e-6)
     # Known again, of a posterior that knows others.
     model.remember(X[:2])
-    assert len(model.nystrom_posterior().known.X) == 2
+    with embedded_rows() as rows:
+        model.posterior(X)
+    assert rows == [5]
 
 
 def test_models_that_remember_can_be_copied():
     """No graph is kept, that of the hyperparameters least of all."""
     model, X = sparse_model(1), points(5, seed=1)
-    model.remember(X)
-    known = model.nystrom_posterior().known
-    assert not known.features.requires_grad and not known.whitened.requires_grad
+    model.remember(X[:4])
     again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
-    torch.testing.assert_close(again.posterior(X).mean, model.posterior(X).mean)
+    with embedded_rows() as rows:
+        torch.testing.assert_close(again.posterior(X).mean, model.posterior(X).mean)
+    assert rows == [1, 1]
+    known = KnownFeatures.of(model.nystrom_posterior(), X)
+    assert not known.features.requires_grad and not known.whitened.requires_grad
 
 
 def test_the_exact_gp_has_nothing_to_remember():
     X = points(10, seed=0) / 3
-    exact = SparseSingleTaskGP(X, X.sum(-1, keepdim=True))
+    exact = SparseSingleTaskGP(X, X.sum(-1, keepdim=True)).eval()
+    before = exact.posterior(X[:3]).mean
     assert exact.remember(X[:2]) is exact
-    assert not isinstance(exact.nystrom_posterior(), KnownRowsPosterior)
+    assert torch.equal(exact.posterior(X[:3]).mean, before)
 
 
 def test_points_of_another_dimension_are_refused():
@@ -115,21 +135,16 @@ def test_points_of_another_dimension_are_refused():
 
 
 def test_not_where_it_would_be_wrong():
-    """Fantasies do not remember, and caches keep their form and no graph."""
-    model, known = sparse_model(1), points(5, seed=1)
-    fantasy = model.condition_on_observations(
-        points(2, seed=2), torch.ones(2, 1, dtype=torch.double)
-    )
-    fantasy.remember(known)
-    assert not isinstance(fantasy.nystrom_posterior(), KnownRowsPosterior)
+    """Caches keep their form and no graph."""
+    known = points(5, seed=1)
     single = sparse_model(1).to(torch.float32)
     with settings.propagate_grads(True), torch.inference_mode():
         single.remember(known.float())
-    posterior = single.nystrom_posterior()
-    assert posterior.known.features.dtype == torch.float64
-    assert not posterior.weights.requires_grad
+    assert not single.nystrom_posterior().weights.requires_grad
     X = torch.cat([known, points(1, seed=2)]).float().requires_grad_()
-    single.posterior(X).variance.sum().backward()
+    with embedded_rows() as rows:
+        single.posterior(X).variance.sum().backward()
+    assert rows == [1]
     assert X.grad.isfinite().all()
 
 
@@ -137,4 +152,37 @@ def test_new_data_are_not_what_was_known():
     model, known = sparse_model(1), points(5, seed=1)
     model.remember(known)
     model.set_train_data(*(t + 0.1 for t in (points(40, seed=4), model.train_targets)))
-    assert not isinstance(model.nystrom_posterior(), KnownRowsPosterior)
+    with embedded_rows() as rows:
+        model.posterior(torch.cat([known, known[:1]]))
+    assert rows[-1] == 6
+
+
+def test_who_knows_the_split_passes_it(double):
+    """In any batch the values are those of the posterior."""
+    X = points(12, seed=0).to(**double)
+    kernel = RBFKernel(batch_shape=torch.Size([2, 1])).to(**double)
+    noise = torch.full((12,), 0.1, **double)
+    data = (t.expand(2, 1, *t.shape) for t in (X, X[:, 0].sin(), noise, X[:5]))
+    posterior = NystromPosterior.from_data(kernel, *data)
+    known = KnownFeatures.of(posterior, X[:4])
+    Z = torch.cat([X[:4].expand(3, 4, 2), X[4:10].reshape(3, 2, 2)], dim=-2)
+    phi, w = embedded(posterior, Z, known)
+    assert phi.shape == w.shape == (2, 3, 6, 5)
+    torch.testing.assert_close(phi, posterior.features(Z))
+    torch.testing.assert_close(w, posterior.whiten(posterior.features(Z)))
+
+
+@needs_simulation
+def test_a_device_is_waited_for_once():
+    """To recognise what is remembered, beside what any prediction costs."""
+    with simulated_device.accelerator() as traffic:
+        model, known = sparse_model(1).to(simulated_device.DEVICE), points(5, seed=1)
+        known = known.to(simulated_device.DEVICE)
+        X, waits = torch.cat([known, known[:1] + 0.1]), []
+        for _ in range(2):
+            model.posterior(X)
+            traffic.clear()
+            model.posterior(X)
+            waits.append(traffic.our_waits)
+            model.remember(known)
+    assert waits[1] == waits[0] + 1

@@ -1,0 +1,7 @@
+"""What is done to kernels: another precision, one element of a batch, lengthscales."""
+
+from botorch_sparse.kernels.element import TRAILING_DIMS, kernel_at
+from botorch_sparse.kernels.lengthscales import shrink_lengthscales
+from botorch_sparse.kernels.precision import in_double
+
+__all__ = ["TRAILING_DIMS", "in_double", "kernel_at", "shrink_lengthscales"]

@@ -1,0 +1,188 @@
+r"""Nystrom features: what a kernel and inducing points are worth without any data.
+
+With :math:`L L^\top = K_{SS}` every point has the features and the residual
+
+.. math:: \phi(x) = L^{-1} k_S(x), \qquad
+    r(x, x') = k(x, x') - \phi(x)^\top \phi(x'),
+
+so that :math:`\phi(x)^\top \phi(x')` is what the inducing points `S` explain of the
+prior covariance, and `r` what they do not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
+from botorch_sparse.posteriors.batching import by_rows
+from botorch_sparse.posteriors.factorization import (
+    InducingFactor,
+    factorize_batch,
+    independent_points,
+)
+
+# Rows embedded at a time: a chunk of m = 100 features is about the size of an L2 cache.
+CHUNK_SIZE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class NystromFeatures:
+    r"""The map :math:`\phi(x) = L^{-1} k_S(x)` of a kernel and inducing points.
+
+    For whoever asks what inducing points explain; `NystromPosterior` adds data to it.
+    Build it with `of`. Batch dimensions broadcast.
+
+    Attributes:
+        covar_module: The kernel `k`.
+        inducing_points: `batch_shape x m x d`, in the order of the pivots.
+        inducing_index: `batch_shape x m`, where each point kept stands among the
+            inducing points that were asked for.
+        chol_inducing: `batch_shape x m x m`, the factor `L` of `K_SS`.
+        chunk_size: Rows embedded at a time.
+        kept: `batch_shape x m`, False for inducing points that are left out of one
+            element of a batch but not of another; None where all are in.
+    """
+
+    covar_module: Kernel
+    inducing_points: Tensor
+    inducing_index: Tensor
+    chol_inducing: Tensor
+    chunk_size: int = CHUNK_SIZE
+    kept: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        *,
+        chunk_size: int = CHUNK_SIZE,
+        relative_residual: float | None = None,
+    ) -> Self:
+        """The features of a kernel at inducing points.
+
+        Args:
+            covar_module: The kernel `k`.
+            inducing_points: `batch_shape x m x d`; points that the others explain to
+                rounding are left out.
+            chunk_size, relative_residual: As in the field, and in `factorize_batch`.
+
+        Returns:
+            The features. Cost: O(m^3).
+        """
+        K_SS = covar_module(inducing_points).to_dense()
+        factor = factorize_batch(K_SS, relative_residual)
+        return cls.from_factor(
+            covar_module, inducing_points, factor, chunk_size=chunk_size
+        )
+
+    @classmethod
+    def from_factor(
+        cls,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        factor: InducingFactor,
+        *,
+        chunk_size: int = CHUNK_SIZE,
+    ) -> Self:
+        """The same, given the factor of `K_SS`.
+
+        Args:
+            covar_module: The kernel `k`.
+            inducing_points: As in `of`.
+            factor: What `factorize_batch` returned for their covariance.
+            chunk_size: As in the field.
+        """
+        L, index = factor.chol, factor.index
+        S = inducing_points.expand(*L.shape[:-2], *inducing_points.shape[-2:])
+        return cls(
+            covar_module=covar_module,
+            inducing_points=torch.take_along_dim(S, index.unsqueeze(-1), dim=-2),
+            inducing_index=index,
+            chol_inducing=L,
+            chunk_size=chunk_size,
+            kept=factor.kept,
+        )
+
+    @property
+    def num_inducing(self) -> int:
+        """The number `m` of inducing points in use."""
+        return self.chol_inducing.shape[-1]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch shape of the features of a `q x d` tensor."""
+        return self.chol_inducing.shape[:-2]
+
+    def features(self, X: Tensor) -> Tensor:
+        r"""Nystrom features :math:`\phi(x) = L^{-1} k_S(x)`, one row for each point.
+
+        Args:
+            X: A `batch_shape x q x d` tensor.
+
+        Returns:
+            A `batch_shape x q x m` tensor. Cost: O(q m^2).
+        """
+        return by_rows(
+            X,
+            self.batch_shape,
+            lambda Z: self.features_from_covariance(self.covariance_with_inducing(Z)),
+        )
+
+    def covariance_with_inducing(self, X: Tensor) -> Tensor:
+        """Prior covariance `k_S(x)`, `batch_shape x m x q`, inducing points first."""
+        if self.num_inducing == 0:
+            return X.new_zeros(*X.shape[:-2], 0, X.shape[-2])
+        covariance = self.covar_module(self.inducing_points, X).to_dense()
+        return covariance if self.kept is None else covariance * self.kept.unsqueeze(-1)
+
+    def features_from_covariance(self, covariance: Tensor) -> Tensor:
+        """Features `batch_shape x q x m` from `k_S(x)` (`batch_shape x m x q`)."""
+        phi = torch.linalg.solve_triangular(self.chol_inducing, covariance, upper=False)
+        return phi.mT
+
+    def residual(self, X: Tensor, features: Tensor) -> Tensor:
+        r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
+        k_diag = self.covar_module(X, diag=True)
+        return (k_diag - features.square().sum(-1)).clamp_min(0.0)
+
+    def chunks(self, X: Tensor) -> Iterator[Tensor]:
+        """`X` in chunks of rows."""
+        yield from X.split(self.chunk_size, dim=-2)
+
+    def append(self, X_new: Tensor) -> Self:
+        """The features with more inducing points: a border update of `L`.
+
+        Args:
+            X_new: A `p x d` tensor of points, for features without a batch. What the
+                present points explain to rounding is left out.
+
+        Returns:
+            New features, whose `inducing_index` counts through the present inducing
+            points and then `X_new`. Cost: O(m^2 p).
+        """
+        S, m = self.inducing_points, self.num_inducing
+        # Taken once: for fewer rows the kernel would round otherwise, and the points
+        # that are independent in one rounding need not be in another.
+        cross = self.covariance_with_inducing(X_new)
+        corner = self.covar_module(X_new).to_dense()
+        phi = self.features_from_covariance(cross)
+        kept = independent_points(corner - phi @ phi.mT, corner.diagonal())
+        return replace(
+            self,
+            inducing_points=torch.cat([S, X_new[kept]], dim=-2),
+            inducing_index=torch.cat([torch.arange(m, device=S.device), m + kept]),
+            chol_inducing=bordered(
+                self.chol_inducing, cross[:, kept], corner[kept][:, kept]
+            ),
+        )
+
+
+def bordered(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
+    """Factor of the matrix of `L` bordered by `cross` (`m x p`) and `corner`."""
+    grown = UpdatableCholeskyLinearOperator(L).append(cross, corner)
+    return grown.cholesky().to_dense()

@@ -1,0 +1,71 @@
+"""SciPy keeps its threads, however the factorizations of two threads overlap."""
+
+from threading import Event, Thread, get_ident
+from typing import Any
+
+import pytest
+import torch
+from threadpoolctl import ThreadpoolController
+
+from botorch_sparse.posteriors import factorization, factorize_inducing_covariance
+
+
+def factorize() -> None:
+    factorize_inducing_covariance(torch.eye(3, dtype=torch.float64))
+
+
+def test_two_that_overlap_leave_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two factorizations the first to begin is the first to end, if it can be."""
+    openblas = ThreadpoolController().select(internal_api="openblas")
+    begun, other_begun, ended = Event(), Event(), Event()
+    during, plain, main = [], factorization.dpstrf, get_ident()
+
+    def counts() -> list[int]:
+        return [library["num_threads"] for library in openblas.info()]
+
+    def meeting(*args: Any, **kwargs: Any) -> Any:
+        if get_ident() == main:
+            begun.set()
+            other_begun.wait(0.5)  # it waits outside where one has to end first
+        else:
+            other_begun.set()
+            assert ended.wait(60)
+        during.append(counts())
+        return plain(*args, **kwargs)
+
+    def other() -> None:
+        assert begun.wait(60)
+        factorize()
+
+    def set_counts(numbers: list[int]) -> None:
+        for library, number in zip(openblas.lib_controllers, numbers, strict=True):
+            library.set_num_threads(number)
+
+    monkeypatch.setattr(factorization, "dpstrf", meeting)
+    original, thread = counts(), Thread(target=other)
+    set_counts([2 for _ in original])
+    before = counts()
+    try:
+        thread.start()
+        factorize()
+        ended.set()
+        thread.join(60)
+        assert counts() == before
+    finally:
+        set_counts(original)
+    assert len(during) == 2 and all(n == 1 for numbers in during for n in numbers)
+
+
+def test_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    openblas = ThreadpoolController().select(internal_api="openblas")
+
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(factorization, "dpstrf", failing)
+    with openblas.limit(limits=2):
+        before = openblas.info()
+        for _ in range(2):  # nor is anything locked
+            with pytest.raises(MemoryError):
+                factorize()
+        assert openblas.info() == before

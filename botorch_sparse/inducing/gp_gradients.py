@@ -23,9 +23,9 @@ from torch import Tensor
 
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.kernels import in_double
+from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.batching import solve_rows
-from botorch_sparse.posteriors.inner_factor import inner_cholesky
 
 Reading = Literal["contribution", "column", "scalar"]
 READINGS: tuple[str, ...] = get_args(Reading)
@@ -115,10 +115,22 @@ def _whitened_features(
 ) -> Tensor:
     """The matrix `W'` of the Nystrom posterior on the subset, `batch_shape x n x M`."""
     phi = NystromFeatures.of(covar_module, X.index_select(-2, subset)).features(X)
-    scaled = phi / noise.sqrt().unsqueeze(-1)
+    return solve_rows(_inner_factor(phi / noise.sqrt().unsqueeze(-1)), phi)
+
+
+def _inner_factor(scaled: Tensor) -> Tensor:
+    r"""The factor of :math:`B = I + V^\top V` for `batch_shape x n x M` V; O(n M^2).
+
+    Where the signal is `1 / eps` times the noise, rounding leaves B without one. The QR
+    factorization of V and I, which does not square, has it.
+    """
     inner = scaled.mT @ scaled
     inner.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    return solve_rows(inner_cholesky(inner), phi)
+    L, info = torch.linalg.cholesky_ex(inner)
+    if not bool(info.any()):
+        return L
+    eye = torch.eye(scaled.shape[-1], dtype=scaled.dtype, device=scaled.device)
+    return UpdatableCholeskyLinearOperator(eye).add_low_rank(scaled.mT).chol
 
 
 def _by_samples(gradients: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from botorch_sparse.linear_operators.posterior_covariance import (
 from botorch_sparse.linear_operators.rank_one_updated import (
     RankOneUpdatedLinearOperator,
 )
-from botorch_sparse.linear_operators.tracked_cholesky import TrackedCholesky
 from botorch_sparse.linear_operators.updatable_cholesky import (
     UpdatableCholeskyLinearOperator,
 )
@@ -20,6 +19,5 @@ __all__ = [
     "NystromLinearOperator",
     "PosteriorCovarianceLinearOperator",
     "RankOneUpdatedLinearOperator",
-    "TrackedCholesky",
     "UpdatableCholeskyLinearOperator",
 ]

@@ -17,6 +17,7 @@ from botorch_sparse.inducing import (
     select_by_gradient_diversity,
 )
 from botorch_sparse.inducing.gp_gradients import READINGS
+from botorch_sparse.posteriors import NystromPosterior
 
 close = torch.testing.assert_close
 all_readings = pytest.mark.parametrize("reading", READINGS)
@@ -159,6 +160,24 @@ def test_redundant_rows_of_the_subset_do_no_harm(double: dict[str, Any]) -> None
     assert isinstance(once, GradientFactors)
     assert isinstance(twice, GradientFactors)
     close(once.to_dense(), twice.to_dense(), rtol=1e-6, atol=1e-6)
+
+
+def test_exact_observations_among_noisy_ones(double: dict[str, Any]) -> None:
+    """Rounding leaves I + V'V, of 1e20 and 1, without a factor; it is found without.
+
+    D^1/2 K_y^-1 D^1/2 = I - V (I + V'V)^-1 V', here by the singular values of V. Both
+    ways perturb V by some roundings of its norm, 1e10.
+    """
+    problem = Problem(**double)
+    problem.noise[problem.subset[:3]] = 1e-20
+    root, X = problem.noise.sqrt().unsqueeze(-1), problem.X
+    gradients = pilot_gradients(*problem.arguments(), problem.subset, reading="column")
+    assert isinstance(gradients, GradientFactors)
+    W = root * gradients.rows
+    V = NystromPosterior.prior(problem.kernel, X[problem.subset]).features(X) / root
+    P, s, _ = torch.linalg.svd(V.detach(), full_matrices=False)
+    expected = P @ (s.square() / (1 + s.square())).diag() @ P.mT
+    close(W @ W.mT, expected, atol=1e3 * torch.finfo(s.dtype).eps * 1e10, rtol=0)
 
 
 def test_unknown_reading() -> None:

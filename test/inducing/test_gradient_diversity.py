@@ -226,3 +226,14 @@ def test_errors_of_factors() -> None:
         GradientFactors(torch.ones(3), torch.ones(4, 2), torch.ones(4))
     with pytest.raises(InputDataError, match="Got rows of gradients with NaN"):
         GradientFactors(torch.ones(4), torch.full((4, 2), torch.inf), torch.ones(4))
+
+
+def test_scalars_tie_and_are_chosen_at_random() -> None:
+    """All scalars of a sign have one direction; which are taken must not be the age."""
+    gradients = torch.tensor([1.0, -1.0], dtype=torch.double).repeat(100) * 50
+    oldest = select_by_gradient_diversity(gradients, 40)
+    assert oldest.max() < 41
+    generator = torch.Generator().manual_seed(0)
+    chosen = select_by_gradient_diversity(gradients, 40, None, 0.1, generator)
+    assert chosen.double().mean() > 80
+    assert gradients[chosen].sum().abs() <= 50

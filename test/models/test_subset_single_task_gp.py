@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from subset_model_cases import (
     dense_posterior,
+    every_kind,
     exact_on_subset,
     make_data,
     make_model,
@@ -21,12 +21,8 @@ from botorch_sparse.inducing import GradientFactors, select_by_gradient_diversit
 from botorch_sparse.models import SubsetSingleTaskGP
 
 close = torch.testing.assert_close
+ONCE: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
-
-every_kind = pytest.mark.parametrize(
-    ("m", "fixed_noise", "transform"),
-    [(1, False, False), (1, True, True), (2, False, True), (2, True, False)],
-)
 
 
 def tolerance(tkwargs: dict[str, Any]) -> dict[str, float]:
@@ -90,12 +86,8 @@ def test_rows_of_few_data_are_all(double: dict[str, Any]) -> None:
         model.add_observations(*rows(data, slice(n - 1, n)))
         assert model.subset_indices.tolist()[: min(n, 2)] == [0, 1]
         assert len(model.subset_indices) == min(n, 12)
-    everything = SubsetSingleTaskGP(*data)  # type: ignore[arg-type]
+    everything = make_model(data, subset_size=None)
     assert everything.subset_indices.tolist() == list(range(20))
-    exact = SingleTaskGP(*data)  # type: ignore[arg-type]
-    X = torch.rand(5, 2, **double)
-    close(everything.posterior(X).mean, exact.posterior(X).mean)
-    close(everything.posterior(X).variance, exact.posterior(X).variance)
     assert everything.num_selections == 0 != model.num_selections
 
 
@@ -114,22 +106,14 @@ def test_the_choice_is_that_of_the_gradients(
     options = {"reading": reading, "gradients": gradients, "noise_scale": 0.0}
     model = make_model(data, transform, **options)
     if gradients == "exact":
-        # K_y^-1 of all data, transformed by hand.
-        every = make_model(data, transform, subset_size=None)
-        exact = exact_on_subset(every, data)
-        prior = exact.likelihood(exact.forward(exact.train_inputs[0])).covariance_matrix
-        inverse = torch.linalg.inv(prior.detach())
-        error = exact.train_targets  # prior mean zero
-        by_reading = {
-            "contribution": inverse * error.unsqueeze(-1),
-            "column": inverse,
-            "scalar": inverse @ error.unsqueeze(-1),
-        }
-        G = by_reading[reading]
-        G = torch.cat(list(G), -1) if m > 1 else G
-        found = model.sample_gradients()
-        assert isinstance(found, Tensor)
-        close(found, -G)
+        # K_y^-1 of all data, transformed by hand; the prior mean is zero.
+        exact = exact_on_subset(make_model(data, transform, subset_size=None), data)
+        prior = exact.likelihood(exact.forward(exact.train_inputs[0]))
+        inverse = torch.linalg.inv(prior.covariance_matrix.detach())
+        error = exact.train_targets.unsqueeze(-1)
+        G = {"contribution": inverse * error, "scalar": inverse @ error}
+        G = G.get(reading, inverse)
+        close(model.sample_gradients(), -torch.cat(list(G.reshape(m, 40, -1)), -1))
     given = model.sample_gradients()
     assert isinstance(given, GradientFactors) == (
         gradients == "pilot" and reading != "scalar"
@@ -164,24 +148,22 @@ def test_seeds_reproduce(double: dict[str, Any]) -> None:
     assert set(model.reselect(seeded[0]).subset_indices.tolist()) != set(subsets[0])
 
 
-def test_given_rows_are_in_the_given_order(double: dict[str, Any]) -> None:
+def test_given_rows_are_in_order_and_stay_before_the_new(
+    double: dict[str, Any],
+) -> None:
     data = make_data(40, **double)
     model = make_model(data, selection="recent")
-    for given in ([5, 3, 20, 8], [8, 30, 5]):
+    for given in ([5, 3, 20, 8], [8, 30, 5], [33, 5, 31, 1]):
         model.set_subset(torch.tensor(given))
         assert model.subset_indices.tolist() == given
         assert torch.equal(model.train().train_inputs[0], data[0][given])
         check_posterior(model, data, double)
-
-
-def test_rows_that_stay_keep_their_order_before_the_new(
-    double: dict[str, Any],
-) -> None:
-    model = make_model(make_data(40, **double), selection="recent")
-    model.set_subset(torch.tensor([33, 5, 31, 1]))
     model.reselect()
     assert model.subset_indices.tolist()[:3] == [33, 31, 1]
     assert set(model.subset_indices.tolist()) == {0, 1, *range(30, 40)}
+    model.selection = "random"
+    model.reselect(num_newest=5)
+    assert {0, 1, *range(35, 40)} <= set(model.subset_indices.tolist())
 
 
 def test_a_callable_selects(double: dict[str, Any]) -> None:
@@ -221,54 +203,62 @@ def test_a_fit_is_that_of_the_rows(double: dict[str, Any]) -> None:
             ExactMarginalLogLikelihood(each.likelihood, each),
             optimizer_kwargs={"options": {"maxiter": 20}},
         )
-    close(
-        model.covar_module.lengthscale,
-        exact.covar_module.lengthscale,
-        rtol=1e-5,
-        atol=0,
-    )
+    found, expected = model.covar_module, exact.covar_module
+    close(found.lengthscale, expected.lengthscale, rtol=1e-5, atol=0)
     check_posterior(model, data, double)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_failed_selection_changes_nothing(
+    training: bool, double: dict[str, Any]
+) -> None:
+    fails = False
+
+    def selection(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
+        if fails:
+            raise RuntimeError("no")
+        return torch.arange(num, device=forced.device)
+
+    data = make_data(42, **double)
+    options: Any = {"num_newest": 0, "selection": selection}
+    model = make_model(rows(data, slice(40)), transform=True, **options)
+    model.train(training)
+    fails, before, inputs = True, model.subset, model.train_inputs[0]
+    with pytest.raises(RuntimeError, match="no"):
+        model.add_observations(*rows(data, slice(40, 42)))
+    assert model.subset is before
+    assert torch.equal(model.train_inputs[0], inputs)
+    assert model.training == training
+    check_posterior(model, rows(data, slice(40)), double)
 
 
 def test_transforms_are_of_all_data_until_they_are_refitted(
     double: dict[str, Any],
 ) -> None:
+    """Units must not change while hyperparameters stand, nor by a fit to the rows."""
     data = make_data(60, **double)
     model = make_model(rows(data, slice(40)), transform=True)
     X, Y = data[0], data[1]
-    close(model.outcome_transform.means[0], Y[:40].mean(0))
-    close(model.outcome_transform.stdvs[0], Y[:40].std(0))
-    close(model.input_transform.mins[0], X[:40].amin(0))
-    model.add_observations(X[40:], Y[40:] + 9)
-    close(model.outcome_transform.means[0], Y[:40].mean(0))
+
+    def check_are_of(X: Tensor, Y: Tensor) -> None:
+        close(model.outcome_transform.means[0], Y.mean(0))
+        close(model.outcome_transform.stdvs[0], Y.std(0))
+        close(model.input_transform.mins[0], X.amin(0))
+
+    check_are_of(X[:40], Y[:40])
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **ONCE)
+    model.add_observations(X[40:] + 9, Y[40:] + 9)
+    check_are_of(X[:40], Y[:40])
+    shifted = (torch.cat([X[:40], X[40:] + 9]), torch.cat([Y[:40], Y[40:] + 9]))
     model.refit_transforms()
-    shifted = torch.cat([Y[:40], Y[40:] + 9])
-    close(model.outcome_transform.means[0], shifted.mean(0))
-    close(model.input_transform.mins[0], X.amin(0))
-    check_posterior(model, (X, shifted, None), double)
-
-
-def test_units_stand_while_rows_are_chosen_again(double: dict[str, Any]) -> None:
-    """Why transforms are fitted on all data: the prior in units of Y stays as it is.
-
-    Fitted on each choice of rows, its standard deviation moves by more than 10%.
-    """
-    data = make_data(60, **double)
-    model = make_model(data, selection="random")
-    stds, of_rows = set(), []
-    for _ in range(10):
-        model.reselect()
-        stds.add(float(model.outcome_transform.stdvs))
-        of_rows.append(float(data[1][model.subset_indices].std()))
-    assert len(stds) == 1
-    assert max(of_rows) / min(of_rows) > 1.1
+    check_are_of(*shifted)
+    check_posterior(model, (*shifted, None), double)
 
 
 def test_a_transform_that_cannot_be_standardize(double: dict[str, Any]) -> None:
     X, Y, _ = make_data(40, **double)
     model = make_model((X, Y.exp(), None), outcome_transform=Log())
     model.add_observations(X[:1] + 0.1, Y[:1].exp())
-    close(
-        model.train_targets, model.all_train_Y[model.subset_indices].log().squeeze(-1)
-    )
+    expected = model.all_train_Y[model.subset_indices].log().squeeze(-1)
+    close(model.train_targets, expected)
     assert model.posterior(X[:2]).mean.shape == (2, 1)

@@ -26,6 +26,7 @@ from botorch.utils.datasets import SupervisedDataset
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from subset_model_cases import (
     dense_posterior,
+    every_kind,
     exact_on_subset,
     make_data,
     make_model,
@@ -36,11 +37,6 @@ from botorch_sparse.models import SubsetSingleTaskGP
 
 close = torch.testing.assert_close
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
-
-every_kind = pytest.mark.parametrize(
-    ("m", "fixed_noise", "transform"),
-    [(1, False, False), (1, True, True), (2, False, True), (2, True, False)],
-)
 
 
 def same(first: Any, second: Any, **tolerance: float) -> None:
@@ -111,6 +107,7 @@ def test_copies_and_state(
     for each in copies:
         same(each.posterior(X), expected)
         assert torch.equal(each.subset_indices, model.subset_indices)
+    assert copies[0].all_train_X is model.all_train_X  # which is never written to
     model.add_observations(*rows(data, slice(50, 51)))
     for each in copies:
         assert each.num_observations == 50
@@ -167,6 +164,10 @@ def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
     assert len(model.subset_indices) == 12
     assert {0, 1, 59} <= set(model.subset_indices.tolist())
     same(model.posterior(X), dense_posterior(model, data, X))
+    moved = data[0].clone()
+    moved[model.subset_indices[4]] += 0.5  # a row that moves is another row
+    model.set_train_data(moved, targets)
+    same(model.posterior(X), dense_posterior(model, (moved, data[1], None), X))
     # Other data, and fewer.
     flipped = (data[0].flip(0)[:30], data[1].flip(0)[:30], None)
     model.set_train_data(flipped[0], targets.flip(0)[:30], strict=False)
@@ -176,27 +177,6 @@ def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
     same(model.posterior(X), dense_posterior(model, mixed, X))
     with pytest.raises(BotorchTensorDimensionError, match="same n"):
         model.set_train_data(data[0], strict=False)
-
-
-def test_set_train_data_with_rows_at_the_end_updates(double: dict[str, Any]) -> None:
-    data = make_data(60, **double)
-    model = make_model(rows(data, slice(40)), selection="recent")
-    model.posterior(data[0][:1])
-    targets = model.outcome_transform(data[1])[0].squeeze(-1)
-    model.set_train_data(data[0][:41], targets[:41], strict=False)
-    model.posterior(data[0][:1])
-    assert model.subset_factor().cholesky.num_updates == 2
-
-
-def test_a_row_that_moves_is_another_row(double: dict[str, Any]) -> None:
-    data = make_data(40, **double)
-    model = make_model(data, selection="recent")
-    model.posterior(data[0][:1])
-    moved = data[0].clone()
-    moved[35] += 0.5
-    model.set_train_data(moved, model.outcome_transform(data[1])[0].squeeze(-1))
-    expected = dense_posterior(model, (moved, data[1], None), moved[:6])
-    same(model.posterior(moved[:6]), expected)
 
 
 @pytest.mark.parametrize("transform", [False, True])
@@ -212,9 +192,9 @@ def test_dtype_follows(transform: bool, double: dict[str, Any]) -> None:
     model.add_observations(*(T.float() for T in rows(data, slice(40, 41))))
     model.double()
     model.posterior(X)
-    factor = model.subset_factor()
+    subset, known = model.subset, model.prediction_strategy
     model.to(X)  # as acquisition functions do: nothing moves
-    assert model.subset_factor().cholesky is factor.cholesky
+    assert model.subset is subset and model.prediction_strategy is known
 
 
 def test_batches_share_the_choice(double: dict[str, Any]) -> None:

@@ -33,20 +33,20 @@ Proof: with c the covariance of x with `R` given `U`, the differences are
 :math:`(C + D)^{-1} \preceq D^{-1}` gives the second.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.transforms.outcome import Standardize
-from gpytorch.means import ZeroMean
-from linear_operator.utils.cholesky import psd_safe_cholesky
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.kernels import in_double, kernel_at
+from botorch_sparse.models.subset.conditional_kernel import ConditionalKernel
+from botorch_sparse.models.subset.observations import all_observations
 from botorch_sparse.models.subset.selection import other_rows
-from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
-from botorch_sparse.posteriors.batching import solve_rows
+from botorch_sparse.posteriors import NystromFeatures
 
 if TYPE_CHECKING:
     from botorch_sparse.models.subset.model import SubsetSingleTaskGP
@@ -108,8 +108,8 @@ def subset_error_bounds(
         )
     scale = _scale(model)
     bounds = _theorem_bounds if approximation == "theorem" else _subset_bounds
-    options: dict[str, Any] = {"method": method, "generator": generator}
-    options["delta"] = delta / model.num_outputs
+    delta = delta / model.num_outputs
+    options: _Options = {"method": method, "generator": generator, "delta": delta}
     outputs = [bounds(view, options) for view in _View.outputs(model.eval(), X)]
     r = torch.tensor([output.certificate.lambda_max for output in outputs])
     return SubsetErrorBounds(
@@ -118,6 +118,14 @@ def subset_error_bounds(
         r.to(X),
         sum(output.certificate.failure_probability for output in outputs),
     )
+
+
+class _Options(TypedDict):
+    """Of `accuracy_certificate`."""
+
+    method: str
+    delta: float
+    generator: torch.Generator | None
 
 
 class _View(NamedTuple):
@@ -133,7 +141,7 @@ class _View(NamedTuple):
         test: `q x d` inputs to predict at.
     """
 
-    kernel: Any
+    kernel: Kernel
     X: Tensor
     error: Tensor
     noise: Tensor
@@ -144,18 +152,17 @@ class _View(NamedTuple):
     @classmethod
     def outputs(cls, model: "SubsetSingleTaskGP", X: Tensor) -> list["_View"]:
         """What a model sees, output by output."""
-        data, rows = model._all_inputs(), model._rows()
-        others = other_rows(len(model._data()), rows.on_host).to(data.device)
-        split = (rows.on_device, others)
-        error = model._all_targets() - model.mean_module(data)
-        noise = model._all_noise(data).expand_as(error).double()
+        data, error, noise = all_observations(model)
         kernel = in_double(model.covar_module, data.dtype)
-        test, error = model.transform_inputs(X).double(), error.double()
-        data = data.double()
+        data, error, noise = data.double(), error.double(), noise.double()
+        subset = model.subset
+        others = other_rows(len(subset.full), subset.rows).to(data.device)
+        split = (subset.index, others, model.transform_inputs(X).double())
+        noise = noise.expand_as(error)
         if model.num_outputs == 1:
-            return [cls(kernel, data, error, noise, *split, test)]
+            return [cls(kernel, data, error, noise, *split)]
         return [
-            cls(kernel_at(kernel, (i,)), data[i], error[i], noise[i], *split, test)
+            cls(kernel_at(kernel, (i,)), data[i], error[i], noise[i], *split)
             for i in range(model.num_outputs)
         ]
 
@@ -171,7 +178,7 @@ class _Bounds(NamedTuple):
     certificate: AccuracyCertificate
 
 
-def _theorem_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
+def _theorem_bounds(view: _View, options: _Options) -> _Bounds:
     """Theorem 5.1, for the posterior with all observations."""
     features = NystromFeatures.of(view.kernel, view.X[view.subset])
     certificate = accuracy_certificate(features, view.X, view.noise, **options)
@@ -181,39 +188,22 @@ def _theorem_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
     return _Bounds(k_norm * y_norm * share, k_norm.square() * share, certificate)
 
 
-def _subset_bounds(view: _View, options: dict[str, Any]) -> _Bounds:
+def _subset_bounds(view: _View, options: _Options) -> _Bounds:
     """The exact GP on the subset against that on all data."""
-    posterior, others = _subset_posterior(view), view.others
+    subset, others = view.subset, view.others
     if len(others) == 0:
         zero = view.test.new_zeros(len(view.test))
         return _Bounds(zero, zero, NO_ERROR)
+    given = ConditionalKernel(view.kernel, view.X[subset], view.noise[subset])
     rest, noise = view.X[others], view.noise[others]
-    # The residual of these features is the covariance given the subset.
-    certificate = accuracy_certificate(posterior, rest, noise, **options)
+    # Without inducing points the residual is the kernel: the covariance C.
+    nothing = NystromFeatures.of(given, rest[:0])
+    certificate = accuracy_certificate(nothing, rest, noise, **options)
     share = _share(certificate)
-    error = view.error[others] - posterior.features(rest) @ posterior.weights
+    error = view.error[others] - given.mean(rest, view.error[subset])
     e_norm = (error / noise.sqrt()).norm()
-    variance = posterior.residual(view.test, posterior.features(view.test))
+    variance = given(view.test, diag=True).clamp_min(0.0)
     return _Bounds((variance * share).sqrt() * e_norm, variance * share, certificate)
-
-
-def _subset_posterior(view: _View) -> NystromPosterior:
-    r"""Features :math:`L_y^{-1} k_U(x)`, with the factor of :math:`K_{UU} + D_U`.
-
-    Then :math:`k - \phi^\top \phi` is the posterior covariance given the subset, and
-    its mean :math:`\phi^\top L_y^{-1} (y_U - c)`.
-    """
-    points, noise = view.X[view.subset], view.noise[view.subset]
-    L = psd_safe_cholesky(view.kernel(points).to_dense() + noise.diag_embed())
-    features = NystromFeatures(
-        view.kernel, points, torch.arange(len(L), device=L.device), chol_inducing=L
-    )
-    return NystromPosterior(
-        features,
-        ZeroMean(),
-        chol_inner=torch.eye(len(L), dtype=L.dtype, device=L.device),
-        weights=solve_rows(L, view.error[view.subset].unsqueeze(0)).squeeze(0),
-    )
 
 
 def _share(certificate: AccuracyCertificate) -> float:

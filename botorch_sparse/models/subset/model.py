@@ -4,10 +4,13 @@ References:
     [Wei2025]_ (GSSBO; see `botorch_sparse.inducing.gradient_diversity`).
 """
 
-from typing import Any
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import torch
-from botorch import settings
+from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -18,32 +21,28 @@ from gpytorch.means import Mean
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.inducing import (
-    GradientFactors,
-    exact_gradients,
-    pilot_gradients,
-)
-from botorch_sparse.models.subset.choice import SubsetChoiceMixin
-from botorch_sparse.models.subset.conditioning import SubsetConditioningMixin
+from botorch_sparse.inducing import GradientFactors, exact_gradients, pilot_gradients
 from botorch_sparse.models.subset.error import SubsetErrorBounds, subset_error_bounds
-from botorch_sparse.models.subset.factorization import SubsetFactorizationMixin
-from botorch_sparse.models.subset.selection import SubsetSelection, selection_named
-from botorch_sparse.models.subset.training_data import SubsetTrainingDataMixin
-from botorch_sparse.models.subset.validation import validate_subset_options
-from botorch_sparse.models.validation import (
-    validate_modules,
-    validate_scaling,
-    validate_training_data,
+from botorch_sparse.models.subset.full_data import FullData, Subset
+from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
+from botorch_sparse.models.subset.observations import all_observations
+from botorch_sparse.models.subset.selection import (
+    SubsetSelection,
+    first_rows,
+    forced_rows,
+    select_rows,
+    selection_generator,
+    selection_named,
+)
+from botorch_sparse.models.subset.validation import (
+    validate_counts,
+    validate_gradients,
+    validate_observations,
+    validate_subset_size,
 )
 
 
-class SubsetSingleTaskGP(
-    SubsetConditioningMixin,
-    SubsetFactorizationMixin,
-    SubsetChoiceMixin,
-    SubsetTrainingDataMixin,
-    SingleTaskGP,
-):
+class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
     r"""`SingleTaskGP` on at most `subset_size` rows of its data [Wei2025]_.
 
     It is the exact GP of the chosen rows, `train_inputs` and `train_targets`, whatever
@@ -55,29 +54,18 @@ class SubsetSingleTaskGP(
     certified, use `SparseSingleTaskGP`.
 
     Cost of `add_observations` with `selection="gradient"`: O(n M^2), a few matrix
-    products and M matrix-vector products. The Cholesky factor of the subset is updated
-    while the hyperparameters stand, O(M^2) for each row that leaves or joins; where
-    more than three leave, what is left is factorized again from the kernel values that
-    are there, which is faster. The greedy choice often replaces half of the subset;
-    `"recent"` replaces one row.
+    products and M matrix-vector products. The first prediction after it factorizes the
+    covariance of the subset, O(M^3). (Updates of the factor saved at most 4% of an
+    iteration: the greedy choice often replaces half of the subset. See
+    `benchmarks/gssbo_factor.py`.)
 
     Outputs, and the elements of a batch of data, share the choice of rows.
-
-    Transforms are fitted on all data, not on the subset, and stay as they are until
-    `refit_transforms`: hyperparameters are in units of the transformed observations,
-    and the units must not change with each choice of rows while they stand. (On data
-    of 300 evaluations of Hartmann6 and Levy10, M = 80 and 6 seeds, neither way was more
-    accurate beyond the spread of the seeds.)
 
     Args:
         train_X: `batch_shape x n x d` training inputs, all of them.
         train_Y: `batch_shape x n x m` observations.
         train_Yvar: `batch_shape x n x m` noise variances, or None to infer one.
-        likelihood: As in `SingleTaskGP`.
-        covar_module: As in `SingleTaskGP`.
-        mean_module: As in `SingleTaskGP`.
-        outcome_transform: As in `SingleTaskGP`.
-        input_transform: As in `SingleTaskGP`.
+        likelihood: As in `SingleTaskGP`, as the arguments up to `input_transform`.
         subset_size: The largest number M of rows in use; None for all.
         num_initial: The first rows that are always in the subset, such as an initial
             design; the paper's is 20.
@@ -129,38 +117,22 @@ class SubsetSingleTaskGP(
         num_newest: int = 1,
         seed: int = 0,
     ) -> None:
-        is_scaled = input_transform is not None
-        validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
-        validate_modules(likelihood, covar_module, mean_module, None)
-        validate_subset_options(
-            subset_size=subset_size,
-            num_initial=num_initial,
-            num_newest=num_newest,
-            reading=reading,
-            gradients=gradients,
-            noise_scale=noise_scale,
-            seed=seed,
-        )
-        with settings.validate_input_scaling(False):  # see `validate_scaling`
-            super().__init__(
-                train_X=train_X,
-                train_Y=train_Y,
-                train_Yvar=train_Yvar,
-                likelihood=likelihood,
-                covar_module=covar_module,
-                mean_module=mean_module,
-                outcome_transform=outcome_transform,
-                input_transform=input_transform,
-            )
-        validate_scaling(self, train_X, check_nans_only=covar_module is not None)
-        self.selection = selection
-        self._selection = selection_named(selection)
+        validate_counts(subset_size, num_initial, num_newest, seed)
+        validate_gradients(reading, gradients, noise_scale)
+        selection_named(selection)
+        data, modules = (train_X, train_Y, train_Yvar), (likelihood, covar_module)
+        transforms = (outcome_transform, input_transform)
+        super().__init__(*data, *modules, mean_module, *transforms)
+        self.selection, self.reading, self.gradients = selection, reading, gradients
         self.subset_size, self.num_initial = subset_size, num_initial
         self.num_newest, self.seed, self.num_selections = num_newest, seed, 0
-        self.reading, self.gradients = reading, gradients
         self.noise_scale = noise_scale
-        self._set_full_data(train_X, train_Y, train_Yvar)
+        full = self.subset.full  # at first at random, since selections look at a subset
+        num = self._num_rows(full)
+        rows = first_rows(len(full), num, num_initial, num_newest, seed)
+        self._choose(Subset.of(full, rows))
 
+    @torch.no_grad()
     def sample_gradients(self) -> Tensor | GradientFactors:
         """Gradients of the log likelihood with respect to all observations, by sample.
 
@@ -168,40 +140,102 @@ class SubsetSingleTaskGP(
             What `select_by_gradient_diversity` takes, by the model's `gradients` and
             `reading`. Cost: O(n M^2), or O(n^3) for exact ones.
         """
-        with torch.no_grad():
-            X, targets = self._all_inputs(), self._all_targets()
-            error, noise = targets - self.mean_module(X), self._all_noise(X)
+        kernel, seen = self.covar_module, all_observations(self)
         if self.gradients == "exact":
-            return exact_gradients(
-                self.covar_module, X, error, noise, reading=self.reading
-            )
-        return pilot_gradients(
-            self.covar_module,
-            X,
-            error,
-            noise,
-            self.subset_indices,
-            reading=self.reading,
-        )
+            return exact_gradients(kernel, *seen, reading=self.reading)
+        rows = self.subset_indices
+        return pilot_gradients(kernel, *seen, rows, reading=self.reading)
 
     def error_bounds(self, X: Tensor, **kwargs: Any) -> SubsetErrorBounds:
-        """How far the posterior at `X` may be from that of all data.
+        """How far the posterior at `q x d` raw inputs may be from that of all data.
 
-        Args:
-            X: `q x d` inputs, before the input transform.
-            **kwargs: For `botorch_sparse.models.subset.error.subset_error_bounds`.
-
-        Returns:
-            Bounds for mean and variance, each `q x m`.
+        See `botorch_sparse.models.subset.error.subset_error_bounds` for the options.
         """
         return subset_error_bounds(self, X, **kwargs)
 
-    def subset_output(self, idcs: list[int]) -> "SubsetSingleTaskGP":
-        """The model of some outputs, on the same rows."""
-        model = super().subset_output(idcs)
-        if list(idcs) != list(range(self.num_outputs)):
-            model._keep_outputs(list(idcs))
-        return model
+    def add_observations(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        Yvar: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Self:
+        """Add observations to the full data, in place, and choose the rows again.
+
+        Args:
+            X: `batch_shape x q x d` inputs, before the input transform.
+            Y: `batch_shape x q x m` observations, before the outcome transform, which
+                is applied as it is.
+            Yvar: `batch_shape x q x m` noise variances; needed where those of the data
+                are known.
+            generator: Source of randomness; by default it follows from the seed and
+                the number of selections.
+
+        Returns:
+            The model. Cost: see the class.
+
+        Raises:
+            BotorchTensorDimensionError: If shapes do not fit the data.
+            InputDataError: If dtypes or devices differ, a value is not finite, or noise
+                variances are given for new or old observations alone.
+            UnsupportedError: If a likelihood that was given has the noise variances.
+        """
+        full = self.subset.full
+        validate_observations(X, Y, Yvar, full)
+        full = self._as_transformed(full.append(X, Y, Yvar))
+        return self._choose(replace(self.subset, full=full), generator, X.shape[-2])
+
+    def reselect(
+        self, generator: torch.Generator | None = None, num_newest: int = 0
+    ) -> Self:
+        """Choose the rows again, in place, under the present hyperparameters.
+
+        Args:
+            generator: As in `add_observations`.
+            num_newest: The last rows that must be chosen, at least those of the model.
+        """
+        return self._choose(self.subset, generator, num_newest)
+
+    def set_train_data(
+        self,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+        targets: Tensor | None = None,
+        strict: bool = True,
+    ) -> None:
+        """Replace the full data, and choose the rows again."""
+        super().set_train_data(inputs, targets, strict)
+        if self._subset is not None:
+            self._choose(self._subset)
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+    ) -> SingleTaskGP:
+        """A new model with more data, whose rows are chosen again.
+
+        Fantasies, batches of observations for one model, and observations through which
+        gradients flow leave the rows as they are and join them, as in `SingleTaskGP`.
+
+        Args:
+            X: `batch_shape x q x d` inputs, before the input transform.
+            Y: `batch_shape x q x m` observations, before the outcome transform.
+            noise: `batch_shape x q x m` noise variances, after the outcome transform
+                (as in `SingleTaskGP`); by default the likelihood's.
+            **kwargs: As in `SingleTaskGP`.
+        """
+        if self._subset is None or not self._subset.full.is_like(X, Y):
+            if noise is not None:
+                kwargs["noise"] = noise
+            return super().condition_on_observations(X, Y, **kwargs)
+        if noise is not None and self.all_train_Yvar is None:
+            raise InputDataError(
+                "Got noise variances for new observations, but those of the data are "
+                "inferred. Leave out noise."
+            )
+        transform = self._outcome_transform
+        if noise is not None and transform is not None:
+            with torch.no_grad():
+                _, noise = transform.untransform(torch.zeros_like(Y), noise)
+        return copy.deepcopy(self).add_observations(X, Y, noise)
 
     @classmethod
     def construct_inputs(
@@ -222,17 +256,7 @@ class SubsetSingleTaskGP(
         Args:
             training_data: The data.
             subset_size: As in the constructor, as the others up to `seed`.
-            num_initial: See there.
-            selection: See there.
-            reading: See there.
-            gradients: See there.
-            noise_scale: See there.
-            num_newest: See there.
-            seed: See there.
             **kwargs: What Ax passes to every model; ignored.
-
-        Returns:
-            Keyword arguments of the constructor.
         """
         return {
             **super().construct_inputs(training_data),
@@ -245,3 +269,32 @@ class SubsetSingleTaskGP(
             "num_newest": num_newest,
             "seed": seed,
         }
+
+    def _num_rows(self, full: FullData) -> int:
+        """Rows to use."""
+        validate_subset_size(self.subset_size, self.num_initial)
+        n = len(full)
+        return n if self.subset_size is None else min(n, self.subset_size)
+
+    def _choose(
+        self,
+        subset: Subset,
+        generator: torch.Generator | None = None,
+        num_newest: int = 0,
+    ) -> Self:
+        """Choose rows, given data and the present rows; all or nothing."""
+        before, n, num = self.subset, len(subset.full), self._num_rows(subset.full)
+        if num == n:
+            return self._condition(subset.switch(torch.arange(n)))
+        if generator is None:
+            generator = selection_generator(self.seed, self.num_selections + 1)
+        newest = max(self.num_newest, num_newest)
+        forced = forced_rows(n, num, self.num_initial, newest)
+        try:
+            self._condition(subset)
+            rows = select_rows(self, num, forced, generator)
+        except BaseException:
+            self._condition(before)
+            raise
+        self.num_selections += 1
+        return self._condition(subset.switch(rows))

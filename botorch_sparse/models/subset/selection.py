@@ -62,11 +62,14 @@ def at_random(
     generator: torch.Generator,
 ) -> Tensor:
     """The others uniformly, without replacement."""
-    others = other_rows(model.num_observations, forced)
-    order = torch.randperm(
-        len(others), generator=generator, device=generator.device
-    ).to(others.device)
-    return torch.cat([forced, others[order[: num - len(forced)]]])
+    return random_rows(model.num_observations, num, forced, generator)
+
+
+def random_rows(n: int, num: int, forced: Tensor, generator: torch.Generator) -> Tensor:
+    """The forced rows, and others up to `num` uniformly, without replacement."""
+    others, device = other_rows(n, forced), generator.device
+    order = torch.randperm(len(others), generator=generator, device=device)
+    return torch.cat([forced, others[order.to(others.device)[: num - len(forced)]]])
 
 
 def most_recent(
@@ -76,8 +79,13 @@ def most_recent(
     generator: torch.Generator,
 ) -> Tensor:
     """The last rows."""
-    others = other_rows(model.num_observations, forced)
-    return torch.cat([forced, others[len(others) - (num - len(forced)) :]])
+    return most_recent_rows(model.num_observations, num, forced)
+
+
+def most_recent_rows(n: int, num: int, first: Tensor) -> Tensor:
+    """Some rows first, and the last of the others up to `num`."""
+    others = other_rows(n, first)
+    return torch.cat([first, others[len(others) - (num - len(first)) :]])
 
 
 SELECTIONS: dict[str, SubsetSelection] = {
@@ -114,6 +122,32 @@ def forced_rows(n: int, num: int, num_initial: int, num_newest: int) -> Tensor:
     initial = torch.arange(min(num_initial, num))
     newest = min(num_newest, num - len(initial), n - len(initial))
     return torch.cat([initial, torch.arange(n - newest, n)])
+
+
+@torch.no_grad()
+def select_rows(
+    model: "SubsetSingleTaskGP", num: int, forced: Tensor, generator: torch.Generator
+) -> Tensor:
+    """What a model's selection chooses, checked, on the host.
+
+    Args:
+        model: The model.
+        num: Rows to choose.
+        forced: Those that must be among them, on the host.
+        generator: Source of randomness.
+    """
+    is_ours = isinstance(model.selection, str)
+    given = forced if is_ours else forced.to(model.all_train_X.device)
+    chosen = selection_named(model.selection)(model, num, given, generator)
+    return validate_chosen(chosen, num, model.num_observations, forced)
+
+
+def first_rows(
+    n: int, num: int, num_initial: int, num_newest: int, seed: int
+) -> Tensor:
+    """The rows before any selection: at random but for those forced, in order."""
+    forced = forced_rows(n, num, num_initial, num_newest)
+    return random_rows(n, num, forced, selection_generator(seed, 0)).sort().values
 
 
 def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:

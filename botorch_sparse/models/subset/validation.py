@@ -1,11 +1,14 @@
 """What a subset model checks at the door."""
 
-from typing import Any
-
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from torch import Tensor
 
 from botorch_sparse.inducing.gp_gradients import validate_reading
+from botorch_sparse.models.subset.full_data import FullData
 from botorch_sparse.models.validation import (
     is_positive_int,
     ranges_of,
@@ -15,17 +18,10 @@ from botorch_sparse.models.validation import (
 GRADIENTS = ("pilot", "exact")
 
 
-def validate_subset_options(
-    *,
-    subset_size: Any,
-    num_initial: Any,
-    num_newest: Any,
-    reading: str,
-    gradients: str,
-    noise_scale: Any,
-    seed: Any,
+def validate_counts(
+    subset_size: object, num_initial: object, num_newest: object, seed: object
 ) -> None:
-    """Check the options of a subset model.
+    """Check the integers among the options of a subset model.
 
     Raises:
         InputDataError: For one that is of the wrong type or out of its range, and for
@@ -38,6 +34,14 @@ def validate_subset_options(
             raise InputDataError(
                 f"Got {name}={value!r}; need an integer of at least 0."
             )
+
+
+def validate_gradients(reading: str, gradients: str, noise_scale: object) -> None:
+    """Check what a model selects its rows by.
+
+    Raises:
+        InputDataError: For a name that is unknown, or a scale that is none.
+    """
     validate_reading(reading)
     if gradients not in GRADIENTS:
         raise InputDataError(f"Got gradients={gradients!r}; need one of {GRADIENTS}.")
@@ -48,11 +52,11 @@ def validate_subset_options(
         )
 
 
-def validate_subset_size(subset_size: Any, num_initial: Any) -> None:
+def validate_subset_size(subset_size: object, num_initial: object) -> None:
     """Check the size of the subset against the rows that are forced into it."""
     if subset_size is None:
         return
-    if not is_positive_int(subset_size):
+    if not isinstance(subset_size, int) or not is_positive_int(subset_size):
         raise InputDataError(
             f"Got subset_size={subset_size!r}; need an integer of at least 1, or None "
             "for all data."
@@ -66,7 +70,7 @@ def validate_subset_size(subset_size: Any, num_initial: Any) -> None:
 
 
 def validate_observations(
-    X: Tensor, Y: Tensor, Yvar: Tensor | None, like_X: Tensor, like_Y: Tensor
+    X: Tensor, Y: Tensor, Yvar: Tensor | None, full: FullData
 ) -> None:
     """Check new rows against those that are there.
 
@@ -74,13 +78,15 @@ def validate_observations(
         X: `batch_shape x q x d` new inputs.
         Y: `batch_shape x q x m` new observations.
         Yvar: `batch_shape x q x m` noise variances, or None.
-        like_X: The old inputs.
-        like_Y: The old observations.
+        full: The data.
 
     Raises:
         BotorchTensorDimensionError: If shapes do not fit.
-        InputDataError: If dtypes or devices differ, or a value is not finite.
+        InputDataError: If dtypes or devices differ, a value is not finite, or noise
+            variances are known for new or old observations alone.
+        UnsupportedError: If those of the data are part of a likelihood.
     """
+    like_X, like_Y = full.X, full.Y
     tensors = {"X": X, "Y": Y} if Yvar is None else {"X": X, "Y": Y, "Yvar": Yvar}
     for name, values in tensors.items():
         _validate_kind(name, values, like_X)
@@ -98,9 +104,25 @@ def validate_observations(
             f"{tuple(like_X.shape)} and {tuple(like_Y.shape)}; need as many rows of "
             "both, `q x d` and `q x m`. Try unsqueeze(-1) for one output."
         )
+    _validate_known_noise(Yvar, full)
 
 
-def _validate_kind(name: str, values: Any, like: Tensor) -> None:
+def _validate_known_noise(Yvar: Tensor | None, full: FullData) -> None:
+    if full.Yvar is None and full.noise is not None:
+        raise UnsupportedError(
+            "The noise variances of the data are part of a likelihood that was given, "
+            "so that those of new observations have no place. Build the model with "
+            "train_Yvar instead."
+        )
+    if (Yvar is None) != (full.Yvar is None):
+        raise InputDataError(
+            f"Got Yvar={'None' if Yvar is None else 'noise variances'}, but those of "
+            f"the data are {'known' if Yvar is None else 'inferred'}; they must be "
+            "known for all observations or for none."
+        )
+
+
+def _validate_kind(name: str, values: object, like: Tensor) -> None:
     if not isinstance(values, Tensor):
         raise InputDataError(
             f"Got {name} of type {type(values).__name__}; need a torch.Tensor."

@@ -18,6 +18,7 @@ from botorch_sparse.acquisition.confidence import (
     SubsetStatistics,
 )
 from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.models.subset.observations import all_observations
 from botorch_sparse.posteriors import NystromPosterior
 
 RADII = (FixedBeta, GSSBORadius, SrinivasCompactRadius)
@@ -67,9 +68,8 @@ def _with_errors(
     Each of M samples tells of :math:`f(x)` at most what one at x itself would, so that
     :math:`\sigma^2(x) \ge 1 / (1 / k(x, x) + M / \lambda)` for a stationary kernel.
     """
-    X = model.transform_inputs(model.all_train_X)
+    X, error, _ = all_observations(model)
     S = X[model.subset_indices]
-    error = _targets(model) - model.mean_module(X)
     noise = torch.full_like(error, lam)
     posterior = NystromPosterior.from_data(model.covar_module, X, error, noise, S)
     residual = posterior.residual(X, posterior.features(X))
@@ -82,12 +82,3 @@ def _with_errors(
         cross_covariance_norm=k_max * math.sqrt(len(X)),
         min_std=(1 / (1 / k_max + len(S) / lam)) ** 0.5,
     )
-
-
-def _targets(model: SubsetSingleTaskGP) -> torch.Tensor:
-    """All observations in the space of the model, `n`."""
-    Y = model.all_train_Y
-    transform = getattr(model, "outcome_transform", None)
-    if transform is not None:
-        Y, _ = transform(Y)
-    return Y.squeeze(-1)

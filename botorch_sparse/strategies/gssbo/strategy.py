@@ -67,9 +67,9 @@ class GSSBO(Strategy):
     Points are proposed one at a time, after the initial design, which the first `ask`
     returns whole. Data told before the first `ask` are its beginning.
 
-    Cost of an iteration with n samples: O(n M^2) to choose, O(M^2) for each sample that
-    enters or leaves the model and for each point that the optimizer of the acquisition
-    function looks at; O(M^3) for each step of a fit.
+    Cost of an iteration with n samples: O(n M^2) to choose, O(M^3) to factorize the
+    covariance of those chosen, O(M^2) for each point that the optimizer of the
+    acquisition function looks at; O(M^3) for each step of a fit.
 
     Args:
         candidates: For an error that says so: there is no table.
@@ -233,7 +233,7 @@ class GSSBO(Strategy):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`; with the present M, and the factor."""
+        """See `Strategy.state_dict`; with the present M, and the samples in use."""
         return super().state_dict() | {
             "buffer": self.buffer.state_dict(),
             "learning_time": self._learning_time,

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.selection import selection_named
-from botorch_sparse.models.subset.state import load_subset_state, subset_state
-from botorch_sparse.models.subset.validation import validate_subset_options
+from botorch_sparse.models.subset.validation import validate_gradients
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
@@ -60,15 +59,7 @@ class SubsetOptions:
 
     def __post_init__(self) -> None:
         selection_named(self.selection)
-        validate_subset_options(
-            subset_size=None,
-            num_initial=0,
-            num_newest=1,
-            reading=self.reading,
-            gradients=self.gradients,
-            noise_scale=self.noise_scale,
-            seed=0,
-        )
+        validate_gradients(self.reading, self.gradients, self.noise_scale)
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
@@ -129,7 +120,7 @@ class SubsetSurrogate:
             )
         else:
             num_newest = len(history) - num_learned
-            model = self.model._copy_of_shared_data()
+            model = deepcopy(self.model)
             model.subset_size = subset_size
             model.add_observations(
                 *_evaluations(history, num_learned, len(history)), generator=generator
@@ -140,10 +131,7 @@ class SubsetSurrogate:
             start = time.perf_counter()
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
-        start = time.perf_counter()
-        model.eval().subset_factor()
-        self.selection_seconds = seconds + time.perf_counter() - start
-        self.model = model
+        self.selection_seconds, self.model = seconds, model.eval()
         self._last_fit = len(history) if is_due else self._last_fit
 
     def _build(
@@ -225,8 +213,8 @@ class SubsetSurrogate:
         vars(self).update(snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        """Hyperparameters, transforms, the samples in the model and its factor."""
-        subset = None if self.model is None else subset_state(self.model)
+        """Hyperparameters, transforms, and the samples in the model in their order."""
+        subset = None if self.model is None else _state_of(self.model)
         return {"last_fit": self._last_fit, "subset": subset}
 
     def load_state_dict(
@@ -240,7 +228,7 @@ class SubsetSurrogate:
         self.model, self._last_fit = None, state["last_fit"]
         if num_learned > 0:
             model = self._build(history, num_learned, subset_size, 0)
-            load_subset_state(model, state["subset"])
+            _restore(model, state["subset"])
             self.model = model.eval()
 
 
@@ -249,6 +237,22 @@ def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tenso
     X = history.points(history.point[start:stop]).double()
     Y = torch.tensor(history.values[start:stop], dtype=torch.float64)
     return X, Y.to(X.device).unsqueeze(-1)
+
+
+def _state_of(model: SubsetSingleTaskGP) -> dict[str, Any]:
+    """What a model of the same data needs to go on to the same bits."""
+    return {
+        "parameters": {k: v.detach().clone() for k, v in model.state_dict().items()},
+        "indices": model.subset_indices.clone(),
+        "num_selections": model.num_selections,
+    }
+
+
+def _restore(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
+    """Give a model, built from the same data, the state of another one."""
+    model.load_state_dict(state["parameters"])
+    model.set_subset(state["indices"])
+    model.num_selections = state["num_selections"]
 
 
 def _fit(model: SubsetSingleTaskGP, seed: int) -> None:

@@ -15,6 +15,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from botorch_sparse.finite import not_finite
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
 from botorch_sparse.models.leave_one_out import leave_one_out_score
 from botorch_sparse.models.training_data import TrainingData
@@ -132,9 +133,7 @@ def fit_once(mll: MarginalLogLikelihood, options: Options) -> None:
     """BoTorch's fit, with a hint where it fails and never with NaN as its result."""
     try:
         _fit_fallback(mll, **options)
-        named = dict(mll.named_parameters())
-        are_set = torch.stack([p.isfinite().all() for p in named.values()]).tolist()
-        unset = [n for n, is_set in zip(named, are_set, strict=True) if not is_set]
+        unset = not_finite(dict(mll.named_parameters()))
         if unset:
             raise ModelFittingError(f"{', '.join(unset)} became NaN or infinite.")
     except NUMERICAL_ERRORS as error:

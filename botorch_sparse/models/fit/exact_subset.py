@@ -74,7 +74,7 @@ def has_parts(mll: MarginalLogLikelihood, options: Options) -> bool:
     not belong to this very objective, as named parameters and a limit of time do.
     """
     divisible = (GaussianLikelihood, FixedNoiseGaussianLikelihood)
-    kwargs = options.get("optimizer_kwargs") or {}
+    kwargs: Options = options.get("optimizer_kwargs") or {}
     named = {"parameters", "bounds", "callback", "timeout_sec"}
     return (
         type(mll.model.likelihood) in divisible

@@ -6,7 +6,7 @@ part of the data leads near the optimum of the bound of all, at a fraction of th
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -67,6 +67,8 @@ GAIN = 5e-4
 
 # Options that ask for SciPy's criterion.
 TOLERANCES = {"ftol", "gtol", "factr", "pgtol", "maxfun"}
+
+Run = Callable[..., OptimizationResult]
 
 
 def fit_learned_points(mll: MarginalLogLikelihood, options: Options) -> None:
@@ -175,49 +177,23 @@ def fit_points_and_hyperparameters(
     Returns:
         The result, with the evaluations of all runs as its `step`.
     """
-    has_tolerance = not TOLERANCES.isdisjoint(options or {})
-    options = {**OPTIONS, **(options or {})}
     if closure is not None:
         kwargs.update(options=options, timeout_sec=timeout_sec)
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)
-    search, begun = _Search(mll, can_stall=not has_tolerance), time.monotonic()
+    begun = time.monotonic()
+    search = _Search(mll, can_stall=TOLERANCES.isdisjoint(options or {}))
     kwargs.update(units=units_of_points(mll), on_evaluation=search.note)
-    status = OptimizationStatus.SUCCESS
+    run = partial(fit_gpytorch_mll_in_logarithms, mll, parameters, bounds, **kwargs)
     with warnings.catch_warnings():
         # On these BoTorch tries again, and loses what was gained.
         warnings.simplefilter("ignore", category=OptimizationWarning)
-        while True:
-            num_before, seconds = len(search.best), time.monotonic() - begun
-            kwargs["timeout_sec"] = (
-                None if timeout_sec is None else timeout_sec - seconds
-            )
-            kwargs["options"] = options
-            try:
-                run = fit_gpytorch_mll_in_logarithms(mll, parameters, bounds, **kwargs)
-            except _StalledError:
-                break
-            except NotPSDError:
-                if search.has_gained():
-                    break
-                raise
-            status = run.status
-            options = {**options, "maxiter": options["maxiter"] - run.step}
-            # Iterations or time are used up, or another run would gain as little.
-            is_over = status is OptimizationStatus.STOPPED or has_tolerance
-            if is_over or not search.has_gained(since=num_before):
-                break
-    search.restore()
-    if search.has_gained():
-        status = OptimizationStatus.SUCCESS
-    elif status is OptimizationStatus.FAILURE:
+        status = search.repeat(run, {**OPTIONS, **(options or {})}, timeout_sec)
+    if status is OptimizationStatus.FAILURE:
         message = "L-BFGS failed before it gained anything."
         warnings.warn(message, OptimizationWarning, stacklevel=2)
-    return OptimizationResult(
-        step=len(search.best),
-        fval=search.best[-1] if search.best else nan,
-        status=status,
-        runtime=time.monotonic() - begun,
-    )
+    best, seconds = search.best, time.monotonic() - begun
+    fval = best[-1] if best else nan
+    return OptimizationResult(step=len(best), fval=fval, status=status, runtime=seconds)
 
 
 def units_of_points(mll: MarginalLogLikelihood) -> dict[str, Tensor]:
@@ -237,7 +213,7 @@ class _StalledError(Exception):
 
 
 class _Search:
-    """What a search has gained, and the parameters of its best evaluation."""
+    """Runs of an optimizer, what they gained, and where the loss was least."""
 
     def __init__(self, mll: MarginalLogLikelihood, can_stall: bool) -> None:
         self.best: list[float] = []  # the least loss up to each evaluation
@@ -245,6 +221,29 @@ class _Search:
         self._values: dict[str, Tensor] = {}
         # The loss is a sum over elements of a batch and outputs.
         self._least_gain = GAIN * mll.model._aug_batch_shape.numel()
+
+    def repeat(
+        self, run: Run, options: dict[str, Any], timeout_sec: float | None
+    ) -> OptimizationStatus:
+        """Run until that gains little, and leave the best parameters."""
+        status, end = OptimizationStatus.SUCCESS, time.monotonic() + (timeout_sec or 0)
+        is_over = False
+        while not is_over:
+            left = None if timeout_sec is None else end - time.monotonic()
+            num_before = len(self.best)
+            try:
+                result = run(options=options, timeout_sec=left)
+            except (_StalledError, NotPSDError) as error:
+                if isinstance(error, NotPSDError) and not self.has_gained():
+                    raise
+                break
+            status = result.status
+            options = {**options, "maxiter": options["maxiter"] - result.step}
+            # Iterations or time are used up, or another run would gain as little.
+            is_over = status is OptimizationStatus.STOPPED or not self._can_stall
+            is_over = is_over or not self.has_gained(since=num_before)
+        self.restore()
+        return OptimizationStatus.SUCCESS if self.has_gained() else status
 
     def note(self, loss: Tensor) -> None:
         """Note an evaluation of the present parameters."""

@@ -16,6 +16,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.fit.choose import (
+    Candidate,
     Fitted,
     Options,
     fit_once,
@@ -48,8 +49,8 @@ def fit(
     **options: Any,
 ) -> MarginalLogLikelihood:
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
-    for name in ("rounds", "max_fit_inducing_points"):
-        value = locals()[name]
+    asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
+    for name, value in asked.items():
         if value is not None and not is_positive_int(value):
             raise InputDataError(
                 f"Got {name}={value!r}; need an integer of at least 1."
@@ -66,9 +67,10 @@ def fit(
             bound = partial(
                 fit_bound, points=points, rounds=rounds, needs_gain=is_default
             )
+            candidates: list[Candidate] = [bound]
             has_rival = is_free and is_default and max_fit_inducing_points is None
-            has_rival = has_rival and has_parts(mll, options)
-            candidates = [bound, fit_exact_subset] if has_rival else [bound]
+            if has_rival and has_parts(mll, options):
+                candidates.append(fit_exact_subset)
             keep_best(mll, candidates, options, left_out_density)
         model._warn_if_capped()
     return mll.eval()

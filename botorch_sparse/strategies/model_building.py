@@ -20,7 +20,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.logarithms import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,

@@ -18,13 +18,14 @@ from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
 Bound = tuple[float | Tensor | None, float | Tensor | None]
+Closure = Callable[[], tuple[Tensor, Sequence[Tensor | None]]]
 
 
 def fit_gpytorch_mll_in_logarithms(
     mll: MarginalLogLikelihood,
     parameters: dict[str, Tensor] | None = None,
     bounds: dict[str, Bound] | None = None,
-    closure: Callable[[], tuple[Tensor, Sequence[Tensor | None]]] | None = None,
+    closure: Closure | None = None,
     *,
     units: dict[str, Tensor] | None = None,
     on_evaluation: Callable[[Tensor], None] | None = None,
@@ -52,45 +53,43 @@ def fit_gpytorch_mll_in_logarithms(
     """
     if closure is not None:
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)
-    of_mll, of_constraints = get_parameters_and_bounds(mll)
-    limits = {**of_constraints, **(bounds or {})}
+    known, constraints = get_parameters_and_bounds(mll)
+    limits = {**constraints, **(bounds or {})}
     if parameters is None:
-        parameters = {n: p for n, p in of_mll.items() if p.requires_grad}
-    positive = {n: p for n, p in parameters.items() if _is_positive(limits.get(n))}
-    named = parameters.keys() - limits.keys()
-    scaled = {n: unit for n, unit in (units or {}).items() if n in named}
+        parameters = {n: p for n, p in known.items() if p.requires_grad}
+    of_logs = {
+        n: _tensors(limits[n], p)
+        for n, p in parameters.items()
+        if _is_positive(limits.get(n))
+    }
+    units = {n: u for n, u in (units or {}).items() if n not in limits}
     variables = {
-        n: p.detach().log() if n in positive else p for n, p in parameters.items()
-    } | {n: parameters[n].detach() / unit for n, unit in scaled.items()}
+        n: p.detach().log() if n in of_logs else p.detach() / units.get(n, 1.0)
+        for n, p in parameters.items()
+    }
     evaluate = get_loss_closure_with_grads(mll, parameters)
 
     @torch.no_grad()
     def assign() -> None:
-        for name, parameter in positive.items():
-            # Within the bounds to the last bit, whatever the exponential rounds to.
-            parameter.copy_(variables[name].exp().clamp(*_tensors(limits[name])))
-        for name, unit in scaled.items():
-            parameters[name].copy_(variables[name] * unit)
+        for n, p in parameters.items():
+            if n in of_logs:
+                # Within the bounds to the last bit, whatever the exponential rounds to.
+                p.copy_(variables[n].exp().clamp(*of_logs[n]))
+            else:
+                p.copy_(variables[n] * units.get(n, 1.0))
 
-    def in_logarithms() -> tuple[Tensor, list[Tensor | None]]:
+    def of_variables() -> tuple[Tensor, list[Tensor | None]]:
         assign()
         loss, grads = evaluate()
         if on_evaluation is not None:
             on_evaluation(loss.detach())
-        slopes = {n: p.detach() for n, p in positive.items()} | scaled
-        pulled = [
-            grad * slopes[name] if grad is not None and name in slopes else grad
-            for name, grad in zip(parameters, grads, strict=True)
-        ]
-        return loss, pulled
+        slopes = {n: p.detach() for n, p in parameters.items() if n in of_logs} | units
+        pairs = zip(parameters, grads, strict=True)
+        return loss, [None if g is None else g * slopes.get(n, 1.0) for n, g in pairs]
 
-    logarithms = {
-        name: tuple(None if b is None else b.log() for b in _tensors(limits[name]))
-        for name in positive
-    }
-    result = fit_gpytorch_mll_scipy(
-        mll, variables, {**limits, **logarithms}, in_logarithms, **kwargs
-    )
+    for n, limit in of_logs.items():
+        limits[n] = tuple(None if b is None else b.log() for b in limit)
+    result = fit_gpytorch_mll_scipy(mll, variables, limits, of_variables, **kwargs)
     assign()  # the optimum, which is not what was tried last
     return result
 
@@ -102,7 +101,6 @@ def _is_positive(limit: Bound | None) -> bool:
     return bool((torch.as_tensor(limit[0]) > 0).all())
 
 
-def _tensors(limit: Bound) -> tuple[Tensor | None, Tensor | None]:
+def _tensors(limit: Bound, like: Tensor) -> tuple[Tensor | None, ...]:
     """Both bounds as tensors, None where there is none."""
-    lower, upper = (None if b is None else torch.as_tensor(b) for b in limit)
-    return lower, upper
+    return tuple(None if b is None else torch.as_tensor(b).to(like) for b in limit)

@@ -1,0 +1,152 @@
+"""Fits of an objective from several candidates, of which the best is kept."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import Any, Self
+
+import torch
+from botorch.exceptions import InputDataError, ModelFittingError
+from botorch.exceptions.errors import OptimizationGradientError
+from botorch.fit import _fit_fallback
+from botorch.models import SingleTaskGP
+from botorch.optim.closures import get_loss_closure
+from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from botorch_sparse.finite import not_finite
+from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
+from botorch_sparse.models.leave_one_out import leave_one_out_score
+from botorch_sparse.models.training_data import TrainingData
+
+# Observations left out, one at a time, to compare two sets of hyperparameters.
+NUM_LEFT_OUT = 2000
+
+# What a fit can fail with for numerical reasons.
+NUMERICAL_ERRORS = (
+    ModelFittingError,
+    NotPSDError,
+    NanError,
+    OptimizationGradientError,
+    InputDataError,
+    torch.linalg.LinAlgError,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit leads to: the parameters of the objective, and inducing points."""
+
+    hyperparameters: dict[str, Tensor]
+    chosen: InducingSet
+
+    @classmethod
+    def of(cls, mll: MarginalLogLikelihood) -> Self:
+        """A copy of the present ones."""
+        values = {name: p.detach().clone() for name, p in mll.named_parameters()}
+        return cls(values, mll.model._inducing_set())
+
+    @torch.no_grad()
+    def give(self, mll: MarginalLogLikelihood) -> None:
+        """Set them, in train mode: input transforms are applied anew in eval mode."""
+        for name, parameter in mll.train().named_parameters():
+            parameter.copy_(self.hyperparameters[name])
+        mll.model._take(self.chosen)
+
+
+Options = dict[str, Any]  # of `fit_gpytorch_mll`
+Candidate = Callable[[MarginalLogLikelihood, Options], Fitted]
+Score = Callable[[MarginalLogLikelihood], Tensor]
+
+
+def keep_best(
+    mll: MarginalLogLikelihood,
+    candidates: Sequence[Candidate],
+    options: Options,
+    score: Score,
+) -> None:
+    """Fit each candidate from the present values, and keep the one that scores best.
+
+    Args:
+        mll: The objective, which candidates may change.
+        candidates: Those that fail are left out, and of equals the first one is kept.
+        options: Those of each fit.
+        score: The larger the better; what fails or is NaN loses.
+
+    Raises:
+        Exception: That of the first candidate, if all of them failed.
+    """
+    start, fits, errors = Fitted.of(mll), list[Fitted](), list[Exception]()
+    for candidate in candidates:
+        start.give(mll)
+        try:
+            fits.append(candidate(mll, options))
+        except NUMERICAL_ERRORS as error:
+            errors.append(error)
+    if not fits:
+        raise errors[0]
+    if len(fits) == 1:
+        return fits[0].give(mll)
+    scores = [_score(mll, fitted, score) for fitted in fits]
+    best = fits[scores.index(max(scores))]
+    if best is not fits[-1]:  # which the objective has, with its posterior
+        best.give(mll)
+    return None
+
+
+def _score(mll: MarginalLogLikelihood, fitted: Fitted, score: Score) -> float:
+    """The score of a fit, which the objective has then."""
+    fitted.give(mll)
+    try:
+        value = float(score(mll))
+    except NUMERICAL_ERRORS:
+        return -inf
+    return -inf if isnan(value) else value
+
+
+def left_out_density(mll: MarginalLogLikelihood) -> Tensor:
+    """How well the model predicts observations left out; it is in eval mode then.
+
+    They are the last of `shuffled_rows`, whose first ones the exact subset holds.
+    """
+    model = mll.eval().model
+    data = TrainingData.of(model, model._inducing_set().rows)
+    rows = shuffled_rows(model)[-NUM_LEFT_OUT:]
+    return leave_one_out_score(model.nystrom_posterior(), data, rows)
+
+
+def shuffled_rows(model: SingleTaskGP) -> Tensor:
+    """All rows of the training data in a random order, the same in each fit."""
+    Y = model.train_targets
+    generator = torch.Generator().manual_seed(DEFAULT_SEED)
+    return torch.randperm(Y.shape[-1], generator=generator).to(Y.device)
+
+
+@torch.no_grad()
+def loss_of(mll: MarginalLogLikelihood) -> Tensor:
+    """The objective per observation, negated, under the present inducing points."""
+    return get_loss_closure(mll.train())()
+
+
+def fit_once(mll: MarginalLogLikelihood, options: Options) -> None:
+    """BoTorch's fit, with a hint where it fails and never with NaN as its result."""
+    try:
+        _fit_fallback(mll, **options)
+        unset = not_finite(dict(mll.named_parameters()))
+        if unset:
+            raise ModelFittingError(f"{', '.join(unset)} became NaN or infinite.")
+    except NUMERICAL_ERRORS as error:
+        raise ModelFittingError(
+            f"The fit failed and the model is as it was before: {error} Try inputs in "
+            "the unit cube (input_transform=Normalize(d)), standardized observations "
+            "(the default outcome transform), float64, and kernel parameters with "
+            "priors or constraints that keep them from zero and infinity."
+        ) from error
+
+
+def with_optimizer(options: Options, optimizer: Callable[..., object]) -> Options:
+    """The options of a fit, with this optimizer where no other was asked for."""
+    kwargs = options.get("optimizer_kwargs") or {}
+    is_asked = "optimizer" in options or "method" in kwargs
+    return options if is_asked else {**options, "optimizer": optimizer}

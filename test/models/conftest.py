@@ -29,18 +29,18 @@ NOT_SIMULATED = {
 }
 # In these modules, those named alone.
 SIMULATED_FITS = {
-    "test_fit_on_few.py": {
+    "test_fit_exact_subset.py": {
         "test_given_noise_goes_with_the_rows",
         "test_keeps_what_a_transform_learned",
         "test_score_against_loo_cv",
     },
-    "test_learned_points.py": {
+    "test_fit_learned_points.py": {
         "test_all_kinds_of_models",
         "test_copies_and_moves",
         "test_the_best_of_several_starts",
     },
-    "test_learning.py": {"test_is_told_where_nothing_was_gained"},
-    "test_log_parameters.py": set(),
+    "test_fit_points_optimizer.py": {"test_is_told_where_nothing_was_gained"},
+    "test_fit_logarithms.py": set(),
 }
 
 # Points a few lengthscales apart, on which dense closed forms are well conditioned, and

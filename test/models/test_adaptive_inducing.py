@@ -4,12 +4,11 @@ import copy
 import pickle
 from typing import Any
 
-import gpytorch
 import pytest
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError
+from botorch.exceptions import BotorchWarning
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -136,89 +135,6 @@ class TestInducingPoints:
         assert torch.equal(copy.deepcopy(model).float().inducing_points, S.float())
         fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
         assert torch.equal(model.resparsify().inducing_points, S)
-
-
-class TestFit:
-    """`fit_gpytorch_mll` and `custom_fit`."""
-
-    def make(self, **double: Any) -> SparseSingleTaskGP:
-        X, Y = make_data(n=120, d=1, **double)
-        return SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
-
-    def value(self, model: SparseSingleTaskGP) -> float:
-        model.train()
-        mll = make_mll(model)
-        return mll(model(*model.train_inputs), model.train_targets).item()
-
-    def test_improves_and_is_deterministic(self, double: dict[str, Any]) -> None:
-        first, second = self.make(**double), self.make(**double)
-        before = self.value(first)
-        mll = fit_gpytorch_mll(make_mll(first))
-        assert not mll.training and not first.training
-        fit_gpytorch_mll(make_mll(second))
-        for name, parameter in first.named_parameters():
-            assert torch.equal(parameter, second.get_parameter(name)), name
-        assert torch.equal(first.inducing_points, second.inducing_points)
-        assert self.value(first) > before + 0.1
-
-    @pytest.mark.parametrize("rounds", [1, 3])
-    def test_rounds_draw_between_fits(
-        self, rounds: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        model = self.make(**double)
-        drawn: list[Tensor] = [model.resparsify().inducing_points]
-        sizes = iter([3, 5, 7, 9])
-        model.inducing_sampler = lambda k, X, noise, **_: torch.arange(next(sizes))
-        during: list[int] = []
-        forward = SparseSingleTaskGP.forward
-
-        def record(self: SparseSingleTaskGP, x: Tensor) -> Any:
-            if self.training:
-                during.append(self.num_inducing)
-            return forward(self, x)
-
-        monkeypatch.setattr(SparseSingleTaskGP, "forward", record)
-        fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST, rounds=rounds)
-        in_order = list(dict.fromkeys(during))
-        assert in_order == [len(drawn[0]), 3, 5][:rounds]
-        assert during == sorted(during, key=in_order.index)  # fixed inside a round
-        assert model.num_inducing == in_order[-1]
-
-    def test_passes_closure_and_optimizer_options(self, double: dict[str, Any]) -> None:
-        model = self.make(**double)
-        mll = make_mll(model)
-        seen: list[str] = []
-
-        def optimizer(mll: Any, closure: Any = None, **kwargs: Any) -> None:
-            seen.append(kwargs["tag"])
-            closure()
-
-        def closure(tag: str) -> None:
-            seen.append(tag)
-
-        model.custom_fit(
-            mll,
-            closure=closure,
-            closure_kwargs={"tag": "closure"},
-            optimizer_kwargs={"tag": "optimizer"},
-            optimizer=optimizer,
-            rounds=1,
-        )
-        assert seen == ["optimizer", "closure"]
-
-    def test_in_a_model_list(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(n=40, **double)
-        models = [SparseSingleTaskGP(X, s * Y, inducing_points=X[:9]) for s in (1, -1)]
-        model_list = ModelListGP(*models)
-        mll = gpytorch.mlls.SumMarginalLogLikelihood(model_list.likelihood, model_list)
-        fit_gpytorch_mll(mll, optimizer_kwargs=FAST)
-        mean = model_list.posterior(X[:3]).mean
-        torch.testing.assert_close(mean[:, 0], -mean[:, 1], rtol=1e-3, atol=1e-3)
-
-    def test_rounds_below_one(self, double: dict[str, Any]) -> None:
-        model = self.make(**double)
-        with pytest.raises(InputDataError, match="rounds=0"):
-            model.custom_fit(make_mll(model), rounds=0)
 
 
 class TestState:

@@ -79,5 +79,5 @@ def has_parts(mll: MarginalLogLikelihood, options: Options) -> bool:
     return (
         type(mll.model.likelihood) in divisible
         and options.get("closure_kwargs") is None
-        and named.isdisjoint({**kwargs, **options})
+        and named.isdisjoint([*kwargs, *options])
     )

@@ -7,6 +7,7 @@ m = 200), 193 for 2142 on sgemm_gpu (2000 rows).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,4 +104,5 @@ def _is_positive(limit: Bound | None) -> bool:
 
 def _tensors(limit: Bound, like: Tensor) -> tuple[Tensor | None, ...]:
     """Both bounds as tensors, None where there is none."""
-    return tuple(None if b is None else torch.as_tensor(b).to(like) for b in limit)
+    tensor = partial(torch.as_tensor, dtype=like.dtype, device=like.device)
+    return tuple(None if bound is None else tensor(bound) for bound in limit)

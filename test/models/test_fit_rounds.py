@@ -1,14 +1,15 @@
-"""`custom_fit`: its objective, rounds, warm starts, options and failures."""
+"""`fit_gpytorch_mll`: its objective, rounds, warm starts, options and failures."""
 
 import math
 import warnings
 from typing import Any
 
+import gpytorch
 import pytest
 import torch
 from botorch.exceptions import BotorchWarning, InputDataError, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from gpytorch.constraints import Interval
@@ -20,7 +21,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.log_parameters import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit import rounds as fit_rounds
+from botorch_sparse.models.fit.choose import with_optimizer
 
 FAST = {"options": {"maxiter": 8}}
 
@@ -41,54 +43,57 @@ class Recorder:
     """An optimizer that stands in for L-BFGS and notes what it is given."""
 
     def __init__(self, fails_at: int | None = None, error: Any = None) -> None:
-        self.calls: list[dict[str, Any]] = []
+        self.sizes: list[int] = []
         self.fails_at, self.error = fails_at, error
 
     def __call__(self, mll: Any, closure: Any = None, **kwargs: Any) -> None:
-        self.calls.append(kwargs)
+        self.sizes.append(mll.model.num_inducing)
         with torch.no_grad():
             mll.model.mean_module.raw_constant.add_(1.0)
-            if len(self.calls) == self.fails_at:
+            if len(self.sizes) == self.fails_at:
                 if self.error is None:
                     mll.model.mean_module.raw_constant.fill_(float("nan"))
                 else:
                     raise self.error
 
 
-class TestObjective:
+def drawing(*sizes: int) -> Any:
+    """A sampler that draws so many of the first points, one number after the other."""
+    left = iter(sizes)
+    return lambda *_, **__: torch.arange(next(left))
+
+
+def test_objective_by_hand(double: dict[str, Any]) -> None:
     """Priors are counted once, and divided by `n` like the likelihood."""
+    X, Y = make_data(n=20, d=1, **double)
+    kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
+    S = X[:4]
+    model = SparseSingleTaskGP(
+        X,
+        Y,
+        covar_module=kernel,
+        mean_module=ZeroMean(),
+        outcome_transform=None,
+        inducing_points=S,
+    )
+    mll = make_mll(model).train()
+    parameters = {n: p for n, p in mll.named_parameters() if p.requires_grad}
+    loss, _ = get_loss_closure_with_grads(mll, parameters=parameters)()
 
-    def test_by_hand(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(n=20, d=1, **double)
-        prior = GammaPrior(3.0, 6.0)
-        kernel = ScaleKernel(RBFKernel(lengthscale_prior=prior))
-        S = X[:4]
-        model = SparseSingleTaskGP(
-            X,
-            Y,
-            covar_module=kernel,
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-            inducing_points=S,
-        )
-        mll = make_mll(model).train()
-        parameters = {n: p for n, p in mll.named_parameters() if p.requires_grad}
-        loss, _ = get_loss_closure_with_grads(mll, parameters=parameters)()
-
-        ell, variance = kernel.base_kernel.lengthscale.item(), kernel.outputscale.item()
-        k = lambda A, B: variance * (-((A - B.T) ** 2) / (2 * ell**2)).exp()  # noqa: E731
-        noise = model.likelihood.noise.item()
-        Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
-        A = Q + noise * torch.eye(20, **double)
-        y = Y.squeeze(-1)
-        fit = y @ torch.linalg.solve(A, y) + A.logdet() + 20 * math.log(2 * math.pi)
-        trace = (20 * variance - Q.trace()) / noise
-        log_gamma = 3 * math.log(6.0) - math.lgamma(3.0) + 2 * math.log(ell) - 6 * ell
-        # BoTorch's noise prior is LogNormal(-4, 1).
-        z = math.log(noise) + 4
-        log_normal = -math.log(noise) - 0.5 * math.log(2 * math.pi) - 0.5 * z * z
-        expected = 0.5 * (fit + trace) - log_gamma - log_normal
-        torch.testing.assert_close(loss, expected / 20)
+    ell, variance = kernel.base_kernel.lengthscale.item(), kernel.outputscale.item()
+    k = lambda A, B: variance * (-((A - B.T) ** 2) / (2 * ell**2)).exp()  # noqa: E731
+    noise = model.likelihood.noise.item()
+    Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
+    A = Q + noise * torch.eye(20, **double)
+    y = Y.squeeze(-1)
+    fit = y @ torch.linalg.solve(A, y) + A.logdet() + 20 * math.log(2 * math.pi)
+    trace = (20 * variance - Q.trace()) / noise
+    log_gamma = 3 * math.log(6.0) - math.lgamma(3.0) + 2 * math.log(ell) - 6 * ell
+    # BoTorch's noise prior is LogNormal(-4, 1).
+    z = math.log(noise) + 4
+    log_normal = -math.log(noise) - 0.5 * math.log(2 * math.pi) - 0.5 * z * z
+    expected = 0.5 * (fit + trace) - log_gamma - log_normal
+    torch.testing.assert_close(loss, expected / 20)
 
 
 class TestRounds:
@@ -96,66 +101,43 @@ class TestRounds:
 
     @pytest.mark.parametrize("rounds", [1, 2, 3])
     def test_as_many_as_asked(self, rounds: int, double: dict[str, Any]) -> None:
-        model = SparseSingleTaskGP(
-            *make_data(**double), inducing_sampler=RecursiveRLSSampler(0.05)
-        )
-        sizes = iter([20, 19, 18, 17])
-        model.inducing_sampler = lambda *_, **__: torch.arange(next(sizes))
-        optimizer = Recorder()
-        model.custom_fit(make_mll(model), optimizer=optimizer, rounds=rounds)
-        assert len(optimizer.calls) == rounds
+        """Points are drawn in between, and those of the last fit stay."""
+        sampler, optimizer = drawing(20, 19, 18, 17), Recorder()
+        model = SparseSingleTaskGP(*make_data(**double), inducing_sampler=sampler)
+        fit_gpytorch_mll(make_mll(model), optimizer=optimizer, rounds=rounds)
+        assert optimizer.sizes == [20, 19, 18][:rounds]
+        assert model.num_inducing == optimizer.sizes[-1]
 
     @pytest.mark.parametrize("gain", [False, True])
     def test_default_asks_for_a_gain(self, gain: bool, double: dict[str, Any]) -> None:
         """Nearly the same points end the fit; far better ones call for another."""
         X, Y = make_data(n=80, d=1, **double)
-        model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(1.0))
-        assert model.num_inducing > 1
-        first = 60 if not gain else 1
-        draws = iter([torch.arange(first), torch.arange(61), torch.arange(61)])
-        model.inducing_sampler = lambda *_, **__: next(draws)
-        model.resparsify()
+        sampler = drawing(1 if gain else 60, 61, 61)
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler)
         optimizer = Recorder()
-        mll = model.custom_fit(make_mll(model), optimizer=optimizer)
-        assert len(optimizer.calls) == 1 + gain
+        mll = fit_gpytorch_mll(make_mll(model), optimizer=optimizer)
+        assert len(optimizer.sizes) == 1 + gain
         assert not mll.training and not model.training
 
     def test_given_points_need_one_round(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
         model, optimizer = SparseSingleTaskGP(X, Y, inducing_points=X[:9]), Recorder()
-        model.custom_fit(make_mll(model), optimizer=optimizer, rounds=5)
-        assert len(optimizer.calls) == 1
+        fit_gpytorch_mll(make_mll(model), optimizer=optimizer, rounds=5)
+        assert optimizer.sizes == [9]
 
     @pytest.mark.parametrize("drawn", [False, True])
     def test_few_points_in_the_fit_and_many_after(
-        self, drawn: bool, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+        self, drawn: bool, double: dict[str, Any]
     ) -> None:
         X, Y = make_data(n=700, d=3, **double)
-        model = SparseSingleTaskGP(X, Y, max_inducing_points=20)
-        during: set[int] = set()
-        forward = SparseSingleTaskGP.forward
-
-        def record(self: SparseSingleTaskGP, x: Tensor) -> Any:
-            if self.training:
-                during.add(self.num_inducing)
-            return forward(self, x)
-
-        monkeypatch.setattr(SparseSingleTaskGP, "forward", record)
+        model, optimizer = SparseSingleTaskGP(X, Y, max_inducing_points=20), Recorder()
         with pytest.warns(BotorchWarning, match="cap of 20"):
-            assert not drawn or model.num_inducing == 20
-            model.custom_fit(
-                make_mll(model), optimizer_kwargs=FAST, max_fit_inducing_points=10
-            )
-        assert during == {10}
+            if drawn:
+                model.posterior(X[:2])
+            mll = make_mll(model)
+            fit_gpytorch_mll(mll, optimizer=optimizer, max_fit_inducing_points=10)
+        assert set(optimizer.sizes) == {10}
         assert model.num_inducing == 20
-
-    def test_small_data_stay_exact(self, double: dict[str, Any]) -> None:
-        model = SparseSingleTaskGP(*make_data(n=40, **double))
-        optimizer = Recorder()
-        model.custom_fit(
-            make_mll(model), optimizer=optimizer, max_fit_inducing_points=5
-        )
-        assert model.is_exact and len(optimizer.calls) == 1
 
     def test_an_exact_model_is_fitted_exactly(self, double: dict[str, Any]) -> None:
         """Also one with more points than a fit takes inducing points."""
@@ -166,34 +148,84 @@ class TestRounds:
         for p, q in zip(sparse.parameters(), exact.parameters(), strict=True):
             torch.testing.assert_close(p, q)
 
+    def test_improves_and_is_deterministic(self, double: dict[str, Any]) -> None:
+        def value(model: SparseSingleTaskGP) -> float:
+            mll = make_mll(model.train())
+            return mll(model(*model.train_inputs), model.train_targets).item()
 
-class TestOptimizer:
-    """Logarithms where nothing else was asked for; BoTorch's where exact or batched."""
-
-    def seen(self, model: SparseSingleTaskGP, monkeypatch: Any, **kwargs: Any) -> Any:
-        seen: list[Any] = []
-        monkeypatch.setattr(
-            "botorch_sparse.models.fitting.fit_once",
-            lambda mll, **kwargs: seen.append(kwargs),
+        X, Y = make_data(n=120, d=1, **double)
+        sampler = RecursiveRLSSampler(0.1)
+        first, second = (
+            SparseSingleTaskGP(X, Y, inducing_sampler=sampler) for _ in range(2)
         )
-        model.custom_fit(make_mll(model), rounds=1, **kwargs)
-        return seen[0].get("optimizer"), seen[0]["optimizer_kwargs"]
+        before = value(first)
+        for model in (first, second):
+            fit_gpytorch_mll(make_mll(model))
+        for name, parameter in first.named_parameters():
+            assert torch.equal(parameter, second.get_parameter(name)), name
+        assert torch.equal(first.inducing_points, second.inducing_points)
+        assert value(first) > before + 0.1
 
-    def test_choice(self, double: dict[str, Any], monkeypatch: Any) -> None:
+
+class TestOptions:
+    def test_optimizer(self, double: dict[str, Any], monkeypatch: Any) -> None:
+        """Logarithms where no other is asked for; BoTorch's where exact or batched."""
         X, Y = make_data(**double)
+        ours, theirs, own = Recorder(), Recorder(), Recorder()
+        monkeypatch.setattr(fit_rounds, "fit_gpytorch_mll_in_logarithms", ours)
+        monkeypatch.setattr(fit_rounds, "fit_gpytorch_mll_scipy", theirs)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
-        ours, theirs = fit_gpytorch_mll_in_logarithms, Recorder()
-        assert self.seen(sparse, monkeypatch) == (ours, None)
-        given = self.seen(sparse, monkeypatch, optimizer_kwargs=FAST)
-        assert given == (ours, FAST)
-        other = {"method": "SLSQP"}
-        given = self.seen(sparse, monkeypatch, optimizer_kwargs=other)
-        assert given == (None, other)
-        given = self.seen(sparse, monkeypatch, optimizer=theirs)
-        assert given == (theirs, None)
-        assert self.seen(SparseSingleTaskGP(X, Y), monkeypatch) == (None, None)
         two = SparseSingleTaskGP(X, torch.cat([Y, Y], -1), inducing_points=X[:9])
-        assert self.seen(two, monkeypatch) == (None, None)
+        cases: list[tuple[Any, dict[str, Any], Recorder]] = [
+            (sparse, {}, ours),
+            (sparse, {"optimizer_kwargs": FAST}, ours),
+            (sparse, {"optimizer": own}, own),
+            (SparseSingleTaskGP(X, Y), {}, theirs),
+            (two, {}, theirs),
+        ]
+        for model, options, expected in cases:
+            before = len(expected.sizes)
+            fit_gpytorch_mll(make_mll(model), rounds=1, **options)
+            assert len(expected.sizes) == before + 1
+        method = {"optimizer_kwargs": {"method": "SLSQP"}}
+        assert with_optimizer(method, ours) == method
+
+    def test_closure_and_its_options(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(**double)
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
+        seen: list[str] = []
+
+        def optimizer(mll: Any, closure: Any = None, **kwargs: Any) -> None:
+            seen.append(kwargs["tag"])
+            closure()
+
+        fit_gpytorch_mll(
+            make_mll(model),
+            closure=lambda tag: seen.append(tag),
+            closure_kwargs={"tag": "closure"},
+            optimizer_kwargs={"tag": "optimizer"},
+            optimizer=optimizer,
+            rounds=1,
+        )
+        assert seen == ["optimizer", "closure"]
+
+    def test_in_a_model_list(self, double: dict[str, Any]) -> None:
+        X, Y = make_data(n=40, **double)
+        models = [SparseSingleTaskGP(X, s * Y, inducing_points=X[:9]) for s in (1, -1)]
+        model_list = ModelListGP(*models)
+        mll = gpytorch.mlls.SumMarginalLogLikelihood(model_list.likelihood, model_list)
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 15}})
+        mean = model_list.posterior(X[:3]).mean
+        torch.testing.assert_close(mean[:, 0], -mean[:, 1], rtol=1e-3, atol=1e-3)
+
+    @pytest.mark.parametrize("bad", [0, -1, 1.5, True])
+    def test_what_is_no_number_of_points(
+        self, bad: Any, double: dict[str, Any]
+    ) -> None:
+        model = SparseSingleTaskGP(*make_data(**double))
+        for name in ("rounds", "max_fit_inducing_points"):
+            with pytest.raises(InputDataError, match=f"{name}={bad!r}; need an int"):
+                fit_gpytorch_mll(make_mll(model), **{name: bad})
 
 
 class TestWarmRefit:
@@ -241,24 +273,23 @@ class TestFailure:
         self, error: Exception | None, was_training: bool, double: dict[str, Any]
     ) -> None:
         X, Y = make_data(**double)
+        sampler = RecursiveRLSSampler(0.05)
         model = SparseSingleTaskGP(
-            X,
-            Y,
-            input_transform=Normalize(2),
-            inducing_sampler=RecursiveRLSSampler(0.05),
+            X, Y, input_transform=Normalize(2), inducing_sampler=sampler
         )
         mll = make_mll(model)
         mll.train(was_training)
         points = model.inducing_points
+        model.posterior(X[:2])
+        mll.train(was_training)
         state = {name: value.clone() for name, value in model.state_dict().items()}
         optimizer = Recorder(fails_at=2, error=error)
-        sizes = iter([20, 19])
-        model.inducing_sampler = lambda *_, **__: torch.arange(next(sizes))
+        model.inducing_sampler = drawing(19, 18)
         kind = ValueError if isinstance(error, ValueError) else ModelFittingError
         match = "mine" if kind is ValueError else "as it was before.*Normalize"
         with pytest.raises(kind, match=match):
-            model.custom_fit(mll, optimizer=optimizer, rounds=2)
-        assert len(optimizer.calls) == 2
+            fit_gpytorch_mll(mll, optimizer=optimizer, rounds=2)
+        assert len(optimizer.sizes) == 2
         assert mll.training == model.training == was_training
         assert torch.equal(model.inducing_points, points)
         for name, value in model.state_dict().items():
@@ -295,12 +326,5 @@ class TestFailure:
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model.custom_fit(make_mll(model), optimizer=optimizer)
+            fit_gpytorch_mll(make_mll(model), optimizer=optimizer)
         assert [str(w.message) for w in caught] == ["jitter 0", "another"]
-
-    @pytest.mark.parametrize("bad", [0, -1, 1.5, True])
-    def test_arguments(self, bad: Any, double: dict[str, Any]) -> None:
-        model = SparseSingleTaskGP(*make_data(**double))
-        for name in ("rounds", "max_fit_inducing_points"):
-            with pytest.raises(InputDataError, match=f"{name}={bad!r}; need an int"):
-                model.custom_fit(make_mll(model), **{name: bad})

@@ -55,10 +55,8 @@ def imported(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}, line {node.lineno}: a relative import"
             names = [str(node.module)]
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        start = f"{ROOT.name}."
-        yield from (
-            name.removeprefix(start) for name in names if name.startswith(start)
-        )
+        own = [name for name in names if name.startswith(f"{ROOT.name}.")]
+        yield from (name.removeprefix(f"{ROOT.name}.") for name in own)
 
 
 @cache

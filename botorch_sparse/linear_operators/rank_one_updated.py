@@ -72,6 +72,27 @@ class RankOneUpdatedLinearOperator(LinearOperator):
         """The ``batch_shape x m x m`` identity: nothing appended yet."""
         return cls(torch.zeros(*batch_shape, 0, m, dtype=dtype, device=device))
 
+    @classmethod
+    def from_rows(cls, rows: Tensor) -> RankOneUpdatedLinearOperator:
+        r"""The operator of all columns of P at once; O(m j min(j, m)).
+
+        .. math:: \begin{bmatrix} I \\ P \end{bmatrix} =
+            \begin{bmatrix} R^{-1} \\ U' \end{bmatrix} R, \qquad R'R = I + P'P
+
+        by a QR factorization, whose orthonormal columns keep the eigenvalues of M above
+        -eps whatever P is; U is multiplied by 1 - 4 eps for the rest.
+
+        Args:
+            rows: The ``batch_shape x j x m`` columns of P, divided by the noise's
+                standard deviations.
+        """
+        rows = _fold(rows)
+        j = rows.shape[-2]
+        eye = torch.eye(j, dtype=rows.dtype, device=rows.device)
+        stacked = torch.cat([eye.expand(*rows.shape[:-2], j, j), rows.mT], dim=-2)
+        shrink = 1 - 4 * torch.finfo(rows.dtype).eps
+        return cls(shrink * torch.linalg.qr(stacked).Q[..., j:, :].mT)
+
     def new_row(self, w: Tensor, weight: Tensor | float = 1.0) -> Tensor:
         r"""The row u by which appending w lowers M: :math:`M - uu'`; O(m j).
 

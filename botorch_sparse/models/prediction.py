@@ -15,7 +15,6 @@ from torch import Tensor
 from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors import KnownFeatures, NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.batching import inner_rows
-from botorch_sparse.posteriors.known_features import embedded
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256
@@ -64,7 +63,7 @@ def predict(
         posterior: A posterior in the dtype of `X` or in float64.
         X: A `batch_shape x q x d` tensor; `batch_shape` broadcasts with that of the
             posterior.
-        known: What `X` begins with, where its features are known; see `KnownFeatures`.
+        known: What `X` begins with, where this posterior's features are known.
         on_dense: Called with `q` when a joint covariance that was not formed here is.
 
     Returns:
@@ -75,7 +74,11 @@ def predict(
     """
     batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
-    phi, w = embedded(posterior, Z, known)
+    if known is None:
+        phi = posterior.features(Z)
+        w = posterior.whiten(phi)
+    else:
+        phi, w = known.embed(Z)
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
     # What is the same for all fantasies is computed once, and expanded after it.

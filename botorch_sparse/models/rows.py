@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -65,8 +66,8 @@ class JoinedNoise(FixedGaussianNoise):
 
     def mean(self) -> Tensor:
         """Their mean, `batch_shape x 1`, without putting them together."""
-        total = sum(part.sum(dim=-1, keepdim=True) for part in self.rows.parts)
-        return total / self.rows.num_rows
+        sums = (part.sum(dim=-1, keepdim=True) for part in self.rows.parts)
+        return reduce(torch.add, sums) / self.rows.num_rows
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but graphs, which cannot be copied."""

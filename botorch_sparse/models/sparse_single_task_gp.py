@@ -27,7 +27,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
-from botorch_sparse.kernels import in_double
+from botorch_sparse.kernels import in_double, mixed_kernel
 from botorch_sparse.models.conditioning import (
     NewData,
     check_is_in_eval_mode,
@@ -58,6 +58,7 @@ from botorch_sparse.models.training_data import (
 )
 from botorch_sparse.models.validation import (
     validate_call,
+    validate_categories,
     validate_inducing_points,
     validate_kernel,
     validate_modules,
@@ -158,6 +159,9 @@ class SparseSingleTaskGP(SingleTaskGP):
             more points that are drawn serve better. Of drawn ones at most
             `model.max_fit_inducing_points` (256) are learned; more of them have to be
             given. `resparsify` undoes it.
+        cat_dims: Columns of categories, as in `MixedSingleTaskGP`, whose kernel it then
+            has. Acquisition functions need `optimize_acqf_mixed`, since there are no
+            gradients with respect to categories.
 
     Raises:
         BotorchTensorDimensionError: For inducing points that are not `m x d` or
@@ -194,10 +198,15 @@ class SparseSingleTaskGP(SingleTaskGP):
         objective: str = "elbo",
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
+        cat_dims: list[int] | None = None,
     ) -> None:
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
+        validate_categories(cat_dims, train_X.shape[-1], covar_module)
+        if cat_dims:
+            self._ignore_X_dims_scaling_check = cat_dims
+            covar_module = mixed_kernel(train_X, train_Y, cat_dims)
         with settings.validate_input_scaling(False):  # see `validate_scaling`
             super().__init__(
                 train_X=train_X,
@@ -209,7 +218,8 @@ class SparseSingleTaskGP(SingleTaskGP):
                 outcome_transform=outcome_transform,
                 input_transform=input_transform,
             )
-        validate_scaling(self, train_X, check_nans_only=covar_module is not None)
+        is_given = covar_module is not None and not cat_dims
+        validate_scaling(self, train_X, check_nans_only=is_given)
         validate_options(max_inducing_points, objective, max_memory)
         if inducing_points is not None:
             validate_inducing_points(inducing_points, train_X)
@@ -224,11 +234,10 @@ class SparseSingleTaskGP(SingleTaskGP):
         self.max_memory = max_memory
         self.objective = objective
         self.learn_inducing_points = learn_inducing_points
+        self.cat_dims = cat_dims
         self._joint_notice = LargeJointNotice()
         self._said: set[str] = set()
         self._is_fitting = False  # a fit goes back to checkpoints, with its points
-
-    # ------------------------------------------------------------ inducing points
 
     @property
     def inducing_points(self) -> Tensor:
@@ -323,8 +332,6 @@ class SparseSingleTaskGP(SingleTaskGP):
             return points
         return self.input_transform.preprocess_transform(points)
 
-    # ------------------------------------------------------------ prior and posterior
-
     def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
         """Prior at the training inputs in train mode, posterior at `X` in eval mode.
 
@@ -344,7 +351,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         if self.training or self.is_exact:
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
-        posterior, known = self._posterior(), self._state.known
+        posterior, known = self.nystrom_posterior(), self._state.known
         if known is not None and not known.begin(posterior, X):
             known = None
         return predict(posterior, X, known=known, on_dense=self._joint_notice)
@@ -377,7 +384,15 @@ class SparseSingleTaskGP(SingleTaskGP):
         kept, and without gradient, unless gradients propagate (as with the caches of
         `ExactGP`). Cost: O(n m^2) for the first call.
         """
-        return self._posterior()
+        self._sparsify()
+        if settings.propagate_grads.on() or gpytorch.settings.detach_test_caches.off():
+            return self._condition_on_data()
+        if self._state.posterior is None:
+            with torch.inference_mode(False), torch.no_grad():
+                posterior = self._condition_on_data(torch.float64)
+            self._state = replace(self._state, posterior=posterior)
+        assert self._state.posterior is not None
+        return self._state.posterior
 
     def remember(self, X: Tensor) -> Self:
         """Keep what posteriors need of fixed points that many of them begin with.
@@ -411,23 +426,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             settings.propagate_grads(False),
             gpytorch.settings.detach_test_caches(True),
         ):
-            posterior = self._posterior()
+            posterior = self.nystrom_posterior()
             Z = Z.clone().to(posterior.inducing_points)
             known = KnownFeatures.of(posterior, Z)
             self._state = replace(self._state, known=known)
         return self
-
-    def _posterior(self) -> NystromPosterior:
-        """The posterior, kept unless gradients propagate."""
-        self._sparsify()
-        if settings.propagate_grads.on() or gpytorch.settings.detach_test_caches.off():
-            return self._condition_on_data()
-        if self._state.posterior is None:
-            with torch.inference_mode(False), torch.no_grad():
-                posterior = self._condition_on_data(torch.float64)
-            self._state = replace(self._state, posterior=posterior)
-        assert self._state.posterior is not None
-        return self._state.posterior
 
     def _condition_on_data(self, dtype: torch.dtype | None = None) -> NystromPosterior:
         """Condition on the different training points. Cost: O(n m^2).
@@ -448,8 +451,6 @@ class SparseSingleTaskGP(SingleTaskGP):
         folded = data.folded
         rows = (data.points, folded.Y, folded.noise)
         return prior.condition(*(t.to(dtype) for t in rows))
-
-    # ------------------------------------------------------------ data
 
     def set_train_data(
         self,
@@ -573,9 +574,9 @@ class SparseSingleTaskGP(SingleTaskGP):
     def _conditioned(self, new: NewData) -> Model:
         """The model with the posterior conditioned on transformed data."""
         if not new.is_plain(self) or settings.propagate_grads.on():
-            return SparseFantasyModel.of(self, self._posterior(), new)
+            return SparseFantasyModel.of(self, self.nystrom_posterior(), new)
         with torch.inference_mode(False), torch.no_grad():
-            posterior = self._posterior()
+            posterior = self.nystrom_posterior()
             dtype = posterior.inducing_points.dtype
             rows = (new.X, new.Y, new.noise)
             posterior = posterior.condition(*(t.to(dtype) for t in rows))
@@ -644,37 +645,21 @@ class SparseSingleTaskGP(SingleTaskGP):
         """Fit with the inducing points fixed, draw them again, and refit.
 
         `fit_gpytorch_mll` calls this. Within a round the objective does not change, and
-        the fit is BoTorch's own, retries and checkpoints included. It stops early when
-        the same inducing points are drawn, and by default when those that were drawn
-        change the objective by less than 0.01 per observation. It starts from the
+        the fit is BoTorch's own, retries and checkpoints included, over the logarithms
+        of positive hyperparameters where there is one output. It starts from the
         present hyperparameters, so that a second fit after a little more data is short.
+        By default it stops when new inducing points change the objective by less than
+        0.01 per observation, and the exact likelihood of 500 random observations is
+        fitted as well: the hyperparameters whose model predicts observations better
+        that are left out are kept. Asking for `rounds`, a cap or a limit of time asks
+        for the bound alone.
 
-        An evaluation of the objective costs O(n m^2), and an optimizer wants fifty:
-        hyperparameters are fitted with at most `max_fit_inducing_points`, and the
-        final, larger set is drawn once, under the fitted hyperparameters. Inducing
-        points that were given, and those of a sampler that was given, are used as they
-        are. L-BFGS runs over the logarithms of positive hyperparameters; for several
-        outputs, and where the model is exact, over the hyperparameters themselves. It
-        stops where BoTorch's does: the objective has plateaus, and a tolerance of 1e-6
-        ended fits on sgemm_gpu that had not begun.
-
-        The collapsed bound takes for noise what its inducing points cannot resolve.
-        Where a function needs more of them than a fit can afford and its noise is
-        small, the exact likelihood of 500 random observations says more: by default
-        both fits are made, and the hyperparameters whose model predicts observations
-        better that are left out are kept. On Hartmann in 6 dimensions, 3000
-        observations with noise of 0.01 standard deviations, that lowers the error by a
-        third. Asking for `rounds` or a cap asks for the bound alone, and so does a
-        limit of time, which each fit would have for itself.
-
-        With `learn_inducing_points` a single fit, whatever `rounds` says, moves the
-        points together with the hyperparameters. It starts from the points that are
-        there, or from those drawn under the present hyperparameters, and takes the
-        first steps on a random part of the data where these are many, unless `bounds`,
-        `parameters`, a `callback` or a limit of time is given. It ends where 200
-        evaluations lower the loss per observation by less than 5e-4, or by SciPy's own
-        criteria where `ftol` or `gtol` is among the options. A `closure` of one's own
-        knows nothing of the points, and moves none.
+        Hyperparameters are fitted with at most `max_fit_inducing_points`, where the
+        model draws them itself; the final, larger set is drawn once, under the fitted
+        hyperparameters. With `learn_inducing_points` a single fit moves the points
+        together with the hyperparameters, until 200 evaluations lower the loss per
+        observation by less than 5e-4, or by SciPy's own criteria where `ftol` or `gtol`
+        is among the options; a `closure` of one's own moves none.
 
         Args:
             mll: The marginal log likelihood of this model.
@@ -687,7 +672,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             **kwargs: As in `fit_gpytorch_mll`.
 
         Returns:
-            `mll`, in eval mode.
+            `mll`, in eval mode. Cost: O(n m^2) for an evaluation, some fifty of them.
 
         Raises:
             InputDataError: If `rounds` or `max_fit_inducing_points` is not an integer
@@ -716,22 +701,12 @@ class SparseSingleTaskGP(SingleTaskGP):
         objective: str = "elbo",
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
+        cat_dims: list[int] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Constructor arguments from a data set and the model options of Ax.
+        """Keyword arguments of the constructor, from a data set and options of Ax.
 
-        Args:
-            training_data: The data.
-            inducing_points: As in the constructor.
-            inducing_sampler: As in the constructor.
-            max_inducing_points: As in the constructor.
-            objective: As in the constructor.
-            max_memory: As in the constructor.
-            learn_inducing_points: As in the constructor.
-            **kwargs: What Ax passes to every model; ignored.
-
-        Returns:
-            Keyword arguments of the constructor.
+        What Ax passes to every model beside them is ignored.
         """
         return {
             **super().construct_inputs(training_data),
@@ -741,6 +716,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             "objective": objective,
             "max_memory": max_memory,
             "learn_inducing_points": learn_inducing_points,
+            "cat_dims": cat_dims,
         }
 
     def certificate(
@@ -770,7 +746,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         data = TrainingData.of(self, chosen.rows)
         if self.is_exact:
             return certify(chosen, points, data, None)
-        posterior = self._posterior()
+        posterior = self.nystrom_posterior()
         is_default = method == "auto" and delta == 1e-3 and generator is None
         if is_default and self._state.certificate is not None:
             return self._state.certificate
@@ -799,8 +775,6 @@ class SparseSingleTaskGP(SingleTaskGP):
               ...
         """
         return summarize(self, self.certificate(), self.objective)
-
-    # ------------------------------------------------------------ copies and moves
 
     def _clear_cache(self) -> None:
         super()._clear_cache()
@@ -849,8 +823,6 @@ class SparseSingleTaskGP(SingleTaskGP):
     def __getstate__(self) -> dict[str, Any]:
         """A copy that is made during a fit is not being fitted."""
         return {**self.__dict__, "_is_fitting": False}
-
-    # ------------------------------------------------------------ notices
 
     def _warn_if_capped(self) -> None:
         """Say once what the cap on the inducing points leaves unexplained."""

@@ -331,6 +331,29 @@ def validate_kernel(model: SingleTaskGP) -> None:
         )
 
 
+def validate_categories(
+    cat_dims: list[int] | None, d: int, covar_module: Kernel | None
+) -> None:
+    """Check the columns of categories.
+
+    Raises:
+        InputDataError: If they are not columns of the inputs, or come with a kernel.
+    """
+    if cat_dims is None:
+        return
+    if covar_module is not None:
+        raise InputDataError(
+            "Got both cat_dims and a covar_module; need one of them. Leave out "
+            "covar_module for the kernel of MixedSingleTaskGP."
+        )
+    columns = [dim % d for dim in cat_dims if isinstance(dim, int) and -d <= dim < d]
+    if len(columns) < len(cat_dims) or len(set(columns)) < len(columns):
+        raise InputDataError(
+            f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "
+            f"integers from {-d} to {d - 1}."
+        )
+
+
 def validate_index(index: Any, num_points: int, is_in_range: bool = False) -> None:
     """Check what a sampler returned.
 

@@ -16,6 +16,11 @@ updates are exact and cost one pass over the rows, O(A m).
     \phi_{m+1}(x) &= (k(x, z) - \phi(x)^\top \phi(z)) / r(z)^{1/2}, \\
     r(x) &\leftarrow r(x) - \phi_{m+1}(x)^2, \\
     e(x) &\leftarrow e(x) + (\phi_{m+1}(x) - \phi(x)^\top B^{-1} b)^2 / s.
+
+What the first subtracts was of the size of the prior variance, and its rounding stays
+while `e` falls to the noise: after `j` updates up to `j eps` of it. So :math:`B^{-1}`
+and `e` are taken anew from the factor of `B` after `max(64, m)` updates, for about as
+much as these cost.
 """
 
 from dataclasses import replace
@@ -31,6 +36,11 @@ from botorch_sparse.posteriors.factorization import (
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
+
+# Updates of the inverse after which it is taken from the factor, if m is not larger.
+NUM_UPDATES = 64
+# Rows whose embedded variance is taken from the factor at a time.
+CHUNK_SIZE = 8192
 
 
 class GrowingPosterior:
@@ -68,6 +78,7 @@ class GrowingPosterior:
         self.inducing: list[int] = []
         self._phi = X.new_empty(max(16, num_inducing), len(X))
         self._inverse = X.new_empty(0, 0)  # B^-1
+        self._num_updates = 0  # of it since it came from the factor
 
     def __len__(self) -> int:
         return len(self.X)
@@ -99,6 +110,7 @@ class GrowingPosterior:
         scale = self.noise + torch.maximum(phi @ v, v @ v)
         self.embedded -= (v @ self.features).square_() / scale
         self._inverse -= torch.outer(v, v / scale)
+        self._count_update()
 
     @property
     def unexplained(self) -> Tensor:
@@ -147,6 +159,7 @@ class GrowingPosterior:
             self._phi = torch.cat([self._phi, torch.empty_like(self._phi)])
         self._phi[m] = new
         self.inducing.append(row)
+        self._count_update()
         return True
 
     @torch.no_grad()
@@ -165,10 +178,7 @@ class GrowingPosterior:
         self._phi[: len(chosen)] = phi
         self.inducing = chosen.tolist()
         self.residual = (self._prior - phi.square().sum(0)).clamp_min(0.0)
-        L_B = inner_cholesky(self._inner())
-        self._inverse = torch.cholesky_inverse(L_B)
-        self.embedded = torch.linalg.solve_triangular(L_B, phi, upper=False).square()
-        self.embedded = self.embedded.sum(0)
+        self._inverse, self.embedded = self._solved(inner_cholesky(self._inner()))
 
     @torch.no_grad()
     def add_rows(self, X: Tensor) -> None:
@@ -206,9 +216,26 @@ class GrowingPosterior:
         prior = NystromPosterior.without_data(self.feature_map())
         return replace(prior, chol_inner=inner_cholesky(self._inner()))
 
+    def _count_update(self) -> None:
+        """Solve with the factor of `B` when it is time, and if it has one."""
+        self._num_updates += 1
+        if self._num_updates < max(NUM_UPDATES, self.num_inducing):
+            return
+        self._num_updates = 0
+        L_B, info = torch.linalg.cholesky_ex(self._inner())
+        inverse, embedded = self._solved(L_B)
+        self._inverse = torch.where(info == 0, inverse, self._inverse)
+        self.embedded = torch.where(info == 0, embedded, self.embedded)
+
+    def _solved(self, L_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The inverse of `B` and the `A` embedded variances. O(A m^2)."""
+        chunks = self.features.split(CHUNK_SIZE, dim=1)
+        w = (torch.linalg.solve_triangular(L_B, phi, upper=False) for phi in chunks)
+        return torch.cholesky_inverse(L_B), torch.cat([c.square().sum(0) for c in w])
+
     def _inner(self) -> Tensor:
         r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2)."""
-        data = self.counts.nonzero().squeeze(-1)
+        data = self._observed()
         phi = self.features[:, data]
         eye = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
         return eye + (phi * (self.counts[data] / self.noise)) @ phi.mT

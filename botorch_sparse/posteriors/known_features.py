@@ -50,26 +50,21 @@ class KnownFeatures:
         first = X[..., : len(self.X), :].to(self.X.dtype)
         return torch.equal(first, self.X.expand_as(first))
 
+    def embed(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """The features of points that begin with these, and the same whitened.
 
-def embedded(
-    posterior: NystromPosterior, X: Tensor, known: KnownFeatures | None = None
-) -> tuple[Tensor, Tensor]:
-    """The features `phi` of points, and `w`, the same whitened.
+        No gradient flows through what is known.
 
-    Args:
-        posterior: The posterior.
-        X: A `batch_shape x q x d` tensor.
-        known: What `X` begins with, if that is known; no gradient flows through it.
+        Args:
+            X: A `batch_shape x q x d` tensor that begins with these points, in the
+                dtype of the posterior.
 
-    Returns:
-        Two tensors `batch_shape x q x m`. Cost: O(m^2) for each row that is not known.
-    """
-    if known is None:
-        phi = posterior.features(X)
-        return phi, posterior.whiten(phi)
-    phi = posterior.features(X[..., len(known.X) :, :])
-    w = posterior.whiten(phi)
-    return _joined(known.features, phi), _joined(known.whitened, w)
+        Returns:
+            Two tensors `batch_shape x q x m`. Cost: O(m^2) for each further row.
+        """
+        phi = self.posterior.features(X[..., len(self.X) :, :])
+        w = self.posterior.whiten(phi)
+        return _joined(self.features, phi), _joined(self.whitened, w)
 
 
 def _joined(first: Tensor, rest: Tensor) -> Tensor:

@@ -327,12 +327,8 @@ class NystromPosterior:
             The operator. Cost: O(j m^2).
         """
         w = self.whiten(self.features(X_pending))
-        update = RankOneUpdatedLinearOperator.identity(
-            self.num_inducing, w.shape[:-2], dtype=w.dtype, device=w.device
-        )
-        for p in (w / noise.sqrt().unsqueeze(-1)).unbind(-2):
-            update = update.append(p)
-        return update
+        scaled = w / noise.sqrt().unsqueeze(-1)
+        return RankOneUpdatedLinearOperator.from_rows(scaled)
 
     def hallucinated_variance(
         self, X: Tensor, update: RankOneUpdatedLinearOperator

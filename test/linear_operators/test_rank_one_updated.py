@@ -148,6 +148,39 @@ def test_stays_positive_definite(
     assert (M - _dense(P)).abs().max() < 8 * eps * 400
 
 
+@on_the_host
+@pytest.mark.parametrize("m", [5, 20])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("num", [0, 1, 4, 5, 19, 400])
+def test_all_at_once(m: int, scale: float, num: int, tkwargs: dict[str, Any]) -> None:
+    """To rounding, and positive definite, with three directions or as many as rows."""
+    eps = torch.finfo(tkwargs["dtype"]).eps
+    for distinct in (3, 400):
+        points = torch.randn(2, m, distinct, **tkwargs)
+        points = scale * torch.nn.functional.normalize(points, dim=-2)
+        P = points[..., torch.randint(distinct, (num,))]
+        operator = RankOneUpdatedLinearOperator.from_rows(P.mT)
+        assert operator.U.shape == (2, min(num, m), m)
+        U = operator.U.double()
+        M = torch.eye(m, dtype=torch.float64, device=U.device) - U.mT @ U
+        assert torch.linalg.eigvalsh(M).min() > 0
+        # 8 eps of the shrinking, eps for each term of two sums over m, and what is
+        # left of one over all rows where they are folded into m
+        assert (M - _dense(P)).abs().max() < (8 + 2 * m + num**0.5) * eps
+
+
+def test_all_at_once_goes_on_one_by_one(double: dict[str, Any]) -> None:
+    P, rhs = torch.randn(2, 5, 4, **double), torch.randn(2, 5, 3, **double)
+    begun = RankOneUpdatedLinearOperator.from_rows(P[..., :3].mT)
+    torch.testing.assert_close(begun.append(P[..., 3]) @ rhs, _dense(P) @ rhs)
+    P.requires_grad_()
+
+    def product(P: Tensor) -> Tensor:
+        return RankOneUpdatedLinearOperator.from_rows(P.mT) @ rhs
+
+    assert torch.autograd.gradcheck(product, (P,), fast_mode=True)
+
+
 def test_gradients_reach_every_column(double: dict[str, Any]) -> None:
     P = torch.randn(2, 3, 3, requires_grad=True, **double)
     weight = torch.tensor([1.5, 2.5], requires_grad=True, **double)

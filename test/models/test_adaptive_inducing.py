@@ -49,6 +49,31 @@ class TestInducingPoints:
             again, other.inducing_points
         )
 
+    def test_looking_keeps_nothing(
+        self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
+    ) -> None:
+        """Neither points, nor caches, nor a notice; a call of the model does."""
+        X, Y = make_data(n=60, **double)
+        num_calls = 0
+
+        def sampler(k: Any, X: Tensor, noise: Tensor, **_: Any) -> Tensor:
+            nonlocal num_calls
+            num_calls += 1
+            return torch.arange(3 + num_calls, device=X.device)
+
+        sampler.uses_variance = False  # type: ignore[attr-defined]
+        model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler)
+        assert [model.num_inducing for _ in range(3)] == [4, 5, 6]
+        assert not model.is_exact and num_calls == 4
+        model.posterior(X[:2])
+        assert num_calls == 5
+        assert model.inducing_points.shape == (8, 2) and not model.is_exact
+        model.train()
+        assert model.num_inducing == 8 and num_calls == 5
+        capped = SparseSingleTaskGP(X, Y, max_inducing_points=5)
+        assert capped.num_inducing == 5
+        assert not [w for w in recwarn if "cap of 5" in str(w.message)]
+
     def test_posterior_variance_sampler(self, double: dict[str, Any]) -> None:
         X, Y = make_data(n=100, **double)
         model = SparseSingleTaskGP(X, Y, inducing_sampler=PosteriorVarianceSampler(2.0))

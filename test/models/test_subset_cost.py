@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from subset_model_cases import Recorded, dense_posterior, make_data, make_model, rows
+from subset_model_cases import Recorded, make_data, make_model, rows
 
 close = torch.testing.assert_close
 
@@ -37,35 +37,3 @@ def test_points_apart_share_the_factor(double: dict[str, Any]) -> None:
     with Recorded() as warm:
         model.posterior(points)
     assert warm.factorizations == []
-
-
-@pytest.mark.parametrize("what", ["lengthscale", "noise", "state"])
-def test_changed_hyperparameters_count(what: str, double: dict[str, Any]) -> None:
-    data = make_data(60, **double)
-    model = make_model(rows(data, slice(50)), transform=True, selection="recent")
-    before = model.posterior(data[0][:9])
-    if what == "lengthscale":
-        model.covar_module.lengthscale = 0.9
-    elif what == "noise":
-        model.likelihood.noise = 0.5
-    else:
-        other = make_model(rows(data, slice(20)), transform=True)
-        other.covar_module.lengthscale = 0.4
-        model.load_state_dict(other.state_dict())
-    model.add_observations(*rows(data, slice(50, 52)))
-    posterior = model.posterior(data[0][:9])
-    expected = dense_posterior(model, rows(data, slice(52)), data[0][:9])
-    close(posterior.mean, expected.mean)
-    close(posterior.variance, expected.variance)
-    assert (posterior.variance - before.variance).abs().max() > 1e-3
-
-
-def test_gradients_flow_through_inputs_and_hyperparameters(
-    double: dict[str, Any],
-) -> None:
-    data = make_data(60, **double)
-    model = make_model(data)
-    X = data[0][:3].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda Z: model.posterior(Z).variance, X)
-    model.train()(*model.train_inputs).log_prob(model.train_targets).backward()
-    assert model.covar_module.raw_lengthscale.grad.abs().sum() > 0

@@ -18,7 +18,7 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import InputPerturbation
+from botorch.models.transforms.input import InputPerturbation, Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -37,6 +37,16 @@ from botorch_sparse.models import SubsetSingleTaskGP
 
 close = torch.testing.assert_close
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
+
+
+class Doubled(Normalize):
+    """Each row twice, in training too."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def transform(self, X: torch.Tensor) -> torch.Tensor:
+        return super().transform(X).repeat_interleave(2, dim=-2)
 
 
 def same(first: Any, second: Any, **tolerance: float) -> None:
@@ -119,12 +129,9 @@ def test_copies_and_state(
     other.load_state_dict(model.state_dict())
     close(other.covar_module.lengthscale, model.covar_module.lengthscale)
     close(other.outcome_transform.means, model.outcome_transform.means)
-    same(
-        other.posterior(X),
-        dense_posterior(other, rows(data, slice(20, 60)), X),
-    )
-    other.reselect()  # rows that were not in use when the state was loaded
-    same(other.posterior(X), dense_posterior(other, rows(data, slice(20, 60)), X))
+    for _ in range(2):
+        same(other.posterior(X), dense_posterior(other, rows(data, slice(20, 60)), X))
+        other.reselect()  # rows that were not in use when the state was loaded
     other.add_observations(*rows(data, slice(0, 1)))
     index = [*range(20, 60), 0]
     same(other.posterior(X), dense_posterior(other, rows(data, index), X))
@@ -247,14 +254,14 @@ def test_consumers_work_on_the_rows_in_use(double: dict[str, Any]) -> None:
     assert folds.observed_Y.shape[0] == 12
 
 
-def test_a_transform_that_makes_rows_in_predictions(
-    double: dict[str, Any],
-) -> None:
+def test_a_transform_that_makes_rows(double: dict[str, Any]) -> None:
     data = make_data(20, **double)
     perturbation = InputPerturbation(torch.tensor([[0.01, 0.0]], **double))
     perturbation.transform_on_train = False
     model = make_model(data, input_transform=perturbation)
     assert model.posterior(data[0][:3]).mean.shape == (3, 1)
+    with pytest.raises(UnsupportedError, match="makes 80 rows of 40"):
+        make_model(make_data(40, **double), input_transform=Doubled())
 
 
 NAN = float("nan")
@@ -278,24 +285,15 @@ NAN = float("nan")
         ({"noise_scale": NAN}, "noise_scale=nan"),
         ({"train_Y": torch.full((20, 1), NAN)}, "train_Y with NaN"),
         ({"covar_module": 3}, "covar_module"),
-        (
-            {"subset_size": 5, "selection": lambda m, n, f, g: torch.arange(4)},
-            "a subset of 4 indices",
-        ),
-        (
-            {"subset_size": 5, "selection": lambda m, n, f, g: torch.arange(5)},
-            "without some of the rows",
-        ),
-        (
-            {"subset_size": 5, "selection": lambda m, n, f, g: torch.zeros(5).long()},
-            "different int64",
-        ),
-        ({"subset_size": 5, "selection": lambda m, n, f, g: None}, "subset None"),
+        ({"selection": lambda *_: torch.arange(4)}, "a subset of 4 indices"),
+        ({"selection": lambda *_: torch.arange(5)}, "without some of the rows"),
+        ({"selection": lambda *_: torch.zeros(5).long()}, "different int64"),
+        ({"selection": lambda *_: None}, "subset None"),
     ],
 )
 def test_errors_of_the_constructor(options: dict[str, Any], match: str) -> None:
     X, Y, _ = make_data(20, dtype=torch.float64, device="cpu")
-    arguments = {"train_X": X, "train_Y": Y, **options}
+    arguments = {"train_X": X, "train_Y": Y, "subset_size": 5, **options}
     if "train_Y" in options:
         arguments["train_Y"] = options["train_Y"].to(X)
     with pytest.raises(InputDataError, match=match):

@@ -123,6 +123,35 @@ def test_small_noise_and_many_repeats_stay_sound(double: dict[str, Any]) -> None
     assert bool((growing.variance >= 0).all())
 
 
+@on_the_host
+def test_rounding_does_not_add_up(double: dict[str, Any]) -> None:
+    r"""One inducing point `z`: :math:`e(x) = k(x, z)^2 / (1 + \sum_s k(x_s, z)^2 / d)`.
+
+    With the noise 1e-10 of the signal, what rounding leaves of the first subtraction
+    is 1e-3 of that after 2000 observations, and stays if nothing is renewed.
+    """
+    X, lam = rows(20, **double), 1e-10
+    growing = GrowingPosterior(oracles.make_kernel("matern12", **double), X, lam)
+    assert growing.add_inducing(4)
+    for step in range(2000):
+        growing.observe(step % 20)
+    k = oracles.DENSE["matern12"](X, X[4:5]).squeeze(-1)
+    expected = k.square() / (1 + growing.counts @ k.square() / lam)
+    torch.testing.assert_close(growing.embedded, expected, rtol=1e-9, atol=0.0)
+
+
+@on_the_host
+def test_what_has_no_factor_goes_on(double: dict[str, Any]) -> None:
+    """Noise below the rounding of the signal: variances stay what they can be."""
+    X = rows(20, **double)
+    growing = GrowingPosterior(oracles.make_kernel("rbf", **double), X, 1e-40)
+    for step in range(200):
+        growing.observe(step % 20)
+        growing.add_inducing(step % 20)
+    assert growing.variance.isfinite().all()
+    assert growing.variance.max() < 1e-6
+
+
 def test_no_square_matrix_and_no_kernel_call_for_data(
     monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
 ) -> None:

@@ -17,7 +17,6 @@ from gpytorch.kernels import RBFKernel
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
-from botorch_sparse.posteriors.known_features import embedded
 
 needs_simulation = pytest.mark.skipif(
     not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"
@@ -166,7 +165,7 @@ def test_who_knows_the_split_passes_it(double):
     posterior = NystromPosterior.from_data(kernel, *data)
     known = KnownFeatures.of(posterior, X[:4])
     Z = torch.cat([X[:4].expand(3, 4, 2), X[4:10].reshape(3, 2, 2)], dim=-2)
-    phi, w = embedded(posterior, Z, known)
+    phi, w = known.embed(Z)
     assert phi.shape == w.shape == (2, 3, 6, 5)
     torch.testing.assert_close(phi, posterior.features(Z))
     torch.testing.assert_close(w, posterior.whiten(posterior.features(Z)))

@@ -1,7 +1,5 @@
 """The covariance of a GP given noisy observations of some points, as a kernel."""
 
-from typing import Any
-
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
@@ -41,7 +39,7 @@ class ConditionalKernel(Kernel):
         return self.features(X) @ white
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: object
     ) -> Tensor:
         """The matrix, or its diagonal."""
         phi, phi_2 = self.features(x1), self.features(x2)

@@ -71,6 +71,20 @@ class SubsetErrorBounds(NamedTuple):
     failure_probability: float
 
 
+class _Options(TypedDict, total=False):
+    """Of `accuracy_certificate`."""
+
+    method: str
+    delta: float
+    generator: torch.Generator | None
+
+
+class ErrorOptions(_Options, total=False):
+    """Of `subset_error_bounds`."""
+
+    approximation: str
+
+
 @torch.no_grad()
 def subset_error_bounds(
     model: "SubsetSingleTaskGP",
@@ -109,7 +123,7 @@ def subset_error_bounds(
     scale = _scale(model)
     bounds = _theorem_bounds if approximation == "theorem" else _subset_bounds
     delta = delta / model.num_outputs
-    options: _Options = {"method": method, "generator": generator, "delta": delta}
+    options: _Options = {"method": method, "delta": delta, "generator": generator}
     outputs = [bounds(view, options) for view in _View.outputs(model.eval(), X)]
     r = torch.tensor([output.certificate.lambda_max for output in outputs])
     return SubsetErrorBounds(
@@ -118,14 +132,6 @@ def subset_error_bounds(
         r.to(X),
         sum(output.certificate.failure_probability for output in outputs),
     )
-
-
-class _Options(TypedDict):
-    """Of `accuracy_certificate`."""
-
-    method: str
-    delta: float
-    generator: torch.Generator | None
 
 
 class _View(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from botorch import settings
@@ -190,7 +190,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
         self._condition(Subset.of(full, rows))
 
     def get_fantasy_model(
-        self, inputs: Any, targets: Tensor, **kwargs: Any
+        self, inputs: Tensor | list[Tensor], targets: Tensor, **kwargs: object
     ) -> SingleTaskGP:
         """The exact GP on the rows in use and new ones, without the full data."""
         fantasy = super().get_fantasy_model(inputs, targets, **kwargs)
@@ -207,7 +207,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
 
     def load_state_dict(
         self,
-        state_dict: Mapping[str, Any],
+        state_dict: Mapping[str, object],
         strict: bool = True,
         keep_transforms: bool = True,
         assign: bool = False,

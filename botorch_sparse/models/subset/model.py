@@ -7,7 +7,7 @@ References:
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError
@@ -22,7 +22,11 @@ from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.inducing import GradientFactors, exact_gradients, pilot_gradients
-from botorch_sparse.models.subset.error import SubsetErrorBounds, subset_error_bounds
+from botorch_sparse.models.subset.error import (
+    ErrorOptions,
+    SubsetErrorBounds,
+    subset_error_bounds,
+)
 from botorch_sparse.models.subset.full_data import FullData, Subset
 from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
 from botorch_sparse.models.subset.observations import all_observations
@@ -82,8 +86,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         seed: Of the randomness of selections, a non-negative integer.
 
     Attributes:
-        num_selections: Selections made so far; with the seed it fixes the next one's
-            randomness.
+        num_selections: Selections so far; with the seed they fix the next one's draw.
 
     Raises:
         InputDataError: For options out of their range, and for data that cannot work.
@@ -146,12 +149,14 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         rows = self.subset_indices
         return pilot_gradients(kernel, *seen, rows, reading=self.reading)
 
-    def error_bounds(self, X: Tensor, **kwargs: Any) -> SubsetErrorBounds:
+    def error_bounds(
+        self, X: Tensor, **options: Unpack[ErrorOptions]
+    ) -> SubsetErrorBounds:
         """How far the posterior at `q x d` raw inputs may be from that of all data.
 
         See `botorch_sparse.models.subset.error.subset_error_bounds` for the options.
         """
-        return subset_error_bounds(self, X, **kwargs)
+        return subset_error_bounds(self, X, **options)
 
     def add_observations(
         self,
@@ -190,9 +195,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
     ) -> Self:
         """Choose the rows again, in place, under the present hyperparameters.
 
-        Args:
-            generator: As in `add_observations`.
-            num_newest: The last rows that must be chosen, at least those of the model.
+        The last `num_newest` are chosen at least; see `add_observations` for the rest.
         """
         return self._choose(self.subset, generator, num_newest)
 
@@ -208,7 +211,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
             self._choose(self._subset)
 
     def condition_on_observations(
-        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: object
     ) -> SingleTaskGP:
         """A new model with more data, whose rows are chosen again.
 
@@ -249,14 +252,11 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         noise_scale: float = 0.1,
         num_newest: int = 1,
         seed: int = 0,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> dict[str, Any]:
         """Constructor arguments from a data set and the model options of Ax.
 
-        Args:
-            training_data: The data.
-            subset_size: As in the constructor, as the others up to `seed`.
-            **kwargs: What Ax passes to every model; ignored.
+        Options are those of the constructor; what else Ax passes is ignored.
         """
         return {
             **super().construct_inputs(training_data),

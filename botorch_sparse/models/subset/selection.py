@@ -1,6 +1,6 @@
 """Which rows of the data a subset model is conditioned on."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ SELECTIONS: dict[str, SubsetSelection] = {
 }
 
 
-def selection_named(selection: Any) -> SubsetSelection:
+def selection_named(selection: object) -> SubsetSelection:
     """The selection of a name, or the callable that was given.
 
     Raises:
@@ -104,7 +104,7 @@ def selection_named(selection: Any) -> SubsetSelection:
     if isinstance(selection, str) and selection in SELECTIONS:
         return SELECTIONS[selection]
     if callable(selection) and not isinstance(selection, type):
-        return selection  # type: ignore[no-any-return]
+        return cast(SubsetSelection, selection)
     raise InputDataError(
         f"Got selection={selection!r}; need one of {tuple(SELECTIONS)} or a callable "
         "selection(model, num, forced, generator) that returns indices."

@@ -14,7 +14,7 @@ class SubsetRecord(BatchRecord):
 
     Attributes:
         selection_seconds: Wall time of choosing the samples of the model that it was
-            chosen with, and of updating the model's factor.
+            chosen with.
     """
 
     selection_seconds: float = 0.0

@@ -1,0 +1,79 @@
+"""Columns of categories: the kernel of MixedSingleTaskGP."""
+
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import MixedSingleTaskGP
+from gpytorch.kernels import RBFKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP
+
+close = torch.testing.assert_close
+
+
+def mixed_data(n: int, **tkwargs: Any) -> tuple[Tensor, Tensor]:
+    """Two continuous columns, and two of three categories, the first and the last."""
+    generator = torch.Generator().manual_seed(n)
+    X = torch.rand(n, 4, generator=generator, dtype=torch.float64)
+    X[:, [0, 3]] = torch.randint(3, (n, 2), generator=generator).double()
+    Y = (5 * X[:, 1:2]).sin() + (X[:, :1] == 1).double() * X[:, 2:3] - X[:, 3:]
+    Y = Y + 0.1 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    return X.to(**tkwargs), Y.to(**tkwargs)
+
+
+@pytest.mark.parametrize("cat_dims", [[0, 3], [0, -1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_is_the_model_of_botorch(
+    cat_dims: list[int], num_outputs: int, double: dict[str, Any]
+) -> None:
+    X, Y = mixed_data(30, **double)
+    Y = Y.expand(30, num_outputs) * torch.arange(1.0, 1 + num_outputs, **double)
+    test_X = mixed_data(7, **double)[0]
+    expected = MixedSingleTaskGP(X, Y, cat_dims)
+    model = SparseSingleTaskGP(X, Y, cat_dims=cat_dims)
+    forced = SparseSingleTaskGP(X, Y, cat_dims=cat_dims, inducing_points=X[:20])
+    assert model.is_exact and not forced.is_exact
+    for each in (model, forced):
+        each.load_state_dict(expected.state_dict())
+    assert [type(m) for m in model.covar_module.modules()] == [
+        type(m) for m in expected.covar_module.modules()
+    ]
+    close(model.posterior(test_X).mean, expected.posterior(test_X).mean)
+    close(model.posterior(test_X).variance, expected.posterior(test_X).variance)
+    assert forced.posterior(test_X).mean.shape == (7, num_outputs)
+
+
+def test_fit_of_many_points(double: dict[str, Any]) -> None:
+    """It predicts what category and column do together; few points would not."""
+    X, Y = mixed_data(560, **double)
+    model = SparseSingleTaskGP(X, Y, cat_dims=[0, 3], max_inducing_points=60)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    with pytest.warns(match="reached their cap of 60"):
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}}, rounds=1)
+    test_X, test_Y = mixed_data(200, **double)
+    error = (model.posterior(test_X).mean - test_Y).square().mean().sqrt()
+    assert error < 0.3  # the noise is 0.1, the standard deviation 1.2
+
+
+@pytest.mark.parametrize("bad", [[4], [-5], [0, 0], [1, -3], [0.5], ["a"]])
+def test_bad_columns(bad: list[Any]) -> None:
+    X, Y = mixed_data(10)
+    with pytest.raises(InputDataError, match="need different integers from -4 to 3"):
+        SparseSingleTaskGP(X, Y, cat_dims=bad)
+
+
+def test_a_kernel_beside_them() -> None:
+    X, Y = mixed_data(10)
+    with pytest.raises(InputDataError, match="Got both cat_dims and a covar_module"):
+        SparseSingleTaskGP(X, Y, covar_module=RBFKernel(), cat_dims=[0])
+
+
+def test_no_columns_are_the_plain_model() -> None:
+    X, Y = mixed_data(10)
+    model = SparseSingleTaskGP(X[:, 1:3], Y, cat_dims=[])
+    assert isinstance(model.covar_module, RBFKernel)

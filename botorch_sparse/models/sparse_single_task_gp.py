@@ -39,7 +39,6 @@ from botorch_sparse.models.validation import (
     validate_training_data,
 )
 from botorch_sparse.posteriors import KnownRowsPosterior, NystromPosterior
-from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 from botorch_sparse.posteriors.precision import in_double
 
 
@@ -216,15 +215,11 @@ class SparseSingleTaskGP(
             self._warn_of_exact_prior(x)
             return super().forward(x)
         X = self.transform_inputs(x)
-        features_of = NystromPosterior.prior(
-            self.covar_module,
-            self._transformed_inducing_points(),
-            mean_module=self.mean_module,
-            relative_residual=RELATIVE_RESIDUAL_OF_FITS.get(X.dtype),
-        )
         is_data = same_tensor(x, self.train_inputs[0])
         return nystrom_prior(
-            features_of,
+            self.covar_module,
+            self.mean_module,
+            self._transformed_inducing_points(),
             X,
             self._inducing_set().rows if is_data else None,
             with_residual=self.objective == "elbo",

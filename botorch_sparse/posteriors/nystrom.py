@@ -25,7 +25,6 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from botorch_sparse.linear_operators import (
-    PosteriorCovarianceLinearOperator,
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
@@ -33,6 +32,7 @@ from botorch_sparse.posteriors.appending import append_inducing
 from botorch_sparse.posteriors.batching import by_rows, inner_rows, solve_rows
 from botorch_sparse.posteriors.factorization import InducingFactor, factorize_batch
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
+from botorch_sparse.posteriors.kernel_batch import prior_variance
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
 from botorch_sparse.posteriors.validation import validate_data
 
@@ -238,7 +238,7 @@ class NystromPosterior:
 
     def residual(self, X: Tensor, features: Tensor) -> Tensor:
         r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
-        k_diag = self.covar_module(X, diag=True)
+        k_diag = prior_variance(self.covar_module, X)
         return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
     def mean(self, X: Tensor) -> Tensor:
@@ -278,9 +278,7 @@ class NystromPosterior:
         phi = self.features(X)
         w = self.whiten(phi)
         if X2 is None:
-            return PosteriorCovarianceLinearOperator.from_features(
-                X, phi, w, covar_module=self.covar_module
-            ).to_dense()
+            return joint_covariance(self.covar_module, X, phi, w)
         phi2 = self.features(X2)
         residual = self.covar_module(X, X2).to_dense() - phi @ phi2.mT
         return residual + w @ self.whiten(phi2).mT
@@ -439,3 +437,25 @@ class NystromPosterior:
     def _chunks(self, X: Tensor) -> Iterator[Tensor]:
         """`X` in chunks of rows."""
         yield from X.split(self.chunk_size, dim=-2)
+
+
+def joint_covariance(kernel: Kernel, X: Tensor, phi: Tensor, w: Tensor) -> Tensor:
+    r"""The posterior covariance :math:`r(x, x') + w(x)^\top w(x')` of points.
+
+    Args:
+        kernel: The kernel.
+        X: `batch_shape x q x d` points.
+        phi: Their features, `batch_shape x q x m`.
+        w: Their whitened features, `batch_shape x q x m`.
+
+    Returns:
+        A `batch_shape x q x q` tensor, the residual's diagonal clamped at zero. Cost:
+        O(q^2 m).
+    """
+    if X.shape[-2] == 1:
+        K = kernel(X, diag=True).unsqueeze(-1)
+    else:
+        K = kernel(X).to_dense()
+    residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
+    below_zero = residual.clamp_max(0.0).diag_embed()
+    return K - phi @ phi.mT - below_zero + w @ w.mT

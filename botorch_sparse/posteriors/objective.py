@@ -29,7 +29,8 @@ So two passes over blocks of rows are enough: one adds up :math:`B` and
 :math:`V z`; the other computes each block again and pulls its gradient through the
 kernel. Neither keeps a tensor of the size of :math:`\Phi`.
 
-All sums are in float64: :math:`z^\top z - v^\top V z` cancels where the noise is small.
+Everything is in float64: :math:`z^\top z - v^\top V z` cancels where the noise is
+small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,18 +39,20 @@ from math import log, pi
 from typing import Any
 
 import torch
+from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.kernel_batch import prior_variance
+from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 # Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**24}
 
 
 def low_rank_objective(
-    features_of: NystromPosterior,
+    features: NystromPosterior,
     X: Tensor,
     error: Tensor,
     noise: Tensor,
@@ -62,53 +65,50 @@ def low_rank_objective(
     .. math:: \log N(e; 0, \Phi^\top \Phi + D) - \tfrac12 \sum_i r(x_i, x_i) / d_i
 
     Differentiable once, in everything that the kernel, `X`, the inducing points, the
-    errors and the noise were computed from.
+    errors and the noise were computed from, as far as it is a leaf of the graph.
 
     Args:
-        features_of: The features, whose factor `L` is that of `K_SS`; its data, if any,
-            do not matter.
+        features: The features in float64, whose factor `L` is that of `K_SS`.
         X: `batch_shape x n x d` points.
-        error: `batch_shape x n` observations less their prior mean.
-        noise: `batch_shape x n` noise variances `d_i`, positive.
+        error: `batch_shape x n` observations less their prior mean, in float64.
+        noise: `batch_shape x n` noise variances `d_i`, positive, in float64.
         with_residual: Whether to subtract the sum over the residual.
         block_size: Features embedded at a time, fitting the cache by default.
 
     Returns:
         A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory.
     """
-    m = max(1, features_of.num_inducing)
+    L, S = features.chol_inducing.detach(), features.inducing_points
     if block_size is None:
         block_size = BLOCK_SIZE.get(X.device.type, 2**18)
-    L = features_of.chol_inducing.detach()
-    features_of = replace(features_of, chol_inducing=L)
-    task = _Task(features_of, with_residual, max(1, block_size // m))
-    S, hyperparameters = (
-        features_of.inducing_points,
-        features_of.covar_module.parameters(),
+    num_rows = max(1, block_size // max(1, L.shape[-1]))
+    task = _Task(replace(features, chol_inducing=L), with_residual, num_rows)
+    shapes = (error.shape, noise.shape, (*L.shape[:-2], 1))
+    error, noise = (t.expand(torch.broadcast_shapes(*shapes)) for t in (error, noise))
+    hyperparameters = _leaves_of(features.covar_module, S)
+    return _LowRankObjective.apply(
+        task, error, noise, X.to(L.dtype), S, *hyperparameters
     )
-    return _LowRankObjective.apply(task, error, noise, X, S, *hyperparameters)
 
 
-def has_known_hyperparameters(features_of: NystromPosterior) -> bool:
-    """Whether the kernel depends on its parameters and inputs alone.
+def _leaves_of(kernel: Kernel, S: Tensor) -> list[Tensor]:
+    """All that a kernel's gradient flows to, its inputs excepted.
 
-    Hyperparameters that are the result of another computation (sampled ones, say) are
-    no parameters of the module, and `low_rank_objective` would miss their gradient.
+    Its parameters, and the leaves of hyperparameters that are the result of another
+    computation (sampled ones, or parameters in another dtype).
     """
-    with torch.enable_grad():
-        point = features_of.inducing_points[..., :1, :].detach()
-        K = features_of.covar_module(point).to_dense()
-    known = {id(p) for p in features_of.covar_module.parameters()}
+    leaves = {id(p): p for p in kernel.parameters() if p.requires_grad and p.is_leaf}
+    K = kernel(S[..., :1, :].detach()).to_dense()
     seen, ahead = set(), [K.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable") and id(node.variable) not in known:
-            return False
+        if hasattr(node, "variable"):
+            leaves[id(node.variable)] = node.variable
         ahead += [function for function, _ in node.next_functions]
-    return True
+    return list(leaves.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,19 +116,14 @@ class _Task:
     """What stays the same for all blocks.
 
     Attributes:
-        features_of: The features.
+        features: The features.
         with_residual: Whether the objective is the collapsed bound.
         num_rows: Rows of a block.
     """
 
-    features_of: NystromPosterior
+    features: NystromPosterior
     with_residual: bool
     num_rows: int
-
-    @property
-    def factor(self) -> Tensor:
-        """The factor `L` of `K_SS` in float64."""
-        return self.features_of.chol_inducing.double()
 
     def blocks(self, n: int) -> Iterator[slice]:
         """The rows of each block."""
@@ -137,9 +132,9 @@ class _Task:
 
     def kernel(self, X: Tensor) -> list[Tensor]:
         """`k_S(x)`, `m` rows, and `k(x, x)` where the residual is wanted."""
-        values = [self.features_of.covariance_with_inducing(X)]
+        values = [self.features.covariance_with_inducing(X)]
         if self.with_residual:
-            values.append(self.features_of.covar_module(X, diag=True))
+            values.append(prior_variance(self.features.covar_module, X))
         return values
 
 
@@ -156,7 +151,7 @@ class _LowRankObjective(torch.autograd.Function):
         S: Tensor,
         *hyperparameters: Tensor,
     ) -> Tensor:
-        d, z = noise.double(), error.double() * noise.double().rsqrt()
+        d, z = noise, error * noise.rsqrt()
         gram, moment, residual = _add_up(task, z, d, X)
         eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         L_B = psd_safe_cholesky(eye + gram)
@@ -166,23 +161,22 @@ class _LowRankObjective(torch.autograd.Function):
         terms = d.log() + log(2 * pi) + residual / d
         ctx.task, ctx.residual = task, residual
         ctx.save_for_backward(error, noise, X, S, gram, L_B, v, *hyperparameters)
-        return (-0.5 * (inv_quad + log_det_B + terms.sum(-1))).to(error.dtype)
+        return -0.5 * (inv_quad + log_det_B + terms.sum(-1))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         error, noise, X, S, gram, L_B, v, *hyperparameters = ctx.saved_tensors
-        d, z = noise.double(), error.double() * noise.double().rsqrt()
+        d, z = noise, error * noise.rsqrt()
         X, S = (
             tensor.detach().requires_grad_(needed)
             for tensor, needed in zip((X, S), ctx.needs_input_grad[3:5], strict=True)
         )
         leaves = _Leaves([X, S, *hyperparameters])
-        task = replace(
-            ctx.task, features_of=replace(ctx.task.features_of, inducing_points=S)
-        )
-        scale, B_inv = grad.double().unsqueeze(-1), torch.cholesky_inverse(L_B)
-        L = task.factor
+        features = replace(ctx.task.features, inducing_points=S)
+        task = replace(ctx.task, features=features)
+        scale, B_inv = grad.unsqueeze(-1), torch.cholesky_inverse(L_B)
+        L = features.chol_inducing
         grad_z, grad_d = torch.empty_like(z), torch.empty_like(d)
         for rows in task.blocks(X.shape[-2]):
             with torch.enable_grad():
@@ -201,22 +195,17 @@ class _LowRankObjective(torch.autograd.Function):
         grad_d = 0.5 * scale * (grad_d + ctx.residual / d) / d
         grad_error = scale * grad_z * d.rsqrt()
         with torch.enable_grad():
-            K_SS = task.features_of.covar_module(S).to_dense()
+            K_SS = task.features.covar_module(S).to_dense()
         grad_K_SS = _grad_inducing_covariance(task, gram, L_B, v)
         leaves.pull([K_SS], [scale.unsqueeze(-1) * grad_K_SS])
-        return (
-            None,
-            grad_error.to(error.dtype),
-            grad_d.to(noise.dtype),
-            *leaves.grads,
-        )
+        return None, grad_error, grad_d, *leaves.grads
 
 
 def _add_up(
     task: _Task, z: Tensor, d: Tensor, X: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sums `V V'` and `V z` over all rows, and the residual of each."""
-    L = task.factor
+    L = task.features.chol_inducing
     gram = z.new_zeros(torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1)))
     moment, residual = gram.new_zeros(gram.shape[:-1]), torch.zeros_like(d)
     for rows in task.blocks(X.shape[-2]):
@@ -234,7 +223,7 @@ def _grad_inducing_covariance(
     task: _Task, gram: Tensor, L_B: Tensor, v: Tensor
 ) -> Tensor:
     """`dF/dK_SS = -1/2 L^-T M L^-1`, `m x m`."""
-    L = task.factor
+    L = task.features.chol_inducing
     M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
     M = M + gram if task.with_residual else M
     half = torch.linalg.solve_triangular(L.mT, M, upper=True)
@@ -243,7 +232,7 @@ def _grad_inducing_covariance(
 
 def _whitened(K: Tensor, L: Tensor, d: Tensor) -> Tensor:
     """`V = L^-1 k_S(x) D^-1/2`, `m x rows`."""
-    V = torch.linalg.solve_triangular(L, K.to(L.dtype), upper=False)
+    V = torch.linalg.solve_triangular(L, K, upper=False)
     return V.mul_(d.rsqrt().unsqueeze(-2))
 
 
@@ -261,7 +250,7 @@ class _Leaves:
     def pull(self, outputs: list[Tensor], grads: list[Tensor]) -> None:
         """Add what flows back from `outputs`."""
         pairs = [
-            (output, grad.expand(output.shape).to(output.dtype))
+            (output, grad.expand(output.shape))
             for output, grad in zip(outputs, grads, strict=False)
             if output.requires_grad
         ]
@@ -272,6 +261,7 @@ class _Leaves:
             [output for output, _ in pairs],
             [self._tensors[i] for i in wanted],
             [grad for _, grad in pairs],
+            retain_graph=True,  # what computed the hyperparameters serves each block
             allow_unused=True,
         )
         for i, part in zip(wanted, parts, strict=True):

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -76,15 +76,15 @@ def predict(
     """
     batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
-    joint = JointCovariance(posterior, Z, on_dense=on_dense)
     if Z.shape[-2] > posterior.chunk_size:
+        joint = JointCovariance(posterior, Z, on_dense=on_dense)
         return _lazy(joint, posterior.moments(Z), batch_shape, X.dtype)
     phi = posterior.features(Z)
     w = posterior.whiten(phi)
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
     # What is the same for all fantasies is computed once, and expanded after it.
     if Z.shape[-2] > LARGE_Q:
-        joint = replace(joint, known=Embedded(Z, phi, w))
+        joint = JointCovariance(posterior, Z, Embedded(Z, phi, w), on_dense)
         variance = posterior.residual(Z, phi) + w.square().sum(-1)
         return _lazy(joint, Moments(mean, variance), batch_shape, X.dtype)
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)

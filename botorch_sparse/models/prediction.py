@@ -18,6 +18,7 @@ from botorch_sparse.posteriors import (
 )
 from botorch_sparse.posteriors.batching import inner_rows
 from botorch_sparse.posteriors.covariance import Embedded, JointCovariance
+from botorch_sparse.posteriors.kernel_batch import prior_variance
 from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.
@@ -131,5 +132,5 @@ def residual_fraction(
         prior.residual(chunk, prior.features(chunk)).sum()
         for chunk in X.split(prior.chunk_size, dim=-2)
     )
-    total = covar_module(X, diag=True).sum()
+    total = prior_variance(covar_module, X).sum()
     return Residual(float(trace), float(trace / total))

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
 
-from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.objective import low_rank_objective
 
 
@@ -32,8 +32,8 @@ class Problem:
         self.leaves = [self.X, self.S, self.error, self.noise]
         self.leaves += list(self.kernel.parameters())
 
-    def features(self) -> NystromPosterior:
-        return NystromPosterior.prior(self.kernel, self.S)
+    def features(self) -> NystromFeatures:
+        return NystromFeatures.of(self.kernel, self.S)
 
     def dense(self, collapsed: bool) -> Tensor:
         K_SX = self.kernel(self.S, self.X).to_dense()

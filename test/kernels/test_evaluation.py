@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.models import MixedSingleTaskGP
-from botorch_sparse.posteriors.evaluation import for_fit
+from botorch_sparse.kernels.evaluation import for_fit
 from gpytorch.kernels import Kernel, MaternKernel
 from torch import Tensor
 

@@ -19,8 +19,8 @@ updates are exact and cost one pass over the rows, O(A m).
 
 What the first subtracts was of the size of the prior variance, and its rounding stays
 while `e` falls to the noise: after `j` updates up to `j eps` of it. So :math:`B^{-1}`
-and `e` are taken anew from the factor of `B` after `max(64, m)` updates, for about as
-much as these cost.
+and `e` are taken anew from the factor of `B` after `max(64, m)` updates, for a part of
+what these cost.
 """
 
 from dataclasses import replace

@@ -12,6 +12,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ZeroMean
@@ -228,36 +229,25 @@ class TestOptions:
                 fit_gpytorch_mll(make_mll(model), **{name: bad})
 
 
-class TestWarmRefit:
-    """A fit starts from the present hyperparameters."""
+def test_a_warm_fit_starts_where_it_ended(double: dict[str, Any]) -> None:
+    X, Y = make_data(n=150, **double)
+    counts: list[int] = []
 
-    def test_starts_where_it_ended(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(n=150, **double)
-        counts: list[int] = []
-        model = SparseSingleTaskGP(X[:140], Y[:140], inducing_points=X[:30])
-        self.fit(model, counts)
-        more = SparseSingleTaskGP(X, Y, inducing_points=X[:30])
-        more.load_state_dict(model.state_dict())
-        self.fit(more, counts)
-        cold = SparseSingleTaskGP(X, Y, inducing_points=X[:30])
-        self.fit(cold, counts)
-        assert counts[1] < 0.7 * counts[2]
-        torch.testing.assert_close(
-            more.posterior(X[:5]).mean, cold.posterior(X[:5]).mean, rtol=0, atol=2e-2
-        )
+    def counted(*_: Any) -> None:
+        counts[-1] += 1
 
-    def fit(self, model: SparseSingleTaskGP, counts: list[int]) -> None:
-        mll = make_mll(model)
-        evaluate = get_loss_closure_with_grads(
-            mll.train(), {n: p for n, p in mll.named_parameters() if p.requires_grad}
-        )
+    def fit(model: SparseSingleTaskGP) -> SparseSingleTaskGP:
         counts.append(0)
+        options: Any = {"optimizer_kwargs": {"callback": counted}}
+        fit_gpytorch_mll(make_mll(model), optimizer=fit_gpytorch_mll_scipy, **options)
+        return model
 
-        def closure() -> Any:
-            counts[-1] += 1
-            return evaluate()
-
-        fit_gpytorch_mll(mll, closure=closure)
+    first = fit(SparseSingleTaskGP(X[:140], Y[:140], inducing_points=X[:30]))
+    more, cold = (SparseSingleTaskGP(X, Y, inducing_points=X[:30]) for _ in range(2))
+    more.load_state_dict(first.state_dict())
+    means = [fit(model).posterior(X[:5]).mean for model in (more, cold)]
+    assert counts[1] < 0.7 * counts[2]
+    torch.testing.assert_close(*means, rtol=0, atol=2e-2)
 
 
 class TestFailure:

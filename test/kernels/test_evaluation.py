@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 from botorch.models import MixedSingleTaskGP
-from botorch_sparse.kernels.evaluation import for_fit
 from gpytorch.kernels import Kernel, MaternKernel
 from torch import Tensor
+
+from botorch_sparse.kernels.evaluation import for_fit
 
 
 def mixed(*batch_shape: int, **tkwargs: Any) -> tuple[Kernel, Tensor]:

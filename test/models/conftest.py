@@ -23,8 +23,7 @@ NOT_SIMULATED = {
     "test_in_a_model_list",
     "test_monte_carlo_moments",
     "test_nothing_square_in_the_data",
-    "test_rounds_draw_between_fits",
-    "test_starts_where_it_ended",
+    "test_a_warm_fit_starts_where_it_ended",
     "test_tolerance",
 }
 # In these modules, those named alone.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
@@ -16,7 +16,11 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit import exact_subset, rounds
-from botorch_sparse.models.fit.choose import left_out_density, shuffled_rows
+from botorch_sparse.models.fit.choose import (
+    Fitted,
+    left_out_density,
+    shuffled_rows,
+)
 from botorch_sparse.models.fit.exact_subset import fit_exact_subset, on_random_rows
 
 close = torch.testing.assert_close
@@ -124,6 +128,18 @@ class TestFit:
         assert not model.training
         with pytest.raises(ModelFittingError):
             fit(SparseSingleTaskGP(X, Y), rounds=1)
+
+    def test_its_points_are_reported_where_they_reach_the_cap(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scores = iter([0.0, 1.0])
+        monkeypatch.setattr(
+            rounds, "left_out_density", lambda mll: torch.tensor(next(scores))
+        )
+        monkeypatch.setattr(rounds, "fit_bound", lambda mll, *_, **__: Fitted.of(mll))
+        model = SparseSingleTaskGP(*rough(540, 0.1, **double), max_inducing_points=20)
+        with pytest.warns(BotorchWarning, match="cap of 20"):
+            fit(model, optimizer_kwargs=SHORT)
 
 
 class TestCopy:

@@ -95,11 +95,6 @@ def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def repeated(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-    """790 of 850 points; the others are seen again."""
-    return torch.cat([X[:790], X[:60]]), Y
-
-
 class TestLearning:
     def test_ends_where_the_bound_is_flat(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
@@ -110,13 +105,6 @@ class TestLearning:
             gradients.append(torch.autograd.grad(dense_bound(each, S), S)[0].norm())
         assert gradients[1] < 0.02 * gradients[0]
         assert not torch.isin(model.inducing_points, X).any()
-
-    def test_raises_the_bound(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(**double)
-        fixed, moved = make_model(X, Y, learn_inducing_points=False), learned(**double)
-        fit(fixed)
-        bounds = [dense_bound(m, m.inducing_points).item() for m in (fixed, moved)]
-        assert bounds[1] > bounds[0] + 10
 
     def test_raises_the_bound_in_either_precision(
         self, tkwargs: dict[str, Any]
@@ -231,12 +219,12 @@ class TestPart:
     ) -> None:
         """After points were learned, on little data, and with a limit of time."""
         X, Y = make_data(850, **double)
+        repeated = torch.cat([X[:790], X[:60]])
         model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORTEST)
         rows = rows_of_evaluations(monkeypatch)
-        fit(model, optimizer_kwargs=SHORTEST)
-        fit(make_model(X, Y, m=3), optimizer_kwargs=SHORTEST)
+        for each in (model, make_model(X, Y, m=3), make_model(repeated, Y, m=2)):
+            fit(each, optimizer_kwargs=SHORTEST)
         fit(make_model(X, Y, m=2), optimizer_kwargs={**SHORTEST, "timeout_sec": 1e3})
-        fit(make_model(*repeated(X, Y), m=2), optimizer_kwargs=SHORTEST)
         assert set(rows) == {790, 850}
 
     @pytest.mark.parametrize("best", [0, 1, 2])
@@ -301,8 +289,6 @@ class TestAround:
 
     def test_the_best_of_several_attempts(self, double: dict[str, Any]) -> None:
         model = make_model(*make_data(**double))
-        alone = fit(copy.deepcopy(model), optimizer_kwargs=SHORT)
-        bound = dense_bound(alone, alone.inducing_points)
         losses = []
 
         def recorded(mll: Any, **kwargs: Any) -> OptimizationResult:
@@ -318,7 +304,6 @@ class TestAround:
             optimizer_kwargs=SHORT,
         )
         assert len(losses) == 3
-        assert dense_bound(model, model.inducing_points) >= bound - 1e-6
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
         with points_as_parameters(model):
             assert float(loss_of(mll)) == pytest.approx(min(losses), abs=1e-9)
@@ -339,22 +324,22 @@ class TestAround:
         fit_gpytorch_mll(mll, closure=closure, optimizer_kwargs=SHORT)
         assert torch.equal(model.inducing_points, points)
 
-    def test_a_failed_fit_moves_nothing(self, double: dict[str, Any]) -> None:
-        model = make_model(*make_data(**double))
+    @pytest.mark.parametrize("has_learned", [False, True])
+    def test_a_failed_fit_moves_nothing(
+        self, has_learned: bool, double: dict[str, Any]
+    ) -> None:
+        model = learned(**double) if has_learned else make_model(*make_data(**double))
         points, state = model.inducing_points.clone(), copy.deepcopy(model.state_dict())
-        calls = []
 
         def fails(mll: Any, closure: Any = None, **kwargs: Any) -> None:
-            calls.append(dict(mll.named_parameters()))
-            assert "model.learned_points" in calls[-1]
+            assert "model.learned_points" in dict(mll.named_parameters())
             with torch.no_grad():
                 for parameter in mll.parameters():
                     parameter.add_(0.1)
             raise RuntimeError("nothing to do with numbers")
 
-        with pytest.raises((RuntimeError, ModelFittingError)):
+        with pytest.raises(RuntimeError, match="nothing to do"):
             fit(model, optimizer=fails)
-        assert calls
         assert torch.equal(model.inducing_points, points)
         assert model.state_dict().keys() == state.keys()
         for name, value in model.state_dict().items():
@@ -380,21 +365,17 @@ class TestState:
     def test_copies_and_moves(self, double: dict[str, Any]) -> None:
         X, Y = make_data(**double)
         model = learned(**double)
-        expected = model.posterior(X).mean
+        expected, points = model.posterior(X).mean, model.inducing_points
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             close(twin.posterior(X).mean, expected)
-            assert torch.equal(twin.inducing_points, model.inducing_points)
+            assert torch.equal(twin.inducing_points, points)
+        fantasy = model.condition_on_observations(X[:2] + 0.01, Y[:2])
+        assert torch.equal(fantasy.inducing_points, points)
         single = copy.deepcopy(model).to(torch.float32)
         assert single.inducing_points.dtype == torch.float32
-        fantasy = model.condition_on_observations(X[:2] + 0.01, Y[:2])
-        assert torch.equal(fantasy.inducing_points, model.inducing_points)
-
-    def test_new_data_keep_the_points(self, double: dict[str, Any]) -> None:
         X, Y = make_data(150, **double)
-        model = learned(**double)
-        points = model.inducing_points
-        Y = model.outcome_transform(Y)[0].squeeze(-1)
-        model.set_train_data(X, Y, strict=False)
+        targets = model.outcome_transform(Y)[0].squeeze(-1)
+        model.set_train_data(X, targets, strict=False)
         assert torch.equal(model.inducing_points, points)
 
     @pytest.mark.parametrize("num_given", [0, 6])

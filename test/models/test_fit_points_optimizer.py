@@ -84,26 +84,40 @@ class TestUnits:
 
 
 class TestEnd:
-    def test_begins_anew_where_scipy_ends_too_soon(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        runs: list[None] = []
+    def runs(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+        """A list that grows by the options of each run of L-BFGS."""
+        seen: list[dict[str, Any]] = []
         run = learned_points.fit_gpytorch_mll_in_logarithms
 
         def counted(*args: Any, **kwargs: Any) -> OptimizationResult:
-            runs.append(None)
+            seen.append(kwargs)
             return run(*args, **kwargs)
 
         monkeypatch.setattr(learned_points, LOGARITHMS, counted)
-        loose = {"ftol": 1e-2}  # asked for, it ends the search
+        return seen
+
+    def test_begins_anew_where_scipy_ends_too_soon(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The limits are those of all runs together."""
+        loose, runs = {"ftol": 1e-2}, self.runs(monkeypatch)
         once = fit_points_and_hyperparameters(objective(*data(**double)), options=loose)
-        assert len(runs) == 1
-        monkeypatch.setattr(
-            learned_points, "OPTIONS", {**learned_points.OPTIONS, **loose}
-        )
-        result = fit_points_and_hyperparameters(objective(*data(**double)))
-        assert len(runs) > 3
+        assert len(runs) == 1  # asked for, it ends the search
+        options = {**learned_points.OPTIONS, **loose}
+        monkeypatch.setattr(learned_points, "OPTIONS", options)
+        mll, maxiter = objective(*data(**double)), {"maxiter": 500}
+        result = fit_points_and_hyperparameters(mll, options=maxiter, timeout_sec=1e4)
+        assert len(runs) > 4
         assert result.fval < once.fval - 0.01
+        iterations = [run["options"]["maxiter"] for run in runs[1:]]
+        seconds = [run["timeout_sec"] for run in runs[1:]]
+        assert iterations[0] == 500 and seconds[0] < 1e4
+        assert all(a > b for a, b in pairwise(iterations))
+        assert all(a > b for a, b in pairwise(seconds))
+
+    def test_a_limit_of_no_time(self, double: dict[str, Any]) -> None:
+        mll = objective(*data(**double))
+        assert fit_points_and_hyperparameters(mll, timeout_sec=0.0).step < 30
 
     def test_ends_where_little_is_gained(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -117,31 +131,6 @@ class TestEnd:
         assert result.fval < before
         after, _ = loss_and_slope(mll)
         assert after == pytest.approx(result.fval, rel=1e-12)
-
-    def test_limits_are_those_of_all_runs(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        limits: list[tuple[int, float]] = []
-        run = learned_points.fit_gpytorch_mll_in_logarithms
-
-        def counted(mll: MarginalLogLikelihood, *args: Any, **kwargs: Any) -> Any:
-            limits.append((kwargs["options"]["maxiter"], kwargs["timeout_sec"]))
-            return run(mll, *args, **kwargs)
-
-        monkeypatch.setattr(learned_points, LOGARITHMS, counted)
-        loose = {**learned_points.OPTIONS, "ftol": 1e-2}
-        monkeypatch.setattr(learned_points, "OPTIONS", loose)
-        fit_points_and_hyperparameters(
-            objective(*data(**double)), options={"maxiter": 500}, timeout_sec=1e4
-        )
-        iterations, seconds = zip(*limits, strict=True)
-        assert iterations[0] == 500 and seconds[0] < 1e4
-        assert all(a > b for a, b in pairwise(iterations))
-        assert all(a > b for a, b in pairwise(seconds))
-        short = fit_points_and_hyperparameters(
-            objective(*data(**double)), timeout_sec=0.0
-        )
-        assert short.step < 30
 
     def test_best_evaluation_is_kept(self, double: dict[str, Any]) -> None:
         """Whatever is evaluated afterwards, NaN included."""

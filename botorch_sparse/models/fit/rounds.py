@@ -16,7 +16,6 @@ from gpytorch.mlls import MarginalLogLikelihood
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models.fit.choose import (
-    Candidate,
     Fitted,
     Options,
     fit_once,
@@ -57,21 +56,22 @@ def fit(
             )
     has_closure = options.get("closure") is not None
     is_default = rounds is None and not has_closure
+    may_rival = is_default and max_fit_inducing_points is None
     cap = max_fit_inducing_points or model.max_fit_inducing_points
     with _each_warning_once(), _restored_on_failure(model, mll):
         points, is_free = _begin(model, cap)
+        bound = partial(
+            fit_bound,
+            points=points,
+            rounds=rounds or model.rounds,
+            needs_gain=is_default,
+        )
         if model.learn_inducing_points and not has_closure and not model.is_exact:
             fit_learned_points(mll, options)
+        elif may_rival and is_free and has_parts(mll, options):
+            keep_best(mll, [bound, fit_exact_subset], options, left_out_density)
         else:
-            rounds = model.rounds if rounds is None else rounds
-            bound = partial(
-                fit_bound, points=points, rounds=rounds, needs_gain=is_default
-            )
-            candidates: list[Candidate] = [bound]
-            has_rival = is_free and is_default and max_fit_inducing_points is None
-            if has_rival and has_parts(mll, options):
-                candidates.append(fit_exact_subset)
-            keep_best(mll, candidates, options, left_out_density)
+            bound(mll, options)
         model._warn_if_capped()
     return mll.eval()
 

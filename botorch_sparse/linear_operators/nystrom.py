@@ -25,7 +25,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
     from botorch_sparse.linear_operators.nystrom_added_diag import (
         NystromAddedDiagLinearOperator,

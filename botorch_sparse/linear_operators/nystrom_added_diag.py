@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class _Gram(torch.autograd.Function):

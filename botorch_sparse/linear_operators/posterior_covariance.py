@@ -12,7 +12,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class PriorCovariance(NamedTuple):

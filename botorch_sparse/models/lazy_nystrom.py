@@ -14,7 +14,7 @@ from botorch_sparse.linear_operators import NystromLinearOperator
 from botorch_sparse.posteriors import NystromFeatures
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class LazyNystromLinearOperator(NystromLinearOperator):

@@ -100,9 +100,7 @@ INHERITED = {
     "gpytorch.kernels.Kernel": "_batch_shape",
     # What operators are to define, and the arguments that one was built from.
     "linear_operator.LinearOperator": "_args _diagonal _expand_batch _get_indices "
-    "_getitem _kwargs _matmul _mul_constant _size _solve _svd _transpose_nonbatch",
-    # Its two terms, and its log determinant.
-    "linear_operator.operators.LowRankRootAddedDiagLinearOperator": (
-        "_diag_tensor _linear_op _logdet"
-    ),
+    "_getitem _kwargs _matmul _mul_constant _size _solve _transpose_nonbatch",
+    # Its two terms, the prior and the noise.
+    "linear_operator.operators.AddedDiagLinearOperator": "_diag_tensor _linear_op",
 }

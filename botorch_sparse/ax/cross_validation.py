@@ -6,9 +6,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.leave_one_out import leave_one_out
 from botorch_sparse.models.training_data import training_noise
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.leave_one_out import leave_one_out
 from botorch_sparse.posteriors.nystrom import Moments
 
 # Inputs this close are the same point, in the space of the model.
@@ -21,8 +21,8 @@ class LeaveOut:
     Hyperparameters and inducing points stay. Observations :math:`y_j` at the point,
     with noise variances :math:`d_j`, are one with the precision
     :math:`p = \sum_j 1 / d_j` and the mean :math:`\sum_j y_j / (p d_j)`; see
-    `botorch_sparse.models.leave_one_out`. A `SubsetSingleTaskGP` predicts as it is at
-    rows that it does not use.
+    `botorch_sparse.posteriors.leave_one_out`. A `SubsetSingleTaskGP` predicts as it is
+    at rows that it does not use.
 
     Args:
         model: A fitted model without an outcome transform.

@@ -1,4 +1,4 @@
-"""One element of a kernel's batch."""
+"""A kernel's diagonal, and one element of its batch."""
 
 import copy
 from itertools import chain

@@ -1,12 +1,5 @@
-"""Linear operators of a sparse posterior: low-rank likelihoods and cheap updates."""
+"""Factors and inverses that are updated instead of computed again."""
 
-from botorch_sparse.linear_operators.nystrom import NystromLinearOperator
-from botorch_sparse.linear_operators.nystrom_added_diag import (
-    NystromAddedDiagLinearOperator,
-)
-from botorch_sparse.linear_operators.posterior_covariance import (
-    PosteriorCovarianceLinearOperator,
-)
 from botorch_sparse.linear_operators.rank_one_updated import (
     RankOneUpdatedLinearOperator,
 )
@@ -15,9 +8,6 @@ from botorch_sparse.linear_operators.updatable_cholesky import (
 )
 
 __all__ = [
-    "NystromAddedDiagLinearOperator",
-    "NystromLinearOperator",
-    "PosteriorCovarianceLinearOperator",
     "RankOneUpdatedLinearOperator",
     "UpdatableCholeskyLinearOperator",
 ]

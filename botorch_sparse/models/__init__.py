@@ -1,8 +1,8 @@
 """Models: drop-ins for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
 from botorch_sparse.models import pathwise  # registers with draw_matheron_paths
-from botorch_sparse.models.cross_validation import loo_cv
 from botorch_sparse.models.fantasy import SparseFantasyModel
+from botorch_sparse.models.loo import loo_cv
 from botorch_sparse.models.nystrom_prior import NystromPrior
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP

@@ -1,37 +1,134 @@
 r"""The low-rank prior of the training points, whose `log_prob` is the fit objective.
 
-With the features :math:`\Phi` and the residual `r` of `NystromPosterior`, and the
-noise variances `D` that the likelihood adds, the objective is the DTC likelihood or the
+With the features :math:`\Phi` of the inducing points, the residual `r`, and the noise
+variances `D` that the likelihood adds, the objective is the DTC likelihood or the
 collapsed bound [Titsias2009]_, Eq. 9:
 
 .. math::
     \log N(y; c, \Phi^\top \Phi + D) - \tfrac12 \sum_i r(x_i, x_i) / d_i.
 
 GPyTorch's likelihoods rebuild the distribution from its class, mean and covariance, so
-all that the objective needs travels in the covariance operator: the residual (none for
-the DTC likelihood), and which rows are repeats.
+all that the objective needs travels in the covariance operator.
 """
 
-import gpytorch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
+from botorch.exceptions import UnsupportedError
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from linear_operator.operators import (
     AddedDiagLinearOperator,
-    InterpolatedLinearOperator,
     LinearOperator,
+    RootLinearOperator,
 )
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from botorch_sparse.linear_operators import (
-    NystromAddedDiagLinearOperator,
-    NystromLinearOperator,
+from botorch_sparse.kernels import for_fit
+from botorch_sparse.posteriors import (
+    FoldedData,
+    NystromFeatures,
+    RepeatedRows,
+    fold_repeats,
 )
-from botorch_sparse.models.lazy_nystrom import LazyNystromLinearOperator
-from botorch_sparse.models.low_rank_objective import (
-    has_known_hyperparameters,
-    low_rank_objective,
+from botorch_sparse.posteriors.factorization import (
+    RELATIVE_RESIDUAL_OF_FITS,
+    factorize_batch,
 )
-from botorch_sparse.posteriors import NystromPosterior, RepeatedRows, fold_repeats
+from botorch_sparse.posteriors.objective import low_rank_objective
+
+if TYPE_CHECKING:
+    from linear_operator.utils.getitem import IndexType
+
+
+class NystromPriorLinearOperator(LinearOperator):
+    r"""The covariance :math:`\Phi^\top \Phi` of points, as what it is made of.
+
+    It carries its fields through a likelihood to `NystromPrior.log_prob`, which never
+    forms the features. Whatever else is asked of it is computed from them.
+
+    Args:
+        X: `batch_shape x n_u x d` different points.
+        features: The features of the inducing points, in float64; their factor may be
+            without gradient.
+        rows: Which point each of the `n` rows is; None for one row a point.
+        with_residual: Whether the objective is the collapsed bound (else the DTC
+            likelihood).
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        *,
+        features: NystromFeatures,
+        rows: RepeatedRows | None,
+        with_residual: bool,
+    ) -> None:
+        super().__init__(X, features=features, rows=rows, with_residual=with_residual)
+        self.X = X
+        self.features = features
+        self.rows = rows
+        self.with_residual = with_residual
+
+    def objective(self, error: Tensor, noise: Tensor) -> Tensor:
+        """The objective of `batch_shape x n` errors and noise variances. O(n_u m^2)."""
+        data = FoldedData(error.double(), noise.double(), error.new_zeros(()))
+        if self.rows is not None:
+            data = fold_repeats(self.rows, data.Y, data.noise)
+        value = low_rank_objective(
+            self.features, self.X, data.Y, data.noise, with_residual=self.with_residual
+        )
+        return (value + data.log_likelihood_gain).to(error.dtype)
+
+    @cached(name="evaluated")
+    def evaluate(self) -> RootLinearOperator:
+        """The features of all rows, with all gradients. Cost: O(n m^2)."""
+        known = self.features
+        exact = NystromFeatures.of(known.covar_module, known.inducing_points)
+        phi = exact.features(self.X.to(known.inducing_points)).to(self.X)
+        if self.rows is not None:
+            phi = phi[..., self.rows.inverse, :]
+        return RootLinearOperator(phi.expand(*self.batch_shape, *phi.shape[-2:]))
+
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """The features are the root."""
+        return self.evaluate()
+
+    def representation(self) -> tuple[Tensor, ...]:
+        """The evaluated operator's tensors, which carry the kernel's gradient."""
+        return self.evaluate().representation()
+
+    def representation_tree(self) -> Any:
+        """How to build the evaluated operator from its tensors."""
+        return self.evaluate().representation_tree()
+
+    def _size(self) -> torch.Size:
+        n = self.X.shape[-2] if self.rows is None else len(self.rows.inverse)
+        batches = (self.X.shape[:-2], self.features.chol_inducing.shape[:-2])
+        return torch.Size((*torch.broadcast_shapes(*batches), n, n))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.evaluate()._matmul(rhs)
+
+    def _diagonal(self) -> Tensor:
+        return self.evaluate()._diagonal()
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        if torch.Size(batch_shape) == self.batch_shape:
+            return self
+        return self.evaluate()._expand_batch(batch_shape)
+
+    def _getitem(
+        self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType
+    ) -> LinearOperator:
+        return self.evaluate()._getitem(row_index, col_index, *batch_indices)
 
 
 class NystromPrior(MultivariateNormal):
@@ -39,23 +136,37 @@ class NystromPrior(MultivariateNormal):
 
     `log_prob` is the objective once a likelihood has added its noise. It costs
     O(n m^2), whatever `gpytorch.settings.fast_computations` says, and repeated points
-    count once. Without noise the distribution is degenerate, and `log_prob` is the
-    parent's.
+    count once.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The objective at `value`, a `batch_shape x n` tensor of observations."""
-        covariance = self.lazy_covariance_matrix
-        if isinstance(covariance, NystromAddedDiagLinearOperator):
-            noise = covariance.noise
-            return _objective(covariance._linear_op, value - self.mean, noise)
-        if _has_repeats(covariance):
-            return _folded_objective(covariance, value - self.mean)
-        return super().log_prob(value)
+        """The objective at `value`, a `batch_shape x n` tensor of observations.
+
+        Raises:
+            UnsupportedError: If the covariance is not the low-rank prior's plus a
+                diagonal of noise: without noise the distribution is degenerate, and
+                anything else would cost O(n^3).
+        """
+        noisy = self.lazy_covariance_matrix
+        prior = getattr(noisy, "_linear_op", noisy)
+        if isinstance(noisy, AddedDiagLinearOperator) and isinstance(
+            prior, NystromPriorLinearOperator
+        ):
+            noise = noisy._diag_tensor.diagonal(dim1=-1, dim2=-2)
+            return prior.objective(value - self.mean, noise)
+        raise UnsupportedError(
+            "The low-rank objective needs the prior of a model in train mode plus a "
+            f"diagonal of noise; the covariance is a {type(noisy).__name__} of "
+            f"{type(prior).__name__}. Call likelihood(model(X)).log_prob(Y) with a "
+            "Gaussian likelihood, and do not scale or slice the prior. For a dense "
+            "log_prob give its mean and covariance_matrix to MultivariateNormal."
+        )
 
 
 def nystrom_prior(
-    features_of: NystromPosterior,
+    covar_module: Kernel,
+    mean_module: Mean,
+    inducing_points: Tensor,
     X: Tensor,
     rows: RepeatedRows | None = None,
     *,
@@ -64,65 +175,34 @@ def nystrom_prior(
     """The prior at `X` in terms of Nystrom features.
 
     Args:
-        features_of: The features; its data, if any, do not matter.
+        covar_module: The kernel.
+        mean_module: The prior mean.
+        inducing_points: `batch_shape x m x d`; those that the others explain nearly
+            are left out.
         X: `batch_shape x n x d` points.
         rows: The repeated rows of `X`, if they are known. Repeats are embedded once.
         with_residual: Whether the objective is the collapsed bound (else the DTC
             likelihood).
 
     Returns:
-        The distribution. Its objective costs O(n m^2), `n` without repeats.
+        The distribution. Its objective costs O(n m^2), `n` without repeats, and is
+        computed in float64.
     """
-    folds = rows is not None and len(rows.first) < len(rows.inverse)
-    points = X[..., rows.first, :] if rows is not None and folds else X
-    mean = features_of.mean_module(points)
-    covariance: LinearOperator = LazyNystromLinearOperator(
+    if rows is not None and len(rows.first) == len(rows.inverse):
+        rows = None
+    points = X if rows is None else X[..., rows.first, :]
+    mean = mean_module(points)
+    covariance = NystromPriorLinearOperator(
         points,
-        features_of.inducing_points,
-        features_of.chol_inducing,
-        features_of=features_of.feature_map,
+        features=_features(for_fit(covar_module, X.dtype), inducing_points.double()),
+        rows=rows,
         with_residual=with_residual,
     )
-    if rows is not None and folds:
-        index = rows.inverse.unsqueeze(-1).expand(*covariance.batch_shape, -1, 1)
-        covariance = InterpolatedLinearOperator(
-            covariance, left_interp_indices=index, right_interp_indices=index
-        )
-        mean = mean[..., rows.inverse]
-    return NystromPrior(mean, covariance)
+    return NystromPrior(mean if rows is None else mean[..., rows.inverse], covariance)
 
 
-def _objective(nystrom: NystromLinearOperator, error: Tensor, noise: Tensor) -> Tensor:
-    r""":math:`\log N(e; 0, \Phi^\top \Phi + D) - \frac12 \sum_i r_i / d_i`."""
-    if isinstance(nystrom, LazyNystromLinearOperator):
-        features_of, with_residual = nystrom.features_of, nystrom.with_residual
-        if has_known_hyperparameters(features_of):
-            return low_rank_objective(
-                features_of, nystrom.X, error, noise, with_residual=with_residual
-            )
-    covariance = nystrom.add_diagonal(noise)
-    gaussian = MultivariateNormal(torch.zeros_like(error), covariance)
-    with gpytorch.settings.fast_computations(log_prob=True):
-        return gaussian.log_prob(error) - covariance.collapsed_penalty()
-
-
-def _has_repeats(covariance: LinearOperator) -> bool:
-    """Whether this is what a likelihood makes of a folded `nystrom_prior`."""
-    if not isinstance(covariance, AddedDiagLinearOperator):
-        return False
-    repeated = covariance._linear_op
-    return isinstance(repeated, InterpolatedLinearOperator) and isinstance(
-        repeated.base_linear_op, NystromLinearOperator
-    )
-
-
-def _folded_objective(covariance: AddedDiagLinearOperator, error: Tensor) -> Tensor:
-    """The objective of all observations from that of the unique points."""
-    repeated, noise = covariance._linear_op, covariance._diag_tensor
-    inverse = repeated.left_interp_indices.squeeze(-1)
-    inverse = inverse.reshape(-1, inverse.shape[-1])[0]  # the same in a batch
-    first = torch.arange(repeated.base_linear_op.shape[-1], device=inverse.device)
-    rows = RepeatedRows(first=first, inverse=inverse)  # only its sums are used
-    folded = fold_repeats(rows, error, noise.diagonal(dim1=-1, dim2=-2))
-    objective = _objective(repeated.base_linear_op, folded.Y, folded.noise)
-    return objective + folded.log_likelihood_gain
+def _features(kernel: Kernel, S: Tensor) -> NystromFeatures:
+    """Features whose factor has no gradient: the objective has that of `K_SS`."""
+    with torch.no_grad():
+        factor = factorize_batch(kernel(S).to_dense(), RELATIVE_RESIDUAL_OF_FITS)
+    return NystromFeatures.from_factor(kernel, S, factor)

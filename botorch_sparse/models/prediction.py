@@ -12,9 +12,16 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
-from botorch_sparse.posteriors import KnownFeatures, NystromFeatures, NystromPosterior
+from botorch_sparse.kernels import prior_variance
+from botorch_sparse.posteriors import (
+    KnownFeatures,
+    NystromFeatures,
+    NystromPosterior,
+    PosteriorCovarianceLinearOperator,
+)
 from botorch_sparse.posteriors.batching import inner_rows
+from botorch_sparse.posteriors.covariance import Embedded, JointCovariance
+from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256
@@ -70,38 +77,40 @@ def predict(
         A Gaussian over `broadcast(batch_shape, posterior.batch_shape) x q`. Cost for
         `b` batches: O(b q m^2), and O(b q^2 m) for the joint covariance, which is not
         formed for large `q` before something asks for it: means and variances of all
-        data stay cheap.
+        data take O(chunk_size m) memory.
     """
     batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
+    if known is None and Z.shape[-2] > posterior.chunk_size:
+        joint = JointCovariance(posterior, Z, on_dense=on_dense)
+        return _lazy(joint, posterior.moments(Z), batch_shape, X.dtype)
     if known is None:
         phi = posterior.features(Z)
         w = posterior.whiten(phi)
     else:
         phi, w = known.embed(Z)
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
-    mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
     # What is the same for all fantasies is computed once, and expanded after it.
     if Z.shape[-2] > LARGE_Q:
-        covariance = PosteriorCovarianceLinearOperator.from_features(
-            Z, phi, w, covar_module=posterior.covar_module, on_dense=on_dense
-        )
-        covariance = covariance.expand(*batch_shape, -1, -1)
-        return MultivariateNormal(mean, covariance.type(X.dtype))
-    dense = _joint_covariance(posterior.covar_module, Z, phi, w).to(X.dtype)
+        joint = JointCovariance(posterior, Z, Embedded(Z, phi, w), on_dense)
+        variance = posterior.residual(Z, phi) + w.square().sum(-1)
+        return _lazy(joint, Moments(mean, variance), batch_shape, X.dtype)
+    mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
+    dense = joint_covariance(posterior.covar_module, Z, phi, w).to(X.dtype)
     dense = dense.expand(*batch_shape, *dense.shape[-2:])
     return MultivariateNormal(mean, to_linear_operator(dense))
 
 
-def _joint_covariance(kernel: Kernel, X: Tensor, phi: Tensor, w: Tensor) -> Tensor:
-    """What `PosteriorCovarianceLinearOperator` is, with one call of the kernel."""
-    if X.shape[-2] == 1:
-        K = kernel(X, diag=True).unsqueeze(-1)
-    else:
-        K = kernel(X).to_dense()
-    residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
-    below_zero = residual.clamp_max(0.0).diag_embed()
-    return K - phi @ phi.mT - below_zero + w @ w.mT
+def _lazy(
+    joint: JointCovariance,
+    moments: Moments,
+    batch_shape: torch.Size,
+    dtype: torch.dtype,
+) -> MultivariateNormal:
+    """The Gaussian of known moments."""
+    mean, variance = (t.expand(*batch_shape, -1) for t in moments)
+    covariance = PosteriorCovarianceLinearOperator.of(joint, variance, dtype)
+    return MultivariateNormal(mean.to(dtype), covariance)
 
 
 class Residual(NamedTuple):
@@ -127,5 +136,5 @@ def residual_fraction(
     """
     of = NystromFeatures.of(covar_module, inducing_points)
     trace = sum(of.residual(chunk, of.features(chunk)).sum() for chunk in of.chunks(X))
-    total = covar_module(X, diag=True).sum()
+    total = prior_variance(covar_module, X).sum()
     return Residual(float(trace), float(trace / total))

@@ -68,7 +68,6 @@ from botorch_sparse.models.validation import (
     validate_training_data,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
-from botorch_sparse.posteriors.factorization import RELATIVE_RESIDUAL_OF_FITS
 from botorch_sparse.private_names import DefaultType
 
 
@@ -364,15 +363,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             return super().forward(x)
         chosen = self._inducing_set()
         X = self.transform_inputs(x)
-        features_of = NystromPosterior.prior(
-            self.covar_module,
-            self._transformed(chosen.points),
-            mean_module=self.mean_module,
-            relative_residual=RELATIVE_RESIDUAL_OF_FITS.get(X.dtype),
-        )
         is_data = same_tensor(x, self.train_inputs[0])
         return nystrom_prior(
-            features_of,
+            self.covar_module,
+            self.mean_module,
+            self._transformed(chosen.points),
             X,
             chosen.rows if is_data else None,
             with_residual=self.objective == "elbo",

@@ -1,5 +1,6 @@
 """The Nystrom (DTC) posterior and the folding of repeated points."""
 
+from botorch_sparse.posteriors.covariance import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
@@ -11,6 +12,7 @@ __all__ = [
     "KnownFeatures",
     "NystromFeatures",
     "NystromPosterior",
+    "PosteriorCovarianceLinearOperator",
     "RepeatedRows",
     "factorize_inducing_covariance",
     "fold_repeats",

@@ -28,7 +28,7 @@ RELATIVE_RESIDUAL = {torch.float64: 1e-14, torch.float32: 1e-6}
 # rounding for the objective, and rounding there makes L-BFGS give up: of eight smooth
 # functions with little noise (560 points of two dimensions), four fits ended so at
 # 1e-14 and none at 1e-11.
-RELATIVE_RESIDUAL_OF_FITS = {torch.float64: 1e-11, torch.float32: 1e-6}
+RELATIVE_RESIDUAL_OF_FITS = 1e-11
 # First jitter, relative to k(x, x), when a factorization fails in spite of that.
 RELATIVE_JITTER = {torch.float64: 1e-14, torch.float32: 1e-7}
 # OpenBLAS has one number of threads for the whole process: of two calls that overlap,

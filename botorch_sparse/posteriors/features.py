@@ -17,6 +17,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.kernels import prior_variance
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.batching import by_rows
 from botorch_sparse.posteriors.factorization import (
@@ -147,7 +148,7 @@ class NystromFeatures:
 
     def residual(self, X: Tensor, features: Tensor) -> Tensor:
         r"""Residual variance :math:`r(x, x)`, `batch_shape x q`, clamped at zero."""
-        k_diag = self.covar_module(X, diag=True)
+        k_diag = prior_variance(self.covar_module, X)
         return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
     def chunks(self, X: Tensor) -> Iterator[Tensor]:

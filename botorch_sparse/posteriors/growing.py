@@ -19,8 +19,8 @@ updates are exact and cost one pass over the rows, O(A m).
 
 What the first subtracts was of the size of the prior variance, and its rounding stays
 while `e` falls to the noise: after `j` updates up to `j eps` of it. So :math:`B^{-1}`
-and `e` are taken anew from the factor of `B` after `max(64, m)` updates, for about as
-much as these cost.
+and `e` are taken anew from the factor of `B` after `max(64, m)` updates, for a part of
+what these cost.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 # Updates of the inverse after which it is taken from the factor, if m is not larger.
 NUM_UPDATES = 64
-# Rows whose embedded variance is taken from the factor at a time.
+# Rows that are taken at a time where all are.
 CHUNK_SIZE = 8192
 
 
@@ -222,7 +222,7 @@ class GrowingPosterior:
         if self._num_updates < max(NUM_UPDATES, self.num_inducing):
             return
         self._num_updates = 0
-        L_B, info = torch.linalg.cholesky_ex(self._inner())
+        L_B, info = torch.linalg.cholesky_ex(self._inner(self._observed()))
         inverse, embedded = self._solved(L_B)
         self._inverse = torch.where(info == 0, inverse, self._inverse)
         self.embedded = torch.where(info == 0, embedded, self.embedded)
@@ -233,12 +233,21 @@ class GrowingPosterior:
         w = (torch.linalg.solve_triangular(L_B, phi, upper=False) for phi in chunks)
         return torch.cholesky_inverse(L_B), torch.cat([c.square().sum(0) for c in w])
 
-    def _inner(self) -> Tensor:
-        r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2)."""
-        data = self._observed()
-        phi = self.features[:, data]
-        eye = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
-        return eye + (phi * (self.counts[data] / self.noise)) @ phi.mT
+    def _inner(self, data: Tensor | slice | None = None) -> Tensor:
+        r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2).
+
+        Args:
+            data: Rows with all observations among them; those that have some by
+                default, for which the host waits for a device.
+        """
+        data = self.counts.nonzero().squeeze(-1) if data is None else data
+        phi, weight = self.features[:, data], self.counts[data] / self.noise
+        B = torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
+        for each, w in zip(
+            phi.split(CHUNK_SIZE, 1), weight.split(CHUNK_SIZE), strict=True
+        ):
+            B = B + (each * w) @ each.mT
+        return B
 
 
 def _border(matrix: Tensor, column: Tensor, corner: Tensor) -> Tensor:

@@ -24,7 +24,6 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from botorch_sparse.linear_operators import (
-    PosteriorCovarianceLinearOperator,
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
@@ -284,9 +283,7 @@ class NystromPosterior:
         phi = self.features(X)
         w = self.whiten(phi)
         if X2 is None:
-            return PosteriorCovarianceLinearOperator.from_features(
-                X, phi, w, covar_module=self.covar_module
-            ).to_dense()
+            return joint_covariance(self.covar_module, X, phi, w)
         phi2 = self.features(X2)
         residual = self.covar_module(X, X2).to_dense() - phi @ phi2.mT
         return residual + w @ self.whiten(phi2).mT
@@ -452,3 +449,25 @@ class NystromPosterior:
         a = self.weights + inner_rows(update.rows.mT, z)
         weights = update.apply(a.unsqueeze(-2)).squeeze(-2)
         return replace(self, weights=weights, updates=(*self.updates, update))
+
+
+def joint_covariance(kernel: Kernel, X: Tensor, phi: Tensor, w: Tensor) -> Tensor:
+    r"""The posterior covariance :math:`r(x, x') + w(x)^\top w(x')` of points.
+
+    Args:
+        kernel: The kernel.
+        X: `batch_shape x q x d` points.
+        phi: Their features, `batch_shape x q x m`.
+        w: Their whitened features, `batch_shape x q x m`.
+
+    Returns:
+        A `batch_shape x q x q` tensor, the residual's diagonal clamped at zero. Cost:
+        O(q^2 m).
+    """
+    if X.shape[-2] == 1:
+        K = kernel(X, diag=True).unsqueeze(-1)
+    else:
+        K = kernel(X).to_dense()
+    residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
+    below_zero = residual.clamp_max(0.0).diag_embed()
+    return K - phi @ phi.mT - below_zero + w @ w.mT

@@ -14,12 +14,16 @@ from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.core import OptimizationResult
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP, fit_on_few, nystrom_prior
-from botorch_sparse.models.fitting import fit_once, loss_of
-from botorch_sparse.models.learning import fit_points_and_hyperparameters
+from botorch_sparse.models import SparseSingleTaskGP, nystrom_prior
+from botorch_sparse.models.fit import learned_points
+from botorch_sparse.models.fit.choose import loss_of, shuffled_rows, with_optimizer
+from botorch_sparse.models.fit.learned_points import (
+    fit_part,
+    fit_points_and_hyperparameters,
+    points_as_parameters,
+)
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 60}}
@@ -27,7 +31,6 @@ SHORTEST = {"options": {"maxiter": 5}}
 # Small caps are by-products of small tests.
 pytestmark = pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 
-NO_OPTIONS: dict[str, Any] = {"optimizer_kwargs": None}
 LENGTHSCALE = "covar_module.raw_lengthscale"
 
 
@@ -95,16 +98,6 @@ def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def repeated(X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
     """790 of 850 points; the others are seen again."""
     return torch.cat([X[:790], X[:60]]), Y
-
-
-def assert_part_moves_nothing(**double: Any) -> None:
-    """The first steps leave the points of a new model where they are."""
-    model = make_model(*make_data(850, **double), m=2)
-    before = model.inducing_points.clone()
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with model._points_as_parameters():
-        model._learn_on_part(mll, {**NO_OPTIONS})
-        assert torch.equal(model.learned_points, before)
 
 
 class TestLearning:
@@ -190,10 +183,9 @@ class TestPart:
         X, Y = make_data(900, **double)
         rows = rows_of_evaluations(monkeypatch)
         model = fit(make_model(X, Y, m=2))
-        sizes = list(dict.fromkeys(rows))
-        assert sizes == [200, 900]
+        assert list(dict.fromkeys(rows)) == [200, 900]
         num_after = rows.count(900)
-        monkeypatch.setattr(fit_on_few, "ROWS_PER_POINT", 300)
+        monkeypatch.setattr(learned_points, "ROWS_PER_POINT", 300)
         rows.clear()
         alone = fit(make_model(X, Y, m=2))
         assert set(rows) == {900}
@@ -205,7 +197,7 @@ class TestPart:
     def test_all_kinds_of_models(
         self, case: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Only the first steps: points and hyperparameters are those of the part."""
+        """Points and hyperparameters are those of the part, the data those of all."""
         X, Y = make_data(850, 2 if case == "outputs" else 1, **double)
         options: dict[str, Any] = {}
         if case == "batch":
@@ -215,21 +207,24 @@ class TestPart:
         if case == "transform":
             X, options["input_transform"] = 9 * X, Normalize(2)
         model = make_model(X, Y, m=2, **options)
-        rows, start = rows_of_evaluations(monkeypatch), model.inducing_points.clone()
-        before = copy.deepcopy(model.state_dict())
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        with model._points_as_parameters():
-            options = {"optimizer_kwargs": {"options": {"maxiter": 20}}}
-            model._learn_on_part(mll, model._with_optimizer(options, True))
-        assert set(rows[:-2]) == {200}
-        assert rows[-2:] == [850, 850]  # whether it helps on all
+        before = copy.deepcopy(model.state_dict())
+        rows, start = rows_of_evaluations(monkeypatch), model.inducing_points.clone()
+        short = {"optimizer_kwargs": {"options": {"maxiter": 20}}}
+        with points_as_parameters(model):
+            fitted = fit_part(
+                mll, with_optimizer(short, fit_points_and_hyperparameters)
+            )
+            assert torch.equal(model.learned_points, start)
+            fitted.give(mll)
+        assert set(rows) == {200}
         assert model.train_inputs[0].shape[-2] == 850
         moved = (model.inducing_points - start).abs().flatten(-2).amax(-1)
         assert (moved > 1e-3).all()
         after = model.state_dict()
         assert not torch.equal(*(s[LENGTHSCALE] for s in (before, after)))
         buffers = dict(model.named_buffers())
-        assert all(torch.equal(before[k], after[k]) for k in buffers if k in after)
+        assert all(torch.equal(before[k], after[k]) for k in buffers if k in before)
 
     def test_not_where_it_makes_no_sense(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -251,72 +246,44 @@ class TestPart:
         """With losses that are made up: of three starts, before and after."""
         losses = [2.0, 2.0, 2.0, 5.0, 4.0]
         losses[best] = 1.0
-        values, fits = iter(losses), []
+        values, fits, begun = iter(losses), [], []
 
-        def fit_nothing(mll: Any, **options: Any) -> None:
-            fits.append(options["optimizer_kwargs"]["options"]["maxiter"])
+        def fit_nothing(mll: Any, options: dict[str, Any]) -> None:
+            maxiter = options["optimizer_kwargs"]["options"]["maxiter"]
+            fits.append((len(mll.model.train_targets), maxiter))
+            begun.append(mll.model.learned_points.clone())
 
-        monkeypatch.setattr(fit_on_few, "loss_of", lambda _: torch.tensor(next(values)))
-        monkeypatch.setattr(fit_on_few, "fit_once", fit_nothing)
+        name = "loss_of"
+        monkeypatch.setattr(learned_points, name, lambda _: torch.tensor(next(values)))
+        monkeypatch.setattr(learned_points, "fit_once", fit_nothing)
         X, Y = make_data(850, **double)
         model = make_model(X, Y, inducing_points=None, max_inducing_points=2)
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        with model._points_as_parameters():
-            rows = model._shuffled_rows()
-            starts = [model.learned_points.clone(), X[rows[:2]], X[rows[2:4]]]
-            options = {"optimizer_kwargs": {"options": {"maxiter": 500}}}
-            model._learn_on_part(mll, options)
-            assert torch.equal(model.learned_points, starts[best])
-        assert fits == [200, 200, 200, 500]
+        rows = shuffled_rows(model)
+        fit(model, optimizer_kwargs={"options": {"maxiter": 500}})
+        assert torch.equal(torch.stack(begun[1:3]), X[rows[:4]].reshape(2, 2, 2))
+        assert torch.isin(begun[0], X).all()
+        assert torch.equal(model.inducing_points, begun[best])
+        assert fits == [(200, 200)] * 3 + [(200, 500), (850, 500)]
 
-    @pytest.mark.parametrize("after", [math.nan, None])
-    def test_what_cannot_be_evaluated_on_all_is_dropped(
-        self,
-        after: float | None,
-        double: dict[str, Any],
-        monkeypatch: pytest.MonkeyPatch,
+    @pytest.mark.parametrize("how", ["serves the part alone", "fails on the part"])
+    def test_what_is_of_no_use_on_all_is_dropped(
+        self, how: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        values = iter([3.0, 5.0, after])
+        starts: list[Tensor] = []
 
-        def loss(_: Any) -> Tensor:
-            value = next(values)
-            if value is None:
-                raise NotPSDError("no")
-            return torch.tensor(value)
-
-        def moves(mll: Any, **options: Any) -> None:
-            with torch.no_grad():
-                mll.model.learned_points.add_(0.1)
-
-        monkeypatch.setattr(fit_on_few, "loss_of", loss)
-        monkeypatch.setattr(fit_on_few, "fit_once", moves)
-        assert_part_moves_nothing(**double)
-        assert next(values, "none left") == "none left"
-
-    def test_what_serves_the_part_alone_is_dropped(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def far_out(mll: Any, **options: Any) -> None:
-            with torch.no_grad():
-                mll.model.learned_points.fill_(9.0)
-
-        monkeypatch.setattr(fit_on_few, "fit_once", far_out)
-        assert_part_moves_nothing(**double)
-
-    def test_a_failure_on_the_part_is_none(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fails(mll: Any, **options: Any) -> None:
-            if len(mll.model.train_inputs[0]) == 200:
+        def far_out(mll: Any, options: dict[str, Any]) -> None:
+            if len(mll.model.train_targets) == 850:
+                starts.append(mll.model.learned_points.clone())
+            elif how == "fails on the part":
                 raise ModelFittingError("no")
-            fit_once(mll, **options)
+            else:
+                with torch.no_grad():
+                    mll.model.learned_points.fill_(9.0)
 
-        monkeypatch.setattr(fit_on_few, "fit_once", fails)
+        monkeypatch.setattr(learned_points, "fit_once", far_out)
         X, Y = make_data(850, **double)
-        rows = rows_of_evaluations(monkeypatch)
-        model = fit(make_model(X, Y, m=2), optimizer_kwargs=SHORTEST)
-        assert set(rows) == {850}
-        assert not torch.isin(model.inducing_points, X).any()
+        fit(make_model(X, Y, m=2))
+        assert len(starts) == 1 and torch.equal(starts[0], X[:2])
 
 
 class TestAround:
@@ -353,7 +320,7 @@ class TestAround:
         assert len(losses) == 3
         assert dense_bound(model, model.inducing_points) >= bound - 1e-6
         mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        with model._points_as_parameters():
+        with points_as_parameters(model):
             assert float(loss_of(mll)) == pytest.approx(min(losses), abs=1e-9)
 
     def test_exact_models_have_nothing_to_learn(self, double: dict[str, Any]) -> None:

@@ -14,11 +14,16 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP, learning
-from botorch_sparse.models.learning import fit_points_and_hyperparameters
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.fit import learned_points
+from botorch_sparse.models.fit.learned_points import (
+    fit_points_and_hyperparameters,
+    points_as_parameters,
+)
 
 close = torch.testing.assert_close
 NAME = "model.learned_points"
+LOGARITHMS = "fit_gpytorch_mll_in_logarithms"
 
 
 def data(n: int = 80, **tkwargs: Any) -> tuple[Tensor, Tensor]:
@@ -35,7 +40,7 @@ def objective(X: Tensor, Y: Tensor, **options: Any) -> MarginalLogLikelihood:
         X, Y, inducing_points=X[:5], learn_inducing_points=True, **options
     )
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    mll.opened = model._points_as_parameters()
+    mll.opened = points_as_parameters(model)
     mll.opened.__enter__()
     return mll
 
@@ -63,7 +68,7 @@ class TestUnits:
         X, Y = data(**double)
         X = torch.cat([X, torch.full_like(X[:, :1], 0.5)], dim=-1)
         mll = objective(X, Y)
-        assert learning.units_of_points(mll)[NAME].isfinite().all()
+        assert learned_points.units_of_points(mll)[NAME].isfinite().all()
         before, _ = loss_and_slope(mll)
         assert fit_points_and_hyperparameters(mll).fval < before - 0.1
 
@@ -82,28 +87,29 @@ class TestEnd:
     def test_begins_anew_where_scipy_ends_too_soon(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        starts: list[None] = []
-        units = learning.units_of_points
+        runs: list[None] = []
+        run = learned_points.fit_gpytorch_mll_in_logarithms
 
-        def counted(mll: MarginalLogLikelihood) -> dict[str, Tensor]:
-            starts.append(None)
-            return units(mll)
+        def counted(*args: Any, **kwargs: Any) -> OptimizationResult:
+            runs.append(None)
+            return run(*args, **kwargs)
 
-        monkeypatch.setattr(learning, "units_of_points", counted)
+        monkeypatch.setattr(learned_points, LOGARITHMS, counted)
         loose = {"ftol": 1e-2}  # asked for, it ends the search
         once = fit_points_and_hyperparameters(objective(*data(**double)), options=loose)
-        assert len(starts) == 1
-        monkeypatch.setattr(learning, "OPTIONS", {**learning.OPTIONS, **loose})
-        mll = objective(*data(**double))
-        result = fit_points_and_hyperparameters(mll)
-        assert len(starts) > 3
+        assert len(runs) == 1
+        monkeypatch.setattr(
+            learned_points, "OPTIONS", {**learned_points.OPTIONS, **loose}
+        )
+        result = fit_points_and_hyperparameters(objective(*data(**double)))
+        assert len(runs) > 3
         assert result.fval < once.fval - 0.01
 
     def test_ends_where_little_is_gained(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(learning, "EVALUATIONS", 7)
-        monkeypatch.setattr(learning, "GAIN", 1e3)
+        monkeypatch.setattr(learned_points, "EVALUATIONS", 7)
+        monkeypatch.setattr(learned_points, "GAIN", 1e3)
         mll = objective(*data(**double))
         before, _ = loss_and_slope(mll)
         result = fit_points_and_hyperparameters(mll)
@@ -116,15 +122,15 @@ class TestEnd:
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         limits: list[tuple[int, float]] = []
-        run = learning.fit_gpytorch_mll_in_logarithms
+        run = learned_points.fit_gpytorch_mll_in_logarithms
 
         def counted(mll: MarginalLogLikelihood, *args: Any, **kwargs: Any) -> Any:
             limits.append((kwargs["options"]["maxiter"], kwargs["timeout_sec"]))
             return run(mll, *args, **kwargs)
 
-        monkeypatch.setattr(learning, "fit_gpytorch_mll_in_logarithms", counted)
-        loose = {**learning.OPTIONS, "ftol": 1e-2}
-        monkeypatch.setattr(learning, "OPTIONS", loose)
+        monkeypatch.setattr(learned_points, LOGARITHMS, counted)
+        loose = {**learned_points.OPTIONS, "ftol": 1e-2}
+        monkeypatch.setattr(learned_points, "OPTIONS", loose)
         fit_points_and_hyperparameters(
             objective(*data(**double)), options={"maxiter": 500}, timeout_sec=1e4
         )
@@ -140,18 +146,18 @@ class TestEnd:
     def test_best_evaluation_is_kept(self, double: dict[str, Any]) -> None:
         """Whatever is evaluated afterwards, NaN included."""
         mll = objective(*data(**double))
-        progress = learning._Progress(mll)
+        search = learned_points._Search(mll, can_stall=True)
         points = dict(mll.named_parameters())[NAME]
         values = (float("nan"), 3.0, 1.0, 2.0, float("nan"))
         for i, value in enumerate(values):
             with torch.no_grad():
                 points.fill_(float(i))
-            progress(torch.tensor(value))
-        progress.restore()
+            search.note(torch.tensor(value))
+        search.restore()
         assert (points == 2.0).all()
-        assert progress.best[1:] == [3.0, 1.0, 1.0, 1.0]
-        assert progress.has_gained(since=1)
-        assert not progress.has_gained(since=2)
+        assert search.best[1:] == [3.0, 1.0, 1.0, 1.0]
+        assert search.has_gained(since=1)
+        assert not search.has_gained(since=2)
 
 
 class TestFailure:
@@ -165,7 +171,7 @@ class TestFailure:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         runs: list[None] = []
-        run = learning.fit_gpytorch_mll_in_logarithms
+        run = learned_points.fit_gpytorch_mll_in_logarithms
 
         def fails_at_last(mll: MarginalLogLikelihood, *args: Any, **kwargs: Any) -> Any:
             runs.append(None)
@@ -179,7 +185,7 @@ class TestFailure:
                 step=1, fval=0.0, status=OptimizationStatus.FAILURE
             )
 
-        monkeypatch.setattr(learning, "fit_gpytorch_mll_in_logarithms", fails_at_last)
+        monkeypatch.setattr(learned_points, LOGARITHMS, fails_at_last)
         mll = objective(*data(**double))
         before, _ = loss_and_slope(mll)
         if how == "raises" and num_good == 0:

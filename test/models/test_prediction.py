@@ -1,32 +1,16 @@
 """Predictions at many points: lazy, equal to the dense ones, and never q x q."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from forbid_large import ForbidLarge
 
-from botorch_sparse.linear_operators import PosteriorCovarianceLinearOperator
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.prediction import LARGE_Q
-
-
-class ForbidLarge(TorchDispatchMode):
-    """Raises as soon as a tensor of more than `limit` entries is made."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(value, torch.Tensor) and value.numel() > self.limit:
-                raise AssertionError(f"{func} made {tuple(value.shape)}")
-        return result
+from botorch_sparse.posteriors import PosteriorCovarianceLinearOperator
 
 
 def model(n: int, **tkwargs: Any) -> SparseSingleTaskGP:
@@ -41,7 +25,7 @@ def test_all_data_at_once_is_never_q_by_q(double: dict[str, Any]) -> None:
     X = sparse.train_inputs[0]
     with torch.no_grad():
         sparse.posterior(X[:1])
-        with ForbidLarge(20_000 * 51):
+        with ForbidLarge(2048 * 50):  # the features of one chunk
             posterior = sparse.posterior(X, observation_noise=True)
             mean, variance = posterior.mean, posterior.variance
         few = sparse.posterior(X[:100], observation_noise=True)
@@ -49,6 +33,38 @@ def test_all_data_at_once_is_never_q_by_q(double: dict[str, Any]) -> None:
     torch.testing.assert_close(variance[:100], few.variance)
     with pytest.raises(AssertionError, match="1800, 1800"), ForbidLarge(2_000_000):
         _ = sparse.posterior(X[:1800]).distribution.covariance_matrix
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")
+def test_blocks_of_more_points_than_a_chunk(
+    batch_shape: tuple[int, ...], double: dict[str, Any]
+) -> None:
+    """Features are computed for what is asked, in either order, with gradients."""
+    sparse, q = model(600, **double), 2048 + 30
+    X = torch.rand(*batch_shape, q, 3, generator=torch.Generator().manual_seed(1))
+    X = X.to(**double).requires_grad_(True)
+    lazy = sparse(X)
+    operator = lazy.lazy_covariance_matrix
+    few = torch.cat([X[..., :5, :], X[..., -20:, :]], dim=-2)
+    expected = sparse(few)
+    close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+    with ForbidLarge(2 * 2048 * 50):
+        wide, high = operator[..., :5, :].to_dense(), operator[..., :, -20:].to_dense()
+        corner = lazy[..., :5].covariance_matrix
+    close(wide[..., -20:], expected.covariance_matrix[..., :5, 5:])
+    close(high[..., :5, :], expected.covariance_matrix[..., :5, 5:])
+    close(corner, expected.covariance_matrix[..., :5, :5])
+    close(lazy.mean[..., -20:], expected.mean[..., 5:])
+    whole = lazy.covariance_matrix
+    close(whole[..., -20:, -20:], expected.covariance_matrix[..., 5:, 5:])
+    close(whole.diagonal(dim1=-2, dim2=-1), lazy.variance)
+    for of in ("variance", "mean"):
+        total = getattr(lazy, of)[..., -20:].sum() + getattr(lazy, of)[..., :5].sum()
+        close(
+            torch.autograd.grad(total, X, retain_graph=True),
+            torch.autograd.grad(getattr(expected, of).sum(), X, retain_graph=True),
+        )
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])

@@ -11,7 +11,8 @@ from subset_model_cases import exact_on_subset, make_data, make_model
 from torch import Tensor
 
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset.conditional_kernel import ConditionalKernel
+from botorch_sparse.models.subset.observed_kernel import ObservedKernel
+from botorch_sparse.posteriors import NystromPosterior
 
 NOISES = (0.02, 0.2, 1.0)
 
@@ -121,19 +122,21 @@ def test_errors(double: dict[str, Any]) -> None:
         batch.error_bounds(X)
 
 
-def test_the_conditional_kernel_is_the_covariance_given_the_subset(
+def test_features_of_observations_leave_the_covariance_given_them(
     double: dict[str, Any],
 ) -> None:
     data = make_data(20, **double)
     model = make_model(data)
     X = model.transform_inputs(data[0])
     noise = 0.01 + 0.1 * X[:12, 0]
-    given = ConditionalKernel(model.covar_module, X[:12], noise)
+    kernel = ObservedKernel(model.covar_module)
+    U, Z = kernel.observations(X[:12], noise), kernel.values(X[12:])
+    prior = NystromPosterior.prior(kernel, U)
+    phi = prior.features(Z)
     K = model.covar_module(X).to_dense()
     A, k = K[:12, :12] + noise.diag(), K[12:, :12]
     expected = K[12:, 12:] - k @ torch.linalg.solve(A, k.mT)
-    close = torch.testing.assert_close
-    close(given(X[12:]).to_dense(), expected)
-    close(given(X[12:], diag=True), expected.diagonal())
-    y = X[:12, 1]
-    close(given.mean(X[12:], y), k @ torch.linalg.solve(A, y))
+    torch.testing.assert_close(kernel(U).to_dense(), A)
+    torch.testing.assert_close(kernel(U, diag=True), A.diagonal())
+    torch.testing.assert_close(kernel(Z).to_dense() - phi @ phi.mT, expected)
+    torch.testing.assert_close(prior.residual(Z, phi), expected.diagonal())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf, isnan, pi
 from typing import Any, Self
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from botorch_sparse.finite import not_finite
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
-from botorch_sparse.models.leave_one_out import leave_one_out_score
 from botorch_sparse.models.training_data import TrainingData
+from botorch_sparse.posteriors.leave_one_out import leave_one_out
 from botorch_sparse.private_names import fit_fallback
 
 # Observations left out, one at a time, to compare two sets of hyperparameters.
@@ -106,14 +106,20 @@ def _score(mll: MarginalLogLikelihood, fitted: Fitted, score: Score) -> float:
 
 
 def left_out_density(mll: MarginalLogLikelihood) -> Tensor:
-    """How well the model predicts observations left out; it is in eval mode then.
+    """Mean log predictive density of observations left out; in eval mode then.
 
+    In the units of the transformed outcomes, over all elements of a batch.
     They are the last of `shuffled_rows`, whose first ones the exact subset holds.
     """
     model = mll.eval().model
     data = TrainingData.of(model, model._inducing_set().rows)
     rows = shuffled_rows(model)[-NUM_LEFT_OUT:]
-    return leave_one_out_score(model.nystrom_posterior(), data, rows)
+    X, Y, noise = data.X[..., rows, :], data.Y[..., rows], data.noise[..., rows]
+    with torch.no_grad():
+        loo = leave_one_out(model.nystrom_posterior(), X, Y, noise)
+        variance = loo.variance + noise
+        error = (Y - loo.mean).square() / variance
+        return -0.5 * ((2 * pi * variance).log() + error).mean()
 
 
 def shuffled_rows(model: SingleTaskGP) -> Tensor:

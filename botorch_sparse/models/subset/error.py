@@ -43,8 +43,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.kernels import in_double, kernel_at
-from botorch_sparse.models.subset.conditional_kernel import ConditionalKernel
 from botorch_sparse.models.subset.observations import all_observations
+from botorch_sparse.models.subset.observed_kernel import ObservedKernel
 from botorch_sparse.models.subset.selection import other_rows
 from botorch_sparse.posteriors import NystromFeatures
 
@@ -200,16 +200,24 @@ def _subset_bounds(view: _View, options: _Options) -> _Bounds:
     if len(others) == 0:
         zero = view.test.new_zeros(len(view.test))
         return _Bounds(zero, zero, NO_ERROR)
-    given = ConditionalKernel(view.kernel, view.X[subset], view.noise[subset])
-    rest, noise = view.X[others], view.noise[others]
-    # Without inducing points the residual is the kernel: the covariance C.
-    nothing = NystromFeatures.of(given, rest[:0])
-    certificate = accuracy_certificate(nothing, rest, noise, **options)
+    prior, rest = _given_subset(view), ObservedKernel.values(view.X[others])
+    noise, test = view.noise[others], ObservedKernel.values(view.test)
+    certificate = accuracy_certificate(prior, rest, noise, **options)
     share = _share(certificate)
-    error = view.error[others] - given.mean(rest, view.error[subset])
+    y_U = view.error[subset][prior.inducing_index]
+    weights = torch.linalg.solve_triangular(
+        prior.chol_inducing, y_U.unsqueeze(-1), upper=False
+    )
+    error = view.error[others] - (prior.features(rest) @ weights).squeeze(-1)
     e_norm = (error / noise.sqrt()).norm()
-    variance = given(view.test, diag=True).clamp_min(0.0)
+    variance = prior.residual(test, prior.features(test))
     return _Bounds((variance * share).sqrt() * e_norm, variance * share, certificate)
+
+
+def _given_subset(view: _View) -> NystromFeatures:
+    """Features whose residual is the covariance given the observations in use."""
+    U = ObservedKernel.observations(view.X[view.subset], view.noise[view.subset])
+    return NystromFeatures.of(ObservedKernel(view.kernel), U)
 
 
 def _share(certificate: AccuracyCertificate) -> float:

@@ -12,9 +12,9 @@ from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from botorch_sparse.models.leave_one_out import leave_one_out
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.models.training_data import TrainingData
+from botorch_sparse.posteriors.leave_one_out import leave_one_out
 from botorch_sparse.private_names import (
     build_loo_posterior,
     reshape_to_loo_cv_format,

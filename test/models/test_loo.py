@@ -1,5 +1,6 @@
 """Leave-one-out predictions against models conditioned without the observation."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,11 +8,13 @@ import torch
 from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
+from gpytorch.kernels import MaternKernel
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv
-from botorch_sparse.models.cross_validation import leave_one_out
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.leave_one_out import leave_one_out
 
 
 def dense_loo(
@@ -187,3 +190,42 @@ def test_nothing_of_size_n_by_n(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(model.covar_module), "forward", record)
     assert loo_cv(model).posterior.mean.shape == (n, 1, 1)
     assert max(shape.numel() for shape in shapes) <= 10 * n
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ratio", [1e-3, 1e-12])
+def test_a_leverage_of_nearly_one(ratio: float, double: dict[str, Any]) -> None:
+    """Against the model of the other observations, which is well conditioned."""
+    X, Y = data(**double)
+    y, noise = Y.squeeze(-1), torch.full_like(Y[:, 0], 0.1)
+    noise[3] = ratio
+    kernel, S = MaternKernel(nu=2.5).to(**double), X[:8]
+    posterior = NystromPosterior.from_data(kernel, X, y, noise, S)
+    rest = torch.arange(len(y), device=X.device) != 3
+    others = NystromPosterior.from_data(kernel, X[rest], y[rest], noise[rest], S)
+    expected, loo = others.moments(X), leave_one_out(posterior, X, y, noise)
+    # h is known to m ulp, so that 1 - h = d / (d + s) is known to m ulp over itself.
+    s = others.variance(X[3:4]).item()
+    error = 8 * 8 * torch.finfo(X.dtype).eps * (ratio + s) / ratio
+    close = partial(torch.testing.assert_close, rtol=0.0, atol=error + 1e-12)
+    close(loo.variance[3], expected.variance[3])
+    close(loo.mean[3], expected.mean[3])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ratio", [1e-13, 1e-15, 1e-17, 1e-18, 1e-20])
+def test_a_leverage_of_one_to_rounding(ratio: float, double: dict[str, Any]) -> None:
+    """The prior predicts what the posterior of all observations has lost."""
+    X, Y = data(**double)
+    y, noise = Y.squeeze(-1), torch.full_like(Y[:, 0], 0.1)
+    noise[0] = ratio
+    kernel, mean = MaternKernel(nu=2.5).to(**double), ConstantMean().to(**double)
+    mean.initialize(constant=0.3)
+    posterior = NystromPosterior.from_data(kernel, X, y, noise, X[:8], mean_module=mean)
+    loo, variance = leave_one_out(posterior, X, y, noise), posterior.variance(X)
+    assert (loo.variance <= 1 + 1e-12).all()
+    assert (loo.variance >= (1 - 1e-9) * variance).all()
+    assert loo.mean.abs().max() < 10 * y.abs().max()
+    if ratio < 1e-16:
+        torch.testing.assert_close(loo.mean[0], mean(X)[0])
+        torch.testing.assert_close(loo.variance[0], torch.ones_like(loo.mean[0]))

@@ -1,0 +1,100 @@
+"""The loop that fits candidates and keeps the best, and its scorer."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import ModelFittingError
+from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP, loo_cv
+from botorch_sparse.models.fit.choose import Fitted, keep_best, left_out_density
+from botorch_sparse.models.inducing_points import InducingSet
+
+close = torch.testing.assert_close
+NAN, FAILS = math.nan, None
+
+
+def objective(**tkwargs: Any) -> MarginalLogLikelihood:
+    generator = torch.Generator().manual_seed(1)
+    X = torch.rand(90, 2, generator=generator, dtype=torch.float64).to(**tkwargs)
+    model = SparseSingleTaskGP(X, (9 * X).sin().sum(-1, True), inducing_points=X[:20])
+    return ExactMarginalLogLikelihood(model.likelihood, model)
+
+
+def candidate(number: int, is_failing: bool = False) -> Any:
+    """One that adds its number to the constant mean and takes so many points."""
+
+    def fit(mll: MarginalLogLikelihood, options: dict[str, Any]) -> Fitted:
+        model = mll.model
+        with torch.no_grad():
+            model.mean_module.raw_constant.add_(number)
+        if is_failing:
+            raise ModelFittingError(f"candidate {number}")
+        X = model.train_inputs[0]
+        model._take(InducingSet.of_points(X, X[:number]))
+        return Fitted.of(mll)
+
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ((1.0, 0.0, 0.5), 0),
+        ((0.0, 2.0, 1.0), 1),
+        ((0.0, 1.0, 2.0), 2),
+        ((1.0, 1.0, 1.0), 0),
+        ((NAN, 0.0, NAN), 1),
+        ((FAILS, NAN, -9.0), 2),
+        ((0.0, FAILS, NAN), 0),
+    ],
+)
+def test_the_best_is_kept(
+    scores: tuple[float | None, ...], best: int, double: dict[str, Any]
+) -> None:
+    """With its points, each fitted from where the objective was; the first of equals.
+
+    The scores are made up.
+    """
+    mll, left = objective(**double), iter(scores)
+    before = mll.model.mean_module.constant.item()
+
+    def score(mll: MarginalLogLikelihood) -> Tensor:
+        value = next(left)
+        if value is FAILS:
+            raise NotPSDError("no")
+        mll.eval()
+        return torch.tensor(value)
+
+    keep_best(mll, [candidate(i + 1) for i in range(3)], {}, score)
+    assert mll.model.mean_module.constant.item() == before + best + 1
+    assert mll.model.num_inducing == best + 1
+    assert mll.eval().model.posterior(torch.zeros(1, 2, **double)).mean.isfinite()
+
+
+def test_failing_candidates(double: dict[str, Any]) -> None:
+    """What is left is kept without a score; if nothing is, the first error counts."""
+    mll = objective(**double)
+    before = mll.model.mean_module.constant.item()
+
+    def never(mll: MarginalLogLikelihood) -> Tensor:
+        raise AssertionError
+
+    keep_best(mll, [candidate(1, True), candidate(2), candidate(3, True)], {}, never)
+    assert mll.model.mean_module.constant.item() == before + 2
+    with pytest.raises(ModelFittingError, match="candidate 4"):
+        keep_best(mll, [candidate(4, True), candidate(5, True)], {}, never)
+
+
+def test_left_out_density_against_loo_cv(double: dict[str, Any]) -> None:
+    mll = objective(**double)
+    found = left_out_density(mll)
+    results = loo_cv(mll.model, untransform=False)
+    variance = results.posterior.variance.squeeze()
+    error = results.observed_Y.squeeze() - results.posterior.mean.squeeze()
+    density = -0.5 * ((2 * math.pi * variance).log() + error.square() / variance)
+    close(found, density.mean())

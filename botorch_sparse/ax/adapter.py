@@ -53,7 +53,7 @@ class SparseAdapter(TorchAdapter):
         points = deepcopy(cv_test_points)
         for transform in self.transforms.values():
             points = transform.transform_observation_features(points)
-        return cv_training_data, points, self._model_space
+        return cv_training_data, points, self.model_space
 
     def _cross_validate(
         self,

@@ -24,7 +24,7 @@ def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
     if dtype == torch.float64 and not has_categories:
         return kernel
     held = chain.from_iterable(
-        (*part._parameters.values(), *part._buffers.values(), *vars(part).values())
+        (*part.parameters(False), *part.buffers(False), *vars(part).values())
         for part in parts
     )
     tensors = [value for value in held if isinstance(value, Tensor)]

@@ -20,7 +20,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class RankOneUpdatedLinearOperator(LinearOperator):

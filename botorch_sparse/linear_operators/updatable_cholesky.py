@@ -24,12 +24,11 @@ from linear_operator.operators import (
     to_dense,
 )
 from linear_operator.utils.errors import NotPSDError
-from linear_operator.utils.getitem import _is_noop_index
 from torch import Tensor
 from torch.nn.functional import pad
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class UpdatableCholeskyLinearOperator(CholLinearOperator):
@@ -194,7 +193,7 @@ class UpdatableCholeskyLinearOperator(CholLinearOperator):
     def _getitem(
         self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType
     ) -> LinearOperator:
-        if _is_noop_index(row_index) and _is_noop_index(col_index):
+        if _is_whole(row_index) and _is_whole(col_index):
             return super()._getitem(row_index, col_index, *batch_indices)
         # Some rows of L are a root of that block, but not a triangular one.
         root_op = RootLinearOperator(self.chol)
@@ -204,6 +203,10 @@ class UpdatableCholeskyLinearOperator(CholLinearOperator):
         if (other > 0).all():
             return type(self)(self.chol * other.sqrt()[..., None, None])
         return super()._mul_constant(other)
+
+
+def _is_whole(index: IndexType) -> bool:
+    return isinstance(index, slice) and index == slice(None)
 
 
 def _expand_to_common_batch(*matrices: Tensor) -> tuple[Tensor, ...]:

@@ -7,12 +7,7 @@ the sparse model's own predictions.
 """
 
 import torch
-from botorch.cross_validation import (
-    CVResults,
-    _build_loo_posterior,
-    _reshape_to_loo_cv_format,
-    _untransform_loo_results,
-)
+from botorch.cross_validation import CVResults
 from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
@@ -20,6 +15,11 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
+from botorch_sparse.private_names import (
+    build_loo_posterior,
+    reshape_to_loo_cv_format,
+    untransform_loo_results,
+)
 
 
 def loo_cv(
@@ -56,14 +56,14 @@ def loo_cv(
         Y, noise = data.Y, data.noise
         loo = leave_one_out(model.nystrom_posterior(), data.X, Y, noise)
     variance = loo.variance + noise if observation_noise else loo.variance
-    posterior = _build_loo_posterior(
+    posterior = build_loo_posterior(
         loo.mean.unsqueeze(-1), variance.unsqueeze(-1), num_outputs=m
     )
-    observed = _reshape_to_loo_cv_format(Y, m)
+    observed = reshape_to_loo_cv_format(Y, m)
     has_fixed_noise = isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-    Yvar = _reshape_to_loo_cv_format(noise, m) if has_fixed_noise else None
+    Yvar = reshape_to_loo_cv_format(noise, m) if has_fixed_noise else None
     if untransform and hasattr(model, "outcome_transform"):
-        posterior, observed, Yvar = _untransform_loo_results(
+        posterior, observed, Yvar = untransform_loo_results(
             model, posterior, observed, Yvar
         )
     return CVResults(

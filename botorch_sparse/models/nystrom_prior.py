@@ -42,7 +42,7 @@ from botorch_sparse.posteriors.factorization import (
 from botorch_sparse.posteriors.objective import low_rank_objective
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class NystromPriorLinearOperator(LinearOperator):

@@ -28,13 +28,13 @@ from botorch.sampling.pathwise.prior_samplers import TPathwisePriorSampler
 from botorch.sampling.pathwise.update_strategies import GaussianUpdate, TPathwiseUpdate
 from botorch.sampling.pathwise.utils import get_input_transform, get_output_transform
 from botorch.utils.context_managers import delattr_ctx
-from gpytorch.likelihoods import _GaussianLikelihoodBase
 from gpytorch.models import ExactGP
 from torch import Size, Tensor
 
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.batching import inner_rows
+from botorch_sparse.private_names import GaussianLikelihoodBase
 
 
 class NystromPath(SamplePath):
@@ -94,10 +94,10 @@ def _draw_matheron_paths(
     )
 
 
-@GaussianUpdate.register(SparseSingleTaskGP, _GaussianLikelihoodBase)
+@GaussianUpdate.register(SparseSingleTaskGP, GaussianLikelihoodBase)
 def _gaussian_update(
     model: SparseSingleTaskGP,
-    likelihood: _GaussianLikelihoodBase,
+    likelihood: GaussianLikelihoodBase,
     *,
     sample_values: Tensor,
     **kwargs: Any,
@@ -109,7 +109,7 @@ def _gaussian_update(
         UnsupportedError: For `points`, `target_values` or another noise.
     """
     if model.is_exact:
-        update = GaussianUpdate.dispatch(ExactGP, _GaussianLikelihoodBase)
+        update = GaussianUpdate.dispatch(ExactGP, GaussianLikelihoodBase)
         return update(model, likelihood, sample_values=sample_values, **kwargs)
     given = sorted(name for name, value in kwargs.items() if value is not None)
     if given:

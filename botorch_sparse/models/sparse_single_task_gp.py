@@ -17,7 +17,7 @@ from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.assorted import gpt_posterior_settings
 from botorch.sampling.base import MCSampler
 from botorch.utils.datasets import SupervisedDataset
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
@@ -68,6 +68,7 @@ from botorch_sparse.models.validation import (
     validate_training_data,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
+from botorch_sparse.private_names import DefaultType
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +190,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         likelihood: Likelihood | None = None,
         covar_module: Module | None = None,
         mean_module: Mean | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         inducing_points: Tensor | None = None,
         inducing_sampler: InducingPointSampler | None = None,
@@ -325,7 +326,7 @@ class SparseSingleTaskGP(SingleTaskGP):
 
         They never teach the transform.
         """
-        points = points.unsqueeze(-3) if self._num_outputs > 1 else points
+        points = points.unsqueeze(-3) if self.num_outputs > 1 else points
         points = points.expand(*self.train_targets.shape[:-1], *points.shape[-2:])
         if not hasattr(self, "input_transform"):
             return points

@@ -12,9 +12,10 @@ from botorch.exceptions import (
 from botorch.models import SingleTaskGP
 from botorch.models.utils import validate_input_scaling
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.means import Mean
 from torch import Tensor
+
+from botorch_sparse.private_names import GaussianLikelihoodBase
 
 DTYPES = (torch.float64, torch.float32)
 OBJECTIVES = ("elbo", "dtc")
@@ -279,7 +280,7 @@ def validate_modules(
         InputDataError: If one is of the wrong type.
     """
     needed = {
-        "likelihood": (likelihood, _GaussianLikelihoodBase, "Gaussian likelihood"),
+        "likelihood": (likelihood, GaussianLikelihoodBase, "Gaussian likelihood"),
         "covar_module": (covar_module, Kernel, "gpytorch.kernels.Kernel"),
         "mean_module": (mean_module, Mean, "gpytorch.means.Mean"),
     }

@@ -14,7 +14,7 @@ from torch import Tensor
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 if TYPE_CHECKING:
-    from linear_operator.operators._linear_operator import IndexType
+    from linear_operator.utils.getitem import IndexType
 
 
 class Embedded(NamedTuple):

@@ -8,7 +8,6 @@ from typing import Any, Self
 import torch
 from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.errors import OptimizationGradientError
-from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.optim.closures import get_loss_closure
 from gpytorch.mlls import MarginalLogLikelihood
@@ -19,6 +18,7 @@ from botorch_sparse.finite import not_finite
 from botorch_sparse.models.inducing_points import DEFAULT_SEED, InducingSet
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
+from botorch_sparse.private_names import fit_fallback
 
 # Observations left out, one at a time, to compare two sets of hyperparameters.
 NUM_LEFT_OUT = 2000
@@ -138,7 +138,7 @@ def loss_of(mll: MarginalLogLikelihood) -> Tensor:
 def fit_once(mll: MarginalLogLikelihood, options: Options) -> None:
     """BoTorch's fit, with a hint where it fails and never with NaN as its result."""
     try:
-        _fit_fallback(mll, **options)
+        fit_fallback(mll, **options)
         unset = not_finite(dict(mll.named_parameters()))
         if unset:
             raise ModelFittingError(f"{', '.join(unset)} became NaN or infinite.")

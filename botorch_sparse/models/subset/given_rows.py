@@ -10,7 +10,7 @@ from botorch.exceptions import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.module import Module
@@ -24,6 +24,7 @@ from botorch_sparse.models.validation import (
     validate_scaling,
     validate_training_data,
 )
+from botorch_sparse.private_names import DefaultType
 
 
 class GivenRowsSingleTaskGP(SingleTaskGP):
@@ -58,7 +59,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
         likelihood: Likelihood | None = None,
         covar_module: Module | None = None,
         mean_module: Mean | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
         is_scaled = input_transform is not None

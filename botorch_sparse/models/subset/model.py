@@ -15,7 +15,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.datasets import SupervisedDataset
-from botorch.utils.types import DEFAULT, _DefaultType
+from botorch.utils.types import DEFAULT
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.module import Module
@@ -44,6 +44,7 @@ from botorch_sparse.models.subset.validation import (
     validate_observations,
     validate_subset_size,
 )
+from botorch_sparse.private_names import DefaultType
 
 
 class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
@@ -109,7 +110,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         likelihood: Likelihood | None = None,
         covar_module: Module | None = None,
         mean_module: Mean | None = None,
-        outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         subset_size: int | None = None,
         num_initial: int = 0,

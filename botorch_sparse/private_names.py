@@ -1,0 +1,106 @@
+"""Private names of other libraries, in one place: a new release may move them.
+
+Functions and classes without a public name are imported here alone, and have one here.
+`INHERITED` names attributes and methods of other libraries' classes that ours use or
+override. `test/test_private_names.py` compares both with the libraries installed; those
+of Ax are in `botorch_sparse.ax.private_names`.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# The versions that the tests ran with.
+CHECKED = {
+    "botorch": "0.18.1",
+    "gpytorch": "1.15.2",
+    "linear_operator": "0.6.1",
+    "torch": "2.13.0",
+}
+
+
+@contextmanager
+def _said_in_words() -> Iterator[None]:
+    """Say of an import that fails which library moved a name, and what to install."""
+    try:
+        yield
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        installed = sys.modules.get(library)
+        if library not in CHECKED or installed is None:
+            raise
+        version = getattr(installed, "__version__", "of an unknown version")
+        raise ImportError(
+            f"{library} {version} has moved a private name that botorch_sparse needs "
+            f"({error}). Checked was {library} {CHECKED[library]}: install that "
+            "version, or a botorch_sparse that knows this one.",
+            name=error.name,
+            path=error.path,
+        ) from error
+
+
+with _said_in_words():
+    # The parts of `loo_cv` that say nothing of an exact GP: from means and variances of
+    # all observations to BoTorch's results.
+    from botorch.cross_validation import _build_loo_posterior as build_loo_posterior
+    from botorch.cross_validation import (
+        _reshape_to_loo_cv_format as reshape_to_loo_cv_format,
+    )
+    from botorch.cross_validation import (
+        _untransform_loo_results as untransform_loo_results,
+    )
+
+    # The fit with new attempts, which a `custom_fit` cannot ask `fit_gpytorch_mll` for:
+    # that would call it again.
+    from botorch.fit import _fit_fallback as fit_fallback
+
+    # The type of `DEFAULT`, for signatures like BoTorch's.
+    from botorch.utils.types import _DefaultType as DefaultType
+
+    # Any Gaussian likelihood: what models accept and their paths are registered for.
+    from gpytorch.likelihoods import _GaussianLikelihoodBase as GaussianLikelihoodBase
+
+__all__ = [
+    "CHECKED",
+    "INHERITED",
+    "DefaultType",
+    "GaussianLikelihoodBase",
+    "build_loo_posterior",
+    "fit_fallback",
+    "reshape_to_loo_cv_format",
+    "untransform_loo_results",
+]
+
+# By the class that owns them.
+INHERITED = {
+    # Inputs before and after their transform.
+    "botorch.models.model.Model": "_has_transformed_inputs _original_train_inputs "
+    "_revert_to_original_inputs _set_transformed_inputs",
+    # The number of outputs, and the batch that they are part of.
+    "botorch.models.gpytorch.BatchedMultiOutputGPyTorchModel": "_aug_batch_shape "
+    "_input_batch_shape _num_outputs",
+    # The check of the shapes of new observations.
+    "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
+    # The columns that the check of the inputs' scale leaves out.
+    "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
+    # What BoTorch's own allocators maximize: abstract, and ours refuses it.
+    "botorch.models.utils.inducing_point_allocators.InducingPointAllocator": (
+        "_get_quality_function"
+    ),
+    # Moments with BoTorch's lower limit; samples, and the mean and maximum of them.
+    "botorch.acquisition.analytic.AnalyticAcquisitionFunction": "_mean_and_sigma",
+    "botorch.acquisition.monte_carlo.SampleReducingMCAcquisitionFunction": (
+        "_get_samples_and_objectives _non_reduced_forward _q_reduction "
+        "_sample_reduction"
+    ),
+    # Moves and state dicts, after which what was computed from them is void.
+    "torch.nn.Module": "_apply _load_from_state_dict",
+    "gpytorch.Module": "_clear_cache",
+    # The batch shape without that of the kernels inside.
+    "gpytorch.kernels.Kernel": "_batch_shape",
+    # What operators are to define, and the arguments that one was built from.
+    "linear_operator.LinearOperator": "_args _diagonal _expand_batch _get_indices "
+    "_getitem _kwargs _matmul _mul_constant _size _solve _transpose_nonbatch",
+    # Its two terms, the prior and the noise.
+    "linear_operator.operators.AddedDiagLinearOperator": "_diag_tensor _linear_op",
+}

@@ -34,12 +34,12 @@ from botorch_sparse.posteriors import (
     RepeatedRows,
     fold_repeats,
 )
+from botorch_sparse.posteriors.evaluation import for_fit
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL_OF_FITS,
     factorize_batch,
 )
 from botorch_sparse.posteriors.objective import low_rank_objective
-from botorch_sparse.posteriors.precision import promoted
 
 if TYPE_CHECKING:
     from linear_operator.operators._linear_operator import IndexType
@@ -194,7 +194,7 @@ def nystrom_prior(
     mean = mean_module(points)
     covariance = NystromPriorLinearOperator(
         points,
-        features=_features(promoted(covar_module, X.dtype), inducing_points.double()),
+        features=_features(for_fit(covar_module, X.dtype), inducing_points.double()),
         rows=rows,
         with_residual=with_residual,
     )

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from botorch_sparse.posteriors import (
 )
 from botorch_sparse.posteriors.batching import inner_rows
 from botorch_sparse.posteriors.covariance import Embedded, JointCovariance
+from botorch_sparse.posteriors.kernel_batch import prior_variance
 from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.
@@ -76,15 +77,15 @@ def predict(
     """
     batch_shape = torch.broadcast_shapes(X.shape[:-2], posterior.batch_shape)
     Z = X.to(posterior.inducing_points.dtype)
-    joint = JointCovariance(posterior, Z, on_dense=on_dense)
     if Z.shape[-2] > posterior.chunk_size:
+        joint = JointCovariance(posterior, Z, on_dense=on_dense)
         return _lazy(joint, posterior.moments(Z), batch_shape, X.dtype)
     phi = posterior.features(Z)
     w = posterior.whiten(phi)
     mean = posterior.mean_module(Z) + inner_rows(w, posterior.weights)
     # What is the same for all fantasies is computed once, and expanded after it.
     if Z.shape[-2] > LARGE_Q:
-        joint = replace(joint, known=Embedded(Z, phi, w))
+        joint = JointCovariance(posterior, Z, Embedded(Z, phi, w), on_dense)
         variance = posterior.residual(Z, phi) + w.square().sum(-1)
         return _lazy(joint, Moments(mean, variance), batch_shape, X.dtype)
     mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
@@ -131,5 +132,5 @@ def residual_fraction(
         prior.residual(chunk, prior.features(chunk)).sum()
         for chunk in X.split(prior.chunk_size, dim=-2)
     )
-    total = covar_module(X, diag=True).sum()
+    total = prior_variance(covar_module, X).sum()
     return Residual(float(trace), float(trace / total))

@@ -27,7 +27,7 @@ and :math:`V u = v`, what flows into `K_SS` needs `m x m` matrices alone:
 
 So two passes over blocks of rows are enough: one adds up :math:`B` and
 :math:`V z`; the other computes each block again and pulls its gradient through the
-kernel. Neither keeps a tensor of the size of :math:`\Phi`.
+kernel. Neither keeps a tensor of the size of :math:`\Phi`, but where one block is all.
 
 Everything is in float64: :math:`z^\top z - v^\top V z` cancels where the noise is
 small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfold.
@@ -36,7 +36,7 @@ small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfol
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -78,17 +78,20 @@ def low_rank_objective(
     Returns:
         A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory.
     """
-    L, S = features.chol_inducing.detach(), features.inducing_points
+    L = features.chol_inducing.detach()
     if block_size is None:
         block_size = BLOCK_SIZE.get(X.device.type, 2**18)
     num_rows = max(1, block_size // max(1, L.shape[-1]))
-    task = _Task(replace(features, chol_inducing=L), with_residual, num_rows)
+    X, S = X.to(L.dtype), features.inducing_points
+    x, s = (t.detach().requires_grad_(t.requires_grad) for t in (X, S))
+    features = replace(features, chol_inducing=L, inducing_points=s)
+    task = _Task(features, x, with_residual, num_rows)
+    if torch.is_grad_enabled() and X.shape[-2] <= num_rows:
+        task = replace(task, known=task.kernel(slice(None)))
     shapes = (error.shape, noise.shape, (*L.shape[:-2], 1))
     error, noise = (t.expand(torch.broadcast_shapes(*shapes)) for t in (error, noise))
-    hyperparameters = _leaves_of(features.covar_module, S)
-    return _LowRankObjective.apply(
-        task, error, noise, X.to(L.dtype), S, *hyperparameters
-    )
+    leaves = _leaves_of(features.covar_module, s)
+    return _LowRankObjective.apply(task, error, noise, X, S, *leaves)
 
 
 def _leaves_of(kernel: Kernel, S: Tensor) -> list[Tensor]:
@@ -116,26 +119,51 @@ class _Task:
     """What stays the same for all blocks.
 
     Attributes:
-        features: The features.
+        features: The features, their inducing points a leaf.
+        X: The points, a leaf.
         with_residual: Whether the objective is the collapsed bound.
         num_rows: Rows of a block.
+        known: The kernel of all rows with its graph, where one block holds them: it is
+            then evaluated once.
     """
 
     features: NystromPosterior
+    X: Tensor
     with_residual: bool
     num_rows: int
+    known: list[Tensor] | None = None
 
-    def blocks(self, n: int) -> Iterator[slice]:
+    def blocks(self) -> Iterator[slice]:
         """The rows of each block."""
+        n = self.X.shape[-2]
         for start in range(0, n, self.num_rows):
             yield slice(start, min(start + self.num_rows, n))
 
-    def kernel(self, X: Tensor) -> list[Tensor]:
+    def kernel(self, rows: slice) -> list[Tensor]:
         """`k_S(x)`, `m` rows, and `k(x, x)` where the residual is wanted."""
+        if self.known is not None:
+            return self.known
+        X = self.X[..., rows, :]
         values = [self.features.covariance_with_inducing(X)]
         if self.with_residual:
             values.append(prior_variance(self.features.covar_module, X))
         return values
+
+    def whitened(self, K: Tensor, d: Tensor) -> Tensor:
+        """`V = L^-1 k_S(x) D^-1/2`, `m x rows`."""
+        L = self.features.chol_inducing
+        V = torch.linalg.solve_triangular(L, K.detach(), upper=False)
+        return V.mul_(d.rsqrt().unsqueeze(-2))
+
+
+class _Solved(NamedTuple):
+    """What all rows together are worth."""
+
+    z: Tensor
+    d: Tensor
+    gram: Tensor  # V V'
+    L_B: Tensor
+    v: Tensor
 
 
 class _LowRankObjective(torch.autograd.Function):
@@ -152,65 +180,42 @@ class _LowRankObjective(torch.autograd.Function):
         *hyperparameters: Tensor,
     ) -> Tensor:
         d, z = noise, error * noise.rsqrt()
-        gram, moment, residual = _add_up(task, z, d, X)
+        gram, moment, residual = _add_up(task, z, d)
         eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         L_B = psd_safe_cholesky(eye + gram)
         v = torch.cholesky_solve(moment.unsqueeze(-1), L_B).squeeze(-1)
         inv_quad = z.square().sum(-1) - (moment * v).sum(-1)
         log_det_B = 2 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         terms = d.log() + log(2 * pi) + residual / d
-        ctx.task, ctx.residual = task, residual
-        ctx.save_for_backward(error, noise, X, S, gram, L_B, v, *hyperparameters)
+        ctx.task = task
+        ctx.save_for_backward(residual, z, d, gram, L_B, v, *hyperparameters)
         return -0.5 * (inv_quad + log_det_B + terms.sum(-1))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        error, noise, X, S, gram, L_B, v, *hyperparameters = ctx.saved_tensors
-        d, z = noise, error * noise.rsqrt()
-        X, S = (
-            tensor.detach().requires_grad_(needed)
-            for tensor, needed in zip((X, S), ctx.needs_input_grad[3:5], strict=True)
-        )
-        leaves = _Leaves([X, S, *hyperparameters])
-        features = replace(ctx.task.features, inducing_points=S)
-        task = replace(ctx.task, features=features)
-        scale, B_inv = grad.unsqueeze(-1), torch.cholesky_inverse(L_B)
-        L = features.chol_inducing
-        grad_z, grad_d = torch.empty_like(z), torch.empty_like(d)
-        for rows in task.blocks(X.shape[-2]):
-            with torch.enable_grad():
-                values = task.kernel(X[..., rows, :])
-            V = _whitened(values[0].detach(), L, d[..., rows])
-            u = z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
-            inner = B_inv @ V
-            grad_z[..., rows] = -u
-            grad_d[..., rows] = u.square() + (inner * V).sum(-2) - 1
-            # dF/dV, and through V = L^-1 k_S(x) D^-1/2 on to k_S(x)
-            grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
-            grad_V += v.unsqueeze(-1) * u.unsqueeze(-2)
-            grad_V *= (scale * d[..., rows].rsqrt()).unsqueeze(-2)
-            grad_K = torch.linalg.solve_triangular(L.mT, grad_V, upper=True)
-            leaves.pull(values, [grad_K, -0.5 * scale / d[..., rows]])
-        grad_d = 0.5 * scale * (grad_d + ctx.residual / d) / d
-        grad_error = scale * grad_z * d.rsqrt()
+        residual, *sums = ctx.saved_tensors[:6]
+        task, solved, scale = ctx.task, _Solved(*sums), grad.unsqueeze(-1)
+        S = task.features.inducing_points
+        leaves = _Leaves([task.X, S, *ctx.saved_tensors[6:]])
+        u, excess = _pull_data(task, solved, scale, leaves)
         with torch.enable_grad():
             K_SS = task.features.covar_module(S).to_dense()
-        grad_K_SS = _grad_inducing_covariance(task, gram, L_B, v)
+        grad_K_SS = _grad_inducing_covariance(task, solved)
         leaves.pull([K_SS], [scale.unsqueeze(-1) * grad_K_SS])
+        grad_error = -scale * u * solved.d.rsqrt()
+        grad_d = 0.5 * scale * (u.square() + excess + residual / solved.d) / solved.d
         return None, grad_error, grad_d, *leaves.grads
 
 
-def _add_up(
-    task: _Task, z: Tensor, d: Tensor, X: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _add_up(task: _Task, z: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The sums `V V'` and `V z` over all rows, and the residual of each."""
     L = task.features.chol_inducing
     gram = z.new_zeros(torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1)))
     moment, residual = gram.new_zeros(gram.shape[:-1]), torch.zeros_like(d)
-    for rows in task.blocks(X.shape[-2]):
-        K, *k_diag = task.kernel(X[..., rows, :])
-        V = _whitened(K, L, d[..., rows])
+    for rows in task.blocks():
+        K, *k_diag = task.kernel(rows)
+        V = task.whitened(K, d[..., rows])
         gram += V @ V.mT
         moment += (V @ z[..., rows].unsqueeze(-1)).squeeze(-1)
         if task.with_residual:
@@ -219,21 +224,43 @@ def _add_up(
     return gram, moment, residual
 
 
-def _grad_inducing_covariance(
-    task: _Task, gram: Tensor, L_B: Tensor, v: Tensor
-) -> Tensor:
+def _pull_data(
+    task: _Task, solved: _Solved, scale: Tensor, leaves: "_Leaves"
+) -> tuple[Tensor, Tensor]:
+    """Pull the gradient of `k_S(x)` and `k(x, x)`, block by block.
+
+    Returns:
+        `u_i` and `V_i' B^-1 V_i - 1`, which the gradient of the errors and of the noise
+        is made of.
+    """
+    L, v = task.features.chol_inducing, solved.v
+    B_inv = torch.cholesky_inverse(solved.L_B)
+    us, excesses = [], []
+    for rows in task.blocks():
+        with torch.enable_grad():
+            values = task.kernel(rows)
+        d = solved.d[..., rows]
+        V = task.whitened(values[0], d)
+        u = solved.z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
+        inner = B_inv @ V
+        us.append(u)
+        excesses.append((inner * V).sum(-2) - 1)
+        # dF/dV, and through V = L^-1 k_S(x) D^-1/2 on to k_S(x)
+        grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
+        grad_V += v.unsqueeze(-1) * u.unsqueeze(-2)
+        grad_V *= (scale * d.rsqrt()).unsqueeze(-2)
+        grad_K = torch.linalg.solve_triangular(L.mT, grad_V, upper=True)
+        leaves.pull(values, [grad_K, -0.5 * scale / d])
+    return torch.cat(us, -1), torch.cat(excesses, -1)
+
+
+def _grad_inducing_covariance(task: _Task, solved: _Solved) -> Tensor:
     """`dF/dK_SS = -1/2 L^-T M L^-1`, `m x m`."""
-    L = task.features.chol_inducing
-    M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, L_B)
+    L, v, gram = task.features.chol_inducing, solved.v, solved.gram
+    M = v.unsqueeze(-1) * v.unsqueeze(-2) - torch.cholesky_solve(gram, solved.L_B)
     M = M + gram if task.with_residual else M
     half = torch.linalg.solve_triangular(L.mT, M, upper=True)
     return -0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
-
-
-def _whitened(K: Tensor, L: Tensor, d: Tensor) -> Tensor:
-    """`V = L^-1 k_S(x) D^-1/2`, `m x rows`."""
-    V = torch.linalg.solve_triangular(L, K, upper=False)
-    return V.mul_(d.rsqrt().unsqueeze(-2))
 
 
 class _Leaves:

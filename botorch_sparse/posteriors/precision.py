@@ -6,12 +6,10 @@ posterior is small, so it is built and evaluated in float64 whatever the data ar
 """
 
 import copy
-from itertools import chain
 from typing import TypeVar
 
 import torch
 from gpytorch.module import Module
-from torch import Tensor
 
 ModuleT = TypeVar("ModuleT", bound=Module)
 
@@ -26,21 +24,3 @@ def in_double(module: ModuleT, dtype: torch.dtype) -> ModuleT:
     if dtype == torch.float64:
         return module
     return copy.deepcopy(module).double().requires_grad_(False)
-
-
-def promoted(module: ModuleT, dtype: torch.dtype) -> ModuleT:
-    """The module for float64 data, whose gradients flow to its own parameters.
-
-    Args:
-        module: A kernel or mean, which follows its data's dtype.
-        dtype: That dtype.
-    """
-    if dtype == torch.float64:
-        return module
-    held = chain.from_iterable(
-        (*part._parameters.values(), *part._buffers.values(), *vars(part).values())
-        for part in module.modules()
-    )
-    tensors = [value for value in held if isinstance(value, Tensor)]
-    memo = {id(t): t.double() if t.is_floating_point() else t for t in tensors}
-    return copy.deepcopy(module, memo)

@@ -178,21 +178,6 @@ def test_the_prior_is_a_gaussian_like_others(
     )
 
 
-def test_the_forward_pass_keeps_no_features(double: dict[str, Any]) -> None:
-    problem = Problem(KERNELS["matern"](), False, **double)
-    n, m = problem.X.shape[0], problem.S.shape[0]
-    saved: list[torch.Size] = []
-
-    def record(tensor: Tensor) -> Tensor:
-        saved.append(tensor.shape)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(record, lambda x: x):
-        problem.likelihood(problem.low_rank(False)).log_prob(problem.Y)
-    assert (m, m) in saved
-    assert all(shape.numel() < n * m or n not in shape for shape in saved)
-
-
 @pytest.mark.parametrize("folds", [True, False])
 def test_hyperparameters_from_another_computation(
     folds: bool, double: dict[str, Any]

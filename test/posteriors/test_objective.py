@@ -76,21 +76,45 @@ def test_value_and_all_gradients(
     )
 
 
-def test_no_block_is_larger_than_asked(double: dict[str, Any]) -> None:
+class Recorder(ScaleKernel):
+    """Notes the rows of each evaluation."""
+
+    def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Any:
+        SIZES.append(x2.shape[-2])
+        return super().forward(x1, x2, **params)
+
+
+SIZES: list[int] = []
+
+
+def test_no_block_is_larger_than_asked_or_kept(double: dict[str, Any]) -> None:
     problem = Problem(**double)
-    features_of, sizes = problem.features(), []
+    problem.kernel.__class__ = Recorder
+    features, saved = problem.features(), []
+    SIZES.clear()
 
-    class Recorder(ScaleKernel):
-        def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Any:
-            sizes.append(max(x1.shape[-2], x2.shape[-2]))
-            return super().forward(x1, x2, **params)
+    def record(tensor: Tensor) -> Tensor:
+        saved.append(tensor.shape)
+        return tensor
 
-    features_of.covar_module.__class__ = Recorder
-    value = low_rank_objective(
-        features_of, problem.X, problem.error, problem.noise, block_size=6 * 7
-    )
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        value = low_rank_objective(
+            features, problem.X, problem.error, problem.noise, block_size=6 * 7
+        )
+    assert (6, 6) in saved
+    assert all(6 * 7 >= shape.numel() for shape in saved)
     value.backward()
-    assert max(sizes) == 7
+    assert max(SIZES) == 7
+
+
+def test_rows_of_one_block_are_evaluated_once(double: dict[str, Any]) -> None:
+    problem = Problem(**double)
+    problem.kernel.__class__ = Recorder
+    features = problem.features()
+    SIZES.clear()
+    args = (features, problem.X, problem.error, problem.noise)
+    low_rank_objective(*args, with_residual=False).backward()
+    assert SIZES.count(23) == 1
 
 
 def test_hyperparameters_from_another_computation(double: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ from botorch_sparse.posteriors import (
     RepeatedRows,
     fold_repeats,
 )
+from botorch_sparse.posteriors.evaluation import for_fit
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL_OF_FITS,
     factorize_batch,

@@ -296,16 +296,43 @@ class NystromPosterior:
 
         Returns:
             Mean and variance, each `batch_shape x q`. Cost: O(q m^2) time,
-            O(chunk_size m) memory.
+            O(chunk_size m) memory, unless `X` or the posterior's own tensors require
+            gradients. The kernel's parameters get none for more than one chunk if
+            the posterior was built without.
         """
-        means, variances = [], []
+        if X.shape[-2] <= self.chunk_size:
+            return self._moments_of_chunk(X)
+        sources = (X, self.inducing_points, self.chol_inducing, self.weights)
+        has_graph = any(tensor.requires_grad for tensor in sources)
+        if not (has_graph and torch.is_grad_enabled()):
+            with torch.no_grad():
+                return self._moments_in_place(X)
+        parts = [self._moments_of_chunk(chunk) for chunk in self.feature_map.chunks(X)]
+        return Moments(*(torch.cat(part, dim=-1) for part in zip(*parts, strict=True)))
+
+    def _moments_in_place(self, X: Tensor) -> Moments:
+        """The same without gradients.
+
+        Results are written where there is room for all. In tensors of their own they
+        would lie in what each chunk gives back, and the next one would find no room
+        there: 11 GB instead of 0.1 for 10^6 rows and m = 1000.
+        """
+        q, start = X.shape[-2], 0
+        shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
+        both = self.weights.new_empty(2, *shape, q)
         for chunk in self.feature_map.chunks(X):
-            phi = self.features(chunk)
-            w = self.whiten(phi)
-            means.append(self.mean_module(chunk) + inner_rows(w, self.weights))
-            variance = self.residual(chunk, phi) + w.square().sum(-1)
-            variances.append(variance.expand_as(means[-1]))
-        return Moments(torch.cat(means, dim=-1), torch.cat(variances, dim=-1))
+            rows = slice(start, start + chunk.shape[-2])
+            for whole, part in zip(both, self._moments_of_chunk(chunk), strict=True):
+                whole[..., rows] = part
+            start = rows.stop
+        return Moments(*both)
+
+    def _moments_of_chunk(self, X: Tensor) -> Moments:
+        phi = self.features(X)
+        w = self.whiten(phi)
+        mean = self.mean_module(X) + inner_rows(w, self.weights)
+        variance = self.residual(X, phi) + w.square().sum(-1)
+        return Moments(mean, variance.expand_as(mean))
 
     def hallucinate(
         self, X_pending: Tensor, noise: Tensor

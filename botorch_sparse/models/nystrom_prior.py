@@ -35,7 +35,6 @@ from botorch_sparse.posteriors import (
     RepeatedRows,
     fold_repeats,
 )
-from botorch_sparse.posteriors.evaluation import for_fit
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL_OF_FITS,
     factorize_batch,

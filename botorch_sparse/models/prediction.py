@@ -21,7 +21,6 @@ from botorch_sparse.posteriors import (
 )
 from botorch_sparse.posteriors.batching import inner_rows
 from botorch_sparse.posteriors.covariance import Embedded, JointCovariance
-from botorch_sparse.posteriors.kernel_batch import prior_variance
 from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.

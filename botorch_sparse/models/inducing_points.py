@@ -13,7 +13,7 @@ from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.base import cap_of, capped, uses_variance
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.memory import affordable_inducing_points
-from botorch_sparse.models.shared_sampling import sample_shared_points
+from botorch_sparse.models.sampling import sample_shared_points
 from botorch_sparse.models.training_data import TrainingData, same_tensor
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
 

@@ -35,6 +35,10 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
     validate_new_data,
 )
+from botorch_sparse.models.data_values import (
+    validate_scaling,
+    validate_training_data,
+)
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
@@ -64,8 +68,6 @@ from botorch_sparse.models.validation import (
     validate_modules,
     validate_options,
     validate_points,
-    validate_scaling,
-    validate_training_data,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.private_names import DefaultType

@@ -21,7 +21,7 @@ from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.inducing_points import EXACT_SIZE
-from botorch_sparse.models.shared_sampling import sample_inducing_points
+from botorch_sparse.models.sampling import sample_inducing_points
 from botorch_sparse.optim.adaptive_batch import optimize_adaptive_batch
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.folded import FoldedEvaluations

@@ -15,7 +15,7 @@ from botorch_sparse.inducing import (
     RecursiveRLSSampler,
 )
 from botorch_sparse.models.inducing_points import EXACT_SIZE
-from botorch_sparse.models.shared_sampling import sample_inducing_points
+from botorch_sparse.models.sampling import sample_inducing_points
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.posteriors import NystromPosterior

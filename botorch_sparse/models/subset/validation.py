@@ -8,11 +8,10 @@ from botorch.exceptions import (
 from torch import Tensor
 
 from botorch_sparse.inducing.gp_gradients import validate_reading
+from botorch_sparse.models.data_values import ranges_of, validate_finite
 from botorch_sparse.models.subset.full_data import FullData
 from botorch_sparse.models.validation import (
     is_positive_int,
-    ranges_of,
-    validate_finite,
 )
 
 GRADIENTS = ("pilot", "exact")

@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Callable
 
 import torch
+from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.inducing.base import returns_valid_indices
 from botorch_sparse.kernels import kernel_at
-from botorch_sparse.models.validation import validate_index
+from botorch_sparse.models.data_values import ranges_of
 from botorch_sparse.posteriors import NystromPosterior
 
 Leverage = Callable[[Tensor], Tensor]
@@ -47,13 +48,43 @@ def sample_inducing_points(
     """
     index = sampler(covar_module, X, noise, generator=generator, variance=variance)
     is_trusted = not X.is_cpu and returns_valid_indices(sampler)
-    validate_index(index, len(X), is_in_range=is_trusted)
+    _validate_index(index, len(X), is_in_range=is_trusted)
     if cap is None or len(index) <= cap:
         return index
     weights = torch.ones_like(noise) if variance is None else variance / noise
     weights = weights[index].clamp_min(torch.finfo(weights.dtype).tiny)
     chosen = torch.multinomial(weights.to(generator.device), cap, generator=generator)
     return index[chosen.to(index.device)].sort().values
+
+
+def _validate_index(index: Tensor, num_points: int, is_in_range: bool = False) -> None:
+    """Check what a sampler returned.
+
+    Args:
+        index: What it returned.
+        num_points: The number of points it drew from.
+        is_in_range: Whether the values are known to be right. A look at them waits for
+            the device.
+
+    Raises:
+        InputDataError: If it is not a vector of indices of `num_points` points with at
+            least one entry.
+    """
+    is_index = isinstance(index, Tensor) and index.dtype == torch.int64
+    if not is_index or index.dim() != 1 or len(index) == 0:
+        shown = f"{index.dtype} of shape {tuple(index.shape)}" if is_index else index
+        raise InputDataError(
+            f"The inducing sampler returned {shown}; need a vector of int64 indices "
+            "with at least one entry."
+        )
+    if is_in_range:
+        return
+    ends = ranges_of({"index": index})["index"]
+    if ends.low < 0 or ends.high >= num_points:
+        raise InputDataError(
+            f"The inducing sampler returned indices from {ends.low} to {ends.high} for "
+            f"{num_points} unique training points; they must be from 0 to one less."
+        )
 
 
 def sample_shared_points(

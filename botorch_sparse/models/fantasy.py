@@ -20,7 +20,8 @@ from botorch_sparse.models.conditioning import (
     checked_noise,
     fantasize_nothing,
 )
-from botorch_sparse.models.prediction import LargeJointNotice, predict
+from botorch_sparse.models.notices import Notices
+from botorch_sparse.models.prediction import predict
 from botorch_sparse.models.rows import JoinedNoise, JoinedRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
@@ -62,7 +63,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self._input_batch_shape = targets.batch_shape[
             : len(targets.batch_shape) - outputs
         ]
-        self._joint_notice = LargeJointNotice()
+        self._notices = Notices()
         # No modules of its own: what moves or changes mode must not touch the parent.
         self.__dict__["likelihood"] = likelihood
         for name in ("input_transform", "outcome_transform"):
@@ -114,7 +115,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
 
     def forward(self, X: Tensor) -> MultivariateNormal:
         """The posterior at `X`, `... x q x d` transformed inputs, in either mode."""
-        return predict(self._posterior, X, on_dense=self._joint_notice)
+        return predict(self._posterior, X, on_dense=self._notices.large_joint)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, which makes no difference."""

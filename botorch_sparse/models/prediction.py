@@ -1,12 +1,9 @@
 """Joint predictions of a Nystrom posterior, and what its inducing points leave out."""
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from botorch.exceptions import BotorchWarning
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
@@ -25,32 +22,6 @@ from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256
-# Points above which forming and factorizing it takes seconds and gigabytes.
-VERY_LARGE_Q = 2000
-
-
-@dataclass
-class LargeJointNotice:
-    """Says once what to do instead of joint samples at very many points."""
-
-    has_warned: bool = False
-
-    def __call__(self, q: int) -> None:
-        """Warn if the joint covariance of `q` points is too much."""
-        if self.has_warned or q <= VERY_LARGE_Q:
-            return
-        self.has_warned = True
-        warnings.warn(
-            f"The joint covariance of {q} points is formed. Joint samples at q points "
-            "cost O(q^3) time and O(q^2) memory, unlike means and variances. "
-            "Acquisition functions that sample at the data "
-            "(qLogNoisyExpectedImprovement, prune_inferior_points) do with a few "
-            "hundred of the best points; for one outcome that is maximized X_baseline="
-            "X[model.posterior(X).mean.squeeze(-1).topk(300).indices]. For Thompson "
-            "sampling use PathwiseThompsonSampling or draw_matheron_paths: O(q).",
-            BotorchWarning,
-            stacklevel=2,
-        )
 
 
 def predict(

@@ -1,7 +1,6 @@
 r"""A drop-in for `SingleTaskGP` whose cost does not grow with n^2 or n^3."""
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -9,7 +8,6 @@ from typing import Any, ClassVar, Self
 import gpytorch
 import torch
 from botorch import settings
-from botorch.exceptions import BotorchWarning
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms.input import InputTransform
@@ -42,12 +40,9 @@ from botorch_sparse.models.data_values import (
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
+from botorch_sparse.models.notices import Notices
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.prediction import (
-    LargeJointNotice,
-    predict,
-    residual_fraction,
-)
+from botorch_sparse.models.prediction import predict, residual_fraction
 from botorch_sparse.models.summary import (
     ModelCertificate,
     ModelSummary,
@@ -237,8 +232,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         self.objective = objective
         self.learn_inducing_points = learn_inducing_points
         self.cat_dims = cat_dims
-        self._joint_notice = LargeJointNotice()
-        self._said: set[str] = set()
+        self._notices = Notices()
         self._is_fitting = False  # a fit goes back to checkpoints, with its points
 
     @property
@@ -356,7 +350,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         posterior, known = self.nystrom_posterior(), self._state.known
         if known is not None and not known.begin(posterior, X):
             known = None
-        return predict(posterior, X, known=known, on_dense=self._joint_notice)
+        return predict(posterior, X, known=known, on_dense=self._notices.large_joint)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
@@ -824,27 +818,16 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def _warn_if_capped(self) -> None:
         """Say once what the cap on the inducing points leaves unexplained."""
-        chosen, points = self._inducing_set(), self._points()
-        cap = self.inducing_cap
+        chosen, points, cap = self._inducing_set(), self._points(), self.inducing_cap
         is_capped = chosen.given is None and chosen.points.shape[-2] >= cap
-        if not is_capped or chosen.is_complete or "cap" in self._said:
+        if not is_capped or chosen.is_complete or "cap" in self._notices.said:
             return
-        self._said.add("cap")
-        data = TrainingData.of(self, chosen.rows)
-        left = residual_fraction(
-            self.covar_module, data.points, self._transformed(chosen.points)
-        )
+        X = TrainingData.of(self, chosen.rows).points
+        left = residual_fraction(self.covar_module, X, self._transformed(chosen.points))
         remedy = "max_inducing_points (and an inducing_sampler that allows it)"
         if points.is_bound_by_memory(self._aug_batch_shape.numel()):
             remedy = "max_memory"
-        warnings.warn(
-            f"The inducing points reached their cap of {cap}; the residual trace left "
-            f"is {left.trace:.3g}, {left.fraction:.2%} of the prior variance at the "
-            "training points. See model.certificate() for what that means, and pass a "
-            f"larger {remedy} if it is too much.",
-            BotorchWarning,
-            stacklevel=2,
-        )
+        self._notices.cap(cap, left, remedy)
 
     def _warn_of_exact_prior(self, x: Tensor) -> None:
         """Say once that the prior at all data, without the predictions, is dense.
@@ -852,17 +835,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         That is what `botorch.cross_validation.loo_cv` asks for, and nothing else does
         in eval mode, but in prior mode.
         """
-        if self.training or "prior" in self._said:
+        has_data = not self.training and self.train_inputs is not None
+        if not has_data or gpytorch.settings.prior_mode.on():
             return
-        if gpytorch.settings.prior_mode.on() or self.train_inputs is None:
-            return
-        if not same_tensor(x, self.train_inputs[0]) or self.is_exact:
-            return
-        self._said.add("prior")
-        warnings.warn(
-            f"The exact prior at all {x.shape[-2]} training points was asked for, as "
-            "botorch.cross_validation.loo_cv does. Its results are those of the exact "
-            "GP, at O(n^3), and not of this model: use botorch_sparse.models.loo_cv.",
-            BotorchWarning,
-            stacklevel=3,
-        )
+        if same_tensor(x, self.train_inputs[0]) and not self.is_exact:
+            self._notices.exact_prior(x.shape[-2])

@@ -19,7 +19,7 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Size, Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP, loo_cv, prediction
+from botorch_sparse.models import SparseSingleTaskGP, loo_cv, notices
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 
 LOO = "botorch_sparse.models.loo_cv"
@@ -115,7 +115,7 @@ def test_points_given_to_few_data_make_a_sparse_model(double: dict[str, Any]) ->
 def test_joint_samples_at_many_points_are_named_once(
     num_outputs: int, tkwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction, "VERY_LARGE_Q", 299)
+    monkeypatch.setattr(notices, "VERY_LARGE_Q", 299)
     model = sparse(num_outputs=num_outputs, tkwargs=tkwargs)
     X = data(300, **tkwargs)[0]
     few = messages(lambda: model.posterior(X[:280]).rsample())
@@ -134,7 +134,7 @@ def test_baseline_of_the_message(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds every point that pruning all data keeps, and is not warned about."""
-    monkeypatch.setattr(prediction, "VERY_LARGE_Q", 400)
+    monkeypatch.setattr(notices, "VERY_LARGE_Q", 400)
     model = sparse(tkwargs=double)
     X = data(EXACT_SIZE + 20, **double)[0]
     with pytest.warns(BotorchWarning, match="X_baseline=X"):

@@ -1,0 +1,62 @@
+"""What a model says once."""
+
+import warnings
+from dataclasses import dataclass, field
+
+from botorch.exceptions import BotorchWarning
+
+from botorch_sparse.models.prediction import Residual
+
+# Points above which forming and factorizing a joint covariance takes seconds and
+# gigabytes.
+VERY_LARGE_Q = 2000
+
+
+@dataclass
+class Notices:
+    """The notices of one model, each given once.
+
+    Attributes:
+        said: The names of those that were given.
+    """
+
+    said: set[str] = field(default_factory=set)
+
+    def large_joint(self, q: int) -> None:
+        """A joint covariance of very many points is formed."""
+        if q > VERY_LARGE_Q:
+            self._say(
+                "large joint",
+                f"The joint covariance of {q} points is formed. Joint samples at q "
+                "points cost O(q^3) time and O(q^2) memory, unlike means and "
+                "variances. Acquisition functions that sample at the data "
+                "(qLogNoisyExpectedImprovement, prune_inferior_points) do with a few "
+                "hundred of the best points; for one outcome that is maximized "
+                "X_baseline=X[model.posterior(X).mean.squeeze(-1).topk(300).indices]. "
+                "For Thompson sampling use PathwiseThompsonSampling or "
+                "draw_matheron_paths: O(q).",
+            )
+
+    def cap(self, cap: int, left: Residual, remedy: str) -> None:
+        """The inducing points reached their cap and leave something unexplained."""
+        self._say(
+            "cap",
+            f"The inducing points reached their cap of {cap}; the residual trace left "
+            f"is {left.trace:.3g}, {left.fraction:.2%} of the prior variance at the "
+            "training points. See model.certificate() for what that means, and pass a "
+            f"larger {remedy} if it is too much.",
+        )
+
+    def exact_prior(self, n: int) -> None:
+        """The dense prior at all data was asked for."""
+        self._say(
+            "exact prior",
+            f"The exact prior at all {n} training points was asked for, as "
+            "botorch.cross_validation.loo_cv does. Its results are those of the exact "
+            "GP, at O(n^3), and not of this model: use botorch_sparse.models.loo_cv.",
+        )
+
+    def _say(self, name: str, message: str) -> None:
+        if name not in self.said:
+            self.said.add(name)
+            warnings.warn(message, BotorchWarning, stacklevel=4)

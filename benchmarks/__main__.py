@@ -10,6 +10,7 @@ import torch
 NAMES = (
     "posterior_cost",
     "fit_objective",
+    "model_memory",
     "bbkb",
     "bbkb_paper",
     "streaming",
@@ -26,6 +27,7 @@ NAMES = (
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
 ARGUMENTS: dict[str, list[str]] = {
+    "model_memory": ["--rows", "100000", "--steps", "1000"],
     "bbkb": [],
     "bbkb_paper": [],
     "streaming": [],

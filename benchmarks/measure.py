@@ -69,10 +69,10 @@ def _with_peak(
     function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[Any, float]:
     result = function(*args)
-    return result, _peak_kilobytes() / 1024**2
+    return result, peak_kilobytes() / 1024**2
 
 
-def _peak_kilobytes() -> int:
+def peak_kilobytes() -> int:
     """Largest resident memory of this process alone.
 
     Linux hands `ru_maxrss` down from the parent when a process is started.

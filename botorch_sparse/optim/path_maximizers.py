@@ -28,6 +28,9 @@ from botorch_sparse.posteriors import NystromPosterior
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
 ROWS = 1024
+# Rounding of a path, in prior standard deviations, below which covariances are float32:
+# half of what 512 random features leave open.
+TOLERANCE = 0.02
 
 
 @torch.no_grad()
@@ -93,19 +96,20 @@ def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
 class _Paths:
     """Some functions drawn from a posterior.
 
-    What is evaluated at all candidates is float32: it rounds by less than what a draw
-    leaves open, as long as points are not far from the inducing points. The weights of
-    the update are float64, and so are the features that they come from: a nearly
-    singular `L` magnifies what is rounded there.
+    What is evaluated at all candidates is float32, since random features leave more
+    open than it rounds: the features, and where `_rounding` is small the covariances,
+    which take half the time then. The weights of the update are computed in float64,
+    and so are the features that they come from: a nearly singular `L` magnifies what is
+    rounded there.
 
     Attributes:
-        mean: The prior mean, float64.
-        kernel: The kernel of the update, in the dtype of the posterior.
+        mean: The prior mean, in the dtype of the candidates.
+        kernel: The kernel of the update, in the dtype of `points`.
         features: Random features of the prior, float32, of points less `center`.
         center: `d`, the mean of the inducing points.
-        points: `m x d` inducing points.
+        points: `m x d` inducing points less `center`.
         omega: `k x F` weights of the features, float32.
-        beta: `k x m` weights of the covariances with the inducing points.
+        beta: `k x m` weights of the covariances, in the dtype of `points`.
     """
 
     mean: Mean
@@ -133,16 +137,47 @@ class _Paths:
         g_S = (features((S - center).double()) @ omega.mT).to(S)
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
+        points = S - center
+        if _rounding(kernel, points, beta) <= TOLERANCE:
+            kernel = copy.deepcopy(kernel).float()
+            points, beta = points.float(), beta.float()
         coarse, omega = copy.deepcopy(features).float(), omega.float()
         mean = posterior.mean_module
-        return cls(mean, kernel, coarse, center, S, omega, beta)
+        return cls(mean, kernel, coarse, center, points, omega, beta)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at `q x d` points, `k x q`."""
-        features = self.features((X - self.center).float())
-        prior = (self.omega @ features.mT).to(X.dtype)
-        K = self.kernel(self.points, X).to_dense()
-        return self.mean(X) + prior + self.beta @ K
+        Z = X - self.center
+        prior = self.omega @ self.features(Z.float()).mT
+        update = self.beta @ self.kernel(self.points, Z.to(self.points)).to_dense()
+        return self.mean(X) + (prior + update).to(X.dtype)
+
+
+def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
+    r"""What float32 covariances make of a path at most, in prior standard deviations.
+
+    With :math:`\rho^2` the largest squared norm of an inducing point in units of the
+    lengthscale, and of the points near it, squared distances round by
+    :math:`4 \rho^2 \epsilon`. A kernel changes by at most 1.5 k(0) for each unit of
+    them, but for the exponential one, whose slope at zero has no bound:
+
+    .. math:: |\Delta f| \le \epsilon \, (6 \rho^2 + 2) \, k(0) \, |\beta|_1.
+
+    Args:
+        kernel: A stationary kernel, whose points may be centered therefore.
+        points: `m x d` inducing points, centered.
+        beta: `k x m` weights.
+    """
+    base = kernel
+    while hasattr(base, "base_kernel"):
+        base = base.base_kernel
+    if getattr(base, "nu", 2.5) < 1.5:
+        return torch.inf
+    seen = points if kernel.active_dims is None else points[:, kernel.active_dims]
+    squares = (seen / base.lengthscale).square().sum(-1)
+    scale = kernel(points[:1], diag=True).sqrt()
+    bound = (6 * squares.max() + 2) * scale * beta.abs().sum(-1).max()
+    return float(torch.finfo(torch.float32).eps / 2 * bound)
 
 
 def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> torch.nn.Module:

@@ -261,3 +261,44 @@ def test_active_dimensions(kernel: Any, seen: list[int]) -> None:
         with manual_seed(0):
             chosen.append(path_maximizers(Z, posterior, 20))
     assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBFKernel(),
+        RBFKernel(ard_num_dims=1, active_dims=[1]),
+        ScaleKernel(MaternKernel(nu=1.5)),
+        ScaleKernel(MaternKernel(nu=2.5, active_dims=[0, 1]), active_dims=[0, 1]),
+    ],
+)
+@pytest.mark.parametrize("offset", [0.0, 40.0])
+def test_rounding_of_float32_covariances(
+    kernel: Any, offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its bound, and not for nothing; float64 where that is too large."""
+    X = offset + torch.rand(400, 2, generator=torch.Generator().manual_seed(1)).double()
+    kernel = kernel.double().requires_grad_(False)
+    noise = torch.full((400,), 1e-3, **HOST)
+    posterior = NystromPosterior.from_data(kernel, X, X.sin().sum(-1), noise, X[:60])
+    values = []
+    for tolerance in (0.0, torch.inf):
+        monkeypatch.setattr(module, "TOLERANCE", tolerance)
+        with manual_seed(3):
+            paths = module._Paths.draw(posterior, 20, 512)
+        is_exact = tolerance == 0.0
+        assert paths.beta.dtype == (torch.float64 if is_exact else torch.float32)
+        values.append(paths(X))
+        if is_exact:
+            bound = module._rounding(kernel, paths.points, paths.beta)
+    error = float((values[0] - values[1]).abs().max())
+    scale = float(kernel(X[:1], diag=True).sqrt())
+    # what is rounded in adding up is another rounding of the largest value
+    slack = 1e-6 * float(values[0].abs().max())
+    assert 1e-4 * bound < error / scale < bound + slack
+
+
+def test_the_exponential_kernel_stays_in_float64() -> None:
+    """Its slope at zero has no bound."""
+    posterior = problem_of("matern12").posterior(**HOST)
+    assert module._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64

@@ -98,8 +98,8 @@ class NewData:
 
     def is_plain(self, model: BatchedMultiOutputGPyTorchModel) -> bool:
         """Whether they are more data for the model, and no fantasies or batches."""
-        tensors = (self.raw_X, self.X, self.Y)
-        has_gradient = any(tensor.requires_grad for tensor in tensors)
+        given = (self.raw_X, self.Y, self.given_noise)
+        has_gradient = any(t is not None and t.requires_grad for t in given)
         return (
             fantasize_flag.off()
             and not has_gradient

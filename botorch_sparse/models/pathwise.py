@@ -75,6 +75,7 @@ def _draw_matheron_paths(
     update_strategy: TPathwiseUpdate,
 ) -> MatheronPath:
     """Paths of the posterior. Cost: O(n m^2) once, then O(m^3) for all paths."""
+    model.sparsify()
     if model.is_exact:
         return DrawMatheronPaths.dispatch(ExactGP)(
             model,

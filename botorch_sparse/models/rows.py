@@ -64,6 +64,10 @@ class JoinedNoise(FixedGaussianNoise):
         """All noise variances, `batch_shape x n`."""
         return self.rows.join()
 
+    @noise.setter
+    def noise(self, value: Tensor) -> None:
+        self.rows = JoinedRows((value,), value.shape[:-1], event_dims=1)
+
     def mean(self) -> Tensor:
         """Their mean, `batch_shape x 1`, without putting them together."""
         sums = (part.sum(dim=-1, keepdim=True) for part in self.rows.parts)

@@ -1,5 +1,6 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -159,7 +160,8 @@ def validate_categories(
             "Got both cat_dims and a covar_module; need one of them. Leave out "
             "covar_module for the kernel of MixedSingleTaskGP."
         )
-    columns = [dim % d for dim in cat_dims if isinstance(dim, int) and -d <= dim < d]
+    integers = [dim for dim in cat_dims if isinstance(dim, Integral)]
+    columns = [int(dim) % d for dim in integers if -d <= dim < d]
     if len(columns) < len(cat_dims) or len(set(columns)) < len(columns):
         raise InputDataError(
             f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "

@@ -72,6 +72,10 @@ class TestInducingPoints:
         assert model.num_inducing == 8 and num_calls == 5
         capped = SparseSingleTaskGP(X, Y, max_inducing_points=5)
         assert capped.num_inducing == 5
+        learner = SparseSingleTaskGP(X, Y, input_transform=Normalize(2))
+        before = learner.input_transform.coefficient.clone()
+        assert learner.is_exact
+        assert torch.equal(learner.input_transform.coefficient, before)
         assert not [w for w in recwarn if "cap of 5" in str(w.message)]
 
     def test_posterior_variance_sampler(self, double: dict[str, Any]) -> None:

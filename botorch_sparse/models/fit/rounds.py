@@ -157,7 +157,7 @@ def _restored_on_failure(
     model: SingleTaskGP, mll: MarginalLogLikelihood
 ) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
-    state, was_training = model._state, mll.training
+    state, was_training, was_fitted_in = model._state, mll.training, model.training
     model._is_fitting = True
     try:
         with module_rollback_ctx(mll) as checkpoint:
@@ -165,6 +165,7 @@ def _restored_on_failure(
             checkpoint.clear()
     except BaseException:
         mll.train(was_training)
+        model.train(was_fitted_in)
         model._state = state
         raise
     finally:

@@ -134,7 +134,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         X: Tensor,
         sampler: MCSampler,
         observation_noise: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
         if X.shape[-2] == 0:
@@ -145,7 +145,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             observation_noise = mean.unsqueeze(-1) if self.num_outputs == 1 else mean.mT
         return super().fantasize(X, sampler, observation_noise, **kwargs)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Everything but graphs, which cannot be copied."""
         return {
             **self.__dict__,

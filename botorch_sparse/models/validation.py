@@ -1,7 +1,7 @@
 """What a sparse model checks at the door, beyond the checks of `SingleTaskGP`."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from botorch import settings
@@ -45,7 +45,7 @@ def validate_options(
         )
 
 
-def is_positive_int(value: Any) -> bool:
+def is_positive_int(value: object) -> bool:
     """Whether it is an integer of at least one, and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -192,7 +192,7 @@ def ranges_of(data: dict[str, Tensor]) -> dict[str, Range]:
     return {name: Range(next(values), next(values)) for name in data}
 
 
-def _validate_tensors(data: dict[str, Any]) -> None:
+def _validate_tensors(data: dict[str, Tensor]) -> None:
     for name, values in data.items():
         if not isinstance(values, Tensor):
             raise InputDataError(
@@ -272,7 +272,10 @@ def _validate_magnitude(name: str, values: Tensor, ends: Range, remedy: str) -> 
 
 
 def validate_modules(
-    likelihood: Any, covar_module: Any, mean_module: Any, inducing_sampler: Any
+    likelihood: object,
+    covar_module: object,
+    mean_module: object,
+    inducing_sampler: object,
 ) -> None:
     """Check the types of the parts that a model is given.
 
@@ -299,7 +302,7 @@ def validate_modules(
         )
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"{value!r}" if isinstance(value, str | float) else type(value).__name__
@@ -355,7 +358,7 @@ def validate_categories(
         )
 
 
-def validate_index(index: Any, num_points: int, is_in_range: bool = False) -> None:
+def validate_index(index: Tensor, num_points: int, is_in_range: bool = False) -> None:
     """Check what a sampler returned.
 
     Args:

@@ -16,8 +16,7 @@ from gpytorch.means import Mean
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.models.subset.full_data import FullData, Subset
-from botorch_sparse.models.subset.observations import fixed_noise
+from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
 from botorch_sparse.models.subset.selection import most_recent_rows, validate_chosen
 from botorch_sparse.models.validation import (
     validate_modules,

@@ -28,10 +28,7 @@ NOT_SIMULATED = {
 }
 # In these modules, those named alone.
 SIMULATED_FITS = {
-    "test_fit_exact_subset.py": {
-        "test_given_noise_goes_with_the_rows",
-        "test_keeps_what_a_transform_learned",
-    },
+    "test_fit_exact_subset.py": {"test_the_copy_of_some_rows"},
     "test_fit_learned_points.py": {
         "test_all_kinds_of_models",
         "test_copies_and_moves",

@@ -20,7 +20,6 @@ NOT_SIMULATED = {
     "test_gradcheck",
     "test_gradients_reach_the_fantasy_points",
     "test_improves_and_is_deterministic",
-    "test_in_a_model_list",
     "test_monte_carlo_moments",
     "test_nothing_square_in_the_data",
     "test_a_warm_fit_starts_where_it_ended",

@@ -48,10 +48,8 @@ def check_rows(model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...]) -> No
     assert len(index.unique()) == len(index) == model.train_targets.shape[-1]
     raw = model.train().train_inputs[0]
     model.eval()
-    expected = data[0][index]
-    assert torch.equal(raw, expected.expand_as(raw))
-    n = len(data[0])
-    assert {0, 1, n - 1} <= set(index.tolist())
+    assert torch.equal(raw, data[0][index].expand_as(raw))
+    assert {0, 1, len(data[0]) - 1} <= set(index.tolist())
 
 
 @every_kind
@@ -68,8 +66,8 @@ def test_it_is_exact_on_its_rows_as_data_come(
         so_far = rows(data, slice(n))
         check_posterior(model, so_far, tkwargs)
         check_rows(model, so_far)
-        new = set(range(old, n)) if n - old <= 10 else set(range(n - 10, n))
-        assert new <= set(model.subset_indices.tolist())
+        new = range(max(old, n - 10), n)
+        assert set(new) <= set(model.subset_indices.tolist())
 
 
 def test_how_many_rows(double: dict[str, Any]) -> None:
@@ -167,8 +165,7 @@ def test_a_callable_selects(double: dict[str, Any]) -> None:
     def best(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
         asked.append((num, forced.tolist(), len(model.subset_indices)))
         order = model.all_train_Y.squeeze(-1).argsort(descending=True)
-        others = order[~torch.isin(order, forced)]
-        return torch.cat([forced, others[: num - len(forced)]])
+        return torch.cat([forced, order[~torch.isin(order, forced)]])[:num]
 
     data = make_data(40, **double)
     model = make_model(data, selection=best)

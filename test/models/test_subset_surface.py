@@ -155,11 +155,11 @@ def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
     close(model.all_train_Y, Y)
     assert len(model.subset_indices) == 12
     assert {0, 1, 59} <= set(model.subset_indices.tolist())
+    same(model.posterior(X[:6]), dense_posterior(model, data, X[:6]))
     moved = X.clone()
     moved[model.subset_indices[4]] += 0.5  # a row that moves is another row
     fewer, flipped = X.flip(0)[:30], Y.flip(0)[:30]
     for given, Y_given in (
-        ((X, targets, False), Y),
         ((moved, targets), Y),
         ((fewer, targets.flip(0)[:30], False), flipped),
         ((None, targets[:30]), Y[:30]),

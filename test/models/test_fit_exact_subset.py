@@ -129,8 +129,8 @@ def test_the_copy_of_some_rows(options: Any, double: dict[str, Any]) -> None:
     X, Y = rough(540, **double)
     rows = shuffled_rows(SparseSingleTaskGP(X, Y))
     X = X.index_fill(0, rows[-1], 50.0)
-    options |= {"train_Yvar": torch.linspace(0.01, 0.1, 540, **double).unsqueeze(-1)}
-    model = SparseSingleTaskGP(X, Y, input_transform=Normalize(6), **options)
+    Yvar = torch.linspace(0.01, 0.1, 540, **double).unsqueeze(-1)
+    model = SparseSingleTaskGP(X, Y, Yvar, input_transform=Normalize(6), **options)
     few = on_random_rows(objective(model), 500).model
     assert few.is_exact and few.num_inducing == 500
     assert torch.equal(few.likelihood.noise, model.likelihood.noise[rows[:500]])

@@ -1,5 +1,6 @@
 """The optimizer of learned inducing points."""
 
+import math
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
@@ -131,6 +132,24 @@ class TestEnd:
         assert result.step == 8
         assert result.fval < before
         assert loss_of(mll) == pytest.approx(result.fval, rel=1e-12)
+
+    def test_best_evaluation_is_kept(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever is evaluated afterwards, NaN included."""
+        mll = objective(*data(**double))
+
+        @torch.no_grad()
+        def evaluate(number: int, kwargs: dict[str, Any]) -> OptimizationResult:
+            for i, value in enumerate((math.nan, 3.0, 1.0, 2.0, math.nan)):
+                mll.model.learned_points.fill_(float(i))
+                kwargs["on_evaluation"](torch.tensor(value))
+            return OptimizationResult(5, 2.0, status=OptimizationStatus.STOPPED)
+
+        noted_runs(monkeypatch, evaluate)
+        result = fit_points_and_hyperparameters(mll)
+        assert (mll.model.learned_points == 2.0).all()
+        assert (result.step, result.fval) == (5, 1.0)
 
 
 class TestFailure:

@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -233,7 +233,7 @@ def fantasize_nothing(
     """The fantasy model without new points, which only has the fantasies' batch."""
     batch_shape = torch.broadcast_shapes(X.shape[:-2], model.batch_shape)
     shape = (*batch_shape, 0, model.num_outputs)
-    noise: dict[str, Any] = {}
+    noise: dict[str, object] = {}
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise["noise"] = X.new_zeros(shape)
     X = X.expand(*batch_shape, 0, X.shape[-1])

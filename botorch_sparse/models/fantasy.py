@@ -169,7 +169,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         X: Tensor,
         sampler: MCSampler,
         observation_noise: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
         if X.shape[-2] == 0:

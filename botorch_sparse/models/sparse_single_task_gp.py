@@ -345,7 +345,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             return points
         return self.input_transform.preprocess_transform(points)
 
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def __call__(self, *args: Tensor, **kwargs: object) -> MultivariateNormal:
         """Prior at the training inputs in train mode, posterior at `X` in eval mode.
 
         Args:
@@ -464,7 +464,7 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def set_train_data(
         self,
-        inputs: Any = None,
+        inputs: Tensor | Sequence[Tensor] | None = None,
         targets: Tensor | None = None,
         strict: bool = True,
     ) -> None:
@@ -481,7 +481,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             self._original_train_inputs = raw
         self._state = SparseState(self._state.chosen)
 
-    def _raw_of(self, inputs: Any) -> Tensor | None:
+    def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
         """What the input transform makes new training inputs of in eval mode.
 
         None where that is known: in train mode, without a transform, and for inputs
@@ -564,7 +564,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         X: Tensor,
         sampler: MCSampler,
         observation_noise: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Model:
         """As in `SingleTaskGP`; the mean of fixed noise is that of all observations.
 
@@ -649,11 +649,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         self,
         mll: MarginalLogLikelihood,
         closure: Callable[[], tuple[Tensor, Sequence[Tensor | None]]] | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
+        closure_kwargs: dict[str, object] | None = None,
+        optimizer_kwargs: dict[str, object] | None = None,
         rounds: int | None = None,
         max_fit_inducing_points: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> MarginalLogLikelihood:
         """Fit with the inducing points fixed, draw them again, and refit.
 
@@ -715,8 +715,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
         cat_dims: list[int] | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+        **kwargs: object,
+    ) -> dict[str, object]:
         """Keyword arguments of the constructor, from a data set and options of Ax.
 
         What Ax passes to every model beside them is ignored.
@@ -794,7 +794,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(self._state.chosen)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        *args: object,
+        **kwargs: object,
     ) -> None:
         """Forget points that were drawn under other hyperparameters.
 
@@ -835,7 +839,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         tensors += [t for t in (self.train_targets,) if t is not None]
         return {(t.dtype, t.device) for t in tensors}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """A copy that is made during a fit is not being fitted."""
         return {**self.__dict__, "_is_fitting": False}
 

@@ -1,7 +1,6 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
 from numbers import Integral
-from typing import Any
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -37,7 +36,7 @@ def validate_options(
         )
 
 
-def is_positive_int(value: Any) -> bool:
+def is_positive_int(value: object) -> bool:
     """Whether it is an integer of at least one, and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -85,7 +84,10 @@ def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:
 
 
 def validate_modules(
-    likelihood: Any, covar_module: Any, mean_module: Any, inducing_sampler: Any
+    likelihood: object,
+    covar_module: object,
+    mean_module: object,
+    inducing_sampler: object,
 ) -> None:
     """Check the types of the parts that a model is given.
 
@@ -112,7 +114,7 @@ def validate_modules(
         )
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"{value!r}" if isinstance(value, str | float) else type(value).__name__

@@ -8,7 +8,6 @@ m = 200), 193 for 2142 on sgemm_gpu (2000 rows).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from botorch.optim.closures import get_loss_closure_with_grads
@@ -30,7 +29,7 @@ def fit_gpytorch_mll_in_logarithms(
     *,
     units: dict[str, Tensor] | None = None,
     on_evaluation: Callable[[Tensor], None] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> OptimizationResult:
     r"""`fit_gpytorch_mll_scipy` over :math:`\log \theta` where :math:`\theta > 0`.
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
@@ -45,7 +44,7 @@ def fit(
     *,
     rounds: int | None = None,
     max_fit_inducing_points: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> MarginalLogLikelihood:
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}

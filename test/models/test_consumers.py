@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Data:UserWarning")
 def test_integrated_variance_is_the_closed_form(
     fixed_noise: bool, double: dict[str, Any]
 ) -> None:
-    model = make_model((), 1, fixed_noise, normalize=True, **double)
+    model = make_model((), 1, fixed_noise, transform="normalize", **double)
     points = random_data((), 1, n=20, seed=2, **double)[0]
     X = random_data((5,), 1, n=2, seed=3, **double)[0]
     acqf = qNegIntegratedPosteriorVariance(model, mc_points=points)

@@ -9,6 +9,7 @@ import torch
 from botorch.exceptions import BotorchWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.utils.datasets import SupervisedDataset
 from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
@@ -216,6 +217,18 @@ class TestCaps:
         assert torch.equal(copy.deepcopy(model).float().inducing_points, S.float())
         fit_gpytorch_mll(make_mll(model.train()), optimizer_kwargs=FAST)
         assert torch.equal(model.resparsify().inducing_points, S)
+
+
+def test_options_of_ax(double: dict[str, Any]) -> None:
+    """What it passes to every model beside them is ignored."""
+    X, Y, _ = make_data(**double)
+    data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
+    options = {"max_inducing_points": 6, "objective": "dtc"}
+    inputs = SparseSingleTaskGP.construct_inputs(
+        data, categorical_features=[], **options
+    )
+    model = SparseSingleTaskGP(**inputs)
+    assert (model.objective, model.max_inducing_points) == ("dtc", 6)
 
 
 def clustered(n: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ def make_model(
     n: int = 14,
     m: int = 6,
     repeats: int = 0,
-    objective: str = "elbo",
+    options: dict[str, Any] | None = None,
     **tkwargs: Any,
 ) -> SparseSingleTaskGP:
     """A sparse model with `m` given inducing points and different lengthscales."""
@@ -91,11 +91,12 @@ def make_model(
         outcome_transform=octf if standardize else None,
         input_transform=make_transform(transform, tkwargs, bounds),
         inducing_points=random_data(batch, num_outputs, m, seed=5, **tkwargs)[0],
-        objective=objective,
+        **(options or {}),
     )
-    lengthscale = model.covar_module.lengthscale
+    kernel = getattr(model.covar_module, "base_kernel", model.covar_module)
+    lengthscale = kernel.lengthscale
     steps = torch.linspace(0.2, 0.5, lengthscale.numel(), **tkwargs)
-    model.covar_module.lengthscale = steps.view_as(lengthscale)
+    kernel.lengthscale = steps.view_as(lengthscale)
     return model.eval()
 
 
@@ -165,6 +166,27 @@ def dtc(model: SparseSingleTaskGP, data: Observed, T: Tensor) -> tuple[Tensor, T
     residual = k(T, T) - k(T, S) @ torch.linalg.solve(k(S, S), k(S, T))
     covariance = residual + k(T, S) @ torch.linalg.solve(A, k(S, T))
     return model.mean_module(T) + mean.squeeze(-1), covariance
+
+
+def dense_prior(model: SparseSingleTaskGP) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and covariance `Q` of a model in train mode, and the diagonal of `K - Q`."""
+
+    def k(A: Tensor, B: Tensor) -> Tensor:
+        return model.covar_module(A, B).to_dense()
+
+    X = model.transform_inputs(model.train_inputs[0])
+    S = as_seen(model, model.inducing_points)
+    Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
+    return model.mean_module(X), Q, (k(X, X) - Q).diagonal(dim1=-1, dim2=-2)
+
+
+def dense_objective(model: SparseSingleTaskGP) -> Tensor:
+    """What the likelihood of a model in train mode should say of its targets."""
+    mean, Q, residual = dense_prior(model)
+    d = model.likelihood.noise.expand_as(model.train_targets)
+    gaussian = torch.distributions.MultivariateNormal(mean, Q + d.diag_embed())
+    value = gaussian.log_prob(model.train_targets)
+    return value - (model.objective == "elbo") * 0.5 * (residual / d).sum(-1)
 
 
 def check(

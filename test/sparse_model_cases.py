@@ -82,6 +82,7 @@ def make_model(
     """A sparse model with `m` given inducing points and different lengthscales."""
     X, Y, Yvar = random_data(batch, num_outputs, n, **tkwargs)
     X[..., n - repeats :, :] = X[..., :repeats, :]
+    S = random_data(batch, num_outputs, m, seed=5, **tkwargs)[0]
     bounds = torch.tensor([[0.0, 0.0], [2.0, 2.0]], **tkwargs)
     octf = Standardize(num_outputs, batch_shape=torch.Size(batch))
     model = SparseSingleTaskGP(
@@ -90,8 +91,7 @@ def make_model(
         Yvar if fixed_noise else None,
         outcome_transform=octf if standardize else None,
         input_transform=make_transform(transform, tkwargs, bounds),
-        inducing_points=random_data(batch, num_outputs, m, seed=5, **tkwargs)[0],
-        **(options or {}),
+        **{"inducing_points": S} | (options or {}),
     )
     kernel = getattr(model.covar_module, "base_kernel", model.covar_module)
     lengthscale = kernel.lengthscale

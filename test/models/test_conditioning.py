@@ -16,7 +16,6 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from sparse_model_cases import (
     BATCHES,
     CLOSE,
-    as_seen,
     check,
     dtc,
     make_model,
@@ -98,15 +97,7 @@ def test_nested_fantasies(
             joined.d[..., -3:], own.mean(-1, keepdim=True).expand_as(joined.d[..., -3:])
         )
     check(second, model, joined)
-    posterior = second.nystrom_posterior()
-    assert posterior.updates == ()
-    Z = as_seen(model, X2[0])
-    close(posterior.moments(Z).mean, second(Z).mean, **CLOSE)
-    close(posterior.moments(Z).variance, second(Z).variance, **CLOSE)
-    L_B = posterior.chol_inner
-    phi = second.nystrom_posterior().features(joined.X) / joined.d.sqrt().unsqueeze(-1)
-    B = torch.eye(L_B.shape[-1], **double) + phi.mT @ phi
-    close((L_B @ L_B.mT).expand_as(B), B, rtol=1e-6, atol=1e-6)
+    assert second.nystrom_posterior().updates == ()
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
@@ -219,11 +210,9 @@ def test_given_noise_and_learned_noise_add_up(double: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
-    """Training data, state dicts and moves after conditioning."""
-    model = make_model(m=14 if is_exact else 6, transform="normalize", **double)
-    if is_exact:
-        X, Y, _ = random_data((), 1, **double)
-        model = SparseSingleTaskGP(X, Y, input_transform=model.input_transform).eval()
+    """Training data and moves after conditioning."""
+    options = {"inducing_points": None} if is_exact else {}
+    model = make_model(transform="normalize", options=options, **double)
     X, Y, _ = random_data((), 1, n=3, seed=8, **double)
     conditioned = model.condition_on_observations(X, Y)
     assert conditioned.is_exact == model.is_exact == is_exact
@@ -233,16 +222,9 @@ def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
     close(conditioned.posterior(X).mean, before, **CLOSE)
     assert torch.equal(conditioned.inducing_points, model.inducing_points) != is_exact
 
-    state = copy.deepcopy(conditioned.state_dict())
-    conditioned.covar_module.lengthscale = 1.3
-    conditioned.load_state_dict(state)
-    close(conditioned.posterior(X).mean, before, **CLOSE)
     targets = conditioned.train_targets + 1.0
     conditioned.set_train_data(targets=targets, strict=False)
     assert (conditioned.posterior(X).mean - before).abs().max() > 0.1
-    conditioned.train()
-    conditioned.set_train_data(X, Y[:, 0], strict=False)
-    assert conditioned.posterior(X).mean.shape == (3, 1)
     again = model.condition_on_observations(X, Y)
     moved = again.float().posterior(X.float()).mean
     close(moved.double(), before, rtol=1e-3, atol=1e-3)

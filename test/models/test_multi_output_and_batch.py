@@ -161,28 +161,6 @@ def test_shared_points_are_the_union_of_the_outputs(double: dict[str, Any]) -> N
     assert joint > alone[1]
 
 
-@pytest.mark.parametrize("num_outputs, batch", [(2, ()), (1, (2,)), (2, (2,))])
-def test_active_dims_change_nothing_where_they_are_all(
-    num_outputs: int, batch: tuple[int, ...], double: dict[str, Any]
-) -> None:
-    """Indexing a batch of kernels must leave their active dimensions alone."""
-    X, Y, _ = random_data(batch, num_outputs, n=60, **double)
-    aug = (*batch, num_outputs) if num_outputs > 1 else batch
-    found = []
-    for active_dims in (None, list(range(X.shape[-1]))):
-        kernel = RBFKernel(
-            ard_num_dims=X.shape[-1], batch_shape=aug, active_dims=active_dims
-        )
-        sampler = RecursiveRLSSampler(0.05)
-        model = SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_sampler=sampler)
-        found.append((model, model.certificate()))
-    (plain, expected), (spelled, actual) = found
-    assert 2 < plain.num_inducing < 60
-    assert torch.equal(spelled.inducing_points, plain.inducing_points)
-    assert actual.lambda_max == pytest.approx(expected.lambda_max, rel=1e-9)
-    assert expected.lambda_max > 0
-
-
 def test_cap_holds_for_every_element(double: dict[str, Any]) -> None:
     X, Y, _ = random_data((3,), 2, n=60, **double)
     sampler = RecursiveRLSSampler(0.5)

@@ -25,15 +25,17 @@ def make(**tkwargs: Any) -> SparseSingleTaskGP:
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")
-def test_blocks_of_more_points_than_a_chunk(
-    batch_shape: tuple[int, ...], double: dict[str, Any]
+def test_many_points_are_lazy(
+    q: int, batch_shape: tuple[int, ...], double: dict[str, Any]
 ) -> None:
     """Features are computed for what is asked, in either order, with gradients."""
     sparse = make(**double)
-    X = points(*batch_shape, 2048 + 30, **double).requires_grad_(True)
+    X = points(*batch_shape, q, **double).requires_grad_(True)
     lazy = sparse(X)
     operator = lazy.lazy_covariance_matrix
+    assert isinstance(operator, PosteriorCovarianceLinearOperator)
     few = torch.cat([X[..., :5, :], X[..., -20:, :]], dim=-2)
     expected = sparse(few)
     close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
@@ -53,28 +55,6 @@ def test_blocks_of_more_points_than_a_chunk(
             torch.autograd.grad(total, X, retain_graph=True),
             torch.autograd.grad(getattr(expected, of).sum(), X, retain_graph=True),
         )
-
-
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) -> None:
-    """Joint covariance, parts of it, samples and gradients."""
-    sparse = make(**tkwargs)
-    q = LARGE_Q + 44
-    X = points(*batch_shape, q, **tkwargs).requires_grad_(True)
-    lazy = sparse(X)
-    assert isinstance(lazy.lazy_covariance_matrix, PosteriorCovarianceLinearOperator)
-    tolerance = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-4
-    close = partial(torch.testing.assert_close, atol=tolerance)
-    few = sparse(X[..., :LARGE_Q, :]).covariance_matrix
-    whole = lazy.covariance_matrix
-    close(whole[..., :LARGE_Q, :LARGE_Q], few, rtol=tolerance)
-    close(lazy.variance, whole.diagonal(dim1=-2, dim2=-1), rtol=1e-3)
-    part = lazy.lazy_covariance_matrix[..., -3:, :].to_dense()
-    close(part, whole[..., -3:, :], rtol=tolerance)
-    assert lazy.rsample(torch.Size([2])).shape == (2, *batch_shape, q)
-    (gradient,) = torch.autograd.grad(lazy.variance.sum(), X)
-    assert gradient.isfinite().all() and gradient.abs().max() > 0
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")

@@ -54,18 +54,6 @@ def test_few_points_are_exact_through_a_fit(double: dict[str, Any]) -> None:
     assert fantasies.posterior(X_test).mean.shape == (3, 4, 1, 1)
 
 
-def test_nystrom_objective_is_the_exact_likelihood(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, Y, _ = make_data(n=30, **double)
-    sparse = SparseSingleTaskGP(X, Y, inducing_points=X)
-    mll = make_mll(sparse)
-    exact = mll(sparse(*sparse.train_inputs), sparse.train_targets)
-    monkeypatch.setattr(type(sparse), "is_exact", False)
-    ours = mll(sparse(*sparse.train_inputs), sparse.train_targets)
-    close(ours, exact, rtol=1e-6, atol=1e-6)
-
-
 def test_many_repeats_are_folded(double: dict[str, Any]) -> None:
     """600 observations of 12 points: nothing is of the size of the data."""
     X = torch.rand(12, 2, **double).repeat(50, 1)

@@ -70,16 +70,30 @@ def model(X: Tensor, Y: Tensor, **options: Any) -> SparseSingleTaskGP:
     return sparse
 
 
-def on_host(X: Tensor, Y: Tensor) -> SparseSingleTaskGP:
-    """The model on the CPU."""
-    return model(X.cpu(), Y.cpu())
+def kernel_of(lengthscale: float) -> RBFKernel:
+    """A kernel whose lengthscale has no lower bound."""
+    kernel = RBFKernel()
+    kernel.lengthscale = lengthscale
+    return kernel
 
 
 def with_lengthscale(X: Tensor, Y: Tensor, value: float) -> SparseSingleTaskGP:
-    """A model with a kernel whose lengthscale has no lower bound."""
+    """A model whose lengthscale is set later."""
     sparse = SparseSingleTaskGP(X, Y, covar_module=RBFKernel(), inducing_points=X[:8])
     sparse.covar_module.lengthscale = value
     return sparse
+
+
+def option(**options: Any) -> Callable[[Tensor, Tensor], Any]:
+    """A model with a wrong option."""
+    return lambda X, Y: M(X, Y, **options)
+
+
+def condition_on_host(X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Any:
+    """New observations on the CPU, where they are looked at."""
+    options = {} if noise is None else {"noise": noise[:2].cpu()}
+    sparse = model(X.cpu(), X.cpu()[:, :1])
+    return sparse.condition_on_observations(X[:2].cpu(), Y[:2].cpu(), **options)
 
 
 def other_targets(X: Tensor, Y: Tensor) -> Any:
@@ -87,13 +101,6 @@ def other_targets(X: Tensor, Y: Tensor) -> Any:
     sparse = model(X, Y)
     sparse.set_train_data(targets=Y[:7, 0], strict=False)
     return sparse.posterior(X)
-
-
-def zero_lengthscale_kernel() -> RBFKernel:
-    """A kernel that divides by zero."""
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.0
-    return kernel
 
 
 def sampler_of(*index: int) -> Callable[..., Tensor]:
@@ -196,15 +203,14 @@ CASES = {
         "Very small noise",
     ),
     "a `covar_module` that is no kernel, or a class": Case(
-        lambda X, Y: M(X, Y, covar_module=RBFKernel), "covar_module=the class RBFKernel"
+        option(covar_module=RBFKernel), "covar_module=the class RBFKernel"
     ),
     "a kernel for another input dimension": Case(
-        lambda X, Y: M(X, Y, covar_module=RBFKernel(ard_num_dims=5)),
+        option(covar_module=RBFKernel(ard_num_dims=5)),
         r"RBFKernel which at inputs of shape \(2, 2\) fails.*ard_num_dims",
     ),
     "a kernel with a lengthscale of zero": Case(
-        lambda X, Y: M(X, Y, covar_module=zero_lengthscale_kernel()),
-        "is NaN or infinite.*lengthscale",
+        option(covar_module=kernel_of(0.0)), "is NaN or infinite.*lengthscale"
     ),
     "a lengthscale set to zero later": Case(
         lambda X, Y: with_lengthscale(X, Y, 0.0).posterior(X), "kernel returned NaN"
@@ -213,14 +219,12 @@ CASES = {
         lambda X, Y: fit(with_lengthscale(X, Y, 0.0)), "as it was before"
     ),
     "a `likelihood` that is not Gaussian": Case(
-        lambda X, Y: M(X, Y, likelihood=RBFKernel()), "likelihood=RBFKernel"
+        option(likelihood=RBFKernel()), "likelihood=RBFKernel"
     ),
     "a `mean_module` that is no mean": Case(
-        lambda X, Y: M(X, Y, mean_module=RBFKernel()), "mean_module=RBFKernel"
+        option(mean_module=RBFKernel()), "mean_module=RBFKernel"
     ),
-    "an unknown `objective`": Case(
-        lambda X, Y: M(X, Y, objective="vfe"), "objective='vfe'"
-    ),
+    "an unknown `objective`": Case(option(objective="vfe"), "objective='vfe'"),
     "`inducing_points` of a wrong shape": Case(
         lambda X, Y: M(X, Y, inducing_points=X[:, 0]), "`m x 2`"
     ),
@@ -237,19 +241,19 @@ CASES = {
         lambda X, Y: fit(M(X, Y, inducing_points=torch.rand(50, 2).to(X)))
     ),
     "an `inducing_sampler` that cannot be called": Case(
-        lambda X, Y: M(X, Y, inducing_sampler="greedy"), "inducing_sampler='greedy'"
+        option(inducing_sampler="greedy"), "inducing_sampler='greedy'"
     ),
     "a sampler that returns nothing, or indices out of range": Case(
         lambda X, Y: M(X, Y, inducing_sampler=sampler_of(100)).posterior(X),
         "indices from 100 to 100 for 30",
     ),
     "`max_inducing_points` of zero, or not an integer": Case(
-        lambda X, Y: M(X, Y, max_inducing_points=2.5), "max_inducing_points=2.5"
+        option(max_inducing_points=2.5), "max_inducing_points=2.5"
     ),
     "`max_inducing_points` that is far too small": Case(
         lambda X, Y: fit(M(X, Y, max_inducing_points=1)), "cap of 1"
     ),
-    "`max_memory` of zero": Case(lambda X, Y: M(X, Y, max_memory=0), "max_memory=0"),
+    "`max_memory` of zero": Case(option(max_memory=0), "max_memory=0"),
     "`rounds=0`, or not an integer": Case(
         lambda X, Y: model(X, Y).custom_fit(None, rounds=0), "rounds=0"
     ),
@@ -273,16 +277,10 @@ CASES = {
         "as many points",
     ),
     "new observations with NaN": Case(
-        lambda X, Y: on_host(X, Y).condition_on_observations(
-            X[:2].cpu(), NAN * Y[:2].cpu()
-        ),
-        "new observations with NaN",
+        lambda X, Y: condition_on_host(X, NAN * Y), "new observations with NaN"
     ),
     "new observations with negative noise, or with NaN as theirs": Case(
-        lambda X, Y: on_host(X, Y).condition_on_observations(
-            X[:2].cpu(), Y[:2].cpu(), noise=torch.full_like(Y[:2].cpu(), -0.1)
-        ),
-        "variances must be finite",
+        lambda X, Y: condition_on_host(X, Y, -0.1 + 0 * Y), "variances must be finite"
     ),
     "fantasies at inputs of another dimension": Case(
         lambda X, Y: model(X, Y).fantasize(

@@ -327,3 +327,10 @@ def test_what_happens(came: str, double: dict[str, Any]) -> None:
 
 def test_all_rows_are_seen() -> None:
     assert list(CASES) == list(ROWS)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 4, 2)])
+def test_shapes_of_inducing_points(shape: tuple[int, ...]) -> None:
+    X = torch.rand(30, 2, dtype=torch.float64)
+    with pytest.raises(BotorchTensorDimensionError, match="element of the batch"):
+        M(X, X[:, :1], inducing_points=torch.rand(shape, dtype=torch.float64))

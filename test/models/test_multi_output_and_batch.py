@@ -196,6 +196,7 @@ def test_subset_output(
     close(everything.posterior(X).mean, full.mean)
 
 
+@pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
 def test_model_list(double: dict[str, Any]) -> None:
     models = [
         make_model((), 1, f, standardize=False, n=n, **double)
@@ -207,6 +208,13 @@ def test_model_list(double: dict[str, Any]) -> None:
     for t, model in enumerate(models):
         close(posterior.mean[..., t], model.posterior(X).mean[..., 0])
         close(posterior.variance[..., t], model.posterior(X).variance[..., 0])
+    new_X, new_Y = X[0, :2], torch.rand(3, 2, 2, **double)
+    noise = torch.full((2, 2), 0.1, **double)
+    conditioned = joint.condition_on_observations([new_X] * 2, new_Y, noise=noise)
+    for t, model in enumerate(models):
+        new = new_X, new_Y[..., [t]]
+        single = model.condition_on_observations(*new, noise=noise[:, [t]])
+        close(conditioned.posterior(X[0]).mean[..., [t]], single.posterior(X[0]).mean)
     assert joint.subset_output([1]).posterior(X).mean.shape == (3, 4, 1)
 
 

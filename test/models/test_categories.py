@@ -1,5 +1,6 @@
 """Columns of categories: the kernel of MixedSingleTaskGP."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -58,6 +59,23 @@ def test_fit_of_many_points(double: dict[str, Any]) -> None:
     test_X, test_Y = mixed_data(200, **double)
     error = (model.posterior(test_X).mean - test_Y).square().mean().sqrt()
     assert error < 0.3  # the noise is 0.1, the standard deviation 1.2
+
+
+def test_learned_points_keep_their_categories(double: dict[str, Any]) -> None:
+    """To the last bit: the kernel sees another category otherwise."""
+    X, Y = mixed_data(560, **double)
+    X[:, [0, 3]] = 2 * X[:, [0, 3]] + 1 / 3  # whose units round
+    model = SparseSingleTaskGP(
+        X, Y, cat_dims=[0, 3], max_inducing_points=20, learn_inducing_points=True
+    )
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    before = model.resparsify().inducing_points
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 8}})
+    after = model.inducing_points
+    assert (after[:, 1:3] - before[:, 1:3]).abs().max() > 1e-3
+    assert torch.isin(after[:, [0, 3]], X[:, [0, 3]].unique()).all()
 
 
 @pytest.mark.parametrize("bad", [[4], [-5], [0, 0], [1, -3], [0.5], ["a"]])

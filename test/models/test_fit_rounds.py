@@ -264,12 +264,13 @@ class TestFailure:
 
         kernel = Broken(lengthscale_constraint=Interval(0.1, 1.0))
         model = SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_points=X[:9])
-        before = model.covar_module.lengthscale.clone()
+        before = model.eval().covar_module.lengthscale.clone()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pytest.raises(ModelFittingError, match="kernel returned NaN"):
                 fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
         assert torch.equal(model.covar_module.lengthscale, before)
+        assert not model.training
         assert model.posterior(X[:3]).mean.isfinite().all()
 
     def test_a_warning_is_said_once(self, double: dict[str, Any]) -> None:

@@ -129,7 +129,7 @@ class TestDraw:
         assert model.num_inducing == 8 and num_calls == 5
         capped = make(60, max_inducing_points=5, **double)
         assert capped.num_inducing == 5
-        learner = SparseSingleTaskGP(X, Y, input_transform=Normalize(2))
+        learner = make(60, input_transform=Normalize(2), **double)
         before = learner.input_transform.coefficient.clone()
         assert learner.is_exact
         assert torch.equal(learner.input_transform.coefficient, before)

@@ -221,7 +221,7 @@ class ModelStrategy(Strategy):
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""
-        return MAX_BATCH_SIZE
+        return self._batch_size() or MAX_BATCH_SIZE
 
     @abstractmethod
     def _select_by_model(self, limit: int) -> list[int]:

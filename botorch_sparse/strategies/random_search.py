@@ -36,6 +36,9 @@ class RandomSearch(Strategy):
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
 
+    def _batch_size(self) -> int | None:
+        return self.batch_size
+
     def _select(self, max_batch_size: int | None) -> list[int]:
         size = min(self.batch_size, max_batch_size or self.batch_size)
         if self.box is not None:

@@ -456,6 +456,11 @@ class Strategy(ABC):
     def _select(self, max_batch_size: int | None) -> list[int]:
         """Choose a batch: numbers of points, those of new ones by `add_point`."""
 
+    def _taken(self) -> set[int]:
+        """Rows of the table that failed, were evaluated or are pending."""
+        taken = {*self._failed, *self.history.point_list, *self.pending_points()}
+        return {point for point in taken if point < len(self.candidates)}
+
     def _batch_size(self) -> int | None:
         """Points of a batch that the user asked for; None for as many as chosen."""
         return None

@@ -256,8 +256,13 @@ class Strategy(ABC):
         if retry:
             self._trials.fail(failed)
             return
-        self._drop(failed)
-        self._failed |= {trial.point for trial in failed}
+        before = self._failed
+        self._failed = before | {trial.point for trial in failed}
+        try:
+            self._drop(failed)
+        except BaseException:
+            self._failed = before
+            raise
 
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.

@@ -69,7 +69,8 @@ class UncertaintyReduction(RoundStrategy):
 
     Use it to learn a function everywhere, where `SBPE` looks for its maximum. The
     dataset is fixed before any feedback; `predict` and `error_bound` follow once all of
-    it is told.
+    it is told. Rows of a table that failed do not come again: while the dataset is
+    collected in parts, Theorem 4.1 is then about the others.
 
     Args:
         candidates: `A x d` points to choose from.
@@ -125,8 +126,8 @@ class UncertaintyReduction(RoundStrategy):
                 "Got no covar_module; need the kernel by which the dataset is chosen, "
                 "before any feedback that it could be fitted to. Give one that you "
                 "know or have fitted, such as the covar_module of a SparseSingleTaskGP "
-                "fitted to other data in these units, with lam and noise_std; or take SBPE or "
-                "BBKB, which infer theirs."
+                "fitted to other data in these units, with lam and noise_std; or take "
+                "SBPE or BBKB, which infer theirs."
             )
         box = one_domain(candidates, domain)
         policy = CertificatePolicy(refresh, delta, num_batches=1)

@@ -357,6 +357,18 @@ def test_columns_of_numbers_can_be_declared_as_text(
     assert "no column 'lids', which --text names" in refused("--text", "lids")
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_files_with_semicolons_or_tabs_are_read(
+    suggest: Suggest, tmp_path: Path, pool: Path, mark: str
+) -> None:
+    results = write(tmp_path / "m.csv", [["id", "loss"], *map(measured, range(6))])
+    before = suggest("--results", results, "--batch", 9)
+    results.write_text(results.read_text().replace(",", mark))
+    text = pool.read_text().replace('"gas, wet"', "gas wet").replace(",", mark)
+    pool.write_text(text.replace("gas wet", "gas, wet"))
+    assert suggest("--results", results, "--batch", 9) == before
+
+
 def test_columns_can_be_ignored(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path
 ) -> None:
@@ -438,7 +450,9 @@ BAD_POOLS = [
     ("id,heat\na,1\nb,2\nc,hot\n", "line 4 (key 'c'), column 'heat': 'hot' is no fin"),
     ("id,heat\na,1\nb,inf\n", "line 3 (key 'b'), column 'heat': 'inf' is no finite"),
     ("name,heat\na,1\n", "pool.csv has no column 'id', the --key; its columns are"),
-    ("id;heat\na;1\n", "no column 'id', the --key; its columns are 'id;heat'"),
+    ("id;heat, C\na;1,5\n", "no column 'id', the --key; its columns are 'id;heat'"),
+    ("id;heat, C\na;1,5\n", "There are semicolons in the names of columns: if cells"),
+    ("id;heat\na;1,5\nb;2,5\n", "(key 'a'), column 'heat': '1,5' is no number; write"),
     ("id\na\n", "pool.csv: Got 0 columns besides the key"),
     ("id,loss\na,1\n", "pool.csv: Got 0 columns besides the key"),
     ("id,reason\na,1\n", "has a column 'reason', which the output adds; rename it"),

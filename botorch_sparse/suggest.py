@@ -7,7 +7,8 @@ model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
 proposed once. The results hold all feedback, and each call learns from them anew;
-rows that were proposed and have no result yet are remembered with `--state` alone.
+rows that were proposed and have no result yet are remembered with `--state` alone,
+which one call at a time can use.
 The same files give the same next rows, to the bit.
 """
 
@@ -32,6 +33,7 @@ from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.proposed_rows import (
     ProposedRows,
+    locked,
     read_proposed,
     write_proposed,
 )
@@ -48,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
     try:
-        with _one_line_warnings(args.quiet):
+        _check_paths(args)
+        with _one_line_warnings(args.quiet), locked(args.state):
             _suggest(args)
     except KeyboardInterrupt:
         say("Interrupted; nothing was written.")
@@ -62,7 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
-    _check_paths(args)
     pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
     if pool.target in pool.text.columns and not args.quiet:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from botorch_sparse import proposed_rows
+from botorch_sparse import suggest as suggest_command
 from botorch_sparse.__main__ import main
 from botorch_sparse.lab_files import Results, read_pool
 from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
@@ -197,6 +199,49 @@ def test_pending_rows_wait_in_the_state(
     after = list(csv.DictReader(io.StringIO(out.decode())))
     assert not {row["id"] for row in before} & {row["id"] for row in after}
     assert b"5 of them measured, 3 proposed before wait for results; 8 prop" in err
+
+
+def test_two_calls_at_once_propose_different_rows(
+    suggest: Suggest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins when the first has read the state, and not written it."""
+    options = ["--state", tmp_path / "run.state", "--batch", 8]
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+    propose = suggest_command.propose
+
+    def begin_again(*args: Any) -> Any:
+        monkeypatch.setattr(suggest_command, "propose", propose)
+        with pytest.raises(SystemExit):
+            suggest(*options)
+        return propose(*args)
+
+    monkeypatch.setattr(suggest_command, "propose", begin_again)
+    first = suggest(*options)
+    second = suggest(*options)
+    assert not {row["id"] for row in first} & {row["id"] for row in second}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["pool.csv", "run.state"]
+
+
+def test_a_call_waits_for_another_one_with_its_state(
+    suggest: Suggest,
+    refused: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, lock = tmp_path / "run.state", tmp_path / ".run.state.lock"
+    lock.touch()
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+    line = refused("--state", state)
+    assert "another call is using" in line and f"remove '{lock}'" in line
+    assert lock.exists() and not state.exists()
+    assert suggest("--batch", 2)  # without the state nothing is lost
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 600.0)
+    monkeypatch.setattr(proposed_rows.time, "sleep", lambda seconds: lock.unlink())
+    assert suggest("--state", state, "--batch", 2)
+    assert state.exists() and not lock.exists()
+    bad = write(tmp_path / "bad.csv", [["id", "loss"], ["c1", "x"]])
+    assert "is no number" in refused("--state", state, "--results", bad)
+    assert not lock.exists()
 
 
 def test_few_results_leave_draws_that_say_so(suggest: Suggest, tmp_path: Path) -> None:

@@ -42,9 +42,13 @@ class TextTable:
 
     def error(self, row: int, column: str, reason: str) -> InputDataError:
         """An error that names file, line, key and column, to be raised."""
-        key = "" if self.key is None else f" (key {shown(self._cell(row, self.key))})"
-        where = f"{self.name}, line {self.lines[row]}{key}, column {shown(column)}"
+        where = f"{self.name}, {self.place(row)}, column {shown(column)}"
         return InputDataError(f"{where}: {reason}")
+
+    def place(self, row: int) -> str:
+        """What messages call a row: its line and key."""
+        key = "" if self.key is None else f" (key {shown(self._cell(row, self.key))})"
+        return f"line {self.lines[row]}{key}"
 
     def need(self, columns: Iterable[str], why: str) -> None:
         """Refuse to go on if there is no such column.

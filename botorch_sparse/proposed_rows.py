@@ -14,10 +14,9 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_text import number, shown
-from botorch_sparse.lab_files import Pool
+from botorch_sparse.csv_text import shown
+from botorch_sparse.lab_files import Pool, encode_fit
 from botorch_sparse.strategies.checkpoint import read_state, write_state
-from botorch_sparse.strategies.columns import Column
 from botorch_sparse.strategies.points import KnownRows
 
 VERSION = 1
@@ -190,35 +189,12 @@ def _is_sound(state: dict[str, Any]) -> bool:
 
 def _rows_by_features(columns: Cells, pool: Pool) -> list[int]:
     """The row of the pool with the features of each that was kept; -1 for none."""
-    specs = {str(spec.label): spec for spec in pool.table.columns}
     num = len(next(iter(columns.values())))
     rows = [-1] * num
-    if not specs.keys() <= columns.keys():
-        return rows
-    usable = [
-        i
-        for i in range(num)
-        if all(_is_known(columns[name][i], spec) for name, spec in specs.items())
-    ]
-    if not usable:
-        return rows
-    cells: dict[str, Any] = {
-        name: [columns[name][i] for i in usable]
-        if spec.categories is not None
-        else [float(columns[name][i]) for i in usable]
-        for name, spec in specs.items()
-    }
-    found = KnownRows(pool.table.X).find(pool.table.encode(cells))
-    for i, row in zip(usable, found, strict=True):
+    fit, points = encode_fit(columns, pool, range(num))
+    for i, row in zip(fit, KnownRows(pool.table.X).find(points), strict=True):
         rows[i] = row
     return rows
-
-
-def _is_known(cell: str, spec: Column) -> bool:
-    """Whether a cell can be encoded as one of a column."""
-    if spec.categories is None:
-        return number(cell) is not None
-    return cell in spec.categories
 
 
 def _described(columns: Cells, i: int) -> str:

@@ -6,7 +6,8 @@ been, fits a sparse Gaussian process, and writes the rows to measure next with w
 model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
-proposed once. The results hold all feedback, and each call learns from them anew;
+proposed once. The results hold all feedback, and each call learns from them anew, also
+from those whose rows are no longer candidates, if all features are among their columns;
 rows that were proposed and have no result yet are remembered with `--state` alone,
 which one call at a time can use.
 The same files give the same next rows, to the bit.
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
@@ -37,7 +37,7 @@ from botorch_sparse.proposed_rows import (
     read_proposed,
     write_proposed,
 )
-from botorch_sparse.strategies import Batch
+from botorch_sparse.strategies.trials import Trial
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 
@@ -77,7 +77,8 @@ def _suggest(args: argparse.Namespace) -> None:
         args.state, pool, minimize=args.minimize, done={*results.rows, *results.failed}
     )
     strategy = rebuild(args, pool, results, proposed.rows)
-    chosen, num_drawn = propose(strategy, args.batch)
+    with _naming(results.name):
+        chosen, num_drawn = propose(strategy, args.batch)
     explained = explain(strategy, pool.table.X, chosen, num_drawn)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
@@ -92,14 +93,24 @@ def _report(
     pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
 ) -> None:
     """Say what was read and proposed."""
-    name, gone = pool.text.name, proposed.gone
-    if gone:
-        more = ", ..." if len(gone) > 3 else ""
-        say(
-            f"note: {len(gone)} of the rows proposed before no longer in {name}, and "
-            f"not waited for: {', '.join(gone[:3])}{more}"
-        )
+    name = pool.text.name
+    digits = " to six digits" if pool.key is None else ""
+    no_row = f"of the results are of no row of {name}"
+    notes = {
+        f"of the rows proposed before no longer in {name}, and not waited for": (
+            proposed.gone
+        ),
+        f"{no_row}{digits}, and count as data beside it": results.beside,
+        f"{no_row}, and left out for lack of its features in {results.name}": (
+            results.left_out
+        ),
+    }
+    for what, which in notes.items():
+        if which:
+            more = ", ..." if len(which) > 3 else ""
+            say(f"note: {len(which)} {what}: {', '.join(which[:3])}{more}")
     others = {
+        "results beside it": len(results.points),
         "failed": len(set(results.failed) - set(results.rows)),
         "proposed before wait for results": len(proposed.rows),
     }
@@ -125,12 +136,16 @@ def rebuild(
         pending: Rows that wait for results.
     """
     kind = getattr(strategies, STRATEGIES[args.strategy])
-    known = len(results.rows) + len(results.failed) + len(pending)
+    known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
     with _naming(pool.text.name):
         strategy = kind(
             pool.table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
         )
+    table, history = pool.table.X, strategy.history
+    points = [history.add_point(table.new_tensor(x)) for x in results.points]
+    trials = [Trial(-1, point, -1) for point in [*results.rows, *points]]
+    history.append(trials, [*results.values, *results.point_values])
     strategy.load_state_dict(
         strategy.state_dict()
         | {
@@ -139,11 +154,6 @@ def rebuild(
             "failed": sorted(set(results.failed)),
         }
     )
-    if results.rows:
-        index = torch.tensor(results.rows)
-        Y = torch.tensor(results.values, dtype=torch.float64)
-        with _naming(results.name):
-            strategy.tell(Batch(pool.table.X[index], index), Y)
     return strategy
 
 

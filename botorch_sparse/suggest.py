@@ -19,10 +19,12 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
@@ -37,7 +39,8 @@ from botorch_sparse.proposed_rows import (
     read_proposed,
     write_proposed,
 )
-from botorch_sparse.strategies.trials import Trial
+from botorch_sparse.strategies import Batch
+from botorch_sparse.strategies.candidates import CandidateTable
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 
@@ -77,8 +80,7 @@ def _suggest(args: argparse.Namespace) -> None:
         args.state, pool, minimize=args.minimize, done={*results.rows, *results.failed}
     )
     strategy = rebuild(args, pool, results, proposed.rows)
-    with _naming(results.name):
-        chosen, num_drawn = propose(strategy, args.batch)
+    chosen, num_drawn = propose(strategy, args.batch)
     explained = explain(strategy, pool.table.X, chosen, num_drawn)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
@@ -129,6 +131,9 @@ def rebuild(
     Its seed depends on how many rows are known: the same files give the same next
     rows, and each call draws sample paths of its own.
 
+    Results beside the pool are rows of its table, behind the pool's: all of them are
+    measured, so none is proposed, and what varies among them alone counts too.
+
     Args:
         args: The options `strategy`, `minimize` and `seed`.
         pool: The candidates.
@@ -138,14 +143,11 @@ def rebuild(
     kind = getattr(strategies, STRATEGIES[args.strategy])
     known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
+    table = _with_points(pool.table, results.points)
     with _naming(pool.text.name):
         strategy = kind(
-            pool.table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
+            table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
         )
-    table, history = pool.table.X, strategy.history
-    points = [history.add_point(table.new_tensor(x)) for x in results.points]
-    trials = [Trial(-1, point, -1) for point in [*results.rows, *points]]
-    history.append(trials, [*results.values, *results.point_values])
     strategy.load_state_dict(
         strategy.state_dict()
         | {
@@ -154,7 +156,20 @@ def rebuild(
             "failed": sorted(set(results.failed)),
         }
     )
+    if len(results):
+        index = torch.tensor([*results.rows, *range(len(pool.table), len(table))])
+        Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
+        with _naming(results.name):
+            strategy.tell(Batch(table.X[index], index), Y)
     return strategy
+
+
+def _with_points(table: CandidateTable, points: list[list[float]]) -> CandidateTable:
+    """A table that has more rows behind its own, and no keys for them."""
+    if not points:
+        return table
+    X = torch.cat([table.X, table.X.new_tensor(points)])
+    return replace(table, X=X, keys=None, key_names=())
 
 
 def _write(text: str, path: Path | None) -> None:

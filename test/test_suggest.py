@@ -448,9 +448,9 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     assert read.point_values == [-2.0, -5.0]
     args = SimpleNamespace(strategy="thompson", minimize=True, seed=0)
     strategy = rebuild(args, read_pool(pool, key, "loss"), read, [0])
-    assert strategy.history.indices.tolist() == [1, 2, 3, 4, 5, -1, -1]
     assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -7, -2, -5]
     assert strategy.history.X[5:].tolist() == read.points
+    assert strategy.is_finished  # the one row that is left is pending
     named = ["--key", key] if key else []
     words = ["suggest", "--candidates", pool, *named, "--target", "loss"]
     main([*map(str, [*words, "--results", path])])
@@ -467,6 +467,17 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     assert lines[1].startswith("note: 1 of the results") and "left out" in lines[1]
     assert lines[1].endswith(f": {names[2]}")
     assert lines[2].endswith("5 of them measured, 2 results beside it; 1 proposed now.")
+
+
+def test_one_row_that_is_left_is_compared_with_those_taken_out(
+    suggest: Suggest, tmp_path: Path, pool: Path
+) -> None:
+    """A column that varies among them alone counts too: the more heat, the better."""
+    write(pool, [["id", "heat"], ["left", 10]])
+    told = [["id", "heat", "loss"], *([f"c{i}", i, 2.0 * i] for i in range(10))]
+    results = write(tmp_path / "m.csv", told)
+    (row,) = suggest("--results", results)
+    assert row["id"] == "left" and float(row["predicted_mean"]) > 14
 
 
 def test_results_without_features_are_left_out(

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
+# What may stand between cells, by the names of messages.
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 # A number with a decimal comma.
 COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
@@ -39,9 +42,13 @@ class TextTable:
 
     def error(self, row: int, column: str, reason: str) -> InputDataError:
         """An error that names file, line, key and column, to be raised."""
-        key = "" if self.key is None else f" (key {shown(self._cell(row, self.key))})"
-        where = f"{self.name}, line {self.lines[row]}{key}, column {shown(column)}"
+        where = f"{self.name}, {self.place(row)}, column {shown(column)}"
         return InputDataError(f"{where}: {reason}")
+
+    def place(self, row: int) -> str:
+        """What messages call a row: its line and key."""
+        key = "" if self.key is None else f" (key {shown(self._cell(row, self.key))})"
+        return f"line {self.lines[row]}{key}"
 
     def need(self, columns: Iterable[str], why: str) -> None:
         """Refuse to go on if there is no such column.
@@ -55,7 +62,7 @@ class TextTable:
                 more = ", ..." if len(self.columns) > 8 else ""
                 raise InputDataError(
                     f"{self.name} has no column {shown(column)}, {why}; its columns "
-                    f"are {known}{more}."
+                    f"are {known}{more}.{_separator_hint(self.columns)}"
                 )
 
     def texts(self, column: str) -> list[str]:
@@ -141,6 +148,9 @@ class TextTable:
 def read_table(path: Path, *, key: str | None = None) -> TextTable:
     """Read a CSV file, gzip or plain; blank lines are left out.
 
+    Cells are separated by commas; by semicolons or by tabs where these are what the
+    header row has, quotes aside.
+
     Args:
         path: The file, in UTF-8.
         key: The column that will name the rows in messages, if it is there.
@@ -166,6 +176,7 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
             raise InputDataError(
                 f"{name}, line {line}: there are {len(cells)} cells, but the header "
                 f"has {len(header)}. Text that holds a comma needs quotes."
+                f"{_separator_hint(header)}"
             )
         lines.append(line)
         rows.append(cells)
@@ -190,7 +201,7 @@ def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
     begins = 1
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, strict=True, delimiter=_separator(file))
             for cells in reader:
                 if any(map(str.strip, cells)):
                     yield begins, cells
@@ -208,6 +219,29 @@ def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputDataError(f"{name} cannot be read: {reason}.") from error
+
+
+def _separator(file: TextIO) -> str:
+    """What separates the cells of the header row; a comma if that is not certain.
+
+    The file is at its beginning before and after.
+    """
+    header = next((line for line in file if line.strip(" ,;\t\r\n")), "")
+    file.seek(0)
+    unquoted = re.sub('"[^"]*"', "", header)
+    able = [mark for mark in SEPARATORS if mark in unquoted]
+    return able[0] if len(able) == 1 else ","
+
+
+def _separator_hint(header: Iterable[str]) -> str:
+    """What to do about a header row that may be separated otherwise."""
+    marks = [name for mark, name in SEPARATORS.items() if mark in "".join(header)]
+    if not marks:
+        return ""
+    return (
+        f" There are {' and '.join(marks)} in the names of columns: if cells are "
+        "separated by them, save the file with commas between cells instead."
+    )
 
 
 def _undecodable_line(path: Path) -> int:

@@ -15,7 +15,7 @@ References:
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,22 +41,6 @@ LENGTHSCALES = {"abalone": 17.5, "california_housing": 12.5}  # [Calandriello202
 GP_UCB, RANDOM = "GP-UCB", "random search"
 
 Histories = dict[str, History]
-
-
-class RandomOrder(RandomSearch):
-    """Random search that draws each row once, as what it is compared with does."""
-
-    @property
-    def excluded_points(self) -> Collection[int]:
-        """Numbers of the points that failed, were evaluated or are pending."""
-        taken = {*self.history.point_list, *self.pending_points()}
-        return taken.union(super().excluded_points)
-
-    def _select(self, max_batch_size: int | None) -> list[int]:
-        size = min(self.batch_size, max_batch_size or self.batch_size)
-        rows = self._rows()
-        order = torch.randperm(len(rows), generator=self.generator)
-        return rows[order[:size]].tolist()
 
 
 def find_best(
@@ -88,7 +72,7 @@ def find_best(
         "BBKB": BBKB(X, batch_size=batch_size, seed=seed),
         "Thompson sampling": ThompsonSampling(X, batch_size=batch_size, seed=seed),
         GP_UCB: GPUCB(X, seed=seed),
-        RANDOM: RandomOrder(X, batch_size=batch_size, seed=seed),
+        RANDOM: RandomSearch(X, batch_size=batch_size, unique=True, seed=seed),
     }
     return _run_all(strategies, table, num_evaluations, gp_seconds, seed, progress)
 

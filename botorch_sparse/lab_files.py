@@ -1,6 +1,6 @@
 """What a laboratory keeps in files: what can be measured, and what has been."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.csv_text import TextTable, read_table, shown
+from botorch_sparse.csv_text import TextTable, number, read_table, shown
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.columns import CellError
+from botorch_sparse.strategies.columns import Column, few
 from botorch_sparse.strategies.points import KnownRows, NearRows
 
 
@@ -41,19 +41,33 @@ class Pool:
 
 @dataclass(frozen=True)
 class Results:
-    """Measurements of rows of the pool, in the order of their file.
+    """Measurements in the order of their file: of rows of the pool, and others.
+
+    A laboratory may take out of the pool what it has used up. What it measured there
+    says as much as before, if the file has the features.
 
     Attributes:
         name: What messages call the file.
-        rows: `n` rows, repeats allowed.
+        rows: `n` rows of the pool, repeats allowed.
         values: `n` values of the target.
         failed: Rows whose measurement failed.
+        points: `k x d` encoded features of what is no row of the pool.
+        point_values: `k` values of the target there.
+        beside: What messages call these.
+        left_out: What they call results that cannot be used.
     """
 
     name: str
     rows: list[int]
     values: list[float]
     failed: list[int] = field(default_factory=list)
+    points: list[list[float]] = field(default_factory=list)
+    point_values: list[float] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self.point_values)
 
 
 def read_pool(
@@ -109,12 +123,13 @@ def read_results(path: Path | None, pool: Pool, *, skip_empty: bool = False) -> 
 
     Args:
         path: CSV file with the target, and with the key or all features of the rows;
-            other columns are ignored. None for a first batch.
-        pool: The candidates, of which all rows must be.
+            other columns are ignored. None for a first batch. Results of no row of
+            the pool need all features, or are left out.
+        pool: The candidates.
         skip_empty: Whether an empty cell of the target is a measurement that failed.
 
     Raises:
-        InputDataError: If the table is not there, or cannot be used.
+        InputDataError: If the table is not there, or none of it can be used.
     """
     if path is None:
         return Results("the results", [], [])
@@ -139,71 +154,125 @@ def read_results(path: Path | None, pool: Pool, *, skip_empty: bool = False) -> 
             "are not proposed again."
         )
         raise text.error(is_empty.index(True), pool.target, reason)
-    measured = [i for i, empty in enumerate(is_empty) if not empty]
-    values = text.only(measured).numbers(pool.target).tolist()
-    failed = [row for row, empty in zip(rows, is_empty, strict=True) if empty]
-    return Results(text.name, [rows[i] for i in measured], values, failed)
+    return _sort_out(text, pool, rows, is_empty)
+
+
+def _sort_out(
+    text: TextTable, pool: Pool, rows: list[int], is_empty: list[bool]
+) -> Results:
+    """The results by what they are of: rows of the pool, -1 for none."""
+    others = [i for i, row in enumerate(rows) if row < 0]
+    fit, X = encode_fit(text.columns, pool, others)
+    left_out = sorted(set(others) - set(fit))
+    if left_out and len(left_out) == len(text):
+        raise _unusable(text, left_out[0], pool)
+    inside = [i for i, row in enumerate(rows) if row >= 0 and not is_empty[i]]
+    measured = [place for place, i in enumerate(fit) if not is_empty[i]]
+    beside = [fit[place] for place in measured]
+    return Results(
+        text.name,
+        rows=[rows[i] for i in inside],
+        values=text.only(inside).numbers(pool.target).tolist(),
+        failed=[row for i, row in enumerate(rows) if row >= 0 and is_empty[i]],
+        points=X[measured].tolist(),
+        point_values=text.only(beside).numbers(pool.target).tolist(),
+        beside=[text.place(i) for i in beside],
+        left_out=[text.place(i) for i in left_out],
+    )
+
+
+def _unusable(text: TextTable, i: int, pool: Pool) -> InputDataError:
+    """The error for results none of which can be used, by the first of them."""
+    column, reason = _unfit(text.columns, i, pool) or (pool.target, "")
+    if pool.key is not None:
+        reason = (
+            f"{pool.text.name} has no row with this key, and the features of "
+            f"{text.name} do not fit it either (column {shown(column)}: {reason})"
+        )
+        column = pool.key
+    return text.error(i, column, f"{reason}; no other result can be used either.")
+
+
+def encode_fit(
+    columns: Mapping[str, Sequence[str]], pool: Pool, rows: Iterable[int]
+) -> tuple[list[int], Tensor]:
+    """Those of some rows of cells that have all features of the pool.
+
+    Args:
+        columns: Cells by the names of their columns.
+        pool: The candidates.
+        rows: Which rows of the cells.
+
+    Returns:
+        The rows, and their `k x d` features in the encoding of the pool.
+    """
+    fit = [i for i in rows if _unfit(columns, i, pool) is None]
+    if not fit:
+        return [], pool.table.X[:0]
+    cells: dict[str, Any] = {}
+    for spec in pool.table.columns:
+        texts = [columns[str(spec.label)][i].strip() for i in fit]
+        is_text = spec.categories is not None
+        cells[str(spec.label)] = texts if is_text else list(map(float, texts))
+    return fit, pool.table.encode(cells)
+
+
+def _unfit(
+    columns: Mapping[str, Sequence[str]], i: int, pool: Pool
+) -> tuple[str, str] | None:
+    """The first column of a row of cells that cannot be encoded, and why not."""
+    for spec in pool.table.columns:
+        name = str(spec.label)
+        if name not in columns:
+            return name, "there is no such column"
+        if reason := _misfit(columns[name][i].strip(), spec):
+            return name, reason
+    return None
+
+
+def _misfit(cell: str, spec: Column) -> str | None:
+    """Why a cell cannot be encoded as one of a column; None if it can."""
+    if spec.categories is None:
+        return None if number(cell) is not None else f"{shown(cell)} is no number"
+    if cell in spec.categories:
+        return None
+    return f"{shown(cell)} is none of its categories, {few(spec.categories)}"
 
 
 def _rows_by_key(text: TextTable, key: str, pool: Pool) -> list[int]:
+    """The rows of the pool with the keys of the results; -1 for none."""
     text.need([key], "the --key")
     known = {name: row for row, name in enumerate(pool.table.keys or ())}
-    cells = text.texts(key)
-    rows = [known.get(cell, -1) for cell in cells]
-    if -1 in rows:
-        reason = f"{pool.text.name} has no row with this key."
-        raise text.error(rows.index(-1), key, reason)
-    return rows
+    return [known.get(cell, -1) for cell in text.texts(key)]
 
 
 def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
-    """The rows that have the features of the results, after rounding to six digits."""
+    """The rows that have the features of the results, after rounding to six digits.
+
+    -1 for those that have no row.
+    """
     X = pool.table.X
-    columns = {spec.label: spec.categories is None for spec in pool.table.columns}
-    labels = [str(label) for label in columns]
-    text.need(labels, f"which {pool.text.name} has; or name rows by a --key")
-    cells = {
-        label: text.numbers(label) if columns[label] else text.texts(label)
-        for label in labels
-    }
-    try:
-        points = pool.table.encode(cells)
-    except CellError as error:
-        raise text.error(error.row, str(error.column), error.reason) from error
-    rows = KnownRows(X).find(points)
-    unknown = [i for i, row in enumerate(rows) if row < 0]
+    columns = {str(s.label): s.categories is None for s in pool.table.columns}
+    text.need(columns, f"which {pool.text.name} has; or name rows by a --key")
+    for label, is_number in columns.items():
+        text.numbers(label) if is_number else text.texts(label)
+    rows = [-1] * len(text)
+    fit, points = encode_fit(text.columns, pool, range(len(text)))
+    for i, row in zip(fit, KnownRows(X).find(points), strict=True):
+        rows[i] = row
+    unknown = [place for place, i in enumerate(fit) if rows[i] < 0]
     if not unknown:
         return rows
     near = NearRows(X, range(len(X)), _scale(X)).find(points[unknown])
-    for i, found in zip(unknown, near, strict=True):
-        if len(found) != 1:
-            raise _no_row(text, i, points[i], found, pool)
-        rows[i] = found[0]
+    for place, found in zip(unknown, near, strict=True):
+        if len(found) > 1:
+            which = " and ".join(pool.name(row) for row in found[:2])
+            raise InputDataError(
+                f"{text.name}, line {text.lines[fit[place]]}: to six digits this is "
+                f"{which}; name the rows by a --key."
+            )
+        rows[fit[place]] = found[0] if found else -1
     return rows
-
-
-def _no_row(
-    text: TextTable, i: int, point: Tensor, found: Sequence[int], pool: Pool
-) -> InputDataError:
-    """The error for results of no row of the pool, or of one of several."""
-    if found:
-        which = " and ".join(pool.name(row) for row in found[:2])
-        return InputDataError(
-            f"{text.name}, line {text.lines[i]}: to six digits this is {which}; name "
-            "the rows by a --key."
-        )
-    off = (pool.table.X - point).abs() / _scale(pool.table.X)
-    nearest = int(off.amax(-1).argmin())
-    spec = next(
-        spec
-        for spec in reversed(pool.table.columns)
-        if spec.start <= int(off[nearest].argmax())
-    )
-    reason = (
-        f"no row of {pool.text.name} has these features, to six digits; here it is "
-        f"farthest from the nearest one, {pool.name(nearest)}."
-    )
-    return text.error(i, str(spec.label), reason)
 
 
 def _check_no_twins(text: TextTable, X: Tensor) -> None:

@@ -4,20 +4,24 @@ The results hold all feedback, so this is all that a laboratory's run has to rem
 Rows are kept as the text of their cells: the table of candidates may change.
 """
 
-from collections.abc import Collection, Sequence
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_text import number, shown
-from botorch_sparse.lab_files import Pool
+from botorch_sparse.csv_text import shown
+from botorch_sparse.lab_files import Pool, encode_fit
 from botorch_sparse.strategies.checkpoint import read_state, write_state
-from botorch_sparse.strategies.columns import Column
 from botorch_sparse.strategies.points import KnownRows
 
 VERSION = 1
+# Seconds that a call waits for another one with the same file.
+PATIENCE = 5.0
 Cells = dict[str, list[str]]
 
 
@@ -32,6 +36,49 @@ class ProposedRows:
 
     rows: list[int]
     gone: list[str]
+
+
+@contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Keep a file of proposed rows to one call, from reading to writing.
+
+    Creates a file beside it, which only one of two calls can do, and removes it in the
+    end. A call that was killed leaves it there.
+
+    Args:
+        path: The file, or None for nothing to keep.
+
+    Raises:
+        InputDataError: If another call keeps it for longer than `PATIENCE`.
+        OSError: If the folder can't be written to.
+    """
+    if path is None:
+        yield
+        return
+    target = path.resolve()
+    lock = target.with_name(f".{target.name}.lock")
+    latest = time.monotonic() + PATIENCE
+    while not _create(lock):
+        if time.monotonic() >= latest:
+            raise InputDataError(
+                f"--state: another call is using {str(path)!r}. Wait until it has "
+                "ended, so that its rows are not proposed twice; if there is none, "
+                f"remove {str(lock)!r}, which one that was killed has left."
+            )
+        time.sleep(0.1)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _create(path: Path) -> bool:
+    """Whether there was no such file; there is one then."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_proposed(
@@ -142,35 +189,12 @@ def _is_sound(state: dict[str, Any]) -> bool:
 
 def _rows_by_features(columns: Cells, pool: Pool) -> list[int]:
     """The row of the pool with the features of each that was kept; -1 for none."""
-    specs = {str(spec.label): spec for spec in pool.table.columns}
     num = len(next(iter(columns.values())))
     rows = [-1] * num
-    if not specs.keys() <= columns.keys():
-        return rows
-    usable = [
-        i
-        for i in range(num)
-        if all(_is_known(columns[name][i], spec) for name, spec in specs.items())
-    ]
-    if not usable:
-        return rows
-    cells: dict[str, Any] = {
-        name: [columns[name][i] for i in usable]
-        if spec.categories is not None
-        else [float(columns[name][i]) for i in usable]
-        for name, spec in specs.items()
-    }
-    found = KnownRows(pool.table.X).find(pool.table.encode(cells))
-    for i, row in zip(usable, found, strict=True):
+    fit, points = encode_fit(columns, pool, range(num))
+    for i, row in zip(fit, KnownRows(pool.table.X).find(points), strict=True):
         rows[i] = row
     return rows
-
-
-def _is_known(cell: str, spec: Column) -> bool:
-    """Whether a cell can be encoded as one of a column."""
-    if spec.categories is None:
-        return number(cell) is not None
-    return cell in spec.categories
 
 
 def _described(columns: Cells, i: int) -> str:

@@ -6,8 +6,10 @@ been, fits a sparse Gaussian process, and writes the rows to measure next with w
 model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
-proposed once. The results hold all feedback, and each call learns from them anew;
-rows that were proposed and have no result yet are remembered with `--state` alone.
+proposed once. The results hold all feedback, and each call learns from them anew, also
+from those whose rows are no longer candidates, if all features are among their columns;
+rows that were proposed and have no result yet are remembered with `--state` alone,
+which one call at a time can use.
 The same files give the same next rows, to the bit.
 """
 
@@ -17,6 +19,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,12 @@ from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.proposed_rows import (
     ProposedRows,
+    locked,
     read_proposed,
     write_proposed,
 )
 from botorch_sparse.strategies import Batch
+from botorch_sparse.strategies.candidates import CandidateTable
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 
@@ -48,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
     try:
-        with _one_line_warnings(args.quiet):
+        _check_paths(args)
+        with _one_line_warnings(args.quiet), locked(args.state):
             _suggest(args)
     except KeyboardInterrupt:
         say("Interrupted; nothing was written.")
@@ -62,7 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
-    _check_paths(args)
     pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
     if pool.target in pool.text.columns and not args.quiet:
@@ -90,14 +95,24 @@ def _report(
     pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
 ) -> None:
     """Say what was read and proposed."""
-    name, gone = pool.text.name, proposed.gone
-    if gone:
-        more = ", ..." if len(gone) > 3 else ""
-        say(
-            f"note: {len(gone)} of the rows proposed before no longer in {name}, and "
-            f"not waited for: {', '.join(gone[:3])}{more}"
-        )
+    name = pool.text.name
+    digits = " to six digits" if pool.key is None else ""
+    no_row = f"of the results are of no row of {name}"
+    notes = {
+        f"of the rows proposed before no longer in {name}, and not waited for": (
+            proposed.gone
+        ),
+        f"{no_row}{digits}, and count as data beside it": results.beside,
+        f"{no_row}, and left out for lack of its features in {results.name}": (
+            results.left_out
+        ),
+    }
+    for what, which in notes.items():
+        if which:
+            more = ", ..." if len(which) > 3 else ""
+            say(f"note: {len(which)} {what}: {', '.join(which[:3])}{more}")
     others = {
+        "results beside it": len(results.points),
         "failed": len(set(results.failed) - set(results.rows)),
         "proposed before wait for results": len(proposed.rows),
     }
@@ -116,6 +131,9 @@ def rebuild(
     Its seed depends on how many rows are known: the same files give the same next
     rows, and each call draws sample paths of its own.
 
+    Results beside the pool are rows of its table, behind the pool's: all of them are
+    measured, so none is proposed, and what varies among them alone counts too.
+
     Args:
         args: The options `strategy`, `minimize` and `seed`.
         pool: The candidates.
@@ -123,11 +141,12 @@ def rebuild(
         pending: Rows that wait for results.
     """
     kind = getattr(strategies, STRATEGIES[args.strategy])
-    known = len(results.rows) + len(results.failed) + len(pending)
+    known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
+    table = _with_points(pool.table, results.points)
     with _naming(pool.text.name):
         strategy = kind(
-            pool.table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
+            table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
         )
     strategy.load_state_dict(
         strategy.state_dict()
@@ -137,12 +156,20 @@ def rebuild(
             "failed": sorted(set(results.failed)),
         }
     )
-    if results.rows:
-        index = torch.tensor(results.rows)
-        Y = torch.tensor(results.values, dtype=torch.float64)
+    if len(results):
+        index = torch.tensor([*results.rows, *range(len(pool.table), len(table))])
+        Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
         with _naming(results.name):
-            strategy.tell(Batch(pool.table.X[index], index), Y)
+            strategy.tell(Batch(table.X[index], index), Y)
     return strategy
+
+
+def _with_points(table: CandidateTable, points: list[list[float]]) -> CandidateTable:
+    """A table that has more rows behind its own, and no keys for them."""
+    if not points:
+        return table
+    X = torch.cat([table.X, table.X.new_tensor(points)])
+    return replace(table, X=X, keys=None, key_names=())
 
 
 def _write(text: str, path: Path | None) -> None:

@@ -4,7 +4,6 @@ Everything dense here solves with `K_SS` and `n x n` matrices as the formulas re
 any leading batch dimensions, and takes nothing from the package but the model.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -36,19 +35,17 @@ def make_data(
     return X.to(**tkwargs), Y.to(**tkwargs), Yvar.to(**tkwargs)
 
 
-def make_transform(name: str | None, double: dict[str, Any]) -> Any:
-    """An input transform by name."""
+def make_transform(
+    name: str | None, double: dict[str, Any], bounds: Tensor | None = None
+) -> Any:
+    """An input transform by name; the bounds are learned where none are given."""
     if name is None:
         return None
-    normalize = Normalize(2)
+    normalize = Normalize(2, bounds=bounds)
     if name == "normalize":
         return normalize
-    warp = Warp(
-        d=2,
-        indices=[0, 1],
-        concentration0_prior=LogNormalPrior(0.0, 0.5),
-        concentration1_prior=LogNormalPrior(0.0, 0.5),
-    )
+    priors = {f"concentration{i}_prior": LogNormalPrior(0.0, 0.5) for i in (0, 1)}
+    warp = Warp(d=2, indices=[0, 1], **priors)
     warp._set_concentration(0, torch.tensor([1.4, 0.8]))
     return ChainedInputTransform(normalize=normalize, warp=warp).to(**double)
 
@@ -75,27 +72,31 @@ def make_model(
     num_outputs: int = 1,
     fixed_noise: bool = False,
     standardize: bool = True,
-    normalize: bool = False,
+    transform: str | None = None,
     n: int = 14,
     m: int = 6,
+    repeats: int = 0,
+    options: dict[str, Any] | None = None,
     **tkwargs: Any,
 ) -> SparseSingleTaskGP:
     """A sparse model with `m` given inducing points and different lengthscales."""
     X, Y, Yvar = random_data(batch, num_outputs, n, **tkwargs)
+    X[..., n - repeats :, :] = X[..., :repeats, :]
     S = random_data(batch, num_outputs, m, seed=5, **tkwargs)[0]
-    octf = Standardize(num_outputs, batch_shape=torch.Size(batch))
     bounds = torch.tensor([[0.0, 0.0], [2.0, 2.0]], **tkwargs)
+    octf = Standardize(num_outputs, batch_shape=torch.Size(batch))
     model = SparseSingleTaskGP(
         X,
         Y,
         Yvar if fixed_noise else None,
         outcome_transform=octf if standardize else None,
-        input_transform=Normalize(2, bounds=bounds) if normalize else None,
-        inducing_points=S,
+        input_transform=make_transform(transform, tkwargs, bounds),
+        **{"inducing_points": S} | (options or {}),
     )
-    lengthscale = model.covar_module.lengthscale
+    kernel = getattr(model.covar_module, "base_kernel", model.covar_module)
+    lengthscale = kernel.lengthscale
     steps = torch.linspace(0.2, 0.5, lengthscale.numel(), **tkwargs)
-    model.covar_module.lengthscale = steps.view_as(lengthscale)
+    kernel.lengthscale = steps.view_as(lengthscale)
     return model.eval()
 
 
@@ -167,29 +168,36 @@ def dtc(model: SparseSingleTaskGP, data: Observed, T: Tensor) -> tuple[Tensor, T
     return model.mean_module(T) + mean.squeeze(-1), covariance
 
 
-def noise_of(model: SingleTaskGP) -> Tensor:
-    return model.likelihood.noise.expand(len(model.train_targets))
+def dense_prior(model: SparseSingleTaskGP) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and covariance `Q` of a model in train mode, and the diagonal of `K - Q`."""
 
+    def k(A: Tensor, B: Tensor) -> Tensor:
+        return model.covar_module(A, B).to_dense()
 
-def dense_posterior(model: SparseSingleTaskGP, X_test: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and joint covariance, before untransforming, from unfolded data."""
-    return dtc(model, observed(model.eval()), as_seen(model, X_test))
+    X = model.transform_inputs(model.train_inputs[0])
+    S = as_seen(model, model.inducing_points)
+    Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
+    return model.mean_module(X), Q, (k(X, X) - Q).diagonal(dim1=-1, dim2=-2)
 
 
 def dense_objective(model: SparseSingleTaskGP) -> Tensor:
-    """What `ExactMarginalLogLikelihood` should return for an unbatched model."""
-    X = model.transform_inputs(model.train_inputs[0])
-    S = model.inducing_points
-    if hasattr(model, "input_transform"):
-        S = model.input_transform.preprocess_transform(S)
-    k = lambda A, B: model.covar_module(A, B).to_dense()  # noqa: E731
-    Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
-    d, e = noise_of(model), model.train_targets - model.mean_module(X)
-    A = Q + d.diag()
-    value = e @ torch.linalg.solve(A, e) + A.logdet() + len(e) * math.log(2 * math.pi)
-    value = -0.5 * value
-    if model.objective == "elbo":
-        value = value - 0.5 * ((k(X, X) - Q).diagonal() / d).sum()
-    for _, module, prior, closure, _ in model.named_priors():
-        value = value + prior.log_prob(closure(module)).sum()
-    return value / len(e)
+    """What the likelihood of a model in train mode should say of its targets."""
+    mean, Q, residual = dense_prior(model)
+    d = model.likelihood.noise.expand_as(model.train_targets)
+    gaussian = torch.distributions.MultivariateNormal(mean, Q + d.diag_embed())
+    value = gaussian.log_prob(model.train_targets)
+    return value - (model.objective == "elbo") * 0.5 * (residual / d).sum(-1)
+
+
+def check(
+    model: SparseSingleTaskGP, parent: SparseSingleTaskGP, data: Observed
+) -> None:
+    """The posterior of `model` is the closed form of `data` under its parent."""
+    X = random_data(tuple(parent.batch_shape), 1, n=4, seed=9)[0].to(data.X)
+    mean, covariance = dtc(parent, data, as_seen(parent, X))
+    ours = model(as_seen(model, X))
+    close = torch.testing.assert_close
+    close(ours.mean, mean, **CLOSE)
+    close(ours.covariance_matrix, covariance.expand_as(ours.covariance_matrix), **CLOSE)
+    shape = (*model.batch_shape, 4, parent.num_outputs)
+    assert model.posterior(X).mean.shape == shape

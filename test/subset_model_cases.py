@@ -56,12 +56,8 @@ def exact_on_subset(
     inputs but that of the model.
     """
     X, Y, Yvar = rows(data, model.subset_indices)
-    octf = getattr(model, "outcome_transform", None)
-    if octf is not None:
-        Y, Yvar = octf.eval()(Y, Yvar)
-    if hasattr(model, "input_transform"):
-        X = model.input_transform.eval().transform(X)
-    exact = SingleTaskGP(X, Y, Yvar, outcome_transform=None)
+    Y, Yvar = model.outcome_transform.eval()(Y, Yvar)
+    exact = SingleTaskGP(model.transform_inputs(X), Y, Yvar, outcome_transform=None)
     for name in ("covar_module", "mean_module"):
         getattr(exact, name).load_state_dict(getattr(model, name).state_dict())
     if not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
@@ -73,13 +69,14 @@ def dense_posterior(
     model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...], X: Tensor
 ) -> GPyTorchPosterior:
     """What the model must predict at raw inputs."""
-    exact = exact_on_subset(model, data)
-    Z = X
-    if hasattr(model, "input_transform"):
-        Z = model.input_transform.eval().transform(X)
-    posterior = exact.posterior(Z)
-    octf = getattr(model, "outcome_transform", None)
-    return posterior if octf is None else octf.untransform_posterior(posterior)
+    posterior = exact_on_subset(model, data).posterior(model.transform_inputs(X))
+    return model.outcome_transform.untransform_posterior(posterior)
+
+
+def same(first: Any, second: Any, **tolerance: float) -> None:
+    """Two posteriors have the same marginals."""
+    torch.testing.assert_close(first.mean, second.mean, **tolerance)
+    torch.testing.assert_close(first.variance, second.variance, **tolerance)
 
 
 class Recorded(TorchDispatchMode):

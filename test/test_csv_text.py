@@ -41,6 +41,38 @@ def test_cells_keep_their_text_and_rows_their_lines(write: Write, name: str) -> 
     assert table.different("id") == ["c1", "c2", "c3"]
 
 
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_semicolons_and_tabs_are_read_where_the_header_has_them_alone(
+    write: Write, mark: str, name: str
+) -> None:
+    text = (
+        f'\ufeff{mark}\r\nid|"heat, C"|"a""b"\r\nc1|20.5|"x|y"\r\n\r\nc2|1,5|1,2,3\r\n'
+    )
+    table = read_table(write(text.replace("|", mark), name), key="id")
+    assert list(table.columns) == ["id", "heat, C", 'a"b']
+    assert table.columns['a"b'] == [f"x{mark}y", "1,2,3"]
+    assert list(table.lines) == [3, 5]
+    with pytest.raises(InputDataError, match=r"line 5 .*'1,5' is no .* decimal point"):
+        table.values("heat, C")
+
+
+def test_a_header_that_may_be_separated_otherwise_is_said_to_be(write: Write) -> None:
+    """By commas it is read; where that leads to an error, the other mark is named."""
+    table = read_table(write("id;heat, C\na;1,5\n"))
+    assert list(table.columns) == ["id;heat", "C"]
+    with pytest.raises(
+        InputDataError, match=r"no column 'id'.* There are semicolons in"
+    ):
+        table.need(["id"], "the --key")
+    with pytest.raises(InputDataError, match=r"line 2: there are 1 cells.*semicolons"):
+        read_table(write("id;heat, C\na;1.5\n"))
+    with pytest.raises(
+        InputDataError, match=r"There are semicolons and tabs in .* with"
+    ):
+        read_table(write("id;heat\tC\na\tb,1\n"))
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", " , \n", "\ufeff"])
 def test_an_empty_file_has_no_columns(write: Write, text: str) -> None:
     table = read_table(write(text))

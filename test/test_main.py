@@ -115,14 +115,6 @@ def test_batches_have_the_size_that_was_asked_for(found: demo.Histories) -> None
     assert sizes["GP-UCB"] == [5] + [1] * 35
 
 
-def test_random_order_ends_with_the_table() -> None:
-    strategy = demo.RandomOrder(parabola().X, batch_size=50)
-    history = strategy.run(lambda rows: rows, 100, by_index=True, progress=False)
-    assert [b.size for b in history.batches] == [50, 31]
-    assert sorted(history.indices.tolist()) == list(range(81))
-    assert history.indices.tolist() != list(range(81))
-
-
 @pytest.mark.slow
 def test_several_seeds_give_medians_and_the_ranks_of_each(
     csv_file: Path, capsys: pytest.CaptureFixture[str]
@@ -148,7 +140,7 @@ def test_an_outcome_is_that_of_the_values_without_noise() -> None:
     """Rows of values 0, 1/2 and 1; the second is evaluated, then the first."""
     Y = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
     table = Table("small", torch.eye(3, dtype=torch.float64), Y, ("a",) * 3, "b")
-    strategy = demo.RandomOrder(table.X)
+    strategy = demo.RandomSearch(table.X, unique=True)
     batch = strategy.ask(1)
     strategy.withdraw(batch)
     strategy.tell(table.X[[1, 0]], torch.tensor([9.0, 8.0]))

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from botorch_sparse import proposed_rows
+from botorch_sparse import suggest as suggest_command
 from botorch_sparse.__main__ import main
-from botorch_sparse.lab_files import Results, read_pool
+from botorch_sparse.lab_files import Results, read_pool, read_results
 from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -199,6 +201,49 @@ def test_pending_rows_wait_in_the_state(
     assert b"5 of them measured, 3 proposed before wait for results; 8 prop" in err
 
 
+def test_two_calls_at_once_propose_different_rows(
+    suggest: Suggest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins when the first has read the state, and not written it."""
+    options = ["--state", tmp_path / "run.state", "--batch", 8]
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+    propose = suggest_command.propose
+
+    def begin_again(*args: Any) -> Any:
+        monkeypatch.setattr(suggest_command, "propose", propose)
+        with pytest.raises(SystemExit):
+            suggest(*options)
+        return propose(*args)
+
+    monkeypatch.setattr(suggest_command, "propose", begin_again)
+    first = suggest(*options)
+    second = suggest(*options)
+    assert not {row["id"] for row in first} & {row["id"] for row in second}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["pool.csv", "run.state"]
+
+
+def test_a_call_waits_for_another_one_with_its_state(
+    suggest: Suggest,
+    refused: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, lock = tmp_path / "run.state", tmp_path / ".run.state.lock"
+    lock.touch()
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+    line = refused("--state", state)
+    assert "another call is using" in line and f"remove '{lock}'" in line
+    assert lock.exists() and not state.exists()
+    assert suggest("--batch", 2)  # without the state nothing is lost
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 600.0)
+    monkeypatch.setattr(proposed_rows.time, "sleep", lambda seconds: lock.unlink())
+    assert suggest("--state", state, "--batch", 2)
+    assert state.exists() and not lock.exists()
+    bad = write(tmp_path / "bad.csv", [["id", "loss"], ["c1", "x"]])
+    assert "is no number" in refused("--state", state, "--results", bad)
+    assert not lock.exists()
+
+
 def test_few_results_leave_draws_that_say_so(suggest: Suggest, tmp_path: Path) -> None:
     results = write(tmp_path / "m.csv", [["id", "loss"], *map(measured, range(3))])
     rows = suggest("--results", results, "--batch", 20)
@@ -280,11 +325,14 @@ def test_rows_are_found_by_features_that_six_digits_are_left_of(
     assert names[first] == f"c{first - 1}"
     assert proposed[0]["heat"] == f"{HEAT[first - 1]:.17g}"
     rows[4][1] = "55.5"
-    line = refused("--results", write(results, [header, *rows]), key=None)
-    assert "line 6, column 'heat': no row of" in line and "pool.csv." in line
+    options[1] = write(results, [header, *rows])
+    assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
     rows[4][0] = "air"
-    line = refused("--results", write(results, [header, *rows]), key=None)
-    assert "m.csv, line 6, column 'solvent': 'air' is none of its categories" in line
+    options[1] = write(results, [header, *rows])
+    assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
+    line = refused("--results", write(results, [header, rows[4]]), key=None)
+    assert "m.csv, line 2, column 'solvent': 'air' is none of its categories" in line
+    assert "'gas, wet'; no other result can be used either." in line
 
 
 def test_rows_alike_within_six_digits_need_a_key(
@@ -307,21 +355,13 @@ def test_rows_alike_within_six_digits_need_a_key(
     ],
 )
 def test_a_result_next_to_zero_is_no_other_rows(
-    suggest: Suggest,
-    refused: Callable[..., str],
-    tmp_path: Path,
-    pool: Path,
-    told: str,
-    row: int | None,
+    suggest: Suggest, tmp_path: Path, pool: Path, told: str, row: int | None
 ) -> None:
     write(pool, [["a"], ["0.000000001"], ["0.3333333333"], ["0.3"], ["1"]])
     results = write(tmp_path / "m.csv", [["a", "loss"], [told, 1]])
-    if row is None:
-        line = refused("--results", results, key=None)
-        assert "m.csv, line 2, column 'a': no row of" in line
-    else:
-        rows = suggest("--results", results, key=None)
-        assert {1, 2, 3, 4} - {int(row["row"]) for row in rows} == {row}
+    rows = suggest("--results", results, key=None)
+    measured = set() if row is None else {row}
+    assert {1, 2, 3, 4} - {int(row["row"]) for row in rows} == measured
 
 
 @pytest.mark.parametrize("target", ["--minimize", "--quiet"])
@@ -357,6 +397,18 @@ def test_columns_of_numbers_can_be_declared_as_text(
     assert "no column 'lids', which --text names" in refused("--text", "lids")
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_files_with_semicolons_or_tabs_are_read(
+    suggest: Suggest, tmp_path: Path, pool: Path, mark: str
+) -> None:
+    results = write(tmp_path / "m.csv", [["id", "loss"], *map(measured, range(6))])
+    before = suggest("--results", results, "--batch", 9)
+    results.write_text(results.read_text().replace(",", mark))
+    text = pool.read_text().replace('"gas, wet"', "gas wet").replace(",", mark)
+    pool.write_text(text.replace("gas wet", "gas, wet"))
+    assert suggest("--results", results, "--batch", 9) == before
+
+
 def test_columns_can_be_ignored(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path
 ) -> None:
@@ -374,6 +426,72 @@ def test_columns_can_be_ignored(
     write(results, [["heat", "loss"], [1, 1]])  # ignored features are not needed
     rows = suggest("--results", results, "--ignore", "name", key=None)
     assert sorted(row["heat"] for row in rows) == ["0", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("key", ["id", None])
+def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
+    pool: Path, tmp_path: Path, capfdbinary: Any, key: str | None
+) -> None:
+    """Rows 2, 5 and 8 are used up; of the last one the category went with it."""
+    first = 0 if key else 1  # without the key its column is away
+    header = ["id", "heat", "solvent", "dose", "loss"][first:]
+    told = [
+        [f"c{i}", HEAT[i], "ale" if i == 8 else SOLVENT[i % 2], DOSE[i], -i][first:]
+        for i in range(9)
+    ]
+    kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 8)]
+    write(pool, [header[:-1], *kept])
+    path = write(tmp_path / "m.csv", [header, *told[1:]])
+    read = read_results(path, read_pool(pool, key, "loss"))
+    assert read.rows == [1, 2, 3, 4, 5] and read.values == [-1, -3, -4, -6, -7]
+    assert read.points == [[HEAT[2], 1, 0, DOSE[2]], [HEAT[5], 0, 1, DOSE[5]]]
+    assert read.point_values == [-2.0, -5.0]
+    args = SimpleNamespace(strategy="thompson", minimize=True, seed=0)
+    strategy = rebuild(args, read_pool(pool, key, "loss"), read, [0])
+    assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -7, -2, -5]
+    assert strategy.history.X[5:].tolist() == read.points
+    assert strategy.is_finished  # the one row that is left is pending
+    named = ["--key", key] if key else []
+    words = ["suggest", "--candidates", pool, *named, "--target", "loss"]
+    main([*map(str, [*words, "--results", path])])
+    out, err = capfdbinary.readouterr()
+    rows = list(csv.DictReader(io.StringIO(out.decode())))
+    assert [float(row["heat"]) for row in rows] == [HEAT[0]]
+    lines = err.decode().splitlines()
+    assert len(lines) == 3
+    names = [
+        f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8)
+    ]
+    assert lines[0].startswith(f"note: 2 of the results are of no row of {pool}")
+    assert lines[0].endswith(f"data beside it: {names[0]}, {names[1]}")
+    assert lines[1].startswith("note: 1 of the results") and "left out" in lines[1]
+    assert lines[1].endswith(f": {names[2]}")
+    assert lines[2].endswith("5 of them measured, 2 results beside it; 1 proposed now.")
+
+
+def test_one_row_that_is_left_is_compared_with_those_taken_out(
+    suggest: Suggest, tmp_path: Path, pool: Path
+) -> None:
+    """A column that varies among them alone counts too: the more heat, the better."""
+    write(pool, [["id", "heat"], ["left", 10]])
+    told = [["id", "heat", "loss"], *([f"c{i}", i, 2.0 * i] for i in range(10))]
+    results = write(tmp_path / "m.csv", told)
+    (row,) = suggest("--results", results)
+    assert row["id"] == "left" and float(row["predicted_mean"]) > 14
+
+
+def test_results_without_features_are_left_out(
+    suggest: Suggest, tmp_path: Path, pool: Path
+) -> None:
+    """What is left gives what it gives alone."""
+    rows = [measured(i) for i in range(8)]
+    path = write(tmp_path / "m.csv", [["id", "loss"], *rows])
+    before = suggest("--results", path, "--batch", 5)
+    write(path, [["id", "loss"], ["old", 3.0], *rows, ["older", 4.0]])
+    assert suggest("--results", path, "--batch", 5) == before
+    write(path, [["id", "loss"], ["old", 3.0], [rows[0][0], ""]])  # one has failed
+    rest = suggest("--results", path, "--batch", 50, "--skip-empty")
+    assert len(rest) == NUM - 1
 
 
 def test_failed_rows_are_not_proposed_again(
@@ -438,7 +556,9 @@ BAD_POOLS = [
     ("id,heat\na,1\nb,2\nc,hot\n", "line 4 (key 'c'), column 'heat': 'hot' is no fin"),
     ("id,heat\na,1\nb,inf\n", "line 3 (key 'b'), column 'heat': 'inf' is no finite"),
     ("name,heat\na,1\n", "pool.csv has no column 'id', the --key; its columns are"),
-    ("id;heat\na;1\n", "no column 'id', the --key; its columns are 'id;heat'"),
+    ("id;heat, C\na;1,5\n", "no column 'id', the --key; its columns are 'id;heat'"),
+    ("id;heat, C\na;1,5\n", "There are semicolons in the names of columns: if cells"),
+    ("id;heat\na;1,5\nb;2,5\n", "(key 'a'), column 'heat': '1,5' is no number; write"),
     ("id\na\n", "pool.csv: Got 0 columns besides the key"),
     ("id,loss\na,1\n", "pool.csv: Got 0 columns besides the key"),
     ("id,reason\na,1\n", "has a column 'reason', which the output adds; rename it"),
@@ -447,8 +567,13 @@ BAD_POOLS = [
     (b"id,heat\na,1\n\xe9,2\n", "pool.csv, line 3: byte 0xe9 is no UTF-8"),
 ]
 BAD_RESULTS = [
-    ("id,loss\nc,1\nd,2\n", "m.csv, line 3 (key 'd'), column 'id': "),
-    ("id,loss\nc,1\nd,2\n", "pool.csv has no row with this key"),
+    ("id,loss\n\nd,1\ne,2\n", "m.csv, line 3 (key 'd'), column 'id': "),
+    ("id,loss\nd,1\ne,2\n", "pool.csv has no row with this key, and the features of"),
+    ("id,loss\nd,1\n", "(column 'heat': there is no such column); no other result can"),
+    ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); no other"),
+    ("id,heat,solvent,loss\nd,1,z,1\n", "'z' is none of its categories, 'x', 'y')"),
+    ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
+    ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
     ("id,gain\na,1\n", "m.csv has no column 'loss', the --target; its columns"),
     ("key,loss\na,1\n", "m.csv has no column 'id', the --key"),
     ("id,loss\na,1\nb,\n", "m.csv, line 3 (key 'b'), column 'loss': the cell is empty"),

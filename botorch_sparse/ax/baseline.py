@@ -56,7 +56,9 @@ def remember(model: Model, X: Tensor) -> None:
 
 def _mean(model: Model, X: Tensor) -> Tensor:
     """Posterior means, `k x m`; of a sparse model in O(k m), without features."""
-    if not isinstance(model, SparseSingleTaskGP) or model.eval().is_exact:
+    if isinstance(model, SparseSingleTaskGP):
+        model.eval().sparsify()
+    if not isinstance(model, SparseSingleTaskGP) or model.is_exact:
         return model.posterior(X.unsqueeze(-2)).mean.squeeze(-2)
     posterior, Z = model.nystrom_posterior(), model.transform_inputs(X)
     weights = posterior.representer_weights().unsqueeze(-2)

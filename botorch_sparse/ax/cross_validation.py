@@ -100,8 +100,10 @@ def _posterior(model: SingleTaskGP, X: Tensor, noise: Tensor) -> NystromPosterio
 
     The latter leaves the model and its caches alone.
     """
-    if isinstance(model, SparseSingleTaskGP) and not model.is_exact:
-        return model.nystrom_posterior()
+    if isinstance(model, SparseSingleTaskGP):
+        model.sparsify()
+        if not model.is_exact:
+            return model.nystrom_posterior()
     return NystromPosterior.from_data(
         model.covar_module,
         X,

@@ -29,7 +29,10 @@ def extended_inducing_points(model: GPyTorchModel, X: Tensor) -> Tensor | None:
         Inputs, `m x d`; or None for a model that has no inducing points to keep, be it
         of another kind or exact. Cost: O(k m (m + p)) with `p` points added.
     """
-    if not isinstance(model, SparseSingleTaskGP) or model.eval().is_exact:
+    if not isinstance(model, SparseSingleTaskGP):
+        return None
+    model.eval().sparsify()
+    if model.is_exact:
         return None
     points = model.inducing_points
     limit = int(HEADROOM * model.inducing_cap) - len(points)

@@ -16,6 +16,8 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_sparse.kernels import prior_variance
+
 # Rows of a cross-covariance taken at a time.
 CHUNK_SIZE = 2048
 
@@ -28,7 +30,7 @@ class InducingPointSampler(Protocol):
     repeats were folded (`noise / n_i` for a point seen `n_i` times), so that
     `variance / noise` is the ridge leverage score with repeats counted.
 
-    Any function of these arguments will do. A sampler may say more of itself by
+    A function of these arguments will do. A sampler may say more of itself by
     attributes, which are read by `uses_variance`, `returns_valid_indices` and `cap_of`.
     """
 
@@ -196,14 +198,14 @@ def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) ->
         An `n` tensor. Cost: O(n m^2) time, O(m^2 + chunk m) memory.
     """
     if len(S) == 0:
-        return covar_module(X, diag=True)
+        return prior_variance(covar_module, X)
     A = covar_module(S).to_dense() + torch.diag_embed(noise)
     L = psd_safe_cholesky(A)
     variances = []
     for chunk in X.split(CHUNK_SIZE):
         cross = covar_module(S, chunk).to_dense()
         v = torch.linalg.solve_triangular(L, cross, upper=False)
-        k_diag = covar_module(chunk, diag=True)
+        k_diag = prior_variance(covar_module, chunk)
         variances.append((k_diag - v.square().sum(-2)).clamp_min(0.0))
     return torch.cat(variances)
 

@@ -16,6 +16,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.inducing.base import bernoulli, draw, validate_cap, variance_given
+from botorch_sparse.kernels import prior_variance
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class BLESSSampler:
         """
         if len(noise) == 0:
             return torch.arange(0, device=X.device), noise
-        scale = covar_module(X, diag=True) / noise
+        scale = prior_variance(covar_module, X) / noise
         index, p = scale.argmax().unsqueeze(0), torch.ones_like(noise[:1])
         for mu in self._path(len(noise) * scale.max().item()):
             beta = (self.oversampling * scale.max() / mu).clamp_max(1.0)

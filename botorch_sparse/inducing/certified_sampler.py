@@ -22,7 +22,7 @@ from torch import Tensor
 from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
-from botorch_sparse.kernels import in_double
+from botorch_sparse.kernels import in_double, prior_variance
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
 
@@ -190,7 +190,7 @@ class _Data:
     def of(cls, covar_module: Kernel, X: Tensor, noise: Tensor) -> "_Data":
         """Data in any precision."""
         kernel, X, noise = in_double(covar_module, X.dtype), X.double(), noise.double()
-        return cls(kernel, X, noise, kernel(X, diag=True))
+        return cls(kernel, X, noise, prior_variance(kernel, X))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from botorch_sparse.kernels import in_double
+from botorch_sparse.kernels import in_double, prior_variance
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 
@@ -123,7 +123,7 @@ class ScaledResidual:
         inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
         variance = self.variance
         if variance is None:
-            variance = self.features.covar_module(self.X, diag=True)
+            variance = prior_variance(self.features.covar_module, self.X)
         diagonal = [self.noise.new_zeros(0)]
         chunks = (t.split(size) for t in (self.X, self.noise, variance))
         for X, noise, k_diag in zip(*chunks, strict=True):

@@ -8,7 +8,7 @@ References:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from botorch.exceptions import (
@@ -90,7 +90,7 @@ class UpdatableCholeskyLinearOperator(CholLinearOperator):
         root_decomp_method: str | None = None,
         root_inv_decomp_method: str | None = None,
         generate_roots: bool | None = True,
-        **root_decomp_kwargs: Any,
+        **root_decomp_kwargs: object,
     ) -> UpdatableCholeskyLinearOperator:
         r"""The operator of :math:`A + VV'`.
 

@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -98,8 +98,8 @@ class NewData:
 
     def is_plain(self, model: BatchedMultiOutputGPyTorchModel) -> bool:
         """Whether they are more data for the model, and no fantasies or batches."""
-        tensors = (self.raw_X, self.X, self.Y)
-        has_gradient = any(tensor.requires_grad for tensor in tensors)
+        given = (self.raw_X, self.Y, self.given_noise)
+        has_gradient = any(t is not None and t.requires_grad for t in given)
         return (
             fantasize_flag.off()
             and not has_gradient
@@ -233,7 +233,7 @@ def fantasize_nothing(
     """The fantasy model without new points, which only has the fantasies' batch."""
     batch_shape = torch.broadcast_shapes(X.shape[:-2], model.batch_shape)
     shape = (*batch_shape, 0, model.num_outputs)
-    noise: dict[str, Any] = {}
+    noise: dict[str, object] = {}
     if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
         noise["noise"] = X.new_zeros(shape)
     X = X.expand(*batch_shape, 0, X.shape[-1])

@@ -4,9 +4,13 @@ A fantasy model has all data of its parent and a few new rows, times the number 
 fantasies. Its posterior needs none of that.
 """
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+import gpytorch
+from botorch.exceptions import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.gpytorch import BatchedMultiOutputGPyTorchModel
 from botorch.models.model import FantasizeMixin
@@ -30,9 +34,11 @@ from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
     """A sparse model after conditioning on fantasies, or on a batch of observations.
 
-    It predicts, and can be conditioned further; it cannot be fitted. Likelihood and
-    transforms are those of the model that it comes from. Cost, for each element of the
-    batch: O(q m^2) time and O(q m) memory, whatever `n` is.
+    It predicts, and can be conditioned further. It cannot be fitted or moved, and has
+    no prior and no certificate: ask the model that it comes from. Its transforms are
+    copies of that model's; kernel and mean are the same, for gradients to flow to them.
+    Cost, for each element of the batch: O(q m^2) time and O(q m) memory, whatever `n`
+    is.
 
     Args:
         posterior: Its posterior.
@@ -64,11 +70,12 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             : len(targets.batch_shape) - outputs
         ]
         self._notices = Notices()
-        # No modules of its own: what moves or changes mode must not touch the parent.
+        # Not registered: what moves or changes mode must not touch the parent, and
+        # transforms in train mode would learn from what is predicted.
         self.__dict__["likelihood"] = likelihood
         for name in ("input_transform", "outcome_transform"):
             if hasattr(parent, name):
-                self.__dict__[name] = getattr(parent, name)
+                self.__dict__[name] = copy.deepcopy(getattr(parent, name)).eval()
 
     @classmethod
     def of(
@@ -109,13 +116,32 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         """All transformed observations, put together."""
         return self._targets.join()
 
+    @property
+    def num_inducing(self) -> int:
+        """The number `m` of inducing points."""
+        return self._posterior.num_inducing
+
     def nystrom_posterior(self) -> NystromPosterior:
         """The posterior with one factor for each element. Cost: O(m^3) for each."""
         return self._posterior.absorbed()
 
-    def forward(self, X: Tensor) -> MultivariateNormal:
+    def __call__(self, X: Tensor) -> MultivariateNormal:
         """The posterior at `X`, `... x q x d` transformed inputs, in either mode."""
+        if gpytorch.settings.prior_mode.on():
+            return self.forward(X)
+        X = X.unsqueeze(-1) if X.dim() == 1 else X
         return predict(self._posterior, X, on_dense=self._notices.large_joint)
+
+    def forward(self, X: Tensor) -> NoReturn:
+        """The prior, which it does not have.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "A SparseFantasyModel is a posterior without a prior at its data; ask the "
+            "model that was conditioned. For predictions call posterior(X)."
+        )
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, which makes no difference."""
@@ -130,12 +156,20 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         new = NewData.observed(self, X, Y, noise, d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None
+    ) -> "SparseFantasyModel":
+        """As in `SparseSingleTaskGP`."""
+        d = self._inputs.parts[0].shape[-1]
+        new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
+        return SparseFantasyModel.of(self, self._posterior, new)
+
     def fantasize(
         self,
         X: Tensor,
         sampler: MCSampler,
         observation_noise: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
         if X.shape[-2] == 0:
@@ -145,6 +179,20 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             mean = covar.mean() + getattr(self.likelihood, "second_noise", 0.0)
             observation_noise = mean.unsqueeze(-1) if self.num_outputs == 1 else mean.mT
         return super().fantasize(X, sampler, observation_noise, **kwargs)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Let pass what moves nothing, as analytic acquisition functions do each time.
+
+        Raises:
+            UnsupportedError: If it would move.
+        """
+        probe = self._targets.parts[0].new_empty(0)
+        if fn(probe) is not probe:
+            raise UnsupportedError(
+                "A SparseFantasyModel stays in its dtype and on its device; move the "
+                "model that it comes from, and condition that."
+            )
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but graphs, which cannot be copied."""

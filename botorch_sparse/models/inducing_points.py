@@ -37,6 +37,7 @@ class InducingSet:
         given: `m x d` or `batch_shape x m x d` raw inputs, or None if they were drawn.
         is_complete: Whether every training point is an inducing point.
         is_exact: Whether the model is then the exact GP, since few points repeat.
+        stays: Whether other hyperparameters do not call for other points.
     """
 
     train_X: Tensor
@@ -44,6 +45,7 @@ class InducingSet:
     given: Tensor | None
     is_complete: bool = False
     is_exact: bool = False
+    stays: bool = False
 
     @classmethod
     def of_points(cls, train_X: Tensor, given: Tensor) -> Self:
@@ -67,8 +69,8 @@ class InducingSet:
 
     @classmethod
     def of_all(cls, train_X: Tensor) -> Self:
-        """All points, of a model that is the exact GP."""
-        return cls(train_X, None, train_X, is_complete=True, is_exact=True)
+        """All points, of a model that was the exact GP and is conditioned."""
+        return cls(train_X, None, train_X, True, is_exact=True, stays=True)
 
     @cached_property
     def rows(self) -> RepeatedRows:

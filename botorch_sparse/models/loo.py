@@ -9,9 +9,11 @@ the sparse model's own predictions.
 import torch
 from botorch.cross_validation import CVResults
 from botorch.cross_validation import loo_cv as botorch_loo_cv
+from botorch.exceptions import UnsupportedError
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
+from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
@@ -41,6 +43,9 @@ def loo_cv(
         The results as BoTorch gives them: a posterior of shape
         `batch_shape x n x 1 x m`. Cost: O(n m^2) time, O(chunk_size m) memory.
 
+    Raises:
+        UnsupportedError: For a `SparseFantasyModel`.
+
     Example:
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
         >>> model = SparseSingleTaskGP(X, (6 * X).sin(), inducing_points=X[::4])
@@ -48,6 +53,13 @@ def loo_cv(
         torch.Size([40, 1, 1])
     """
     model.eval()
+    if isinstance(model, SparseFantasyModel):
+        raise UnsupportedError(
+            "Got a SparseFantasyModel, whose data are put together for nobody; "
+            "cross-validate the model that it comes from."
+        )
+    if isinstance(model, SparseSingleTaskGP):
+        model.sparsify()
     if not isinstance(model, SparseSingleTaskGP) or model.is_exact:
         return botorch_loo_cv(model, observation_noise, untransform)
     m = model.num_outputs

@@ -13,7 +13,7 @@ all that the objective needs travels in the covariance operator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -42,6 +42,9 @@ from botorch_sparse.posteriors.factorization import (
 from botorch_sparse.posteriors.objective import low_rank_objective
 
 if TYPE_CHECKING:
+    from linear_operator.operators.linear_operator_representation_tree import (
+        LinearOperatorRepresentationTree,
+    )
     from linear_operator.utils.getitem import IndexType
 
 
@@ -102,7 +105,7 @@ class NystromPriorLinearOperator(LinearOperator):
         """The evaluated operator's tensors, which carry the kernel's gradient."""
         return self.evaluate().representation()
 
-    def representation_tree(self) -> Any:
+    def representation_tree(self) -> LinearOperatorRepresentationTree:
         """How to build the evaluated operator from its tensors."""
         return self.evaluate().representation_tree()
 

@@ -17,8 +17,6 @@ References:
         Efficiently sampling functions from Gaussian process posteriors. ICML 2020.
 """
 
-from typing import Any
-
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.transforms.input import InputTransform
@@ -57,7 +55,7 @@ class NystromPath(SamplePath):
         self.register_buffer("weight", weight)
         self.input_transform = input_transform
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+    def forward(self, x: Tensor, **kwargs: object) -> Tensor:
         """Values at `x` (`batch_shape x q x d`), `sample_shape x batch_shape x q`."""
         phi = self.posterior.features(x.to(self.weight.dtype))
         return inner_rows(phi, self.weight).to(x.dtype)
@@ -75,6 +73,7 @@ def _draw_matheron_paths(
     update_strategy: TPathwiseUpdate,
 ) -> MatheronPath:
     """Paths of the posterior. Cost: O(n m^2) once, then O(m^3) for all paths."""
+    model.sparsify()
     if model.is_exact:
         return DrawMatheronPaths.dispatch(ExactGP)(
             model,
@@ -100,7 +99,7 @@ def _gaussian_update(
     likelihood: GaussianLikelihoodBase,
     *,
     sample_values: Tensor,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> SamplePath:
     """The update for values of the prior at the inducing points, `... x m`.
 

@@ -1,7 +1,6 @@
 """When to refit hyperparameters in a loop that gathers data."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
@@ -74,7 +73,7 @@ class RefitSchedule:
         """Note that hyperparameters were fitted at this many observations."""
         self.last_fit = num_observations
 
-    def fit(self, mll: MarginalLogLikelihood, **kwargs: Any) -> bool:
+    def fit(self, mll: MarginalLogLikelihood, **kwargs: object) -> bool:
         """Fit a model if that is due, from its present hyperparameters.
 
         In a loop that builds a model each time, `load_state_dict` of the previous one

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Self
 
 import torch
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
@@ -64,12 +64,16 @@ class JoinedNoise(FixedGaussianNoise):
         """All noise variances, `batch_shape x n`."""
         return self.rows.join()
 
+    @noise.setter
+    def noise(self, value: Tensor) -> None:
+        self.rows = JoinedRows((value,), value.shape[:-1], event_dims=1)
+
     def mean(self) -> Tensor:
         """Their mean, `batch_shape x 1`, without putting them together."""
         sums = (part.sum(dim=-1, keepdim=True) for part in self.rows.parts)
         return reduce(torch.add, sums) / self.rows.num_rows
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Everything but graphs, which cannot be copied."""
         return {**self.__dict__, "rows": self.rows.detached()}
 

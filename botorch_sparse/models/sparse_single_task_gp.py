@@ -75,12 +75,14 @@ class SparseState:
     Attributes:
         chosen: The inducing points, with the data that they belong to.
         posterior: The posterior under them.
+        targets: The observations that it is of.
         known: What is remembered of points that many posteriors begin with.
         certificate: What they are worth, by the default bounds.
     """
 
     chosen: InducingSet | None = None
     posterior: NystromPosterior | None = None
+    targets: Tensor | None = None
     known: KnownFeatures | None = None
     certificate: ModelCertificate | None = None
 
@@ -255,6 +257,22 @@ class SparseSingleTaskGP(SingleTaskGP):
         """Whether it runs the exact GP: all points are inducing points, few repeat."""
         return self._inducing_set().is_exact
 
+    def sparsify(self) -> InducingSet:
+        """Draw the inducing points, unless the present data have some.
+
+        Each call of the model begins with it.
+
+        Returns:
+            The inducing points. Cost: O(n m^2) the first time, then O(1).
+        """
+        chosen = self._state.chosen
+        if chosen is None or not chosen.belongs_to(raw_inputs(self)):
+            self._teach_transform()
+            chosen = self._draw(self._points())
+            self._take(chosen)
+            self._warn_if_capped()
+        return chosen
+
     def resparsify(self, generator: torch.Generator | None = None) -> Self:
         """Draw the inducing points again under the present hyperparameters.
 
@@ -267,6 +285,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             The model. Cost: O(n m^2).
         """
         self.learned_points = None
+        self._teach_transform()
         self._take(self._draw(self._points(), generator))
         self._warn_if_capped()
         return self
@@ -309,13 +328,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._clear_cache()
         self._state = SparseState(chosen)
 
-    def _sparsify(self) -> InducingSet:
-        """The inducing points of the present data, kept from the first call on."""
-        chosen = self._inducing_set()
-        if chosen is not self._state.chosen:
-            self._take(chosen)
-            self._warn_if_capped()
-        return chosen
+    def _teach_transform(self) -> None:
+        """Let the input transform learn from the training data, as in train mode."""
+        if self.training and hasattr(self, "input_transform"):
+            with torch.no_grad():
+                self.transform_inputs(self.train_inputs[0])
 
     def _transformed(self, points: Tensor) -> Tensor:
         """Raw inducing points as the kernel sees them, `aug_batch x m x d`.
@@ -328,7 +345,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             return points
         return self.input_transform.preprocess_transform(points)
 
-    def __call__(self, *args: Tensor, **kwargs: Any) -> MultivariateNormal:
+    def __call__(self, *args: Tensor, **kwargs: object) -> MultivariateNormal:
         """Prior at the training inputs in train mode, posterior at `X` in eval mode.
 
         Args:
@@ -343,7 +360,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         validate_call(self, *args)
         if not self.training and gpytorch.settings.prior_mode.on():
             return super().__call__(*args, **kwargs)
-        self._sparsify()
+        self.sparsify()
         if self.training or self.is_exact:
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
@@ -354,10 +371,10 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
-        if not self.training or self.is_exact:
+        chosen = self._inducing_set() if self.training else None
+        if chosen is None or self.is_exact:
             self._warn_of_exact_prior(x)
             return super().forward(x)
-        chosen = self._inducing_set()
         X = self.transform_inputs(x)
         is_data = same_tensor(x, self.train_inputs[0])
         return nystrom_prior(
@@ -376,15 +393,16 @@ class SparseSingleTaskGP(SingleTaskGP):
         kept, and without gradient, unless gradients propagate (as with the caches of
         `ExactGP`). Cost: O(n m^2) for the first call.
         """
-        self._sparsify()
-        if settings.propagate_grads.on() or gpytorch.settings.detach_test_caches.off():
+        self.sparsify()
+        if _has_gradients():
             return self._condition_on_data()
-        if self._state.posterior is None:
-            with torch.inference_mode(False), torch.no_grad():
-                posterior = self._condition_on_data(torch.float64)
-            self._state = replace(self._state, posterior=posterior)
-        assert self._state.posterior is not None
-        return self._state.posterior
+        known = self._state.posterior
+        if known is not None and self._state.targets is self.train_targets:
+            return known
+        with torch.inference_mode(False), torch.no_grad():
+            posterior = self._condition_on_data(torch.float64)
+        self._state = SparseState(self._state.chosen, posterior, self.train_targets)
+        return posterior
 
     def remember(self, X: Tensor) -> Self:
         """Keep what posteriors need of fixed points that many of them begin with.
@@ -409,7 +427,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         with torch.no_grad():
             Z = self.eval().transform_inputs(X)
         validate_call(self, Z)
-        self._sparsify()
+        self.sparsify()
         if self.is_exact:
             return self
         with (
@@ -446,7 +464,7 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def set_train_data(
         self,
-        inputs: Any = None,
+        inputs: Tensor | Sequence[Tensor] | None = None,
         targets: Tensor | None = None,
         strict: bool = True,
     ) -> None:
@@ -463,7 +481,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             self._original_train_inputs = raw
         self._state = SparseState(self._state.chosen)
 
-    def _raw_of(self, inputs: Any) -> Tensor | None:
+    def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
         """What the input transform makes new training inputs of in eval mode.
 
         None where that is known: in train mode, without a transform, and for inputs
@@ -494,8 +512,9 @@ class SparseSingleTaskGP(SingleTaskGP):
         Returns:
             A model of all observations: a `SparseSingleTaskGP`, or a
             `SparseFantasyModel` for batches that the model does not have, for fantasies
-            and where gradients flow through the observations. Cost: O(q m^2) time and
-            O(q m) memory for each element of the batch of `X`, whatever `n` is.
+            and where gradients flow. Cost: O(q m^2) time and O(q m) memory for each
+            element of the batch of `X`; whatever `n` is, but for a copy of the data in
+            a `SparseSingleTaskGP`.
 
         Raises:
             InputDataError: If observations (not fantasies) or their noise are on the
@@ -503,7 +522,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         """
         check_is_in_eval_mode(self)
         noise = checked_noise(kwargs.get("noise"))
-        self._sparsify()
+        self.sparsify()
         if not self.is_exact:
             d = self.train_inputs[0].shape[-1]
             return self._conditioned(NewData.observed(self, X, Y, noise, d))
@@ -527,7 +546,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         """
         check_is_in_eval_mode(self)
         validate_call(self, inputs)
-        self._sparsify()
+        self.sparsify()
         if not self.is_exact:
             noise, d = kwargs.get("noise"), self.train_inputs[0].shape[-1]
             new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
@@ -545,7 +564,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         X: Tensor,
         sampler: MCSampler,
         observation_noise: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Model:
         """As in `SingleTaskGP`; the mean of fixed noise is that of all observations.
 
@@ -565,7 +584,7 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def _conditioned(self, new: NewData) -> Model:
         """The model with the posterior conditioned on transformed data."""
-        if not new.is_plain(self) or settings.propagate_grads.on():
+        if not new.is_plain(self) or _has_gradients():
             return SparseFantasyModel.of(self, self.nystrom_posterior(), new)
         with torch.inference_mode(False), torch.no_grad():
             posterior = self.nystrom_posterior()
@@ -579,9 +598,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             if self._has_transformed_inputs:
                 raw = torch.cat([self._original_train_inputs, new.raw_X], dim=-2)
                 model._original_train_inputs = raw
-        model.likelihood = new.likelihood(self.likelihood)
-        chosen = InducingSet(raw_inputs(model), None, self.inducing_points)
-        model._state = SparseState(chosen, model._with_own_modules(posterior, self))
+            model.likelihood = new.likelihood(self.likelihood)
+        points = self.inducing_points
+        chosen = InducingSet(raw_inputs(model), None, points, stays=True)
+        posterior = model._with_own_modules(posterior, self)
+        model._state = SparseState(chosen, posterior, model.train_targets)
         return model
 
     def _with_own_modules(
@@ -628,11 +649,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         self,
         mll: MarginalLogLikelihood,
         closure: Callable[[], tuple[Tensor, Sequence[Tensor | None]]] | None = None,
-        closure_kwargs: dict[str, Any] | None = None,
-        optimizer_kwargs: dict[str, Any] | None = None,
+        closure_kwargs: dict[str, object] | None = None,
+        optimizer_kwargs: dict[str, object] | None = None,
         rounds: int | None = None,
         max_fit_inducing_points: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> MarginalLogLikelihood:
         """Fit with the inducing points fixed, draw them again, and refit.
 
@@ -694,8 +715,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         max_memory: int | None = None,
         learn_inducing_points: bool = False,
         cat_dims: list[int] | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+        **kwargs: object,
+    ) -> dict[str, object]:
         """Keyword arguments of the constructor, from a data set and options of Ax.
 
         What Ax passes to every model beside them is ignored.
@@ -734,7 +755,7 @@ class SparseSingleTaskGP(SingleTaskGP):
             The certificate. Cost: O(n m^2); the model is then in eval mode.
         """
         self.eval()
-        chosen, points = self._sparsify(), self._points()
+        chosen, points = self.sparsify(), self._points()
         data = TrainingData.of(self, chosen.rows)
         if self.is_exact:
             return certify(chosen, points, data, None)
@@ -773,7 +794,11 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(self._state.chosen)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        *args: object,
+        **kwargs: object,
     ) -> None:
         """Forget points that were drawn under other hyperparameters.
 
@@ -789,7 +814,9 @@ class SparseSingleTaskGP(SingleTaskGP):
         if points is not None and self.learn_inducing_points:
             self.learned_points = points.detach().to(raw_inputs(self), copy=True)
         self._clear_cache()
-        self._state = SparseState()
+        chosen = self._state.chosen
+        stays = chosen is not None and chosen.stays
+        self._state = SparseState(chosen if stays else None)
 
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
         before, chosen = self._kinds(), self._state.chosen
@@ -812,7 +839,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         tensors += [t for t in (self.train_targets,) if t is not None]
         return {(t.dtype, t.device) for t in tensors}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """A copy that is made during a fit is not being fitted."""
         return {**self.__dict__, "_is_fitting": False}
 
@@ -840,3 +867,9 @@ class SparseSingleTaskGP(SingleTaskGP):
             return
         if same_tensor(x, self.train_inputs[0]) and not self.is_exact:
             self._notices.exact_prior(x.shape[-2])
+
+
+def _has_gradients() -> bool:
+    """Whether posteriors are to have gradients with respect to hyperparameters."""
+    is_detached = gpytorch.settings.detach_test_caches.on()
+    return settings.propagate_grads.on() or not is_detached

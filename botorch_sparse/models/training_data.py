@@ -1,5 +1,6 @@
 """The data of a sparse model, as they were given and as its kernel sees them."""
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -40,6 +41,9 @@ class TrainingData:
     def of(cls, model: SingleTaskGP, rows: RepeatedRows | None = None) -> Self:
         """The training data of a model, in train and in eval mode.
 
+        Looking at them teaches the input transform nothing: in train mode a copy of it
+        learns, except for the graph of its parameters, which is the model's own.
+
         Args:
             model: The model.
             rows: The repeated rows of its raw inputs, if they are known.
@@ -48,7 +52,10 @@ class TrainingData:
             UnsupportedError: If the input transform changes the number of rows.
         """
         raw_X, X = raw_inputs(model), model.train_inputs[0]
-        X = model.transform_inputs(X) if model.training else X
+        if model.training and hasattr(model, "input_transform"):
+            transform = model.input_transform
+            is_look = not torch.is_grad_enabled()
+            X = (copy.deepcopy(transform) if is_look else transform)(X)
         if X.shape[:-1] != model.train_targets.shape:
             raise UnsupportedError(
                 f"The training inputs have shape {tuple(X.shape)} after the input "

@@ -1,6 +1,6 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
-from typing import Any
+from numbers import Integral
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -36,7 +36,7 @@ def validate_options(
         )
 
 
-def is_positive_int(value: Any) -> bool:
+def is_positive_int(value: object) -> bool:
     """Whether it is an integer of at least one, and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -84,7 +84,10 @@ def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:
 
 
 def validate_modules(
-    likelihood: Any, covar_module: Any, mean_module: Any, inducing_sampler: Any
+    likelihood: object,
+    covar_module: object,
+    mean_module: object,
+    inducing_sampler: object,
 ) -> None:
     """Check the types of the parts that a model is given.
 
@@ -111,7 +114,7 @@ def validate_modules(
         )
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"{value!r}" if isinstance(value, str | float) else type(value).__name__
@@ -159,7 +162,8 @@ def validate_categories(
             "Got both cat_dims and a covar_module; need one of them. Leave out "
             "covar_module for the kernel of MixedSingleTaskGP."
         )
-    columns = [dim % d for dim in cat_dims if isinstance(dim, int) and -d <= dim < d]
+    integers = [dim for dim in cat_dims if isinstance(dim, Integral)]
+    columns = [int(dim) % d for dim in integers if -d <= dim < d]
     if len(columns) < len(cat_dims) or len(set(columns)) < len(columns):
         raise InputDataError(
             f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "

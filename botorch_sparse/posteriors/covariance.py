@@ -14,6 +14,9 @@ from torch import Tensor
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 if TYPE_CHECKING:
+    from linear_operator.operators.linear_operator_representation_tree import (
+        LinearOperatorRepresentationTree,
+    )
     from linear_operator.utils.getitem import IndexType
 
 
@@ -154,7 +157,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         """The dense matrix, which alone the points and the kernel reach."""
         return to_linear_operator(self.to_dense()).representation()
 
-    def representation_tree(self) -> Any:
+    def representation_tree(self) -> LinearOperatorRepresentationTree:
         """How to build the dense matrix from itself."""
         return to_linear_operator(self.to_dense()).representation_tree()
 

@@ -32,6 +32,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL,
     factorize_inducing_covariance,
@@ -72,7 +73,7 @@ class GrowingPosterior:
         self.X = X
         self.noise = noise
         self.counts = X.new_zeros(len(X))
-        self._prior = covar_module(X, diag=True).clone()
+        self._prior = prior_variance(covar_module, X).clone()
         self._largest = _largest(self._prior)
         self._start(0)
 
@@ -193,7 +194,7 @@ class GrowingPosterior:
     def add_rows(self, X: Tensor) -> None:
         """More rows at the end, `k x d`. O((A + k m) m)."""
         phi, num = X.new_empty(len(self._phi), len(X)), self.num_inducing
-        k_diag = self.covar_module(X, diag=True)
+        k_diag = prior_variance(self.covar_module, X)
         if num > 0:
             S = self.X[self.inducing]
             cross = self.covar_module(S, X).to_dense()

@@ -141,10 +141,14 @@ class Strategy(ABC):
         """Propose a batch, which stays pending until it is told or withdrawn.
 
         Trials that failed and are to be tried once more come first; those that the
-        strategy chooses follow.
+        strategy chooses follow. Together they are at most `batch_size` where the
+        strategy was given one. Where a rule or a theorem says how many points it
+        chooses, it chooses them as if those that failed were still being evaluated,
+        and they come on top.
 
         Args:
-            max_batch_size: Cut the batch here; None leaves its size to the strategy.
+            max_batch_size: Cut the batch here, those that failed included; None leaves
+                its size to the strategy.
 
         Returns:
             At least one point.
@@ -158,8 +162,10 @@ class Strategy(ABC):
                 f"Got max_batch_size={max_batch_size}; need at least 1."
             )
         start = time.perf_counter()
-        again = self._trials.waiting(max_batch_size)
-        room = None if max_batch_size is None else max_batch_size - len(again)
+        sizes = [s for s in (max_batch_size, self._batch_size()) if s is not None]
+        most = min(sizes, default=None)
+        again = self._trials.waiting(most)
+        room = None if most is None else most - len(again)
         if again and (room == 0 or not self._can_select()):
             self._trials.resend(again)
             return self._batch(again)
@@ -250,8 +256,13 @@ class Strategy(ABC):
         if retry:
             self._trials.fail(failed)
             return
-        self._drop(failed)
-        self._failed |= {trial.point for trial in failed}
+        before = self._failed
+        self._failed = before | {trial.point for trial in failed}
+        try:
+            self._drop(failed)
+        except BaseException:
+            self._failed = before
+            raise
 
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.
@@ -449,6 +460,15 @@ class Strategy(ABC):
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
         """Choose a batch: numbers of points, those of new ones by `add_point`."""
+
+    def _taken(self) -> set[int]:
+        """Rows of the table that failed, were evaluated or are pending."""
+        taken = {*self._failed, *self.history.point_list, *self.pending_points()}
+        return {point for point in taken if point < len(self.candidates)}
+
+    def _batch_size(self) -> int | None:
+        """Points of a batch that the user asked for; None for as many as chosen."""
+        return None
 
     def _can_select(self) -> bool:
         """Whether `_select` would find something now."""

@@ -193,3 +193,12 @@ def one_domain(candidates: Tensor | None, options: DomainOptions) -> Box | None:
             "of the table the candidates that are not allowed."
         )
     return Box(**given) if given else None  # type: ignore[arg-type]
+
+
+def validate_unique(unique: bool | None, box: Box | None) -> None:
+    """Refuse to take each point of a continuous domain once."""
+    if unique and box is not None:
+        raise InputDataError(
+            "Got unique=True with bounds; points of a continuous domain have no "
+            "numbers. Leave it out, or give a table of candidates."
+        )

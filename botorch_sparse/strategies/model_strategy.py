@@ -17,7 +17,7 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.candidate_pool import MAX_MEMORY
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.continuous import ModelSurrogate
-from botorch_sparse.strategies.domain import DomainOptions
+from botorch_sparse.strategies.domain import DomainOptions, validate_unique
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -126,11 +126,7 @@ class ModelStrategy(Strategy):
         super().__init__(candidates, seed=seed, minimize=minimize, **domain)
         validate_lam(lam, is_inferred=covar_module is None)
         validate_mean(mean_module, is_inferred=covar_module is None)
-        if unique and self.box is not None:
-            raise InputDataError(
-                "Got unique=True with bounds; points of a continuous domain have no "
-                "numbers. Leave it out, or give a table of candidates."
-            )
+        validate_unique(unique, self.box)
         if covar_module is not None:
             lam = DEFAULT_LAM if lam is None else lam
             covar_module = in_double(covar_module, self.candidates.dtype)
@@ -199,11 +195,7 @@ class ModelStrategy(Strategy):
     @property
     def excluded_points(self) -> Collection[int]:
         """See `Strategy.excluded_points`; where each is proposed once, those too."""
-        failed = super().excluded_points
-        if not self.unique:
-            return failed
-        taken = {*failed, *self.history.point_list, *self.pending_points()}
-        return {point for point in taken if point < len(self.candidates)}
+        return self._taken() if self.unique else super().excluded_points
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         limit = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
@@ -221,7 +213,7 @@ class ModelStrategy(Strategy):
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""
-        return MAX_BATCH_SIZE
+        return self._batch_size() or MAX_BATCH_SIZE
 
     @abstractmethod
     def _select_by_model(self, limit: int) -> list[int]:

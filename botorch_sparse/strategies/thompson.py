@@ -84,7 +84,7 @@ class ThompsonSampling(ModelStrategy):
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
 
-    def _largest_batch(self) -> int:
+    def _batch_size(self) -> int | None:
         return self.batch_size
 
     def _select_by_model(self, limit: int) -> list[int]:

@@ -129,8 +129,8 @@ class UCBStrategy(ModelStrategy):
             self._is_initializing = False
         return super()._select(max_batch_size)
 
-    def _largest_batch(self) -> int:
-        return self.batch_rule.size or super()._largest_batch()
+    def _batch_size(self) -> int | None:
+        return self.batch_rule.size
 
     def _select_by_model(self, limit: int) -> list[int]:
         request = self._request(limit)

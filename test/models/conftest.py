@@ -20,7 +20,6 @@ NOT_SIMULATED = {
     "test_gradcheck",
     "test_gradients_reach_the_fantasy_points",
     "test_improves_and_is_deterministic",
-    "test_in_a_model_list",
     "test_monte_carlo_moments",
     "test_nothing_square_in_the_data",
     "test_a_warm_fit_starts_where_it_ended",
@@ -28,10 +27,7 @@ NOT_SIMULATED = {
 }
 # In these modules, those named alone.
 SIMULATED_FITS = {
-    "test_fit_exact_subset.py": {
-        "test_given_noise_goes_with_the_rows",
-        "test_keeps_what_a_transform_learned",
-    },
+    "test_fit_exact_subset.py": {"test_the_copy_of_some_rows"},
     "test_fit_learned_points.py": {
         "test_all_kinds_of_models",
         "test_copies_and_moves",

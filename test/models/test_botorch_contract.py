@@ -1,7 +1,7 @@
-"""What BoTorch promises of `SingleTaskGP`, in both regimes of the sparse model.
+"""What BoTorch and GPyTorch promise of `SingleTaskGP`, of the models that replace it.
 
-With few data the model is exact, and everything equals `SingleTaskGP`; with fewer
-inducing points than data the shapes, types and state are the same.
+A model that uses all data equals `SingleTaskGP`; with few inducing points, or on some
+of the rows, the shapes, types and state are the same.
 """
 
 import itertools
@@ -14,8 +14,7 @@ import torch
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Log, Normalize, Standardize
-from botorch.models.transforms.input import InputStandardize
+from botorch.models.transforms import Log, Normalize
 from botorch.posteriors import GPyTorchPosterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
@@ -29,7 +28,11 @@ from gpytorch.priors import LogNormalPrior
 from gpytorch.test.model_test_case import BaseModelTestCase as _BaseModelTestCase
 from torch import Tensor
 
-from botorch_sparse.models import SparseFantasyModel, SparseSingleTaskGP
+from botorch_sparse.models import (
+    SparseFantasyModel,
+    SparseSingleTaskGP,
+    SubsetSingleTaskGP,
+)
 
 close = torch.testing.assert_close
 ONCE = {"options": {"maxiter": 1}}
@@ -37,83 +40,87 @@ ONCE = {"options": {"maxiter": 1}}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class Case:
-    """Data, and the two models of them."""
+def made(
+    kind: str, X: Tensor, Y: Tensor, Yvar: Tensor | None = None, **options: Any
+) -> SingleTaskGP:
+    """The model of a kind, of any data."""
+    if kind == "sparse":
+        options["inducing_points"] = X[..., ::2, :]
+    if kind == "subset":
+        options.update(subset_size=6, num_initial=2)
+    is_sparse = kind in ("exact", "sparse")
+    model_class = SparseSingleTaskGP if is_sparse else SubsetSingleTaskGP
+    return model_class(X, Y, Yvar, **options)
 
-    def __init__(
-        self,
-        batch: tuple[int, ...],
-        m: int,
-        fixed_noise: bool,
-        sparse: bool,
-        transforms: bool = False,
-        **tkwargs: Any,
-    ) -> None:
-        torch.manual_seed(3)
-        X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, **tkwargs)
-        bounds = torch.tensor([[-1.0], [1.0]], **tkwargs)
-        self.data = {
-            "train_X": X,
-            "train_Y": Y,
-            "train_Yvar": torch.full_like(Y, 0.01) if fixed_noise else None,
-        }
-        self.options = [
-            {
-                "outcome_transform": Standardize(m, batch_shape=torch.Size(batch)),
-                "input_transform": Normalize(1, bounds=bounds),
-            }
-            if transforms
-            else {"outcome_transform": None}
-            for _ in range(2)
-        ]
-        points = {"inducing_points": X[..., ::2, :]} if sparse else {}
-        self.model = SparseSingleTaskGP(**self.data, **self.options[0], **points)
-        self.exact = SingleTaskGP(**self.data, **self.options[1])
+
+def models_of(
+    kind: str,
+    batch: tuple[int, ...],
+    m: int,
+    fixed_noise: bool,
+    transforms: bool = False,
+    **tkwargs: Any,
+) -> tuple[SingleTaskGP, SingleTaskGP]:
+    """The model of a kind, and `SingleTaskGP`."""
+    torch.manual_seed(3)
+    X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, **tkwargs)
+    Yvar = torch.full_like(Y, 0.01) if fixed_noise else None
+    bounds = torch.tensor([[-1.0], [1.0]], **tkwargs)
+    options: list[dict[str, Any]] = [
+        {"input_transform": Normalize(1, bounds=bounds)}  # outcomes are standardized
+        if transforms
+        else {"outcome_transform": None}
+        for _ in range(2)
+    ]
+    return made(kind, X, Y, Yvar, **options[0]), SingleTaskGP(X, Y, Yvar, **options[1])
 
 
 BATCH = torch.Size([3])
 
-both_regimes = pytest.mark.parametrize("sparse", [False, True])
-all_shapes = pytest.mark.parametrize(
-    ("batch", "m"), [(b, m) for b in [(), (2,), (2, 3)] for m in (1, 2)]
-)
+every_kind = pytest.mark.parametrize("kind", ["all rows", "subset", "exact", "sparse"])
+both_regimes = pytest.mark.parametrize("kind", ["exact", "sparse"])
+shapes = [(b, m) for b in [(), (2,), (2, 3)] for m in (1, 2)]
+all_shapes = pytest.mark.parametrize(("batch", "m"), shapes)
+few_shapes = pytest.mark.parametrize(("batch", "m"), shapes[:4])
 all_noises = pytest.mark.parametrize("fixed_noise", [False, True])
 
 
-@both_regimes
+@every_kind
 @all_shapes
 @all_noises
 @pytest.mark.parametrize("transforms", [False, True])
 def test_fit_and_posterior(
-    sparse: bool,
+    kind: str,
     batch: tuple[int, ...],
     m: int,
     fixed_noise: bool,
     transforms: bool,
     tkwargs: dict[str, Any],
 ) -> None:
-    case = Case(batch, m, fixed_noise, sparse, transforms, **tkwargs)
-    model = case.model
-    for each in (model, case.exact):
+    models = models_of(kind, batch, m, fixed_noise, transforms, **tkwargs)
+    model, exact = models
+    for each in models:
         mll = ExactMarginalLogLikelihood(each.likelihood, each).to(**tkwargs)
         fit_gpytorch_mll(mll, optimizer_kwargs=ONCE, max_attempts=1)
     assert isinstance(model.mean_module, ConstantMean)
     assert type(model.covar_module) is RBFKernel
     assert isinstance(model.covar_module.lengthscale_prior, LogNormalPrior)
-    assert [*model.state_dict()] == [*case.exact.state_dict()]
+    assert [*model.state_dict()] == [*exact.state_dict()]
     for parameter in model.parameters():
         assert parameter.numel() == m * math.prod(batch)
-    assert model.is_exact == (not sparse)
+    assert (model.batch_shape, model.num_outputs) == (torch.Size(batch), m)
+    if isinstance(model, SparseSingleTaskGP):
+        assert model.is_exact == (kind == "exact")
     for shape in ((*batch, 3, 1), (2, *batch, 3, 1), (3, 1), (1, 3, 1)):
         X = torch.rand(*shape, **tkwargs)
-        ours, theirs = model.posterior(X), case.exact.posterior(X)
+        ours, theirs = model.posterior(X), exact.posterior(X)
         noisy = model.posterior(X, observation_noise=True)
         expected = get_pvar_expected(posterior=ours, model=model, X=X, m=m)
         assert isinstance(ours, GPyTorchPosterior)
         assert ours.mean.shape == theirs.mean.shape == ours.variance.shape
         assert type(ours.distribution) is type(theirs.distribution)
         close(noisy.variance, expected, rtol=1e-4, atol=1e-5)
-        if not sparse:
+        if kind in ("exact", "all rows"):
             close(ours.mean, theirs.mean, rtol=1e-3, atol=1e-3)
             close(ours.variance, theirs.variance, rtol=1e-3, atol=1e-3)
     given = torch.rand(*batch, 3, m, **tkwargs)
@@ -126,10 +133,10 @@ def test_fit_and_posterior(
 
 @both_regimes
 @all_noises
-@pytest.mark.parametrize(("batch", "m"), [((), 1), ((), 2), ((2,), 1), ((2,), 2)])
+@few_shapes
 @pytest.mark.parametrize("transforms", [False, True])
 def test_condition_on_observations(
-    sparse: bool,
+    kind: str,
     fixed_noise: bool,
     batch: tuple[int, ...],
     m: int,
@@ -137,21 +144,21 @@ def test_condition_on_observations(
     tkwargs: dict[str, Any],
 ) -> None:
     """Different and shared inputs, and an element of a batch as a model of its own."""
-    case = Case(batch, m, fixed_noise, sparse, transforms, **tkwargs)
-    models = (case.model, case.exact)
+    models = models_of(kind, batch, m, fixed_noise, transforms, **tkwargs)
     for each in models:
         each.posterior(torch.rand(4, 1, **tkwargs))
     X, Y = get_random_data(batch_shape=torch.Size((2, *batch)), m=m, n=3, **tkwargs)
     for inputs, shape in ((X, Y), (X[0], Y[0])):
         noise = {"noise": torch.full_like(shape, 0.01)} if fixed_noise else {}
         ours, theirs = (c.condition_on_observations(inputs, Y, **noise) for c in models)
-        assert type(ours) is (SparseFantasyModel if sparse else SparseSingleTaskGP)
+        is_sparse = kind == "sparse"
+        assert type(ours) is (SparseFantasyModel if is_sparse else SparseSingleTaskGP)
         assert ours.batch_shape == theirs.batch_shape
         for test_shape in ((4, 1), (*batch, 4, 1), (2, *batch, 4, 1)):
             test_X = torch.rand(*test_shape, **tkwargs)
             mean, expected = ours.posterior(test_X).mean, theirs.posterior(test_X).mean
             assert mean.shape == expected.shape == (2, *batch, 4, m)
-            if not sparse:
+            if kind == "exact":
                 close(mean, expected, rtol=1e-3, atol=1e-3)
         if fixed_noise:
             assert ours.likelihood.noise.shape == theirs.likelihood.noise.shape
@@ -160,11 +167,11 @@ def test_condition_on_observations(
 
 
 @both_regimes
-@pytest.mark.parametrize(("batch", "m"), [((), 1), ((), 2), ((2,), 1), ((2,), 2)])
+@few_shapes
 def test_fantasized_noise(
-    sparse: bool, batch: tuple[int, ...], m: int, tkwargs: dict[str, Any]
+    kind: str, batch: tuple[int, ...], m: int, tkwargs: dict[str, Any]
 ) -> None:
-    model = Case(batch, m, True, sparse, **tkwargs).model
+    model, _ = models_of(kind, batch, m, True, **tkwargs)
     X = torch.rand(*batch, 4, 1, **tkwargs)
     sampler = SobolQMCNormalSampler(torch.Size([3]))
 
@@ -182,29 +189,19 @@ def test_fantasized_noise(
 
 @both_regimes
 def test_fantasies_apply_the_input_transform(
-    sparse: bool, tkwargs: dict[str, Any]
+    kind: str, tkwargs: dict[str, Any]
 ) -> None:
-    case = Case((), 1, False, sparse, transforms=True, **tkwargs)
+    model, _ = models_of(kind, (), 1, False, transforms=True, **tkwargs)
     X = torch.rand(4, 1, **tkwargs)
-    fantasies = case.model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])))
-    seen = case.model.input_transform(X).expand(3, -1, -1)
+    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])))
+    seen = model.input_transform(X).expand(3, -1, -1)
     close(fantasies.train_inputs[0][:, -4:], seen)
 
 
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_outcome_transforms(
-    batch: tuple[int, ...], m: int, tkwargs: dict[str, Any]
-) -> None:
-    X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, **tkwargs)
-    default = SparseSingleTaskGP(X, Y)
-    assert isinstance(default.outcome_transform, Standardize)
-    assert default.outcome_transform._batch_shape == torch.Size(batch)
-    none = SparseSingleTaskGP(X, Y, outcome_transform=None)
-    assert not hasattr(none, "outcome_transform")
-    assert not hasattr(none, "input_transform")
-    log = SparseSingleTaskGP(X, Y.abs() + 1, outcome_transform=Log())
-    assert (log.posterior(X).rsample(torch.Size([5])) > 0).all()
+def test_positive_outcomes(tkwargs: dict[str, Any]) -> None:
+    X, Y = get_random_data(batch_shape=torch.Size([2]), m=2, **tkwargs)
+    model = SparseSingleTaskGP(X, Y.abs() + 1, outcome_transform=Log())
+    assert (model.posterior(X).rsample(torch.Size([5])) > 0).all()
 
 
 def test_custom_modules(tkwargs: dict[str, Any]) -> None:
@@ -234,17 +231,6 @@ def test_construct_inputs_and_likelihood(tkwargs: dict[str, Any]) -> None:
     assert torch.equal(model.inducing_points, X[:4])
 
 
-@pytest.mark.parametrize("transform", [Normalize, InputStandardize])
-def test_fit_leaves_inputs_alone(transform: Any, tkwargs: dict[str, Any]) -> None:
-    X = torch.rand(5, 2, **tkwargs)
-    model = SparseSingleTaskGP(X, X**2, input_transform=transform(d=2))
-    fit_gpytorch_mll(
-        ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=ONCE
-    )
-    assert model.input_transform(X).shape == X.shape
-    close(model.train_inputs[0][0], model.input_transform(X))
-
-
 @all_noises
 @pytest.mark.parametrize(("batch", "m"), [((), 1), ((), 2), ((2,), 2)])
 def test_batch_cross_validation(
@@ -254,30 +240,29 @@ def test_batch_cross_validation(
     torch.manual_seed(1)
     X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, n=10, **double)
     Yvar = torch.full_like(Y, 0.01) if fixed_noise else None
-    results = [
-        batch_cross_validation(
-            model_cls,
-            ExactMarginalLogLikelihood,
-            gen_loo_cv_folds(X, Y, Yvar),
-            fit_args={"optimizer_kwargs": ONCE},
+    folds = gen_loo_cv_folds(X, Y, Yvar)
+    options = {"fit_args": {"optimizer_kwargs": ONCE}}
+    ours, theirs, subset = (
+        batch_cross_validation(cls, ExactMarginalLogLikelihood, folds, **options, **kw)
+        for cls, kw in (
+            (SparseSingleTaskGP, {}),
+            (SingleTaskGP, {}),
+            (SubsetSingleTaskGP, {"model_init_kwargs": {"subset_size": 8}}),
         )
-        for model_cls in (SparseSingleTaskGP, SingleTaskGP)
-    ]
-    assert results[0].posterior.mean.shape == (*batch, 10, 1, m)
-    assert results[0].observed_Y.shape == (*batch, 10, 1, m)
-    close(results[0].posterior.mean, results[1].posterior.mean, rtol=1e-5, atol=1e-5)
+    )
+    for result in (ours, subset):
+        assert result.posterior.mean.shape == (*batch, 10, 1, m)
+    assert ours.observed_Y.shape == (*batch, 10, 1, m)
+    close(ours.posterior.mean, theirs.posterior.mean, rtol=1e-5, atol=1e-5)
 
 
 class _GPyTorchModelCase(_BaseModelTestCase):
     """GPyTorch's own cases for models with one output."""
 
-    sparse: bool
+    kind: str
 
     def create_model(self, train_x: Tensor, train_y: Tensor, likelihood: Any) -> Any:
-        points = {"inducing_points": train_x[..., ::4, :]} if self.sparse else {}
-        return SparseSingleTaskGP(
-            train_x, train_y.unsqueeze(-1), likelihood=likelihood, **points
-        )
+        return made(self.kind, train_x, train_y.unsqueeze(-1), likelihood=likelihood)
 
     def create_test_data(self) -> Tensor:
         return torch.rand(20, 1, dtype=torch.float64)
@@ -296,8 +281,30 @@ class _GPyTorchModelCase(_BaseModelTestCase):
 
 
 class TestExactModelCase(_GPyTorchModelCase, unittest.TestCase):
-    sparse = False
+    kind = "exact"
 
 
 class TestSparseModelCase(_GPyTorchModelCase, unittest.TestCase):
-    sparse = True
+    kind = "sparse"
+
+
+class TestAllRowsModelCase(_GPyTorchModelCase, unittest.TestCase):
+    kind = "all rows"
+
+
+class TestSubsetModelCase(_GPyTorchModelCase, unittest.TestCase):
+    kind = "subset"
+
+    def test_forward_train(self, batch_shape: tuple[int, ...] = ()) -> None:
+        """On the rows in use, which are fewer than GPyTorch expects."""
+        x = self.create_batch_test_data(torch.Size(batch_shape))
+        model = self.create_model(x, x.squeeze(-1), GaussianLikelihood()).train()
+        output = model(*model.train_inputs)
+        assert output.mean.shape == (*batch_shape, 6)
+        assert output.log_prob(model.train_targets).isfinite().all()
+
+    def test_batch_forward_train(self) -> None:
+        self.test_forward_train((3,))
+
+    def test_multi_batch_forward_train(self) -> None:
+        self.test_forward_train((2, 3))

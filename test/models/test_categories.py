@@ -1,5 +1,6 @@
 """Columns of categories: the kernel of MixedSingleTaskGP."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_is_the_model_of_botorch(
     cat_dims: list[int], num_outputs: int, double: dict[str, Any]
 ) -> None:
     X, Y = mixed_data(30, **double)
-    Y = Y.expand(30, num_outputs) * torch.arange(1.0, 1 + num_outputs, **double)
+    Y = Y * torch.arange(1.0, 1 + num_outputs, **double)
     test_X = mixed_data(7, **double)[0]
     expected = MixedSingleTaskGP(X, Y, cat_dims)
     model = SparseSingleTaskGP(X, Y, cat_dims=cat_dims)
@@ -60,20 +61,29 @@ def test_fit_of_many_points(double: dict[str, Any]) -> None:
     assert error < 0.3  # the noise is 0.1, the standard deviation 1.2
 
 
+def test_learned_points_keep_their_categories(double: dict[str, Any]) -> None:
+    """To the last bit: the kernel sees another category otherwise."""
+    X, Y = mixed_data(560, **double)
+    X[:, [0, 3]] = 2 * X[:, [0, 3]] + 1 / 3  # whose units round
+    model = SparseSingleTaskGP(
+        X, Y, cat_dims=[0, 3], max_inducing_points=20, learn_inducing_points=True
+    )
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = model.resparsify().inducing_points
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 8}})
+    after = model.inducing_points
+    assert (after[:, 1:3] - before[:, 1:3]).abs().max() > 1e-3
+    assert torch.isin(after[:, [0, 3]], X[:, [0, 3]].unique()).all()
+
+
 @pytest.mark.parametrize("bad", [[4], [-5], [0, 0], [1, -3], [0.5], ["a"]])
 def test_bad_columns(bad: list[Any]) -> None:
     X, Y = mixed_data(10)
     with pytest.raises(InputDataError, match="need different integers from -4 to 3"):
         SparseSingleTaskGP(X, Y, cat_dims=bad)
-
-
-def test_a_kernel_beside_them() -> None:
-    X, Y = mixed_data(10)
     with pytest.raises(InputDataError, match="Got both cat_dims and a covar_module"):
         SparseSingleTaskGP(X, Y, covar_module=RBFKernel(), cat_dims=[0])
-
-
-def test_no_columns_are_the_plain_model() -> None:
-    X, Y = mixed_data(10)
-    model = SparseSingleTaskGP(X[:, 1:3], Y, cat_dims=[])
-    assert isinstance(model.covar_module, RBFKernel)
+    plain = SparseSingleTaskGP(X[:, 1:3], Y, cat_dims=[])
+    assert isinstance(plain.covar_module, RBFKernel)

@@ -12,9 +12,9 @@ from botorch.acquisition import (
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import LinearMCObjective
-from botorch.models import SingleTaskGP
 from botorch.sampling import SobolQMCNormalSampler
 from sparse_model_cases import (
+    Observed,
     as_seen,
     dtc,
     make_model,
@@ -32,17 +32,21 @@ close = torch.testing.assert_close
 pytestmark = pytest.mark.filterwarnings("ignore:Data:UserWarning")
 
 
+def with_new_data(model: SparseSingleTaskGP, X: Tensor, Y: Tensor) -> Observed:
+    """The data of a model and new ones, whose noise is learned or the mean noise."""
+    noise = model.likelihood.noise.mean().expand(Y.shape)
+    return observed(model) + transformed(model, X, Y, noise)
+
+
 @pytest.mark.parametrize("fixed_noise", [False, True])
 def test_integrated_variance_is_the_closed_form(
     fixed_noise: bool, double: dict[str, Any]
 ) -> None:
-    model = make_model((), 1, fixed_noise, normalize=True, **double)
+    model = make_model((), 1, fixed_noise, transform="normalize", **double)
     points = random_data((), 1, n=20, seed=2, **double)[0]
     X = random_data((5,), 1, n=2, seed=3, **double)[0]
     acqf = qNegIntegratedPosteriorVariance(model, mc_points=points)
-    Y = torch.zeros(5, 2, 1, **double)
-    noise = model.likelihood.noise.mean().expand(5, 2, 1) if fixed_noise else None
-    data = observed(model) + transformed(model, X, Y, noise)
+    data = with_new_data(model, X, torch.zeros(5, 2, 1, **double))
     _, covariance = dtc(model, data, as_seen(model, points))
     scale = model.outcome_transform.stdvs.square().squeeze()
     expected = -scale * covariance.diagonal(dim1=-1, dim2=-2).mean(-1)
@@ -59,9 +63,7 @@ def test_knowledge_gradient_is_the_closed_form(
     X = random_data((5,), 1, n=6, seed=3, **double)[0]  # two points and four fantasies
     actual, fantasies = X[:, :2], X[:, 2:].movedim(1, 0).unsqueeze(-2)
     Y = sampler(model.posterior(actual, observation_noise=True))
-    noise = model.likelihood.noise.mean().expand(5, 2, 1) if fixed_noise else None
-    data = observed(model) + transformed(model, actual, Y, noise)
-    mean, _ = dtc(model, data, fantasies)
+    mean, _ = dtc(model, with_new_data(model, actual, Y), fantasies)
     stdvs, means = model.outcome_transform.stdvs, model.outcome_transform.means
     expected = (means + stdvs * mean).mean(0)[:, 0]
     close(acqf(X), expected, rtol=1e-6, atol=1e-6)
@@ -79,33 +81,6 @@ def test_lookahead(double: dict[str, Any]) -> None:
     value = acqf(X)
     value.sum().backward()
     assert value.shape == (3,) and (X.grad.abs().sum(dim=(0, 2)) > 0).all()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda model: qKnowledgeGradient(
-            model, num_fantasies=4, sampler=SobolQMCNormalSampler(torch.Size([4]), 1)
-        ),
-        lambda model: qLogNoisyExpectedImprovement(
-            model,
-            model.train_inputs[0],
-            sampler=SobolQMCNormalSampler(torch.Size([16]), 1),
-            prune_baseline=False,
-        ),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_values_of_the_exact_model(
-    make: Any, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With all points as inducing points, by the sparse code; new ones among them."""
-    X, Y, Yvar = random_data((), 1, n=14, **double)
-    inner = X[:6].view(1, 6, 2)
-    expected = make(SingleTaskGP(X, Y, Yvar).eval())(inner)
-    monkeypatch.setattr(SparseSingleTaskGP, "is_exact", False)
-    ours = make(SparseSingleTaskGP(X, Y, Yvar, inducing_points=X).eval())(inner)
-    close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])

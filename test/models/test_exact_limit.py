@@ -8,93 +8,58 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.sampling import IIDNormalSampler
 from gpytorch.kernels import RBFKernel
-from sparse_model_cases import (
-    FAST,
-    make_data,
-    make_mll,
-)
+from sparse_model_cases import FAST, make_data, make_mll
 
 from botorch_sparse.models import NystromPrior, SparseSingleTaskGP
 
+close = torch.testing.assert_close
 
-class TestExactLimit:
-    """With all training points as inducing points it is SingleTaskGP."""
 
-    @pytest.mark.parametrize("lam", [1e-4, 1e-2])
-    @pytest.mark.parametrize("nystrom_path", [True, False])
-    def test_posterior(
-        self,
-        lam: float,
-        nystrom_path: bool,
-        double: dict[str, Any],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        X, Y, _ = make_data(n=60, **double)
-        kernel = RBFKernel(ard_num_dims=2)
-        kernel.lengthscale = 0.5
-        args = (X, Y, torch.full_like(Y, lam * Y.var().item()))
-        sparse = SparseSingleTaskGP(*args, covar_module=kernel, inducing_points=X)
-        exact = SingleTaskGP(*args, covar_module=kernel)
-        if nystrom_path:
-            monkeypatch.setattr(type(sparse), "is_exact", False)
-        X_test = 2 * torch.rand(3, 5, 2, **double)
-        ours, theirs = sparse.posterior(X_test), exact.posterior(X_test)
-        assert (sparse.prediction_strategy is None) == nystrom_path
-        tolerance = {"rtol": 0.0, "atol": 1e-6}
-        torch.testing.assert_close(ours.mean, theirs.mean, **tolerance)
-        torch.testing.assert_close(
-            ours.distribution.covariance_matrix,
-            theirs.distribution.covariance_matrix,
-            **tolerance,
-        )
-
-    def test_few_points_are_exact_through_a_fit(self, double: dict[str, Any]) -> None:
-        X, Y, _ = make_data(n=25, repeats=3, **double)
-        sparse, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
-        for model in (sparse, exact):
-            fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
-        X_test = torch.rand(4, 1, 2, **double)
-        assert sparse.num_inducing == 22
-        torch.testing.assert_close(
-            sparse.posterior(X_test).variance, exact.posterior(X_test).variance
-        )
-        new_X, new_Y = torch.rand(2, 2, **double), torch.rand(2, 1, **double)
-        ours = sparse.condition_on_observations(new_X, new_Y)
-        theirs = exact.condition_on_observations(new_X, new_Y)
-        torch.testing.assert_close(
-            ours.posterior(X_test).mean, theirs.posterior(X_test).mean
-        )
-        fantasies = sparse.fantasize(X_test, IIDNormalSampler(torch.Size([3])))
-        assert fantasies.posterior(X_test).mean.shape == (3, 4, 1, 1)
-
-    def test_conditioning_stays_exact(self, double: dict[str, Any]) -> None:
-        """Given points that cover the data do not cover the new observation."""
-        X, Y, _ = make_data(n=30, **double)
-        new_X, new_Y = torch.rand(1, 2, **double), torch.rand(1, 1, **double)
-        means = []
-        for model in (SparseSingleTaskGP(X, Y, inducing_points=X), SingleTaskGP(X, Y)):
-            model.posterior(X[:2])
-            conditioned = model.condition_on_observations(new_X, new_Y)
-            means.append(conditioned.posterior(X[:5] + 0.1).mean)
-        torch.testing.assert_close(*means)
-
-    def test_nystrom_objective_is_the_exact_likelihood(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        X, Y, _ = make_data(n=30, **double)
-        sparse = SparseSingleTaskGP(X, Y, inducing_points=X)
-        mll = make_mll(sparse)
-        exact = mll(sparse(*sparse.train_inputs), sparse.train_targets)
+@pytest.mark.parametrize("lam", [1e-4, 1e-2])
+@pytest.mark.parametrize("nystrom_path", [True, False])
+def test_posterior(
+    lam: float,
+    nystrom_path: bool,
+    double: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, Y, _ = make_data(n=60, **double)
+    kernel = RBFKernel(ard_num_dims=2)
+    kernel.lengthscale = 0.5
+    args = (X, Y, torch.full_like(Y, lam * Y.var().item()))
+    sparse = SparseSingleTaskGP(*args, covar_module=kernel, inducing_points=X)
+    exact = SingleTaskGP(*args, covar_module=kernel)
+    if nystrom_path:
         monkeypatch.setattr(type(sparse), "is_exact", False)
-        ours = mll(sparse(*sparse.train_inputs), sparse.train_targets)
-        torch.testing.assert_close(ours, exact, rtol=1e-6, atol=1e-6)
+    X_test = 2 * torch.rand(3, 5, 2, **double)
+    ours, theirs = sparse.posterior(X_test), exact.posterior(X_test)
+    assert (sparse.prediction_strategy is None) == nystrom_path
+    close(ours.mean, theirs.mean, rtol=0.0, atol=1e-6)
+    covariances = [p.distribution.covariance_matrix for p in (ours, theirs)]
+    close(*covariances, rtol=0.0, atol=1e-6)
 
-    def test_many_repeats_are_folded(self, double: dict[str, Any]) -> None:
-        """600 observations of 12 points: nothing is of the size of the data."""
-        X = torch.rand(12, 2, **double).repeat(50, 1)
-        model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True).sin())
-        assert model.num_inducing == 12
-        assert isinstance(model(*model.train_inputs), NystromPrior)
+
+def test_few_points_are_exact_through_a_fit(double: dict[str, Any]) -> None:
+    X, Y, _ = make_data(n=25, repeats=3, **double)
+    sparse, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
+    for model in (sparse, exact):
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
+    X_test = torch.rand(4, 1, 2, **double)
+    assert sparse.num_inducing == 22
+    close(sparse.posterior(X_test).variance, exact.posterior(X_test).variance)
+    new = torch.rand(2, 2, **double), torch.rand(2, 1, **double)
+    ours, theirs = (m.condition_on_observations(*new) for m in (sparse, exact))
+    close(ours.posterior(X_test).mean, theirs.posterior(X_test).mean)
+    fantasies = sparse.fantasize(X_test, IIDNormalSampler(torch.Size([3])))
+    assert fantasies.posterior(X_test).mean.shape == (3, 4, 1, 1)
+
+
+def test_many_repeats_are_folded(double: dict[str, Any]) -> None:
+    """600 observations of 12 points: nothing is of the size of the data."""
+    X = torch.rand(12, 2, **double).repeat(50, 1)
+    model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True).sin())
+    assert model.num_inducing == 12
+    assert isinstance(model(*model.train_inputs), NystromPrior)
 
 
 @pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
@@ -115,7 +80,6 @@ def test_float32(lengthscale: float, repeats: int, device: torch.device) -> None
         model.covar_module.lengthscale = lengthscale
         posteriors.append(model.posterior(data[0][:80:3].unsqueeze(1) + 0.01))
         assert posteriors[-1].mean.dtype == posteriors[-1].variance.dtype == dtype
-    mean, variance = posteriors[0].mean, posteriors[0].variance
-    close = torch.testing.assert_close
-    close(posteriors[1].mean.double(), mean, rtol=1e-3, atol=1e-3)
-    close(posteriors[1].variance.double(), variance, rtol=1e-3, atol=0)
+    exact, ours = posteriors
+    close(ours.mean.double(), exact.mean, rtol=1e-3, atol=1e-3)
+    close(ours.variance.double(), exact.variance, rtol=1e-3, atol=0)

@@ -9,12 +9,12 @@ from botorch.exceptions import ModelFittingError
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
+from torch.distributions import Normal
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv
 from botorch_sparse.models.fit.choose import Fitted, keep_best, left_out_density
 from botorch_sparse.models.inducing_points import InducingSet
 
-close = torch.testing.assert_close
 NAN, FAILS = math.nan, None
 
 
@@ -45,7 +45,6 @@ def candidate(number: int, is_failing: bool = False) -> Any:
     ("scores", "best"),
     [
         ((1.0, 0.0, 0.5), 0),
-        ((0.0, 2.0, 1.0), 1),
         ((0.0, 1.0, 2.0), 2),
         ((1.0, 1.0, 1.0), 0),
         ((NAN, 0.0, NAN), 1),
@@ -92,9 +91,7 @@ def test_failing_candidates(double: dict[str, Any]) -> None:
 
 def test_left_out_density_against_loo_cv(double: dict[str, Any]) -> None:
     mll = objective(**double)
-    found = left_out_density(mll)
     results = loo_cv(mll.model, untransform=False)
-    variance = results.posterior.variance.squeeze()
-    error = results.observed_Y.squeeze() - results.posterior.mean.squeeze()
-    density = -0.5 * ((2 * math.pi * variance).log() + error.square() / variance)
-    close(found, density.mean())
+    left_out = Normal(results.posterior.mean, results.posterior.variance.sqrt())
+    density = left_out.log_prob(results.observed_Y).mean()
+    torch.testing.assert_close(left_out_density(mll), density)

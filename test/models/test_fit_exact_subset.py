@@ -16,18 +16,14 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit import exact_subset, rounds
-from botorch_sparse.models.fit.choose import (
-    Fitted,
-    left_out_density,
-    shuffled_rows,
-)
+from botorch_sparse.models.fit.choose import Fitted, left_out_density, shuffled_rows
 from botorch_sparse.models.fit.exact_subset import fit_exact_subset, on_random_rows
 
 close = torch.testing.assert_close
 SHORT = {"options": {"maxiter": 4}}
 
 
-def rough(n: int, noise: float, **tkwargs: Any) -> tuple[Tensor, Tensor]:
+def rough(n: int, noise: float = 0.1, **tkwargs: Any) -> tuple[Tensor, Tensor]:
     """A function of six inputs that few inducing points cannot follow."""
     generator = torch.Generator().manual_seed(1)
     X = torch.rand(n, 6, generator=generator, dtype=torch.float64)
@@ -47,149 +43,121 @@ def fit(model: SingleTaskGP, **options: Any) -> Any:
     return fit_gpytorch_mll(objective(model), **options)
 
 
-def hyperparameters(model: SingleTaskGP) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
+def test_small_noise_is_found(double: dict[str, Any]) -> None:
+    alone, default = (SparseSingleTaskGP(*rough(600, 0.01, **double)) for _ in range(2))
+    fit(alone, rounds=2)
+    fit(default)
+    noises = [m.likelihood.noise.item() for m in (alone, default)]
+    assert noises[1] < 0.2 * noises[0]
+    scores = [left_out_density(objective(m)) for m in (alone, default)]
+    assert scores[1] > scores[0] + 0.2
 
 
-class TestFit:
-    def test_small_noise_is_found(self, double: dict[str, Any]) -> None:
-        X, Y = rough(600, 0.01, **double)
-        alone, default = SparseSingleTaskGP(X, Y), SparseSingleTaskGP(X, Y)
-        fit(alone, rounds=2)
-        fit(default)
-        noises = [m.likelihood.noise.item() for m in (alone, default)]
-        assert noises[1] < 0.2 * noises[0]
-        scores = [left_out_density(objective(m)) for m in (alone, default)]
-        assert scores[1] > scores[0] + 0.2
-
-    def test_smooth_functions_with_little_noise(self, double: dict[str, Any]) -> None:
-        """Where rounding in the objective once ended half of the fits."""
-        for seed in (0, 1, 2):
-            generator = torch.Generator().manual_seed(seed)
-            X = torch.rand(560, 2, generator=generator, dtype=torch.float64)
-            noise = torch.randn(560, 1, generator=generator, dtype=torch.float64)
-            Y = (6 * X**3).sin().sum(-1, True) + 0.02 * noise
-            model = SparseSingleTaskGP(X.to(**double), Y.to(**double))
-            fit(model, max_attempts=1, rounds=1)
-            assert 0.01 < model.likelihood.noise.sqrt() * Y.std() < 0.03
-
-    def test_it_is_the_exact_fit_of_random_rows(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(exact_subset, "EXACT_SIZE", 200)
-        X, Y = rough(620, 0.1, **double)
-        model = SparseSingleTaskGP(X, Y)
-        few = fit_exact_subset(objective(model), {}).hyperparameters
-        rows = shuffled_rows(model)[:200]
-        assert len(rows.unique()) == 200
-        targets = model.outcome_transform(Y)[0]
-        exact = SingleTaskGP(X[rows], targets[rows], outcome_transform=None)
-        fit(exact)
-        names = {name.removeprefix("model."): name for name in few}
-        for name, value in exact.named_parameters():
-            close(few[names[name]], value.detach(), rtol=5e-2, atol=5e-2)
-        assert model.train_inputs[0].shape == X.shape
-
-    def test_learned_transforms_follow_the_choice(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The training inputs are those of the warping that was kept."""
-        scores = iter([0.0, 1.0])
-        monkeypatch.setattr(
-            rounds, "left_out_density", lambda mll: torch.tensor(next(scores))
-        )
-        X, Y = rough(540, 0.1, **double)
-        warp = Warp(
-            d=6,
-            indices=[0, 1],
-            concentration0_prior=None,
-            concentration1_prior=None,
-        )
-        model = SparseSingleTaskGP(X, Y, input_transform=warp.to(**double))
-        fit(model, optimizer_kwargs=SHORT)
-        kept = model.train_inputs[0].clone()
-        model.train()
-        model.eval()
-        assert torch.equal(model.train_inputs[0], kept)
-
-    def test_stands_in_where_the_bound_fails(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fails(*args: Any, **kwargs: Any) -> None:
-            raise ModelFittingError("no")
-
-        monkeypatch.setattr(rounds, "fit_bound", fails)
-        X, Y = rough(540, 0.1, **double)
-        model = SparseSingleTaskGP(X, Y)
-        before = hyperparameters(model)
-        fit(model, optimizer_kwargs=SHORT)
-        after = hyperparameters(model)
-        assert all((value != before[name]).any() for name, value in after.items())
-        assert not model.training
-        with pytest.raises(ModelFittingError):
-            fit(SparseSingleTaskGP(X, Y), rounds=1)
-
-    def test_its_points_are_reported_where_they_reach_the_cap(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        scores = iter([0.0, 1.0])
-        monkeypatch.setattr(
-            rounds, "left_out_density", lambda mll: torch.tensor(next(scores))
-        )
-        monkeypatch.setattr(rounds, "fit_bound", lambda mll, *_, **__: Fitted.of(mll))
-        model = SparseSingleTaskGP(*rough(540, 0.1, **double), max_inducing_points=20)
-        with pytest.warns(BotorchWarning, match="cap of 20"):
-            fit(model, optimizer_kwargs=SHORT)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_smooth_functions_with_little_noise(seed: int, double: dict[str, Any]) -> None:
+    """Where rounding in the objective once ended half of the fits."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(560, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(560, 1, generator=generator, dtype=torch.float64)
+    Y = (6 * X**3).sin().sum(-1, True) + 0.02 * noise
+    model = SparseSingleTaskGP(X.to(**double), Y.to(**double))
+    fit(model, max_attempts=1, rounds=1)
+    assert 0.01 < model.likelihood.noise.sqrt() * Y.std() < 0.03
 
 
-class TestCopy:
-    @pytest.mark.parametrize(
-        "options", [{"max_inducing_points": 9}, {"max_memory": 10**6}]
+def test_it_is_the_exact_fit_of_random_rows(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_subset, "EXACT_SIZE", 200)
+    X, Y = rough(620, **double)
+    model = SparseSingleTaskGP(X, Y)
+    few = fit_exact_subset(objective(model), {}).hyperparameters
+    rows = shuffled_rows(model)[:200]
+    assert len(rows.unique()) == 200
+    targets = model.outcome_transform(Y)[0]
+    exact = SingleTaskGP(X[rows], targets[rows], outcome_transform=None)
+    fit(exact)
+    names = {name.removeprefix("model."): name for name in few}
+    for name, value in exact.named_parameters():
+        close(few[names[name]], value.detach(), rtol=5e-2, atol=5e-2)
+    assert model.train_inputs[0].shape == X.shape
+
+
+def test_what_is_kept_is_all_of_it(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs are those of the warping that was kept; its points' cap is reported."""
+    scores = iter([0.0, 1.0])
+    monkeypatch.setattr(
+        rounds, "left_out_density", lambda _: torch.tensor(next(scores))
     )
-    def test_is_exact_whatever_the_cap(
-        self, options: dict[str, Any], double: dict[str, Any]
-    ) -> None:
-        model = SparseSingleTaskGP(*rough(540, 0.1, **double), **options)
-        few = on_random_rows(objective(model), 500).model
-        assert few.is_exact and few.num_inducing == 500
-        assert model.train_inputs[0].shape[0] == len(model.train_targets) == 540
-
-    def test_given_noise_goes_with_the_rows(self, double: dict[str, Any]) -> None:
-        X, Y = rough(620, 0.1, **double)
-        Yvar = torch.linspace(0.01, 0.1, 620, **double).unsqueeze(-1)
-        model = SparseSingleTaskGP(X, Y, Yvar)
-        few = on_random_rows(objective(model), 500).model
-        noise = model.likelihood.noise
-        assert torch.equal(few.likelihood.noise, noise[shuffled_rows(model)[:500]])
-        assert noise.shape == (620,)
+    monkeypatch.setattr(rounds, "fit_bound", lambda mll, *_, **__: Fitted.of(mll))
+    X, Y = rough(540, **double)
+    warp = Warp(6, [0, 1], concentration0_prior=None, concentration1_prior=None)
+    options: Any = {"input_transform": warp.to(**double), "max_inducing_points": 20}
+    model = SparseSingleTaskGP(X, Y, **options)
+    with pytest.warns(BotorchWarning, match="cap of 20"):
         fit(model, optimizer_kwargs=SHORT)
-        assert model.posterior(X[:3]).mean.isfinite().all()
+    kept = model.train_inputs[0].clone()
+    model.train()
+    model.eval()
+    assert torch.equal(model.train_inputs[0], kept)
 
-    def test_keeps_what_a_transform_learned(self, double: dict[str, Any]) -> None:
-        """One far point that is not among the few must not change their scale."""
-        X, Y = rough(540, 0.1, **double)
-        rows = shuffled_rows(SparseSingleTaskGP(X, Y))
-        X = X.index_fill(0, rows[-1], 50.0)
-        model = SparseSingleTaskGP(X, Y, input_transform=Normalize(6))
-        few = on_random_rows(objective(model), 500).model
-        expected = model.input_transform(X)[rows[:500]]
-        close(few.input_transform(few.train_inputs[0]), expected)
-        assert model.input_transform.learn_coefficients
 
-    def test_modules_with_history(self, double: dict[str, Any]) -> None:
-        """What cannot be copied is fitted by the bound alone."""
+def test_stands_in_where_the_bound_fails(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise ModelFittingError("no")
 
-        class Keeps(RBFKernel):
-            def forward(self, *args: Any, **kwargs: Any) -> Any:
-                self.last = super().forward(*args, **kwargs)
-                return self.last
+    monkeypatch.setattr(rounds, "fit_bound", fails)
+    model = SparseSingleTaskGP(*rough(540, **double))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    fit(model, optimizer_kwargs=SHORT)
+    assert all((p != before[name]).any() for name, p in model.named_parameters())
+    assert not model.training
+    with pytest.raises(ModelFittingError):
+        fit(model, rounds=1)
 
-        X, Y = rough(540, 0.1, **double)
-        model = SparseSingleTaskGP(X, Y, covar_module=Keeps().to(**double))
-        model.covar_module(X[:3], X[:3]).to_dense()
-        with pytest.raises(ModelFittingError, match="cannot be copied"):
-            fit_exact_subset(objective(model), {})
+
+@pytest.mark.parametrize("options", [{"max_inducing_points": 9}, {"max_memory": 10**6}])
+def test_the_copy_of_some_rows(options: Any, double: dict[str, Any]) -> None:
+    """It is exact, has the noise of its rows, and keeps what a transform learned.
+
+    One far point that is not among the few must not change their scale.
+    """
+    X, Y = rough(540, **double)
+    rows = shuffled_rows(SparseSingleTaskGP(X, Y))
+    X = X.index_fill(0, rows[-1], 50.0)
+    Yvar = torch.linspace(0.01, 0.1, 540, **double).unsqueeze(-1)
+    model = SparseSingleTaskGP(X, Y, Yvar, input_transform=Normalize(6), **options)
+    few = on_random_rows(objective(model), 500).model
+    assert few.is_exact and few.num_inducing == 500
+    assert torch.equal(few.likelihood.noise, model.likelihood.noise[rows[:500]])
+    expected = model.input_transform(X)[rows[:500]]
+    close(few.input_transform(few.train_inputs[0]), expected)
+    assert model.input_transform.learn_coefficients
+    assert model.train_inputs[0].shape[0] == len(model.train_targets) == 540
+    assert model.likelihood.noise.shape == (540,)
+    with pytest.warns(BotorchWarning, match="cap of"):
         fit(model, optimizer_kwargs=SHORT)
+    assert model.posterior(X[:3]).mean.isfinite().all()
+
+
+def test_modules_with_history(double: dict[str, Any]) -> None:
+    """What cannot be copied is fitted by the bound alone."""
+
+    class Keeps(RBFKernel):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            self.last = super().forward(*args, **kwargs)
+            return self.last
+
+    X, Y = rough(540, **double)
+    model = SparseSingleTaskGP(X, Y, covar_module=Keeps().to(**double))
+    model.covar_module(X[:3], X[:3]).to_dense()
+    with pytest.raises(ModelFittingError, match="cannot be copied"):
+        fit_exact_subset(objective(model), {})
+    fit(model, optimizer_kwargs=SHORT)
 
 
 def test_when(double: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,19 +169,20 @@ def test_when(double: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModelFittingError("the bound is enough")
 
     monkeypatch.setattr(rounds, "fit_exact_subset", counted)
-    X, Y = rough(510, 0.1, **double)
-    short: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 2}}}
-    limit = {"optimizer_kwargs": {**short["optimizer_kwargs"], "timeout_sec": 9.0}}
-    bounds = {"optimizer_kwargs": {**short["optimizer_kwargs"], "bounds": {}}}
-    for asked in ({"rounds": 1}, {"max_fit_inducing_points": 30}):
-        fit(SparseSingleTaskGP(X, Y), **short, **asked)
-    for options in (limit, bounds):
-        fit(SparseSingleTaskGP(X, Y), **options)
-    fit(SparseSingleTaskGP(X, Y, inducing_points=X[:9]), **short)
-    fit(SparseSingleTaskGP(X[:80], Y[:80]), **short)
+    X, Y = rough(510, **double)
+    short = {"options": {"maxiter": 2}}
+    for asked in (
+        {"rounds": 1},
+        {"max_fit_inducing_points": 30},
+        {"optimizer_kwargs": {**short, "timeout_sec": 9.0}},
+        {"optimizer_kwargs": {**short, "bounds": {}}},
+    ):
+        fit(SparseSingleTaskGP(X, Y), **{"optimizer_kwargs": short, **asked})
+    fit(SparseSingleTaskGP(X, Y, inducing_points=X[:9]), optimizer_kwargs=short)
+    fit(SparseSingleTaskGP(X[:80], Y[:80]), optimizer_kwargs=short)
     assert not calls
     for targets in (Y, Y.expand(-1, 2)):
-        fit(SparseSingleTaskGP(X, targets), **short)
+        fit(SparseSingleTaskGP(X, targets), optimizer_kwargs=short)
     assert calls == [1, 1]
     student = objective(SparseSingleTaskGP(X, Y))
     student.model.likelihood = StudentTLikelihood()

@@ -1,20 +1,20 @@
 """`fit_gpytorch_mll`: its objective, rounds, warm starts, options and failures."""
 
+import copy
 import math
 import warnings
 from typing import Any
 
-import gpytorch
 import pytest
 import torch
 from botorch.exceptions import BotorchWarning, InputDataError, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior
 from torch import Tensor
@@ -48,13 +48,11 @@ class Recorder:
 
     def __call__(self, mll: Any, closure: Any = None, **kwargs: Any) -> None:
         self.sizes.append(mll.model.num_inducing)
+        is_failing = len(self.sizes) == self.fails_at
         with torch.no_grad():
-            mll.model.mean_module.raw_constant.add_(1.0)
-            if len(self.sizes) == self.fails_at:
-                if self.error is None:
-                    mll.model.mean_module.raw_constant.fill_(float("nan"))
-                else:
-                    raise self.error
+            mll.model.mean_module.raw_constant.add_(math.nan if is_failing else 1.0)
+        if is_failing and self.error is not None:
+            raise self.error
 
 
 def drawing(*sizes: int) -> Any:
@@ -64,50 +62,46 @@ def drawing(*sizes: int) -> Any:
 
 
 def test_priors_are_counted_once(double: dict[str, Any]) -> None:
-    """And divided by `n` like the likelihood, which has tests of its own."""
+    """And divided by `n`, as in the exact GP, which all points as inducing ones are."""
     X, Y = make_data(n=20, d=1, **double)
-    kernel = ScaleKernel(RBFKernel(lengthscale_prior=GammaPrior(3.0, 6.0)))
-    model = SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_points=X[:4])
-    mll = make_mll(model).train()
-    parameters = {n: p for n, p in mll.named_parameters() if p.requires_grad}
-    loss, _ = get_loss_closure_with_grads(mll, parameters=parameters)()
-    likelihood = mll.likelihood(model(X)).log_prob(model.train_targets).item()
-    ell, noise = kernel.base_kernel.lengthscale.item(), model.likelihood.noise.item()
-    log_gamma = 3 * math.log(6.0) - math.lgamma(3.0) + 2 * math.log(ell) - 6 * ell
-    # BoTorch's noise prior is LogNormal(-4, 1).
-    z = math.log(noise) + 4
-    log_normal = -math.log(noise) - 0.5 * math.log(2 * math.pi) - 0.5 * z * z
-    assert loss.item() == pytest.approx(-(likelihood + log_gamma + log_normal) / 20)
+    kernel = MaternKernel(0.5, lengthscale_prior=GammaPrior(3.0, 6.0)).to(**double)
+    losses = []
+    for each in (
+        SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_points=X),
+        SingleTaskGP(X, Y, covar_module=kernel),
+    ):
+        mll = make_mll(each).train()
+        parameters = dict(mll.named_parameters())
+        losses.append(get_loss_closure_with_grads(mll, parameters)()[0])
+    torch.testing.assert_close(*losses, rtol=1e-9, atol=0)
 
 
 class TestRounds:
     """How many fits, with which inducing points, and when to stop."""
 
-    @pytest.mark.parametrize("rounds", [1, 2, 3])
-    def test_as_many_as_asked(self, rounds: int, double: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        ("drawn", "options", "rounds"),
+        [
+            ((20, 19), {"rounds": 1}, 1),
+            ((20, 19, 18, 17), {"rounds": 3}, 3),
+            ((60, 61, 61), {}, 1),  # by default nearly the same points end the fit
+            ((1, 61, 61), {}, 2),  # and far better ones call for another
+            (None, {"rounds": 5}, 1),  # as do points that are given
+        ],
+    )
+    def test_how_many(
+        self, drawn: Any, options: Any, rounds: int, double: dict[str, Any]
+    ) -> None:
         """Points are drawn in between, and those of the last fit stay."""
-        sampler, optimizer = drawing(20, 19, 18, 17), Recorder()
-        model = SparseSingleTaskGP(*make_data(**double), inducing_sampler=sampler)
-        fit_gpytorch_mll(make_mll(model), optimizer=optimizer, rounds=rounds)
-        assert optimizer.sizes == [20, 19, 18][:rounds]
-        assert model.num_inducing == optimizer.sizes[-1]
-
-    @pytest.mark.parametrize("gain", [False, True])
-    def test_default_asks_for_a_gain(self, gain: bool, double: dict[str, Any]) -> None:
-        """Nearly the same points end the fit; far better ones call for another."""
         X, Y = make_data(n=80, d=1, **double)
-        sampler = drawing(1 if gain else 60, 61, 61)
-        model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler)
-        optimizer = Recorder()
-        mll = fit_gpytorch_mll(make_mll(model), optimizer=optimizer)
-        assert len(optimizer.sizes) == 1 + gain
+        draws = drawn or (9,)
+        points = {"inducing_sampler": drawing(*draws)}
+        points = points if drawn else {"inducing_points": X[:9]}
+        model, optimizer = SparseSingleTaskGP(X, Y, **points), Recorder()
+        mll = fit_gpytorch_mll(make_mll(model), optimizer=optimizer, **options)
+        assert optimizer.sizes == [*draws[:rounds]]
+        assert not options or model.num_inducing == optimizer.sizes[-1]
         assert not mll.training and not model.training
-
-    def test_given_points_need_one_round(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(**double)
-        model, optimizer = SparseSingleTaskGP(X, Y, inducing_points=X[:9]), Recorder()
-        fit_gpytorch_mll(make_mll(model), optimizer=optimizer, rounds=5)
-        assert optimizer.sizes == [9]
 
     @pytest.mark.parametrize("drawn", [False, True])
     def test_few_points_in_the_fit_and_many_after(
@@ -137,17 +131,17 @@ class TestRounds:
             mll = make_mll(model.train())
             return mll(model(*model.train_inputs), model.train_targets).item()
 
-        X, Y = make_data(n=120, d=1, **double)
-        sampler = RecursiveRLSSampler(0.1)
-        first, second = (
-            SparseSingleTaskGP(X, Y, inducing_sampler=sampler) for _ in range(2)
+        data = make_data(n=120, d=1, **double)
+        first, again = (
+            SparseSingleTaskGP(*data, inducing_sampler=RecursiveRLSSampler(0.1))
+            for _ in range(2)
         )
         before = value(first)
-        for model in (first, second):
+        for model in (first, again):
             fit_gpytorch_mll(make_mll(model))
-        for name, parameter in first.named_parameters():
-            assert torch.equal(parameter, second.get_parameter(name)), name
-        assert torch.equal(first.inducing_points, second.inducing_points)
+        for p, q in zip(first.parameters(), again.parameters(), strict=True):
+            assert torch.equal(p, q)
+        assert torch.equal(first.inducing_points, again.inducing_points)
         assert value(first) > before + 0.1
 
 
@@ -160,14 +154,15 @@ class TestOptions:
         monkeypatch.setattr(fit_rounds, "fit_gpytorch_mll_scipy", theirs)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
         two = SparseSingleTaskGP(X, torch.cat([Y, Y], -1), inducing_points=X[:9])
-        cases: list[tuple[Any, dict[str, Any], Recorder]] = [
-            (sparse, {}, ours),
-            (sparse, {"optimizer_kwargs": FAST}, ours),
-            (sparse, {"optimizer": own}, own),
-            (SparseSingleTaskGP(X, Y), {}, theirs),
-            (two, {}, theirs),
+        exact = SparseSingleTaskGP(X, Y)
+        cases: list[tuple[Any, Recorder, dict[str, Any]]] = [
+            (sparse, ours, {}),
+            (sparse, ours, {"optimizer_kwargs": FAST}),
+            (sparse, own, {"optimizer": own}),
+            (exact, theirs, {}),
+            (two, theirs, {}),
         ]
-        for model, options, expected in cases:
+        for model, expected, options in cases:
             before = len(expected.sizes)
             fit_gpytorch_mll(make_mll(model), rounds=1, **options)
             assert len(expected.sizes) == before + 1
@@ -192,15 +187,6 @@ class TestOptions:
             rounds=1,
         )
         assert seen == ["optimizer", "closure"]
-
-    def test_in_a_model_list(self, double: dict[str, Any]) -> None:
-        X, Y = make_data(n=40, **double)
-        models = [SparseSingleTaskGP(X, s * Y, inducing_points=X[:9]) for s in (1, -1)]
-        model_list = ModelListGP(*models)
-        mll = gpytorch.mlls.SumMarginalLogLikelihood(model_list.likelihood, model_list)
-        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 15}})
-        mean = model_list.posterior(X[:3]).mean
-        torch.testing.assert_close(mean[:, 0], -mean[:, 1], rtol=1e-3, atol=1e-3)
 
     @pytest.mark.parametrize("bad", [0, -1, 1.5, True])
     def test_what_is_no_number_of_points(
@@ -250,12 +236,10 @@ class TestFailure:
         model = SparseSingleTaskGP(
             X, Y, input_transform=Normalize(2), inducing_sampler=sampler
         )
-        mll = make_mll(model)
-        mll.train(was_training)
-        points = model.inducing_points
+        mll, points = make_mll(model), model.inducing_points
         model.posterior(X[:2])
         mll.train(was_training)
-        state = {name: value.clone() for name, value in model.state_dict().items()}
+        state = copy.deepcopy(model.state_dict())
         optimizer = Recorder(fails_at=2, error=error)
         model.inducing_sampler = drawing(19, 18)
         kind = ValueError if isinstance(error, ValueError) else ModelFittingError
@@ -280,12 +264,13 @@ class TestFailure:
 
         kernel = Broken(lengthscale_constraint=Interval(0.1, 1.0))
         model = SparseSingleTaskGP(X, Y, covar_module=kernel, inducing_points=X[:9])
-        before = model.covar_module.lengthscale.clone()
+        before = model.eval().covar_module.lengthscale.clone()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pytest.raises(ModelFittingError, match="kernel returned NaN"):
                 fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
         assert torch.equal(model.covar_module.lengthscale, before)
+        assert not model.training
         assert model.posterior(X[:3]).mean.isfinite().all()
 
     def test_a_warning_is_said_once(self, double: dict[str, Any]) -> None:

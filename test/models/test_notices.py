@@ -13,34 +13,26 @@ from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.exceptions import BotorchWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from sparse_model_cases import make_mll, make_model, random_data
 from torch import Size, Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv, notices
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 
 LOO = "botorch_sparse.models.loo_cv"
+MANY = EXACT_SIZE + 20
 JOINT = "joint covariance of"
 
 
-def data(n: int, num_outputs: int = 1, **tkwargs: Any) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(0)
-    X = torch.rand(n, 2, generator=g, dtype=torch.float64)
-    Y = (5 * X).sin().sum(-1, keepdim=True).expand(n, num_outputs)
-    Y = Y + 0.1 * torch.randn(n, num_outputs, generator=g, dtype=torch.float64)
-    return X.to(**tkwargs), Y.to(**tkwargs)
+def sparse(num_outputs: int = 1, n: int = MANY, **tkwargs: Any) -> SparseSingleTaskGP:
+    return make_model((), num_outputs, transform="normalize", n=n, m=20, **tkwargs)
 
 
-def sparse(n: int = EXACT_SIZE + 20, **kwargs: Any) -> SparseSingleTaskGP:
-    tkwargs = kwargs.pop("tkwargs")
-    X, Y = data(n, **kwargs, **tkwargs)
-    transform = Normalize(2)
-    return SparseSingleTaskGP(
-        X, Y, inducing_points=X[:20], input_transform=transform
-    ).eval()
+def points(n: int = MANY, **tkwargs: Any) -> Tensor:
+    """Those of the model, if it has as many."""
+    return random_data((), 1, n=n, **tkwargs)[0]
 
 
 def messages(call: Any) -> list[str]:
@@ -51,29 +43,31 @@ def messages(call: Any) -> list[str]:
     return [str(w.message) for w in caught if issubclass(w.category, BotorchWarning)]
 
 
+def loo_messages(model: SparseSingleTaskGP, loo: Any = botorch_loo_cv) -> int:
+    return sum(LOO in text for text in messages(lambda: loo(model)))
+
+
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_exact_leave_one_out_is_named_once(
     num_outputs: int, tkwargs: dict[str, Any]
 ) -> None:
-    model = sparse(num_outputs=num_outputs, tkwargs=tkwargs)
-    first = messages(lambda: botorch_loo_cv(model))
-    assert sum(LOO in text for text in first) == 1
-    assert not any(LOO in text for text in messages(lambda: botorch_loo_cv(model)))
+    model = sparse(num_outputs, **tkwargs)
+    assert [loo_messages(model) for _ in range(2)] == [1, 0]
 
 
 def test_exact_leave_one_out_is_that_of_the_exact_model(double: dict[str, Any]) -> None:
     """The warning tells the truth: not this model's predictions."""
-    model = sparse(tkwargs=double)
-    X, Y = data(EXACT_SIZE + 20, **double)
-    exact = SingleTaskGP(X, Y, input_transform=Normalize(2)).eval()
+    model, (X, Y, _) = sparse(**double), random_data((), 1, n=MANY, **double)
+    exact = SingleTaskGP(X, Y, input_transform=copy.deepcopy(model.input_transform))
+    exact.load_state_dict(model.state_dict())
     with pytest.warns(BotorchWarning, match=LOO):
         mean = botorch_loo_cv(model).posterior.mean
-    torch.testing.assert_close(mean, botorch_loo_cv(exact).posterior.mean)
+    torch.testing.assert_close(mean, botorch_loo_cv(exact.eval()).posterior.mean)
     assert (mean - loo_cv(model).posterior.mean).abs().max() > 1e-3
 
 
 def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
-    model = sparse(tkwargs=double)
+    model = sparse(**double)
     X = model.train_inputs[0]
     sampler = SobolQMCNormalSampler(Size([2]))
 
@@ -87,8 +81,7 @@ def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
             model(X)
         _ = model.fantasize(X[:2], sampler=sampler).posterior(X[:3]).mean
         draw_matheron_paths(model, sample_shape=Size([2]))(X[:3])
-        mll = ExactMarginalLogLikelihood(model.likelihood, model)
-        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 2}})
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs={"options": {"maxiter": 2}})
         model.train()
         model.forward(model.train_inputs[0])
 
@@ -96,19 +89,12 @@ def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
 
 
 def test_exact_models_say_nothing(double: dict[str, Any]) -> None:
-    few = SparseSingleTaskGP(*data(40, **double)).eval()
-    X, Y = data(EXACT_SIZE + 20, **double)
-    exact = SparseSingleTaskGP(X, Y, inducing_points=X).eval()
-    for model in (few, exact):
-        assert not any(LOO in text for text in messages(lambda m=model: loo_cv(m)))
-        assert not any(
-            LOO in text for text in messages(lambda m=model: botorch_loo_cv(m))
-        )
-
-
-def test_points_given_to_few_data_make_a_sparse_model(double: dict[str, Any]) -> None:
-    model = sparse(40, tkwargs=double)
-    assert any(LOO in text for text in messages(lambda: botorch_loo_cv(model)))
+    """Points that are given to few data make a sparse model."""
+    few, (X, Y, _) = random_data((), 1, **double), random_data((), 1, n=MANY, **double)
+    exact = SparseSingleTaskGP(X, Y, inducing_points=X)
+    for model in (SparseSingleTaskGP(*few[:2]), exact):
+        assert loo_messages(model.eval(), loo_cv) == loo_messages(model) == 0
+    assert loo_messages(sparse(n=40, **double)) == 1
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
@@ -116,8 +102,8 @@ def test_joint_samples_at_many_points_are_named_once(
     num_outputs: int, tkwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "VERY_LARGE_Q", 299)
-    model = sparse(num_outputs=num_outputs, tkwargs=tkwargs)
-    X = data(300, **tkwargs)[0]
+    model = sparse(num_outputs, **tkwargs)
+    X = points(300, **tkwargs)
     few = messages(lambda: model.posterior(X[:280]).rsample())
     moments = messages(lambda: model.posterior(X).variance)
     assert not any(JOINT in text for text in few + moments)
@@ -135,8 +121,9 @@ def test_baseline_of_the_message(
 ) -> None:
     """It holds every point that pruning all data keeps, and is not warned about."""
     monkeypatch.setattr(notices, "VERY_LARGE_Q", 400)
-    model = sparse(tkwargs=double)
-    X = data(EXACT_SIZE + 20, **double)[0]
+    model = sparse(**double)
+    X = points(**double)
+    torch.manual_seed(0)
     with pytest.warns(BotorchWarning, match="X_baseline=X"):
         kept = prune_inferior_points(model, X, num_samples=256)
     best = X[model.posterior(X).mean.squeeze(-1).topk(300).indices]

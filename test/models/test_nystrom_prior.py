@@ -1,7 +1,6 @@
 """The low-rank objective against dense Gaussians."""
 
 import copy
-import math
 from typing import Any
 
 import pytest
@@ -10,132 +9,75 @@ from botorch.exceptions import UnsupportedError
 from botorch.models import MixedSingleTaskGP
 from forbid_large import ForbidLarge
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from gpytorch.means import ConstantMean
+from sparse_model_cases import CLOSE, dense_objective, dense_prior, make_model
 from torch import Tensor
 
-from botorch_sparse.models.nystrom_prior import NystromPrior, nystrom_prior
-from botorch_sparse.posteriors import RepeatedRows
+from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.nystrom_prior import nystrom_prior
+
+close = torch.testing.assert_close
+KERNELS = {"rbf": RBFKernel, "matern": MaternKernel}
+folds = pytest.mark.parametrize("repeats", [0, 5])
 
 
-class Problem:
-    """A small regression problem with repeated points and its dense objective."""
-
-    def __init__(
-        self,
-        kernel: Any,
-        fixed_noise: bool,
-        dtype: torch.dtype = torch.float64,
-        device: Any = None,
-    ) -> None:
-        tkwargs: dict[str, Any] = {"dtype": dtype, "device": device}
-        generator = torch.Generator().manual_seed(3)
-        X = torch.rand(25, 2, generator=generator, dtype=torch.float64)
-        X = torch.cat([X, X[:9], X[:4]])
-        self.X = X.to(**tkwargs)
-        Y = (6 * X).sin().sum(-1)
-        Y = Y + 0.1 * torch.randn(len(X), generator=generator, dtype=torch.float64)
-        self.Y = Y.to(**tkwargs)
-        noise = 0.05 + torch.rand(len(X), generator=generator, dtype=torch.float64)
-        self.kernel = kernel.to(**tkwargs)
-        self.mean = ConstantMean().to(**tkwargs)
-        self.mean.initialize(constant=0.3)
-        if fixed_noise:
-            self.likelihood = FixedNoiseGaussianLikelihood(noise.to(**tkwargs))
-        else:
-            self.likelihood = GaussianLikelihood().to(**tkwargs)
-            self.likelihood.noise = 0.2
-        self.S = self.X[3:25:3]
-        modules = [self.kernel, self.mean, self.likelihood]
-        self.parameters = [p for module in modules for p in module.parameters()]
-
-    def double(self) -> "Problem":
-        """The same values in float64."""
-        other = copy.copy(self)
-        other.X, other.Y, other.S = (t.double() for t in (self.X, self.Y, self.S))
-        modules = copy.deepcopy([self.kernel, self.mean, self.likelihood])
-        other.kernel, other.mean, other.likelihood = (m.double() for m in modules)
-        other.parameters = [p for module in modules for p in module.parameters()]
-        return other
-
-    def low_rank(self, folds: bool, **kwargs: Any) -> NystromPrior:
-        rows = RepeatedRows.find(self.X) if folds else None
-        return nystrom_prior(self.kernel, self.mean, self.S, self.X, rows, **kwargs)
-
-    def dense_objective(self, collapsed: bool) -> Tensor:
-        K = self.kernel(self.X).to_dense()
-        K_SX = self.kernel(self.S, self.X).to_dense()
-        K_SS = self.kernel(self.S).to_dense()
-        Q = K_SX.T @ torch.linalg.solve(K_SS, K_SX)
-        d = self.likelihood.noise.expand(len(self.X))
-        A, e = Q + d.diag(), self.Y - self.mean(self.X)
-        quad = e @ torch.linalg.solve(A, e)
-        value = -0.5 * (quad + A.logdet() + len(e) * math.log(2 * math.pi))
-        return value - 0.5 * ((K - Q).diagonal() / d).sum() * collapsed
+def make(
+    repeats: int, kernel: str = "rbf", fixed_noise: bool = False, **tkwargs: Any
+) -> SparseSingleTaskGP:
+    """A model in train mode whose kernel has an output scale."""
+    covar_module = ScaleKernel(KERNELS[kernel](ard_num_dims=2)).to(**tkwargs)
+    covar_module.outputscale = 1.7
+    options = {"covar_module": covar_module}
+    model = make_model(
+        (), 1, fixed_noise, n=25, m=8, repeats=repeats, options=options, **tkwargs
+    )
+    model.mean_module.initialize(constant=0.3)
+    return model.train()
 
 
-KERNELS = {
-    "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=2)),
-    "matern": lambda: ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=2)),
-}
+def objective(model: SparseSingleTaskGP) -> Tensor:
+    prior = model(*model.train_inputs)
+    return model.likelihood(prior).log_prob(model.train_targets)
 
 
+@folds
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("collapsed", [True, False])
-@pytest.mark.parametrize("folds", [True, False])
 @pytest.mark.parametrize("fixed_noise", [True, False])
 def test_value_and_gradient_are_dense(
-    kernel: str,
-    collapsed: bool,
-    folds: bool,
-    fixed_noise: bool,
-    double: dict[str, Any],
+    kernel: str, repeats: int, fixed_noise: bool, double: dict[str, Any]
 ) -> None:
-    problem = Problem(KERNELS[kernel](), fixed_noise, **double)
-    prior = problem.low_rank(folds, with_residual=collapsed)
-    value = problem.likelihood(prior).log_prob(problem.Y)
-    expected = problem.dense_objective(collapsed)
-    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(
-        torch.autograd.grad(value, problem.parameters),
-        torch.autograd.grad(expected, problem.parameters),
-        rtol=1e-8,
-        atol=1e-8,
+    model = make(repeats, kernel, fixed_noise, **double)
+    value, expected = objective(model), dense_objective(model)
+    parameters = list(model.parameters())
+    close(value, expected, **CLOSE)
+    close(
+        torch.autograd.grad(value, parameters),
+        torch.autograd.grad(expected, parameters),
+        **CLOSE,
     )
 
 
-@pytest.mark.parametrize("folds", [True, False])
-def test_moments_of_the_prior(folds: bool, double: dict[str, Any]) -> None:
-    problem = Problem(KERNELS["rbf"](), False, **double)
-    prior = problem.low_rank(folds)
-    K_SX = problem.kernel(problem.S, problem.X).to_dense()
-    Q = K_SX.T @ torch.linalg.solve(problem.kernel(problem.S).to_dense(), K_SX)
-    torch.testing.assert_close(prior.covariance_matrix, Q, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(prior.variance, Q.diagonal(), rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(prior.mean, problem.mean(problem.X))
-
-
-@pytest.mark.parametrize("folds", [True, False])
+@folds
 @pytest.mark.parametrize("fixed_noise", [True, False])
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_float32_data_lose_nothing_to_the_kernel(
-    folds: bool, fixed_noise: bool, device: torch.device
+    repeats: int, fixed_noise: bool, device: torch.device
 ) -> None:
     """Only mean and noise are rounded to float32, in which `K_SS` is singular."""
-    single = Problem(KERNELS["rbf"](), fixed_noise, torch.float32, device)
-    single.kernel.base_kernel.lengthscale = 2.0
-    exact = single.double()
-    value = single.likelihood(single.low_rank(folds)).log_prob(single.Y)
-    expected = exact.dense_objective(True)
+    model = make(repeats, "rbf", fixed_noise, dtype=torch.float32, device=device)
+    model.covar_module.base_kernel.lengthscale = 2.0
+    exact = copy.deepcopy(model).double()
+    value, expected = objective(model), dense_objective(exact)
     assert value.dtype == torch.float32
     # Each of the n terms e_i^2 / d_i, log d_i and so on is known to a few ulp.
-    d = exact.likelihood.noise.detach().expand_as(exact.Y)
-    terms = 1 + (exact.Y - exact.mean(exact.X)).detach().square() / d
+    y = exact.train_targets
+    d = exact.likelihood.noise.detach().expand_as(y)
+    terms = 1 + (y - exact.mean_module.constant).detach().square() / d
     size = 4 * torch.finfo(torch.float32).eps * terms.sum().item()
-    torch.testing.assert_close(value.double(), expected, rtol=0.0, atol=size)
-    gradients = torch.autograd.grad(value, single.parameters)
-    torch.testing.assert_close(
+    close(value.double(), expected, rtol=0.0, atol=size)
+    gradients = torch.autograd.grad(value, list(model.parameters()))
+    close(
         [gradient.double() for gradient in gradients],
-        list(torch.autograd.grad(expected, exact.parameters)),
+        list(torch.autograd.grad(expected, list(exact.parameters()))),
         rtol=0.0,
         atol=size / d.min().item(),
     )
@@ -143,76 +85,57 @@ def test_float32_data_lose_nothing_to_the_kernel(
 
 def test_what_is_no_objective_is_refused(double: dict[str, Any]) -> None:
     """A dense likelihood of n points is not what anyone asks of this prior."""
-    problem = Problem(KERNELS["rbf"](), False, **double)
-    prior = problem.low_rank(True)
-    noisy = problem.likelihood(prior)
+    model = make(5, **double)
+    prior, y = model(*model.train_inputs), model.train_targets
+    noisy = model.likelihood(prior)
     with pytest.raises(UnsupportedError, match="NystromPriorLinearOperator"):
-        prior.log_prob(problem.Y)
-    with pytest.raises(UnsupportedError, match="do not scale or slice"):
-        (noisy * 2.0).log_prob(problem.Y)
-    with pytest.raises(UnsupportedError, match="do not scale or slice"):
-        noisy[:5].log_prob(problem.Y[:5])
+        prior.log_prob(y)
+    for part, values in ((noisy * 2.0, y), (noisy[:5], y[:5])):
+        with pytest.raises(UnsupportedError, match="do not scale or slice"):
+            part.log_prob(values)
 
 
-@pytest.mark.parametrize("folds", [True, False])
+@folds
 def test_the_prior_is_a_gaussian_like_others(
-    folds: bool, double: dict[str, Any]
+    repeats: int, double: dict[str, Any]
 ) -> None:
-    """Parts of it, samples, and the gradient of its moments."""
-    problem = Problem(KERNELS["matern"](), False, **double)
-    prior = problem.low_rank(folds)
-    K_SX = problem.kernel(problem.S, problem.X).to_dense()
-    Q = K_SX.T @ torch.linalg.solve(problem.kernel(problem.S).to_dense(), K_SX)
-    torch.testing.assert_close(prior[3:9].covariance_matrix, Q[3:9, 3:9])
-    torch.testing.assert_close((prior * 2.0).covariance_matrix, 4.0 * Q)
+    """Its moments, parts of it, samples, and the gradient of its moments."""
+    model = make(repeats, "matern", **double)
+    prior, (mean, Q, _) = model(*model.train_inputs), dense_prior(model)
+    close(prior.mean, mean)
+    close(prior.covariance_matrix, Q)
+    close(prior.variance, Q.diagonal())
+    close(prior[3:9].covariance_matrix, Q[3:9, 3:9])
+    close((prior * 2.0).covariance_matrix, 4.0 * Q)
     batch = prior.expand(torch.Size([2])).lazy_covariance_matrix
-    torch.testing.assert_close(batch.to_dense(), Q.expand(2, *Q.shape))
-    assert prior.rsample(torch.Size([4])).shape == (4, len(problem.X))
-    noisy = problem.likelihood(prior)
-    torch.testing.assert_close(noisy.variance, Q.diagonal() + problem.likelihood.noise)
+    close(batch.to_dense(), Q.expand(2, *Q.shape))
+    assert prior.rsample(torch.Size([4])).shape == (4, 25)
+    noisy = model.likelihood(prior)
+    close(noisy.variance, Q.diagonal() + model.likelihood.noise)
     weights = torch.linspace(0.0, 1.0, len(Q), **double)
-    kernel = list(problem.kernel.parameters())
-    torch.testing.assert_close(
+    kernel = list(model.covar_module.parameters())
+    close(
         torch.autograd.grad(weights @ prior.variance, kernel),
         torch.autograd.grad(weights @ Q.diagonal(), kernel),
     )
 
 
-@pytest.mark.parametrize("folds", [True, False])
+@folds
 def test_hyperparameters_from_another_computation(
-    folds: bool, double: dict[str, Any]
+    repeats: int, double: dict[str, Any]
 ) -> None:
     """Such a kernel's gradient goes through the features at hand."""
-    problem = Problem(KERNELS["rbf"](), True, **double)
+    model = make(repeats, fixed_noise=True, **double)
     log_scale = torch.tensor(0.2, requires_grad=True, **double)
-    kernel = problem.kernel
-    del kernel._parameters["raw_outputscale"]
-    kernel.raw_outputscale = log_scale.exp()
-    value = problem.likelihood(problem.low_rank(folds)).log_prob(problem.Y)
-    expected = problem.dense_objective(True)
-    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(
+    del model.covar_module._parameters["raw_outputscale"]
+    model.covar_module.raw_outputscale = log_scale.exp()
+    value, expected = objective(model), dense_objective(model)
+    close(value, expected, **CLOSE)
+    close(
         torch.autograd.grad(value, log_scale, retain_graph=True),
         torch.autograd.grad(expected, log_scale),
-        rtol=1e-8,
-        atol=1e-8,
+        **CLOSE,
     )
-
-
-def test_no_square_factorization(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = Problem(KERNELS["rbf"](), False, **double)
-    sizes = []
-    cholesky = torch.linalg.cholesky_ex
-
-    def record(A: Tensor, *args: Any, **kwargs: Any) -> Any:
-        sizes.append(A.shape[-1])
-        return cholesky(A, *args, **kwargs)
-
-    monkeypatch.setattr(torch.linalg, "cholesky_ex", record)
-    problem.likelihood(problem.low_rank(True)).log_prob(problem.Y).backward()
-    assert sizes and max(sizes) == len(problem.S)
 
 
 def test_kernels_of_categories_form_no_square(double: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import torch
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
-from botorch.models.transforms import Normalize
 from botorch.sampling.pathwise import (
     draw_kernel_feature_paths,
     draw_matheron_paths,
@@ -15,34 +14,23 @@ from botorch.sampling.pathwise import (
     get_matheron_path_model,
 )
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from sparse_model_cases import make_model, random_data
 from torch import Size, Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.pathwise import NystromPath
 
 
 def sparse_model(
     batch_shape: tuple[int, ...] = (), num_outputs: int = 1, **tkwargs: Any
 ) -> tuple[SparseSingleTaskGP, Tensor]:
     """A model of few data with 6 inducing points, and test points around them."""
-    g = torch.Generator().manual_seed(0)
-    X = torch.rand(*batch_shape, 40, 2, generator=g, dtype=torch.float64)
-    Y = torch.randn(*batch_shape, 40, num_outputs, generator=g, dtype=torch.float64)
     aug = Size(batch_shape + ((num_outputs,) if num_outputs > 1 else ()))
     kernel = ScaleKernel(MaternKernel(batch_shape=aug, ard_num_dims=2), batch_shape=aug)
-    kernel.base_kernel.lengthscale = 0.5
-    X, Y = X.to(**tkwargs), Y.to(**tkwargs)
-    model = SparseSingleTaskGP(
-        3 * X,
-        5 + 2 * Y,
-        covar_module=kernel.to(**tkwargs),
-        inducing_points=3 * X[..., :6, :],
-        input_transform=Normalize(
-            2, bounds=torch.tensor([[0.0, 0.0], [3.0, 3.0]], **tkwargs)
-        ),
+    options = {"covar_module": kernel.to(**tkwargs)}
+    model = make_model(
+        batch_shape, num_outputs, transform="normalize", options=options, **tkwargs
     )
-    Z = 4 * torch.rand(7, 2, generator=g, dtype=torch.float64) - 0.5
-    return model.eval(), Z.to(**tkwargs)
+    return model, 1.3 * random_data((), 1, n=7, seed=2, **tkwargs)[0] - 0.15
 
 
 def zero_prior(model: Any, sample_shape: Size) -> Any:
@@ -182,15 +170,6 @@ def test_thompson_sampling(num_outputs: int, double: dict[str, Any]) -> None:
     assert len(draw_matheron_paths(twice, Size([2]))(Z)) == 2
     values = get_matheron_path_model(model)(Z)
     assert values.shape == (7, num_outputs)
-
-
-@torch.no_grad()
-def test_cost_does_not_grow_with_the_data(double: dict[str, Any]) -> None:
-    X = torch.rand(3000, 2, **double)
-    model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True), inducing_points=X[:9])
-    paths = draw_matheron_paths(model.eval(), Size([3]))
-    update = paths["update_paths"]
-    assert isinstance(update, NystromPath) and update.weight.shape == (3, 9)
 
 
 @torch.no_grad()

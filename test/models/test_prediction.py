@@ -7,51 +7,39 @@ from typing import Any
 import pytest
 import torch
 from forbid_large import ForbidLarge
+from sparse_model_cases import make_model
+from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.prediction import LARGE_Q
 from botorch_sparse.posteriors import PosteriorCovarianceLinearOperator
 
 
-def model(n: int, **tkwargs: Any) -> SparseSingleTaskGP:
-    g = torch.Generator().manual_seed(0)
-    X = torch.rand(n, 3, generator=g, dtype=torch.float64).to(**tkwargs)
-    Y = (6 * X).sin().sum(-1, keepdim=True)
-    return SparseSingleTaskGP(X, Y, inducing_points=X[:50]).eval()
+def points(*shape: int, **tkwargs: Any) -> Tensor:
+    X = torch.rand(*shape, 2, generator=torch.Generator().manual_seed(1))
+    return X.to(**tkwargs)
 
 
-def test_all_data_at_once_is_never_q_by_q(double: dict[str, Any]) -> None:
-    sparse = model(20_000, **double)
-    X = sparse.train_inputs[0]
-    with torch.no_grad():
-        sparse.posterior(X[:1])
-        with ForbidLarge(2048 * 50):  # the features of one chunk
-            posterior = sparse.posterior(X, observation_noise=True)
-            mean, variance = posterior.mean, posterior.variance
-        few = sparse.posterior(X[:100], observation_noise=True)
-    # A graph of the kernel's parameters would keep the features of all rows.
-    assert not sparse.posterior(X).variance.requires_grad
-    torch.testing.assert_close(mean[:100], few.mean)
-    torch.testing.assert_close(variance[:100], few.variance)
-    with pytest.raises(AssertionError, match="1800, 1800"), ForbidLarge(2_000_000):
-        _ = sparse.posterior(X[:1800]).distribution.covariance_matrix
+def make(**tkwargs: Any) -> SparseSingleTaskGP:
+    return make_model(n=600, m=30, **tkwargs)
 
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
+@pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")
-def test_blocks_of_more_points_than_a_chunk(
-    batch_shape: tuple[int, ...], double: dict[str, Any]
+def test_many_points_are_lazy(
+    q: int, batch_shape: tuple[int, ...], double: dict[str, Any]
 ) -> None:
     """Features are computed for what is asked, in either order, with gradients."""
-    sparse, q = model(600, **double), 2048 + 30
-    X = torch.rand(*batch_shape, q, 3, generator=torch.Generator().manual_seed(1))
-    X = X.to(**double).requires_grad_(True)
+    sparse = make(**double)
+    X = points(*batch_shape, q, **double).requires_grad_(True)
     lazy = sparse(X)
     operator = lazy.lazy_covariance_matrix
+    assert isinstance(operator, PosteriorCovarianceLinearOperator)
     few = torch.cat([X[..., :5, :], X[..., -20:, :]], dim=-2)
     expected = sparse(few)
     close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
-    with ForbidLarge(2 * 2048 * 50):
+    with ForbidLarge(2 * 2048 * 30):
         wide, high = operator[..., :5, :].to_dense(), operator[..., :, -20:].to_dense()
         corner = lazy[..., :5].covariance_matrix
     close(wide[..., -20:], expected.covariance_matrix[..., :5, 5:])
@@ -69,40 +57,13 @@ def test_blocks_of_more_points_than_a_chunk(
         )
 
 
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_lazy_is_dense(batch_shape: tuple[int, ...], tkwargs: dict[str, Any]) -> None:
-    """Joint covariance, parts of it, samples and gradients."""
-    sparse = model(600, **tkwargs)
-    q = LARGE_Q + 44
-    X = torch.rand(*batch_shape, q, 3, generator=torch.Generator().manual_seed(1))
-    X = X.to(**tkwargs).requires_grad_(True)
-    lazy = sparse(X)
-    assert isinstance(lazy.lazy_covariance_matrix, PosteriorCovarianceLinearOperator)
-    tolerance = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-4
-    few = sparse(X[..., :LARGE_Q, :]).covariance_matrix
-    whole = lazy.covariance_matrix
-    torch.testing.assert_close(
-        whole[..., :LARGE_Q, :LARGE_Q], few, rtol=tolerance, atol=tolerance
-    )
-    torch.testing.assert_close(
-        lazy.variance, whole.diagonal(dim1=-2, dim2=-1), rtol=1e-3, atol=tolerance
-    )
-    part = lazy.lazy_covariance_matrix[..., -3:, :].to_dense()
-    torch.testing.assert_close(part, whole[..., -3:, :])
-    assert lazy.rsample(torch.Size([2])).shape == (2, *batch_shape, q)
-    (gradient,) = torch.autograd.grad(lazy.variance.sum(), X)
-    assert gradient.isfinite().all() and gradient.abs().max() > 0
-
-
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 def test_many_points_are_as_precise_as_few(device: torch.device) -> None:
     """Float32 data: what nearly cancels is subtracted in float64 for any q."""
-    single = model(600, dtype=torch.float32, device=device)
+    single = make(dtype=torch.float32, device=device)
     single.likelihood.noise = 1e-3
     reference = copy.deepcopy(single).double()
-    X = torch.rand(LARGE_Q + 1, 3, generator=torch.Generator().manual_seed(1))
-    X = X.to(device)
+    X = points(LARGE_Q + 1, device=device)
     with torch.no_grad():
         lazy, expected = single(X), reference(X.double())
         for actual, exact in (

@@ -41,35 +41,31 @@ def test_resumes() -> None:
     assert fits(twin, [15, 19, 20, 30]) == fits(schedule, [15, 19, 20, 30]) == [20]
 
 
-def test_fits_a_model_list() -> None:
+def test_fits_models_when_due() -> None:
     X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
-    models = ModelListGP(*(SparseSingleTaskGP(X[:n], X[:n].sin()) for n in (9, 12)))
-    mll = SumMarginalLogLikelihood(models.likelihood, models)
-    schedule = RefitSchedule()
-    assert schedule.fit(mll, optimizer_kwargs={"options": {"maxiter": 2}})
-    assert schedule.last_fit == 12
-
-
-def test_fits_a_model_when_due() -> None:
-    X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
-    model = SparseSingleTaskGP(X, (6 * X).sin())
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    schedule = RefitSchedule(every=4)
-    options = {"options": {"maxiter": 3}}
-    assert schedule.fit(mll, optimizer_kwargs=options)
-    fitted = model.covar_module.lengthscale.clone()
-    assert schedule.last_fit == 12
-    mll.train()
-    assert not schedule.fit(mll, optimizer_kwargs=options)
-    assert torch.equal(model.covar_module.lengthscale, fitted)
-    assert not mll.training
+    model, short = (
+        SparseSingleTaskGP(X[:n], (6 * X[:n]).sin(), inducing_points=X[:4])
+        for n in (12, 9)
+    )
+    alone = ExactMarginalLogLikelihood(model.likelihood, model)
+    models = ModelListGP(short, model)
+    for mll in (alone, SumMarginalLogLikelihood(models.likelihood, models)):
+        schedule, before = RefitSchedule(every=4), model.covar_module.lengthscale.item()
+        options = {"options": {"maxiter": 3}}
+        assert schedule.fit(mll, optimizer_kwargs=options)
+        fitted = model.covar_module.lengthscale.item()
+        assert schedule.last_fit == 12 and fitted != before
+        mll.train()
+        assert not schedule.fit(mll, optimizer_kwargs=options)
+        assert model.covar_module.lengthscale.item() == fitted
+        assert not mll.training
 
     def fail(*args: object, **kwargs: object) -> None:
         raise ValueError("mine")
 
     schedule = RefitSchedule()
     with pytest.raises(ValueError, match="mine"):
-        schedule.fit(mll, optimizer=fail)
+        schedule.fit(alone, optimizer=fail)
     assert schedule.last_fit is None
 
 
@@ -85,8 +81,5 @@ def test_fits_a_model_when_due() -> None:
 def test_refuses(options: dict[str, float], match: str) -> None:
     with pytest.raises(InputDataError, match=match):
         RefitSchedule(**options)  # type: ignore[arg-type]
-
-
-def test_refuses_another_state() -> None:
     with pytest.raises(InputDataError, match="last_fit"):
         RefitSchedule().load_state_dict({"every": 3})

@@ -11,18 +11,15 @@ from subset_model_cases import exact_on_subset, make_data, make_model
 from torch import Tensor
 
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset.observed_kernel import ObservedKernel
-from botorch_sparse.posteriors import NystromPosterior
 
 NOISES = (0.02, 0.2, 1.0)
 
 
 def exact_on_all(model: SubsetSingleTaskGP, data: Any) -> SingleTaskGP:
-    """The GP on all data, in transformed units."""
-    size, model.subset_size = model.subset_size, None
+    """The GP on all data, in their order and in transformed units."""
     present = model.subset_indices
-    exact = exact_on_subset(model.reselect(), data)
-    model.subset_size = size
+    model.set_subset(torch.arange(model.num_observations))
+    exact = exact_on_subset(model, data)
     model.set_subset(present)
     return exact
 
@@ -73,7 +70,7 @@ def test_bounds_hold_on_random_problems(
     if approximation == "subset":
         mean, variance = in_use.mean, in_use.variance
     else:
-        mean, variance = theorem_posterior(full, places(full, model, subset), Z)
+        mean, variance = theorem_posterior(full, subset, Z)
     difference = (exact.mean - mean).abs() * octf.stdvs
     lost = (variance - exact.variance) * octf.stdvs**2
     lost = lost if approximation == "subset" else -lost
@@ -86,14 +83,6 @@ def test_bounds_hold_on_random_problems(
         # Not vacuous: the bound on the variance is below the variance, and reached.
         assert (bounds.variance < variance * octf.stdvs**2).all()
         assert (lost / bounds.variance).max() > 0.3
-
-
-def places(full: SingleTaskGP, model: SubsetSingleTaskGP, subset: Tensor) -> Tensor:
-    """Where the subset stands among the rows of the GP on all data."""
-    X = full.train_inputs[0]
-    X = X if X.dim() == 2 else X[0]
-    Z = model.transform_inputs(model.all_train_X[subset])
-    return (Z.unsqueeze(1) == X).all(-1).double().argmax(-1)
 
 
 def test_all_rows_leave_no_error(double: dict[str, Any]) -> None:
@@ -120,23 +109,3 @@ def test_errors(double: dict[str, Any]) -> None:
     batch = SubsetSingleTaskGP(X.expand(2, -1, -1), Y.expand(2, -1, -1), subset_size=9)
     with pytest.raises(UnsupportedError, match="batch shape"):
         batch.error_bounds(X)
-
-
-def test_features_of_observations_leave_the_covariance_given_them(
-    double: dict[str, Any],
-) -> None:
-    data = make_data(20, **double)
-    model = make_model(data)
-    X = model.transform_inputs(data[0])
-    noise = 0.01 + 0.1 * X[:12, 0]
-    kernel = ObservedKernel(model.covar_module)
-    U, Z = kernel.observations(X[:12], noise), kernel.values(X[12:])
-    prior = NystromPosterior.prior(kernel, U)
-    phi = prior.features(Z)
-    K = model.covar_module(X).to_dense()
-    A, k = K[:12, :12] + noise.diag(), K[12:, :12]
-    expected = K[12:, 12:] - k @ torch.linalg.solve(A, k.mT)
-    torch.testing.assert_close(kernel(U).to_dense(), A)
-    torch.testing.assert_close(kernel(U, diag=True), A.diagonal())
-    torch.testing.assert_close(kernel(Z).to_dense() - phi @ phi.mT, expected)
-    torch.testing.assert_close(prior.residual(Z, phi), expected.diagonal())

@@ -1,4 +1,4 @@
-"""The subset GP is the exact GP of its rows, whatever happened before."""
+"""The subset GP is the exact GP of its rows, and costs what they do."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Log
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from subset_model_cases import (
+    Recorded,
     dense_posterior,
     every_kind,
     exact_on_subset,
@@ -25,25 +26,17 @@ ONCE: dict[str, Any] = {"optimizer_kwargs": {"options": {"maxiter": 3}}}
 pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWarning")
 
 
-def tolerance(tkwargs: dict[str, Any]) -> dict[str, float]:
-    small = 1e-8 if tkwargs["dtype"] == torch.float64 else 2e-3
-    return {"rtol": small, "atol": small}
-
-
 def check_posterior(
     model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...], tkwargs: Any
 ) -> None:
     """Mean and joint covariance, at a batch of points, against the dense ones."""
-    X = 3 * torch.rand(2, 4, 2, generator=torch.Generator().manual_seed(5)).to(
-        **tkwargs
-    )
-    posterior, expected = model.posterior(X), dense_posterior(model, data, X)
-    close(posterior.mean, expected.mean, **tolerance(tkwargs))
-    close(
-        posterior.distribution.covariance_matrix,
-        expected.distribution.covariance_matrix,
-        **tolerance(tkwargs),
-    )
+    generator = torch.Generator().manual_seed(5)
+    X = 3 * torch.rand(2, 4, 2, generator=generator).to(**tkwargs)
+    small = 1e-8 if tkwargs["dtype"] == torch.float64 else 2e-3
+    found, expected = model.posterior(X), dense_posterior(model, data, X)
+    for name in ("mean", "covariance_matrix"):
+        values = (getattr(p.distribution, name) for p in (found, expected))
+        close(*values, rtol=small, atol=small)
 
 
 def check_rows(model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...]) -> None:
@@ -55,10 +48,8 @@ def check_rows(model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...]) -> No
     assert len(index.unique()) == len(index) == model.train_targets.shape[-1]
     raw = model.train().train_inputs[0]
     model.eval()
-    expected = data[0][index]
-    assert torch.equal(raw, expected.expand_as(raw))
-    n = len(data[0])
-    assert {0, 1, n - 1} <= set(index.tolist())
+    assert torch.equal(raw, data[0][index].expand_as(raw))
+    assert {0, 1, len(data[0]) - 1} <= set(index.tolist())
 
 
 @every_kind
@@ -75,8 +66,8 @@ def test_it_is_exact_on_its_rows_as_data_come(
         so_far = rows(data, slice(n))
         check_posterior(model, so_far, tkwargs)
         check_rows(model, so_far)
-        new = set(range(old, n)) if n - old <= 10 else set(range(n - 10, n))
-        assert new <= set(model.subset_indices.tolist())
+        new = range(max(old, n - 10), n)
+        assert set(new) <= set(model.subset_indices.tolist())
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
@@ -90,16 +81,22 @@ def test_no_observations_change_nothing(
     assert model.subset is before and model.num_selections == num
 
 
-def test_rows_of_few_data_are_all(double: dict[str, Any]) -> None:
+def test_how_many_rows(double: dict[str, Any]) -> None:
+    """All of few data, and what is asked for; it may change."""
     data = make_data(20, **double)
     model = make_model(rows(data, slice(5)))
     for n in range(6, 15):
         model.add_observations(*rows(data, slice(n - 1, n)))
-        assert model.subset_indices.tolist()[: min(n, 2)] == [0, 1]
+        assert model.subset_indices.tolist()[:2] == [0, 1]
         assert len(model.subset_indices) == min(n, 12)
     everything = make_model(data, subset_size=None)
     assert everything.subset_indices.tolist() == list(range(20))
     assert everything.num_selections == 0 != model.num_selections
+    for size in (6, 10, None, 8):
+        everything.subset_size = size
+        everything.reselect()
+        assert len(everything.subset_indices) == (size or 20)
+        check_posterior(everything, data, double)
 
 
 @pytest.mark.parametrize("gradients", ["pilot", "exact"])
@@ -176,13 +173,10 @@ def test_given_rows_are_in_order_and_stay_before_the_new(
 def test_a_callable_selects(double: dict[str, Any]) -> None:
     asked = []
 
-    def best(
-        model: SubsetSingleTaskGP, num: int, forced: Tensor, generator: Any
-    ) -> Tensor:
+    def best(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
         asked.append((num, forced.tolist(), len(model.subset_indices)))
         order = model.all_train_Y.squeeze(-1).argsort(descending=True)
-        others = order[~torch.isin(order, forced)]
-        return torch.cat([forced, others[: num - len(forced)]])
+        return torch.cat([forced, order[~torch.isin(order, forced)]])[:num]
 
     data = make_data(40, **double)
     model = make_model(data, selection=best)
@@ -191,25 +185,13 @@ def test_a_callable_selects(double: dict[str, Any]) -> None:
     assert set(top) <= set(model.subset_indices.tolist())
 
 
-def test_the_size_may_change(double: dict[str, Any]) -> None:
-    data = make_data(40, **double)
-    model = make_model(data)
-    for size in (6, 20, None, 8):
-        model.subset_size = size
-        model.reselect()
-        assert len(model.subset_indices) == (size or 40)
-        check_posterior(model, data, double)
-
-
 def test_a_fit_is_that_of_the_rows(double: dict[str, Any]) -> None:
     data = make_data(40, **double)
     model = make_model(data)
     exact = exact_on_subset(model, data)
     for each in (model, exact):
-        fit_gpytorch_mll(
-            ExactMarginalLogLikelihood(each.likelihood, each),
-            optimizer_kwargs={"options": {"maxiter": 20}},
-        )
+        mll = ExactMarginalLogLikelihood(each.likelihood, each)
+        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}})
     found, expected = model.covar_module, exact.covar_module
     close(found.lengthscale, expected.lengthscale, rtol=1e-5, atol=0)
     check_posterior(model, data, double)
@@ -243,23 +225,24 @@ def test_transforms_are_of_all_data_until_they_are_refitted(
     double: dict[str, Any],
 ) -> None:
     """Units must not change while hyperparameters stand, nor by a fit to the rows."""
-    data = make_data(60, **double)
-    model = make_model(rows(data, slice(40)), transform=True)
-    X, Y = data[0], data[1]
+    X, Y, _ = make_data(60, **double)
+    X[40:] += 9
+    Y[40:] += 9
+    model = make_model((X[:40], Y[:40], None), transform=True)
 
-    def check_are_of(X: Tensor, Y: Tensor) -> None:
-        close(model.outcome_transform.means[0], Y.mean(0))
-        close(model.outcome_transform.stdvs[0], Y.std(0))
-        close(model.input_transform.mins[0], X.amin(0))
+    def check_are_of(n: int) -> None:
+        close(model.outcome_transform.means[0], Y[:n].mean(0))
+        close(model.outcome_transform.stdvs[0], Y[:n].std(0))
+        close(model.input_transform.mins[0], X[:n].amin(0))
+        close(model.input_transform.ranges[0], X[:n].amax(0) - X[:n].amin(0))
 
-    check_are_of(X[:40], Y[:40])
+    check_are_of(40)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), **ONCE)
-    model.add_observations(X[40:] + 9, Y[40:] + 9)
-    check_are_of(X[:40], Y[:40])
-    shifted = (torch.cat([X[:40], X[40:] + 9]), torch.cat([Y[:40], Y[40:] + 9]))
+    model.add_observations(X[40:], Y[40:])
+    check_are_of(40)
     model.refit_transforms()
-    check_are_of(*shifted)
-    check_posterior(model, (*shifted, None), double)
+    check_are_of(60)
+    check_posterior(model, (X, Y, None), double)
 
 
 def test_a_transform_that_cannot_be_standardize(double: dict[str, Any]) -> None:
@@ -269,3 +252,33 @@ def test_a_transform_that_cannot_be_standardize(double: dict[str, Any]) -> None:
     expected = model.all_train_Y[model.subset_indices].log().squeeze(-1)
     close(model.train_targets, expected)
     assert model.posterior(X[:2]).mean.shape == (2, 1)
+
+
+@pytest.mark.parametrize("selection", ["gradient", "random", "recent"])
+@pytest.mark.parametrize("noise_scale", [0.0, 0.1])
+def test_reselection_makes_nothing_of_size_n_squared(
+    selection: str, noise_scale: float, double: dict[str, Any]
+) -> None:
+    n, size = 400, 10
+    data = make_data(n + 1, **double)
+    options = {"selection": selection, "noise_scale": noise_scale}
+    model = make_model(rows(data, slice(n)), subset_size=size, **options)
+    with Recorded() as done:
+        model.add_observations(*rows(data, slice(n, n + 1)))
+        model.posterior(data[0][:3])
+    assert 0 < done.numel <= 4 * n * size
+    assert max(done.factorizations) == size
+
+
+def test_points_apart_share_the_factor(double: dict[str, Any]) -> None:
+    """An acquisition function asks for `b x 1` points: not b copies of M x M."""
+    data = make_data(150, **double)
+    model = make_model(data, subset_size=100).eval()
+    points = data[0][:60]
+    with torch.no_grad(), Recorded() as first:
+        variance = model.posterior(points.unsqueeze(-2)).variance
+    assert first.numel <= 60 * 100 * 10  # and not 60 * 100 * 100
+    close(variance.squeeze(-1), model.posterior(points).variance)
+    with Recorded() as warm:
+        model.posterior(points)
+    assert warm.factorizations == []

@@ -4,23 +4,24 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.models.transforms import Normalize
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from sparse_model_cases import as_seen, make_model
 
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.summary import ModelSummary
 
 
-def make_model(n: int = 60, **double: Any) -> SparseSingleTaskGP:
-    X = torch.rand(n, 2, generator=torch.Generator().manual_seed(0)).to(**double)
-    X[-10:] = X[:10]  # repeats
-    return SparseSingleTaskGP(
-        3 * X,
-        (5 * X).sin().sum(-1, keepdim=True),
-        covar_module=ScaleKernel(RBFKernel(ard_num_dims=2)),
-        input_transform=Normalize(2),
-        inducing_points=3 * X[:12],
+def make(**double: Any) -> SparseSingleTaskGP:
+    """60 observations at 50 points, 12 inducing points, in eval mode."""
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=2)).to(**double)
+    return make_model(
+        transform="normalize",
+        n=60,
+        m=12,
+        repeats=10,
+        options={"covar_module": kernel},
+        **double,
     )
 
 
@@ -28,16 +29,15 @@ class TestCertificate:
     """The figures of the inducing points at the unique, transformed points."""
 
     def test_by_hand(self, double: dict[str, Any]) -> None:
-        model = make_model(**double)
-        model.covar_module.base_kernel.lengthscale = 0.3
+        model = make(**double)
         certificate = model.certificate()
-        X = model.train_inputs[0][:50]  # eval mode: already transformed
+        X, S = model.train_inputs[0][:50], as_seen(model, model.inducing_points)
         counts = torch.ones(50, **double)
         counts[:10] = 2
-        S = X[:12]
+        noise = model.likelihood.noise.detach() / counts
         k = lambda A, B: model.covar_module(A, B).to_dense()  # noqa: E731
         Q = k(X, S) @ torch.linalg.solve(k(S, S), k(S, X))
-        D = (model.likelihood.noise / counts).sqrt()
+        D = noise.sqrt()
         E = (k(X, X) - Q) / D / D.unsqueeze(-1)
         largest = torch.linalg.eigvalsh(E).max().item()
         assert largest <= certificate.lambda_max <= 1.3 * largest
@@ -48,26 +48,15 @@ class TestCertificate:
         assert certificate.num_points == 50 and certificate.num_inducing == 12
         assert not certificate.is_exact and certificate.outputs[0].num_points == 50
         assert certificate.is_certified == (certificate.lambda_max <= 1)
-
-    def test_is_that_of_the_posterior(self, double: dict[str, Any]) -> None:
-        model = make_model(**double)
-        model.eval()
-        X = model.train_inputs[0][:50]
-        counts = torch.ones(50, **double)
-        counts[:10] = 2
         ours = model.certificate(method="row-sum").outputs[0]
-        theirs = accuracy_certificate(
-            model.nystrom_posterior(),
-            X,
-            model.likelihood.noise.detach() / counts,
-            method="row-sum",
-        )
+        posterior = model.nystrom_posterior()
+        theirs = accuracy_certificate(posterior, X, noise, method="row-sum")
         assert ours.lambda_max == pytest.approx(theirs.lambda_max)
         assert ours.method == theirs.method
         assert ours.effective_dimension == pytest.approx(theirs.effective_dimension)
 
     def test_kept_as_long_as_the_posterior(self, double: dict[str, Any]) -> None:
-        model = make_model(**double)
+        model = make(**double)
         first = model.certificate()
         assert model.certificate() is first
         assert model.certificate(delta=0.1) is not first
@@ -94,7 +83,7 @@ class TestCertificate:
 
     def test_conditioned(self, double: dict[str, Any]) -> None:
         """The certificate of all data, with the inducing points of the others."""
-        model = make_model(**double).eval()
+        model = make(**double)
         X = torch.tensor([[0.5, 2.0]], **double)
         one = model.condition_on_observations(X, torch.ones(1, 1, **double))
         assert one.certificate().lambda_max != model.certificate().lambda_max
@@ -102,17 +91,21 @@ class TestCertificate:
 
     def test_exact(self, double: dict[str, Any]) -> None:
         X = torch.rand(20, 2, **double)
-        certificate = SparseSingleTaskGP(X, X.sum(-1, keepdim=True)).certificate()
+        model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True))
+        certificate = model.certificate()
         assert certificate.is_exact and certificate.is_certified
         assert certificate.alpha == 1.0 and certificate.lambda_max == 0.0
         assert certificate.num_points == certificate.num_inducing == 20
+        text = str(model.summary())
+        assert text.startswith("SparseSingleTaskGP, exact")
+        assert "inducing" not in text and "lambda_max" not in text
 
 
 class TestSummary:
     """A table that reads well in a terminal and in a notebook."""
 
     def test_sparse(self, double: dict[str, Any]) -> None:
-        model = make_model(**double)
+        model = make(**double)
         lengthscale = torch.tensor([0.25, 0.5], **double)
         model.covar_module.base_kernel.lengthscale = lengthscale
         model.covar_module.outputscale = 2.0
@@ -128,12 +121,6 @@ class TestSummary:
         alpha = model.certificate().alpha
         assert lines["variance"] == f"within a factor {alpha:.3g} of the exact one"
         assert max(map(len, text.splitlines())) <= 88
-
-    def test_exact(self, double: dict[str, Any]) -> None:
-        X = torch.rand(20, 2, **double)
-        text = str(SparseSingleTaskGP(X, X.sum(-1, keepdim=True)).summary())
-        assert text.startswith("SparseSingleTaskGP, exact")
-        assert "inducing" not in text and "lambda_max" not in text
 
     def test_html(self) -> None:
         summary = ModelSummary("A < B", (("one", "1 & 2"),))

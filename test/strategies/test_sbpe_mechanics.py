@@ -18,6 +18,7 @@ from sbpe_problems import objective as f
 from strategy_table import equal, without_times
 from torch import Tensor
 
+from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import SBPE
 
 all_cases = pytest.mark.parametrize("case", CASES)
@@ -177,6 +178,59 @@ def test_a_kernel_that_raises_while_withdrawing() -> None:
     assert equal(strategy.state_dict(), before)
     strategy.withdraw(batch)
     assert strategy.history.rounds[0].num_evaluations == 3
+
+
+@pytest.mark.parametrize("case", ["table", "random", "exact", "inferred"])
+def test_rows_that_failed_do_not_come_again(case: str) -> None:
+    """In no batch, and they do not survive; 12 rows come often."""
+    options: dict[str, Any] = {"candidates": make_table(12), "num_evaluations": 60}
+    options |= {"radius": FixedBeta(1e4)}  # rules nothing out
+    strategy, other = build(case, **options, seed=1), build(case, **options, seed=2)
+    batch = strategy.ask(3)
+    failed = batch.indices[1:].tolist()
+    strategy.fail(batch.ids[1:])
+    strategy.tell(batch.ids[:1], f(batch.X[:1]))
+    other.load_state_dict(strategy.state_dict())
+    with pytest.warns(BotorchWarning, match="ends with 58"):
+        rows = strategy.run(f, 60, progress=False).indices.tolist()
+    assert not set(rows) & set(failed)
+    assert (~strategy.survivors).nonzero().flatten().tolist() == sorted(failed)
+    with pytest.warns(BotorchWarning, match="ends with 58"):
+        assert other.run(f, 60, progress=False).indices.tolist() == rows
+
+
+def test_a_row_that_failed_rules_out_no_other() -> None:
+    """The best row was measured, and failed then: the next best one takes its place."""
+    X = torch.linspace(0, 1, 6, dtype=torch.float64).unsqueeze(-1)
+    strategy = build("table", candidates=X, radius=FixedBeta(1e-6), schedule=[12, 108])
+    batch = strategy.ask()
+    rows = batch.indices.tolist()
+    last = len(rows) - 1 - rows[::-1].index(5)  # row 5 comes twice or more often
+    others = [i for i in range(12) if i != last]
+    strategy.tell(batch.ids[others], batch.X[others, 0])
+    assert strategy.round_number == 0
+    strategy.fail(batch.ids[last:][:1])
+    assert strategy.round_number == 1
+    assert strategy.survivors.nonzero().flatten().tolist() == [4]
+    assert strategy.recommend().index == 4
+    assert set(strategy.ask().indices.tolist()) == {4}
+
+
+def test_a_row_that_failed_is_not_recommended() -> None:
+    strategy = build("table", candidates=make_table(3), num_evaluations=60)
+    strategy.tell(batch := strategy.ask(), f(batch.X))
+    best = strategy.recommend().index
+    batch = strategy.ask()
+    strategy.fail(batch.ids[batch.indices == best])
+    assert strategy.survivors[best] and strategy.recommend().index != best
+    strategy.fail(strategy.pending_ids)  # the others fail too
+    while not strategy.is_finished:
+        strategy.fail(strategy.ask(1))
+    assert len(strategy.state_dict()["failed"]) == 3
+    state = strategy.state_dict()
+    with pytest.raises(UnsupportedError, match="have failed: none is left"):
+        strategy.ask()
+    assert equal(strategy.state_dict(), state)
 
 
 def test_a_run_ends_at_the_horizon() -> None:

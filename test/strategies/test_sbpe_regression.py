@@ -123,6 +123,13 @@ def test_continuous() -> None:
     assert bound.theorem > strategy.last_bounds.offset > 0
 
 
+def test_it_needs_a_kernel() -> None:
+    """None can be fitted: the dataset is fixed before there is any feedback."""
+    for domain in ({"candidates": make_table()}, {"bounds": UNIT_BOX}):
+        with pytest.raises(InputDataError, match="no covar_module; need the kernel"):
+            UncertaintyReduction(**domain)
+
+
 def test_state_and_errors() -> None:
     strategy, other = build(), build(seed=4)
     with pytest.raises(UnsupportedError, match="call collect_dataset"):

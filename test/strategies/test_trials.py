@@ -321,9 +321,24 @@ def test_retries_alone() -> None:
     assert again.ids.tolist() == [0, 1, 2] and again.number == 0
     assert len(strategy.history.batches) == 1  # nothing was chosen
     assert strategy.pending_batch().ids.tolist() == [0, 1, 2]
-    assert strategy.ask().ids.tolist() == [3, 4, *range(5, 10)]
-    assert strategy.pending_batch().ids.tolist() == list(range(10))
-    assert strategy.ask().ids.tolist() == list(range(10, 15))
+    assert strategy.ask().ids.tolist() == [3, 4, *range(5, 8)]
+    assert strategy.pending_batch().ids.tolist() == list(range(8))
+    assert strategy.ask().ids.tolist() == list(range(8, 13))
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "bkb", "thompson", "random"])
+def test_retries_are_among_the_points_of_a_batch(name: str) -> None:
+    """Where their size was asked for; also if more is, or all of them failed."""
+    strategy = TABLE[name](batch_size=4)
+    strategy.run(objective, 8, progress=False)
+    batch = strategy.ask()
+    strategy.fail(batch.ids[:3], retry=True)
+    last = int(batch.ids[-1])
+    again = strategy.ask(50)
+    assert again.ids.tolist() == [*batch.ids[:3].tolist(), last + 1]
+    strategy.fail(strategy.pending_ids, retry=True)
+    assert strategy.ask().ids.tolist() == batch.ids.tolist()
+    assert strategy.ask().ids.tolist() == [last + 1, *range(last + 2, last + 5)]
 
 
 @pytest.mark.parametrize("name", ["bbkb-global", "gpucb"])

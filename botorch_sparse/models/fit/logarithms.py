@@ -8,7 +8,6 @@ m = 200), 193 for 2142 on sgemm_gpu (2000 rows).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from botorch.optim.closures import get_loss_closure_with_grads
@@ -30,7 +29,7 @@ def fit_gpytorch_mll_in_logarithms(
     *,
     units: dict[str, Tensor] | None = None,
     on_evaluation: Callable[[Tensor], None] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> OptimizationResult:
     r"""`fit_gpytorch_mll_scipy` over :math:`\log \theta` where :math:`\theta > 0`.
 
@@ -43,8 +42,9 @@ def fit_gpytorch_mll_in_logarithms(
         bounds: As in `fit_gpytorch_mll_scipy`, of the parameters themselves.
         closure: Must be None: a closure of one's own knows nothing of logarithms, and
             goes to `fit_gpytorch_mll_scipy`.
-        units: Positive divisors of parameters, which are used where these have neither
-            bounds nor a constraint.
+        units: Positive units of parameters, which are used where these have neither
+            bounds nor a constraint: the optimizer sees how far they went, and what has
+            no gradient stays to the last bit.
         on_evaluation: Called with each value of the objective, negated, while the
             parameters are those that it is of.
         **kwargs: As in `fit_gpytorch_mll_scipy`.
@@ -64,10 +64,11 @@ def fit_gpytorch_mll_in_logarithms(
         if _is_positive(limits.get(n))
     }
     units = {n: u for n, u in (units or {}).items() if n not in limits}
+    start = {n: parameters[n].detach().clone() for n in units if n in parameters}
     variables = {
-        n: p.detach().log() if n in of_logs else p.detach() / units.get(n, 1.0)
+        n: p.detach().log() if n in of_logs else p.detach().clone()
         for n, p in parameters.items()
-    }
+    } | {n: torch.zeros_like(p) for n, p in start.items()}
     evaluate = get_loss_closure_with_grads(mll, parameters)
 
     @torch.no_grad()
@@ -76,8 +77,10 @@ def fit_gpytorch_mll_in_logarithms(
             if n in of_logs:
                 # Within the bounds to the last bit, whatever the exponential rounds to.
                 p.copy_(variables[n].exp().clamp(*of_logs[n]))
+            elif n in start:
+                p.copy_(start[n] + variables[n] * units[n])
             else:
-                p.copy_(variables[n] * units.get(n, 1.0))
+                p.copy_(variables[n])
 
     def of_variables() -> tuple[Tensor, list[Tensor | None]]:
         assign()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
@@ -45,7 +44,7 @@ def fit(
     *,
     rounds: int | None = None,
     max_fit_inducing_points: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> MarginalLogLikelihood:
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
@@ -157,7 +156,7 @@ def _restored_on_failure(
     model: SingleTaskGP, mll: MarginalLogLikelihood
 ) -> Iterator[None]:
     """Leave hyperparameters, inducing points and mode as they were on an error."""
-    state, was_training = model._state, mll.training
+    state, was_training, was_fitted_in = model._state, mll.training, model.training
     model._is_fitting = True
     try:
         with module_rollback_ctx(mll) as checkpoint:
@@ -165,6 +164,7 @@ def _restored_on_failure(
             checkpoint.clear()
     except BaseException:
         mll.train(was_training)
+        model.train(was_fitted_in)
         model._state = state
         raise
     finally:

@@ -33,7 +33,7 @@ Proof: with c the covariance of x with `R` given `U`, the differences are
 :math:`(C + D)^{-1} \preceq D^{-1}` gives the second.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -43,13 +43,11 @@ from torch import Tensor
 
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.kernels import in_double, kernel_at
+from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
 from botorch_sparse.models.subset.observations import all_observations
 from botorch_sparse.models.subset.observed_kernel import ObservedKernel
 from botorch_sparse.models.subset.selection import other_rows
 from botorch_sparse.posteriors import NystromFeatures
-
-if TYPE_CHECKING:
-    from botorch_sparse.models.subset.model import SubsetSingleTaskGP
 
 APPROXIMATIONS = ("subset", "theorem")
 
@@ -87,7 +85,7 @@ class ErrorOptions(_Options, total=False):
 
 @torch.no_grad()
 def subset_error_bounds(
-    model: "SubsetSingleTaskGP",
+    model: GivenRowsSingleTaskGP,
     X: Tensor,
     *,
     approximation: str = "subset",
@@ -156,7 +154,7 @@ class _View(NamedTuple):
     test: Tensor
 
     @classmethod
-    def outputs(cls, model: "SubsetSingleTaskGP", X: Tensor) -> list["_View"]:
+    def outputs(cls, model: GivenRowsSingleTaskGP, X: Tensor) -> list["_View"]:
         """What a model sees, output by output."""
         data, error, noise = all_observations(model)
         kernel = in_double(model.covar_module, data.dtype)
@@ -225,7 +223,7 @@ def _share(certificate: AccuracyCertificate) -> float:
     return certificate.lambda_max / (1 + certificate.lambda_max)
 
 
-def _scale(model: "SubsetSingleTaskGP") -> Tensor:
+def _scale(model: GivenRowsSingleTaskGP) -> Tensor:
     """Units of Y in one transformed unit, `m`.
 
     Raises:

@@ -8,6 +8,7 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.assorted import fantasize as fantasize_flag
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from torch import Tensor
 
 
@@ -163,3 +164,10 @@ class Subset:
     def apply(self, fn: Callable[[Tensor], Tensor]) -> "Subset":
         """With `fn` applied to each tensor of the data."""
         return Subset.of(self.full.apply(fn), self.rows)
+
+
+def fixed_noise(likelihood: Likelihood, targets: Tensor) -> Tensor | None:
+    """Known noise variances, one for each target."""
+    if not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+        return None
+    return likelihood.noise_covar.noise.expand_as(targets)

@@ -7,7 +7,7 @@ References:
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError
@@ -114,7 +114,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         input_transform: InputTransform | None = None,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection = "gradient",
+        selection: str | SubsetSelection["SubsetSingleTaskGP"] = "gradient",
         reading: str = "contribution",
         gradients: str = "pilot",
         noise_scale: float = 0.1,
@@ -250,14 +250,14 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         training_data: SupervisedDataset,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection = "gradient",
+        selection: str | SubsetSelection["SubsetSingleTaskGP"] = "gradient",
         reading: str = "contribution",
         gradients: str = "pilot",
         noise_scale: float = 0.1,
         num_newest: int = 1,
         seed: int = 0,
         **kwargs: object,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Constructor arguments from a data set and the model options of Ax.
 
         Options are those of the constructor; what else Ax passes is ignored.

@@ -1,17 +1,16 @@
 """All observations of a subset model, as its kernel sees them."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from botorch.exceptions import UnsupportedError
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.likelihoods import Likelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from botorch_sparse.models.subset.full_data import FullData
-    from botorch_sparse.models.subset.model import SubsetSingleTaskGP
+from botorch_sparse.models.subset.full_data import FullData
+from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
 
 
 class Observations(NamedTuple):
@@ -28,7 +27,7 @@ class Observations(NamedTuple):
     noise: Tensor
 
 
-def all_observations(model: "SubsetSingleTaskGP") -> Observations:
+def all_observations(model: GivenRowsSingleTaskGP) -> Observations:
     """All observations of a model, in use or not.
 
     Raises:
@@ -47,16 +46,9 @@ def all_observations(model: "SubsetSingleTaskGP") -> Observations:
     return Observations(X, full.targets - model.mean_module(X), noise)
 
 
-def _noise(likelihood: Likelihood, full: "FullData", X: Tensor) -> Tensor:
+def _noise(likelihood: Likelihood, full: FullData, X: Tensor) -> Tensor:
     """Noise variances of all targets, known or inferred."""
     zero = torch.zeros_like(full.targets)
     known = {} if full.noise is None else {"noise": full.noise}
     noisy = likelihood(MultivariateNormal(zero, DiagLinearOperator(zero)), X, **known)
     return noisy.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
-
-
-def fixed_noise(likelihood: Likelihood, targets: Tensor) -> Tensor | None:
-    """Known noise variances, one for each target."""
-    if not isinstance(likelihood, FixedNoiseGaussianLikelihood):
-        return None
-    return likelihood.noise_covar.noise.expand_as(targets)

@@ -1,19 +1,41 @@
 """Which rows of the data a subset model is conditioned on."""
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.inducing import GradientFactors
 from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
 
-if TYPE_CHECKING:
-    from botorch_sparse.models.subset.model import SubsetSingleTaskGP
+
+class Selectable(Protocol):
+    """What these selections ask of a `SubsetSingleTaskGP`."""
+
+    selection: object
+    noise_scale: float
+
+    @property
+    def all_train_X(self) -> Tensor:
+        """All inputs."""
+        ...
+
+    @property
+    def num_observations(self) -> int:
+        """Their number."""
+        ...
+
+    def sample_gradients(self) -> Tensor | GradientFactors:
+        """Gradients of the log likelihood, by sample."""
+        ...
 
 
-class SubsetSelection(Protocol):
+M = TypeVar("M", contravariant=True)
+
+
+class SubsetSelection(Protocol[M]):
     """Chooses rows of a model's data.
 
     Write one to select by something else: `model.all_train_X`, `model.all_train_Y`,
@@ -23,7 +45,7 @@ class SubsetSelection(Protocol):
 
     def __call__(
         self,
-        model: "SubsetSingleTaskGP",
+        model: M,
         num: int,
         forced: Tensor,
         generator: torch.Generator,
@@ -44,7 +66,7 @@ class SubsetSelection(Protocol):
 
 
 def by_gradient(
-    model: "SubsetSingleTaskGP",
+    model: Selectable,
     num: int,
     forced: Tensor,
     generator: torch.Generator,
@@ -56,7 +78,7 @@ def by_gradient(
 
 
 def at_random(
-    model: "SubsetSingleTaskGP",
+    model: Selectable,
     num: int,
     forced: Tensor,
     generator: torch.Generator,
@@ -73,7 +95,7 @@ def random_rows(n: int, num: int, forced: Tensor, generator: torch.Generator) ->
 
 
 def most_recent(
-    model: "SubsetSingleTaskGP",
+    model: Selectable,
     num: int,
     forced: Tensor,
     generator: torch.Generator,
@@ -88,14 +110,14 @@ def most_recent_rows(n: int, num: int, first: Tensor) -> Tensor:
     return torch.cat([first, others[len(others) - (num - len(first)) :]])
 
 
-SELECTIONS: dict[str, SubsetSelection] = {
+SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
     "gradient": by_gradient,
     "random": at_random,
     "recent": most_recent,
 }
 
 
-def selection_named(selection: object) -> SubsetSelection:
+def selection_named(selection: object) -> SubsetSelection[Selectable]:
     """The selection of a name, or the callable that was given.
 
     Raises:
@@ -104,7 +126,7 @@ def selection_named(selection: object) -> SubsetSelection:
     if isinstance(selection, str) and selection in SELECTIONS:
         return SELECTIONS[selection]
     if callable(selection) and not isinstance(selection, type):
-        return cast(SubsetSelection, selection)
+        return cast(SubsetSelection[Selectable], selection)
     raise InputDataError(
         f"Got selection={selection!r}; need one of {tuple(SELECTIONS)} or a callable "
         "selection(model, num, forced, generator) that returns indices."
@@ -126,7 +148,7 @@ def forced_rows(n: int, num: int, num_initial: int, num_newest: int) -> Tensor:
 
 @torch.no_grad()
 def select_rows(
-    model: "SubsetSingleTaskGP", num: int, forced: Tensor, generator: torch.Generator
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """What a model's selection chooses, checked, on the host.
 
@@ -150,7 +172,7 @@ def first_rows(
     return random_rows(n, num, forced, selection_generator(seed, 0)).sort().values
 
 
-def validate_chosen(index: Any, num: int, n: int, forced: Tensor) -> Tensor:
+def validate_chosen(index: Tensor, num: int, n: int, forced: Tensor) -> Tensor:
     """Check what a selection returned, and take it to the host.
 
     Args:

@@ -1,5 +1,6 @@
 """S-BPE on a continuous domain ([Vakili2022]_ Section 5.2)."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -94,7 +95,12 @@ class BoxSearch(Search):
         self._load_exploration(None)
         self._exploration = self._explore()
 
-    def propose(self, history: History, generator: torch.Generator) -> int:
+    def propose(
+        self,
+        history: History,
+        generator: torch.Generator,
+        failed: Collection[int] = (),
+    ) -> int:
         """See `Search.propose`."""
         is_random = self.design == "random"
         x = self._draw() if is_random else self._climb()
@@ -123,7 +129,9 @@ class BoxSearch(Search):
         posterior = self.exploration.posterior.posterior()
         return self.region.maximize(posterior.variance, self._pool[top])
 
-    def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
+    def eliminate(
+        self, bounds: BatchBounds, history: History, failed: Collection[int] = ()
+    ) -> Elimination:
         r"""Cut the region by :math:`u_i(x) \ge \max l_i` (Eq. 15).
 
         The maximum over the region is searched from the batch's points and the pool.
@@ -161,7 +169,9 @@ class BoxSearch(Search):
         return left[int(lower.amax(0).argmax())].unsqueeze(0)
 
     @torch.no_grad()
-    def recommend(self, history: History) -> Recommendation:
+    def recommend(
+        self, history: History, failed: Collection[int] = ()
+    ) -> Recommendation:
         """See `Search.recommend`."""
         x = self.region.anchor
         if x is None:

@@ -4,9 +4,6 @@ import math
 from dataclasses import dataclass
 
 from botorch.exceptions import InputDataError
-from botorch.models.utils.gpytorch_modules import (
-    get_covar_module_with_dim_scaled_prior,
-)
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -103,7 +100,7 @@ class SearchSetup:
 
 def make_search(
     domain: Tensor | Box | None,
-    covar_module: Kernel | None,
+    covar_module: Kernel,
     lam: float,
     policy: CertificatePolicy,
     design: Exploration,
@@ -116,7 +113,7 @@ def make_search(
 
     Args:
         domain: `A x d` candidates, or a box.
-        covar_module: The kernel; None for BoTorch's default, made for the unit cube.
+        covar_module: The kernel.
         lam: Noise variance of one observation.
         policy: When inducing points are chosen again.
         design: `"variance"` or `"random"`.
@@ -143,9 +140,6 @@ def make_search(
     points = domain.bounds if isinstance(domain, Box) else domain
     if points is None:
         raise InputDataError("Got no domain; need candidates or bounds.")
-    if covar_module is None:
-        covar_module = get_covar_module_with_dim_scaled_prior(points.shape[-1])
-        covar_module = covar_module.to(points).requires_grad_(False)
     kernel = in_double(covar_module, points.dtype)
     if isinstance(domain, Box):
         return BoxSearch(

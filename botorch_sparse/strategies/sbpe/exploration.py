@@ -198,11 +198,19 @@ class BatchExploration:
         """Rows of the batch so far, repeats included."""
         return [event for event in self.events if event >= 0]
 
-    def argmax(self, num_candidates: int) -> int:
-        """The row of largest variance among the first; ties go to the lowest. O(A)."""
-        if num_candidates == self._num_rows:
+    def argmax(self, num_candidates: int, is_open: Tensor | None = None) -> int:
+        """The row of largest variance among the first; ties go to the lowest. O(A).
+
+        Args:
+            num_candidates: How many may be chosen.
+            is_open: Which of them; None for all.
+        """
+        if is_open is None and num_candidates == self._num_rows:
             return self._glance().next_row
-        return int(self.posterior.variance[:num_candidates].argmax())
+        variance = self.posterior.variance[:num_candidates]
+        if is_open is not None:
+            variance = variance.masked_fill(~is_open, -torch.inf)
+        return int(variance.argmax())
 
     def add_row(self, x: Tensor) -> int:
         """A further row, `1 x d`, to choose from; its number. O(A m)."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -69,11 +69,14 @@ class UncertaintyReduction(RoundStrategy):
 
     Use it to learn a function everywhere, where `SBPE` looks for its maximum. The
     dataset is fixed before any feedback; `predict` and `error_bound` follow once all of
-    it is told.
+    it is told. Rows of a table that failed do not come again: while the dataset is
+    collected in parts, Theorem 4.1 is then about the others.
 
     Args:
         candidates: `A x d` points to choose from.
-        covar_module: The kernel; by default BoTorch's for inputs in the unit cube.
+        covar_module: The kernel, which is needed: the points are chosen by it before
+            there is feedback to fit one to, and the bounds are for functions of its
+            space. Its hyperparameters stay as they are, and its prior mean is zero.
         lam: The regularizer :math:`\tau^2`, as the posterior's noise variance.
         noise_std: R, the noise is R-sub-Gaussian.
         norm_bound: Bound on the RKHS norm of the function.
@@ -85,6 +88,9 @@ class UncertaintyReduction(RoundStrategy):
         discretization: See `SBPEContinuousRadius`.
         seed: Seed of the strategy's generator.
         **domain: `bounds` (`2 x d`) of a continuous domain instead of candidates.
+
+    Raises:
+        InputDataError: If there is no kernel.
 
     Example:
         >>> import torch, gpytorch
@@ -115,6 +121,14 @@ class UncertaintyReduction(RoundStrategy):
         seed: int = 0,
         **domain: Unpack[DomainOptions],
     ) -> None:
+        if covar_module is None:
+            raise InputDataError(
+                "Got no covar_module; need the kernel by which the dataset is chosen, "
+                "before any feedback that it could be fitted to. Give one that you "
+                "know or have fitted, such as the covar_module of a SparseSingleTaskGP "
+                "fitted to other data in these units, with lam and noise_std; or take "
+                "SBPE or BBKB, which infer theirs."
+            )
         box = one_domain(candidates, domain)
         policy = CertificatePolicy(refresh, delta, num_batches=1)
         table = None if box else CandidateTable.of(candidates)

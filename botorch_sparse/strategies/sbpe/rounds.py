@@ -24,7 +24,9 @@ class RoundStrategy(Strategy):
     A batch ends when all of its points are proposed and told or withdrawn; until then
     there is nothing more to ask for. `ask(max_batch_size)` proposes a part of a batch:
     the points are the same in whatever parts they are asked for. Points that are
-    withdrawn are not replaced, and should fail for reasons other than their value.
+    withdrawn are not replaced, and should fail for reasons other than their value. Rows
+    of a table that failed do not come again, in this batch or a later one, do not
+    survive its end and are not recommended: what is proved holds for the other rows.
 
     Args:
         candidates: `A x d` points, or None; see `Strategy`.
@@ -81,18 +83,19 @@ class RoundStrategy(Strategy):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the horizon is reached."""
-        return self.round_number == len(self.lengths)
+        """Whether the horizon is reached, or all that survives has failed."""
+        is_over = self.round_number == len(self.lengths)
+        return is_over or self.search.is_exhausted(self._failed)
 
     def _can_select(self) -> bool:
-        return self.num_left > 0
+        return self.num_left > 0 and not self.search.is_exhausted(self._failed)
 
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """Propose the batch, or a part of it; see `Strategy.ask`.
 
         Raises:
             UnsupportedError: If all points of the batch are proposed and some are still
-                pending, or the horizon is reached.
+                pending, the horizon is reached, or all that survives has failed.
         """
         batch = super().ask(max_batch_size)
         self.history.batches[-1].num_inducing = self.search.num_inducing
@@ -151,7 +154,7 @@ class RoundStrategy(Strategy):
                 "There are no confidence bounds before the feedback of the first batch "
                 "is told."
             )
-        found = self.search.recommend(self.history)
+        found = self.search.recommend(self.history, self._failed)
         return found.negated() if self.minimize else found
 
     def _pending_here(self) -> list[int]:
@@ -174,11 +177,16 @@ class RoundStrategy(Strategy):
                     f"All {sum(self.lengths)} evaluations of the horizon have been "
                     "proposed: see recommend(), or start with more num_evaluations."
                 )
+            if self.search.is_exhausted(self._failed):
+                raise UnsupportedError(
+                    "All candidates that are not ruled out have failed: none is left."
+                )
             if not self.search.has_started:
                 self.search.start(self.lengths[self.round_number], self.generator)
             size = min(self.num_left, max_batch_size or self.num_left)
             return [
-                self.search.propose(self.history, self.generator) for _ in range(size)
+                self.search.propose(self.history, self.generator, self._failed)
+                for _ in range(size)
             ]
         except BaseException:
             self._load_round_state(saved)
@@ -241,7 +249,7 @@ class RoundStrategy(Strategy):
                 "The kernel returned NaN or infinity, and nothing was learned. Check "
                 "the kernel's hyperparameters."
             )
-        elimination = self.search.eliminate(bounds, self.history)
+        elimination = self.search.eliminate(bounds, self.history, self._failed)
         record.num_inducing = bounds.posterior.num_inducing
         record.beta = bounds.multiplier**2
         record.offset = self.search.units.scale * bounds.offset

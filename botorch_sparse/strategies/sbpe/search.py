@@ -1,6 +1,7 @@
 """Where S-BPE looks: what a table of candidates and a box have in common."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -101,16 +102,35 @@ class Search(ABC):
         """Begin a batch of some length."""
 
     @abstractmethod
-    def propose(self, history: History, generator: torch.Generator) -> int:
-        """The number of the next point, which joins the batch. O(A m) on a table."""
+    def propose(
+        self,
+        history: History,
+        generator: torch.Generator,
+        failed: Collection[int] = (),
+    ) -> int:
+        """The number of the next point, which joins the batch. O(A m) on a table.
+
+        Args:
+            history: Where new points get their numbers.
+            generator: For what is drawn.
+            failed: Rows of a table that are not to come again.
+        """
 
     @abstractmethod
-    def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
-        """Cut by a batch's bounds."""
+    def eliminate(
+        self, bounds: BatchBounds, history: History, failed: Collection[int] = ()
+    ) -> Elimination:
+        """Cut by a batch's bounds; rows that failed do not survive."""
 
     @abstractmethod
-    def recommend(self, history: History) -> Recommendation:
+    def recommend(
+        self, history: History, failed: Collection[int] = ()
+    ) -> Recommendation:
         """The largest lower bound of all batches, over what survives."""
+
+    def is_exhausted(self, failed: Collection[int]) -> bool:
+        """Whether all that survives has failed; never so on a continuous domain."""
+        return False
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class SBPE(RoundStrategy):
     Use it where feedback comes in few rounds, or where the rate
     :math:`\tilde O(\sqrt{N \gamma(N)})` counts; `BBKB` exploits sooner and needs more
     rounds. It needs a norm bound and noise that are not too small: a maximizer that is
-    ruled out does not come back.
+    ruled out does not come back. Rows that failed leave the table; see `RoundStrategy`.
 
     Only the feedback of points that it proposed, while their batch is in progress, is
     learned; all other feedback is recorded in the history and left alone, since the
@@ -248,7 +248,7 @@ class SBPE(RoundStrategy):
 
     @property
     def survivors(self) -> Tensor:
-        """`A` truth values: the candidates that are not ruled out.
+        """`A` truth values: the candidates that are not ruled out by a batch.
 
         Raises:
             UnsupportedError: On a continuous domain; see `region`.

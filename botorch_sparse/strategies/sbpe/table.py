@@ -1,5 +1,6 @@
 """S-BPE on a table of candidates ([Vakili2022]_ Section 5.1)."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -97,23 +98,55 @@ class TableSearch(Search):
         self._load_exploration(None)
         self._exploration = self._explore()
 
-    def propose(self, history: History, generator: torch.Generator) -> int:
+    def _without(self, failed: Collection[int]) -> Tensor:
+        """`A` truth values: the survivors that have not failed. O(A)."""
+        if not failed:
+            return self.survivors
+        rows = torch.tensor(sorted(failed), device=self.X.device)
+        return self.survivors.index_fill(0, rows, False)
+
+    def is_exhausted(self, failed: Collection[int]) -> bool:
+        """See `Search.is_exhausted`."""
+        return len(failed) > 0 and not self._without(failed).any()
+
+    def propose(
+        self,
+        history: History,
+        generator: torch.Generator,
+        failed: Collection[int] = (),
+    ) -> int:
         """See `Search.propose`."""
-        num_left = len(self._left)
+        is_open = self._without(failed)[self._left] if failed else None
         if self.design == "random":
-            row = int(torch.randint(num_left, (1,), generator=generator))
+            row = self._draw(generator, is_open)
             self.exploration.record(row)
         else:
-            row = self.exploration.argmax(num_left)
+            row = self.exploration.argmax(len(self._left), is_open)
             self.exploration.add(row, generator)
         return int(self._left_here[row])
 
+    def _draw(self, generator: torch.Generator, is_open: Tensor | None) -> int:
+        """The place of a row among the survivors."""
+        if is_open is None:
+            return int(torch.randint(len(self._left), (1,), generator=generator))
+        places = is_open.cpu().nonzero().squeeze(-1)
+        return int(places[torch.randint(len(places), (1,), generator=generator)])
+
     @torch.no_grad()
-    def eliminate(self, bounds: BatchBounds, history: History) -> Elimination:
-        r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2)."""
+    def eliminate(
+        self, bounds: BatchBounds, history: History, failed: Collection[int] = ()
+    ) -> Elimination:
+        r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2).
+
+        Rows that failed rule out no others, and stay where nothing else is left.
+        """
         rows = self._left
         lower, upper = bounds.standardized(self.X[rows])
-        kept = upper >= lower.max()
+        if failed and not self.is_exhausted(failed):
+            is_open = self._without(failed)[rows]
+            kept = is_open & (upper >= lower[is_open].max())
+        else:
+            kept = upper >= lower.max()
         better = lower > self._lower[rows]
         mean = torch.where(better, (lower + upper) / 2, self._mean[rows])
         survivors = torch.zeros_like(self.survivors)
@@ -131,9 +164,14 @@ class TableSearch(Search):
             max_width=max_width,
         )
 
-    def recommend(self, history: History) -> Recommendation:
+    def recommend(
+        self, history: History, failed: Collection[int] = ()
+    ) -> Recommendation:
         """See `Search.recommend`."""
-        lower = torch.where(self.survivors, self._lower, float("-inf"))
+        is_left = self.survivors
+        if not self.is_exhausted(failed):
+            is_left = self._without(failed)
+        lower = torch.where(is_left, self._lower, float("-inf"))
         index = int(lower.argmax())
         return Recommendation(
             X=history.points(torch.tensor([index])).squeeze(0),
@@ -180,8 +218,13 @@ class InitialDraw(TableSearch):
         order = torch.randperm(len(self.X), generator=generator)
         self._drawn = order[:length].tolist()
 
-    def propose(self, history: History, generator: torch.Generator) -> int:
-        """See `Search.propose`. O(1)."""
+    def propose(
+        self,
+        history: History,
+        generator: torch.Generator,
+        failed: Collection[int] = (),
+    ) -> int:
+        """See `Search.propose`; no row comes twice, also none that failed. O(1)."""
         row = self._drawn[self.num_proposed]
         self.exploration.record(row)
         return row

@@ -1,0 +1,139 @@
+"""What a fantasy model shares with its parent, and what it refuses."""
+
+from typing import Any
+
+import gpytorch
+import pytest
+import torch
+from botorch import settings
+from botorch.exceptions import UnsupportedError
+from botorch.models.transforms import Normalize, Warp
+from botorch.sampling import SobolQMCNormalSampler
+from sparse_model_cases import make_model, random_data
+from torch import Tensor
+
+from botorch_sparse.models import SparseFantasyModel, SparseSingleTaskGP, loo_cv
+
+close = torch.testing.assert_close
+
+
+def fantasies(
+    transform: Any = None, **double: Any
+) -> tuple[SparseSingleTaskGP, SparseFantasyModel, Tensor]:
+    """A model, three fantasies of it, and points to predict."""
+    X, Y, _ = random_data((), 1, n=30, **double)
+    model = SparseSingleTaskGP(
+        X, Y, input_transform=transform, inducing_points=X[:6]
+    ).eval()
+    new, test_X = (random_data((), 1, n=n, seed=n, **double)[0] for n in (2, 4))
+    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
+    return model, model.fantasize(new, sampler), test_X
+
+
+def test_predicting_teaches_no_transform(double: dict[str, Any]) -> None:
+    """Whatever mode the parent is in, and whatever data it gets later."""
+    model, fantasy, X = fantasies(Normalize(2), **double)
+    expected = fantasy.posterior(X).mean, model.posterior(X).mean
+    model.train()
+    close(fantasy.posterior(0.3 * X).mean.shape, torch.Size([3, 4, 1]))
+    close(fantasy.posterior(X).mean, expected[0])
+    close(model.eval().posterior(X).mean, expected[1])
+    raw = model.train().train_inputs[0]
+    model.set_train_data(3 * raw, strict=False)
+    model.posterior(X)
+    close(fantasy.posterior(X).mean, expected[0])
+
+
+def test_has_no_prior_and_no_left_out_data(double: dict[str, Any]) -> None:
+    _, fantasy, X = fantasies(**double)
+    with pytest.raises(UnsupportedError, match="without a prior"):
+        fantasy.forward(X)
+    with (
+        gpytorch.settings.prior_mode(True),
+        pytest.raises(UnsupportedError, match="without a prior"),
+    ):
+        fantasy(X)
+    with pytest.raises(UnsupportedError, match="cross-validate the model"):
+        loo_cv(fantasy)
+
+
+def test_stays_where_it_is(double: dict[str, Any]) -> None:
+    _, fantasy, X = fantasies(**double)
+    assert fantasy.to(X) is fantasy
+    with pytest.raises(UnsupportedError, match="stays in its dtype"):
+        fantasy.float()
+    assert fantasy.posterior(X).mean.dtype == torch.float64
+
+
+def test_transformed_observations(double: dict[str, Any]) -> None:
+    """`get_fantasy_model` conditions on what the transforms made."""
+    model, fantasy, X = fantasies(**double)
+    Y = torch.ones(3, 4, **double)
+    octf = model.outcome_transform
+    raw = octf.untransform(Y.unsqueeze(-1))[0]
+    expected = fantasy.condition_on_observations(X.expand(3, 4, 2), raw)
+    actual = fantasy.get_fantasy_model(X.expand(3, 4, 2), Y)
+    close(actual.posterior(X).mean, expected.posterior(X).mean)
+
+
+class TestPlainConditioning:
+    """More data make a model of the same kind."""
+
+    def test_learned_transforms(self, double: dict[str, Any]) -> None:
+        """Gradients of a warp's own parameters are none of the observations."""
+        model, _, X = fantasies(Warp(d=2, indices=[0, 1]), **double)
+        Y = torch.ones(4, 1, **double)
+        assert type(model.condition_on_observations(X, Y)) is SparseSingleTaskGP
+
+    def test_gradients_that_are_asked_for(self, double: dict[str, Any]) -> None:
+        """Of given noise, and of hyperparameters by either setting."""
+        model = make_model(fixed_noise=True, **double)
+        X, Y, Yvar = random_data((), 1, n=2, seed=3, **double)
+        noise = Yvar.requires_grad_()
+        mean = model.condition_on_observations(X, Y, noise=noise).posterior(X).mean
+        assert torch.autograd.grad(mean.sum(), noise)[0].abs().min() > 0
+        model = make_model(**double)
+        slopes = []
+        lengthscale = model.covar_module.raw_lengthscale
+        for context in (
+            settings.propagate_grads(True),
+            gpytorch.settings.detach_test_caches(False),
+        ):
+            with context:
+                mean = model.condition_on_observations(X, Y).posterior(X).mean
+            slopes.append(torch.autograd.grad(mean.sum(), lengthscale)[0])
+        close(*slopes)
+
+    def test_given_noise_can_be_replaced(self, double: dict[str, Any]) -> None:
+        """As BoTorch does when a state is loaded or an output is chosen."""
+        model = make_model((), 2, fixed_noise=True, **double)
+        X, Y, Yvar = random_data((), 2, n=2, seed=3, **double)
+        new = model.condition_on_observations(X, Y, noise=Yvar)
+        expected = new.posterior(X)
+        new.load_state_dict(new.state_dict())
+        close(new.posterior(X).mean, expected.mean)
+        part = new.subset_output([1])
+        close(part.posterior(X).mean, expected.mean[..., 1:])
+
+    def test_points_outlast_other_hyperparameters(self, double: dict[str, Any]) -> None:
+        model = make_model(**double)
+        X, Y, _ = random_data((), 1, n=2, seed=3, **double)
+        sampled = SparseSingleTaskGP(
+            *random_data((), 1, n=60, **double)[:2],
+            inducing_sampler=lambda k, X, noise, **_: torch.arange(7),
+        ).eval()
+        state = make_model(**double).state_dict()
+        for each in (model, sampled):
+            new = each.condition_on_observations(X, Y)
+            before = new.inducing_points
+            new.load_state_dict({**new.state_dict(), **state})
+            assert torch.equal(new.inducing_points, before)
+            assert new.resparsify().inducing_points.shape[-1] == 2
+
+    def test_in_inference_mode(self, double: dict[str, Any]) -> None:
+        """What comes of it can be trained."""
+        model = make_model(**double)
+        X, Y, _ = random_data((), 1, n=2, seed=3, **double)
+        with torch.inference_mode():
+            new = model.condition_on_observations(X, Y)
+        assert not any(p.is_inference() for p in new.likelihood.parameters())

@@ -1,5 +1,6 @@
 """The diagonal of a kernel matrix."""
 
+import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -8,8 +9,11 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     """`k(x, x)`, `batch_shape x n`, for `batch_shape x n x d` points.
 
     Each point is an element of a batch, so that it costs O(n) also with kernels that
-    form the matrix to take its diagonal, as BoTorch's `CategoricalKernel` does.
+    form the matrix to take its diagonal, as BoTorch's `CategoricalKernel` does. What a
+    kernel leaves to broadcasting, as GPyTorch's `HammingIMQKernel` does, is expanded.
     """
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
     alone = X.movedim(-2, 0).unsqueeze(-2)
-    return kernel(alone, diag=True).squeeze(-1).movedim(0, -1)
+    k_diag = kernel(alone, diag=True)
+    shape = torch.broadcast_shapes(k_diag.shape, alone.shape[:-1])
+    return k_diag.expand(shape).squeeze(-1).movedim(0, -1)

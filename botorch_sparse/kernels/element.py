@@ -61,8 +61,26 @@ def _take(kernel: Kernel, batch_shape: torch.Size, index: tuple[int, ...]) -> No
     for name, tensor in tensors:
         if name != "active_dims" and tensor.dim() > 0:
             own = _batch_of(kernel, batch_shape, name, tensor.shape)
+            _take_bounds(kernel, name, index, tensor.dim() - len(own))
             tensor.data = tensor.data[_aligned(index, own)]
     kernel._batch_shape = torch.Size()
+
+
+def _take_bounds(
+    kernel: Kernel, name: str, index: tuple[int, ...], num_others: int
+) -> None:
+    """Keep one element of the bounds of a parameter, where these have a batch.
+
+    Args:
+        kernel: The kernel.
+        name: The parameter's name.
+        index: As in `kernel_at`.
+        num_others: The parameter's dimensions beside those of its batch.
+    """
+    constraint = kernel.constraint_for_parameter_name(name)
+    for bound in () if constraint is None else constraint.buffers(recurse=False):
+        batch_shape = bound.shape[: max(0, bound.dim() - num_others)]
+        bound.data = bound.data[_aligned(index, batch_shape)]
 
 
 def _batch_of(

@@ -1,12 +1,12 @@
 """The kernel that a fit evaluates: in float64, and by columns for categories."""
 
-import copy
-from itertools import chain
+from typing import cast
 
 import torch
 from botorch.models.kernels import CategoricalKernel
 from gpytorch.kernels import Kernel
 from torch import Tensor
+from torch.nn import Module
 
 
 def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
@@ -17,23 +17,43 @@ def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
         dtype: That dtype.
 
     Returns:
-        The kernel itself, or a copy that holds its parameters in float64.
+        The kernel itself, or a copy that holds its parameters in float64, and shares
+        what is neither a tensor nor a module.
     """
-    parts = list(kernel.modules())
-    has_categories = any(type(part) is CategoricalKernel for part in parts)
+    has_categories = any(type(part) is CategoricalKernel for part in kernel.modules())
     if dtype == torch.float64 and not has_categories:
         return kernel
-    held = chain.from_iterable(
-        (*part.parameters(False), *part.buffers(False), *vars(part).values())
-        for part in parts
-    )
-    tensors = [value for value in held if isinstance(value, Tensor)]
-    memo = {id(t): t.double() if t.is_floating_point() else t for t in tensors}
-    copied = copy.deepcopy(kernel, memo)
-    for part in copied.modules():
-        if type(part) is CategoricalKernel:
-            part.__class__ = CategoryColumns
+    return cast(Kernel, _for_fit(kernel, {}))
+
+
+def _for_fit(module: Module, known: dict[int, Module]) -> Module:
+    """The copy of a module; it shares all but the modules inside and tensors.
+
+    Args:
+        module: The module.
+        known: Copies of modules by the ids of these; it is added there.
+    """
+    if id(module) in known:
+        return known[id(module)]
+    kind: type[Module] = type(module)
+    kind = CategoryColumns if kind is CategoricalKernel else kind
+    copied = known[id(module)] = kind.__new__(kind)
+    held = vars(copied)
+    held.update((name, _in_double(value)) for name, value in vars(module).items())
+    for name in ("_parameters", "_buffers"):
+        held[name] = {key: _in_double(value) for key, value in held[name].items()}
+    held["_modules"] = {
+        name: None if part is None else _for_fit(part, known)
+        for name, part in module._modules.items()
+    }
     return copied
+
+
+def _in_double(value: object) -> object:
+    """A tensor of floats in float64, and whatever else as it is."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.double()
+    return value
 
 
 class CategoryColumns(CategoricalKernel):

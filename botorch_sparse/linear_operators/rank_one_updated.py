@@ -35,8 +35,8 @@ class RankOneUpdatedLinearOperator(LinearOperator):
         U \leftarrow [U; u']
 
     ``append`` costs O(m j) with j rows, and O(m^3) from j = m on, where the rows are
-    folded into m. A product costs O(m j) per column, ``solve`` and ``logdet``
-    O(m j^2) once.
+    folded into m, unless they have gradients. A product costs O(m j) per column,
+    ``solve`` and ``logdet`` O(m j^2) once.
 
     Args:
         U: The ``batch_shape x j x m`` rows, singular values below 1. Start from
@@ -75,6 +75,8 @@ class RankOneUpdatedLinearOperator(LinearOperator):
     @classmethod
     def from_rows(cls, rows: Tensor) -> RankOneUpdatedLinearOperator:
         r"""The operator of all columns of P at once; O(m j min(j, m)).
+
+        With gradients and j > m it is O(j^3).
 
         .. math:: \begin{bmatrix} I \\ P \end{bmatrix} =
             \begin{bmatrix} R^{-1} \\ U' \end{bmatrix} R, \qquad R'R = I + P'P
@@ -227,8 +229,12 @@ class RankOneUpdatedLinearOperator(LinearOperator):
 
 
 def _fold(rows: Tensor) -> Tensor:
-    """At most m rows with the same U'U; O(m^3) when there are more than m."""
-    if rows.shape[-2] <= rows.shape[-1]:
+    """At most m rows with the same U'U; O(m^3) when there are more than m.
+
+    Rows with gradients stay as they are: of rows that are linearly dependent, such as
+    zeros, no m rows with the same U'U are differentiable.
+    """
+    if rows.shape[-2] <= rows.shape[-1] or rows.requires_grad:
         return rows
     # U = QR, so U'U = R'R; orthogonal Q keeps the singular values at most 1.
     return torch.linalg.qr(rows).R

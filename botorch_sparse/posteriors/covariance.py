@@ -180,8 +180,9 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         i, j = points[rows].unsqueeze(-1), points[columns]
         joint = self.joint
         batches = (joint.X.shape[:-2], joint.posterior.batch_shape)
-        block = block.expand(*torch.broadcast_shapes(*batches), *block.shape[-2:])
-        block = block.reshape(-1, *block.shape[-2:])
+        batch_shape = torch.broadcast_shapes(*batches)
+        block = block.expand(*batch_shape, *block.shape[-2:])
+        block = block.reshape(batch_shape.numel(), *block.shape[-2:])
         own = block.index_select(0, self.element.flatten().long())  # no wait
         own = own.reshape(*self.element.shape[:-2], *block.shape[-2:])
         # The variances are clamped where the residual rounds to below zero.

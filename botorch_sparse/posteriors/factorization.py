@@ -6,6 +6,7 @@ pseudo-inverse; a pivoted Cholesky that leaves out the inducing points whose
 residual vanishes is that pseudo-inverse, and needs no jitter.
 """
 
+import os
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,16 @@ RELATIVE_JITTER = {torch.float64: 1e-14, torch.float32: 1e-7}
 # the last to end would restore what the first had set. SciPy holds Python's own lock in
 # them, so that nothing is lost.
 _LOCK = Lock()
+# A process forked in the middle of one would inherit the limit, and the lock held by a
+# thread that it does not have; so a fork waits for the end. Registered at import, with
+# the lock itself: it costs nothing there, and what is registered stays, so that once is
+# right. Windows has no forks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_LOCK.acquire,
+        after_in_parent=_LOCK.release,
+        after_in_child=_LOCK.release,
+    )
 
 
 @dataclass(frozen=True)

@@ -297,8 +297,8 @@ class NystromPosterior:
         Returns:
             Mean and variance, each `batch_shape x q`. Cost: O(q m^2) time,
             O(chunk_size m) memory, unless `X` or the posterior's own tensors require
-            gradients. The kernel's parameters get none for more than one chunk if
-            the posterior was built without.
+            gradients. Otherwise the parameters of the kernel and of the prior mean
+            get none for more than one chunk.
         """
         if X.shape[-2] <= self.chunk_size:
             return self._moments_of_chunk(X)

@@ -33,19 +33,19 @@ Everything is in float64: :math:`z^\top z - v^\top V z` cancels where the noise 
 small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfold.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
+from botorch.exceptions import UnsupportedError
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors.features import NystromFeatures
+from botorch_sparse.posteriors.leaves import Leaves, leaves_of
 
 # Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**24}
@@ -76,7 +76,9 @@ def low_rank_objective(
         block_size: Features embedded at a time, fitting the cache by default.
 
     Returns:
-        A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory.
+        A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory. Its
+        gradient raises `UnsupportedError` if it is asked for with `create_graph=True`,
+        or with other parameters in the kernel than the value was computed with.
     """
     L = features.chol_inducing.detach()
     if block_size is None:
@@ -85,33 +87,14 @@ def low_rank_objective(
     X, S = X.to(L.dtype), features.inducing_points
     x, s = (t.detach().requires_grad_(t.requires_grad) for t in (X, S))
     features = replace(features, chol_inducing=L, inducing_points=s)
-    task = _Task(features, x, with_residual, num_rows)
+    parameters = tuple(features.covar_module.parameters())
+    task = _Task(features, x, parameters, with_residual, num_rows)
     if torch.is_grad_enabled() and X.shape[-2] <= num_rows:
         task = replace(task, known=task.kernel(slice(None)))
     shapes = (error.shape, noise.shape, (*L.shape[:-2], 1))
     error, noise = (t.expand(torch.broadcast_shapes(*shapes)) for t in (error, noise))
-    leaves = _leaves_of(features.covar_module, s)
+    leaves = leaves_of(features.covar_module, s)
     return _LowRankObjective.apply(task, error, noise, X, S, *leaves)
-
-
-def _leaves_of(kernel: Kernel, S: Tensor) -> list[Tensor]:
-    """All that a kernel's gradient flows to, its inputs excepted.
-
-    Its parameters, and the leaves of hyperparameters that are the result of another
-    computation (sampled ones, or parameters in another dtype).
-    """
-    leaves = {id(p): p for p in kernel.parameters() if p.requires_grad and p.is_leaf}
-    K = kernel(S[..., :1, :].detach()).to_dense()
-    seen, ahead = set(), [K.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves[id(node.variable)] = node.variable
-        ahead += [function for function, _ in node.next_functions]
-    return list(leaves.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +104,7 @@ class _Task:
     Attributes:
         features: The features, their inducing points a leaf.
         X: The points, a leaf.
+        parameters: Those of the kernel when the value was computed.
         with_residual: Whether the objective is the collapsed bound.
         num_rows: Rows of a block.
         known: The kernel of all rows with its graph, where one block holds them: it is
@@ -129,6 +113,7 @@ class _Task:
 
     features: NystromFeatures
     X: Tensor
+    parameters: tuple[Tensor, ...]
     with_residual: bool
     num_rows: int
     known: list[Tensor] | None = None
@@ -154,6 +139,27 @@ class _Task:
         L = self.features.chol_inducing
         V = torch.linalg.solve_triangular(L, K.detach(), upper=False)
         return V.mul_(d.rsqrt().unsqueeze(-2))
+
+    def validate_gradient(self) -> None:
+        """Refuse gradients that would be wrong.
+
+        Raises:
+            UnsupportedError: If it is to have a gradient itself, which would be zero,
+                or if the kernel, which is evaluated again, has other parameters.
+        """
+        if torch.is_grad_enabled():
+            raise UnsupportedError(
+                "Got create_graph=True for the gradient of the low-rank objective, "
+                "which is differentiable once. Leave it out or, for second "
+                "derivatives, take differences of gradients."
+            )
+        now = tuple(self.features.covar_module.parameters())
+        if tuple(map(id, now)) != tuple(map(id, self.parameters)):
+            raise UnsupportedError(
+                "The kernel's parameters were replaced after the low-rank objective "
+                "was computed, as torch.func.functional_call does at its end. Take "
+                "the gradient before that, or copy the values into the parameters."
+            )
 
 
 class _Solved(NamedTuple):
@@ -192,12 +198,13 @@ class _LowRankObjective(torch.autograd.Function):
         return -0.5 * (inv_quad + log_det_B + terms.sum(-1))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        residual, *sums = ctx.saved_tensors[:6]
-        task, solved, scale = ctx.task, _Solved(*sums), grad.unsqueeze(-1)
+        ctx.task.validate_gradient()
+        # Once: torch.utils.checkpoint gives them once.
+        residual, z, d, gram, L_B, v, *hyperparameters = ctx.saved_tensors
+        task, solved, scale = ctx.task, _Solved(z, d, gram, L_B, v), grad.unsqueeze(-1)
         S = task.features.inducing_points
-        leaves = _Leaves([task.X, S, *ctx.saved_tensors[6:]])
+        leaves = Leaves([task.X, S, *hyperparameters])
         u, excess = _pull_data(task, solved, scale, leaves)
         with torch.enable_grad():
             K_SS = task.features.covar_module(S).to_dense()
@@ -225,7 +232,7 @@ def _add_up(task: _Task, z: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pull_data(
-    task: _Task, solved: _Solved, scale: Tensor, leaves: "_Leaves"
+    task: _Task, solved: _Solved, scale: Tensor, leaves: Leaves
 ) -> tuple[Tensor, Tensor]:
     """Pull the gradient of `k_S(x)` and `k(x, x)`, block by block.
 
@@ -261,37 +268,3 @@ def _grad_inducing_covariance(task: _Task, solved: _Solved) -> Tensor:
     M = M + gram if task.with_residual else M
     half = torch.linalg.solve_triangular(L.mT, M, upper=True)
     return -0.5 * torch.linalg.solve_triangular(L, half, upper=False, left=False)
-
-
-class _Leaves:
-    """Tensors whose gradients add up over the blocks; None where not wanted.
-
-    Args:
-        tensors: The tensors.
-    """
-
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._tensors = list(tensors)
-        self.grads: list[Tensor | None] = [None] * len(self._tensors)
-
-    def pull(self, outputs: list[Tensor], grads: list[Tensor]) -> None:
-        """Add what flows back from `outputs`."""
-        pairs = [
-            (output, grad.expand(output.shape))
-            for output, grad in zip(outputs, grads, strict=False)
-            if output.requires_grad
-        ]
-        wanted = [i for i, t in enumerate(self._tensors) if t.requires_grad]
-        if not pairs or not wanted:
-            return
-        parts = torch.autograd.grad(
-            [output for output, _ in pairs],
-            [self._tensors[i] for i in wanted],
-            [grad for _, grad in pairs],
-            retain_graph=True,  # what computed the hyperparameters serves each block
-            allow_unused=True,
-        )
-        for i, part in zip(wanted, parts, strict=True):
-            known = self.grads[i]
-            if part is not None:
-                self.grads[i] = part if known is None else known + part

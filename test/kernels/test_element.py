@@ -7,6 +7,7 @@ import torch
 from botorch.exceptions import UnsupportedError
 from botorch.models.kernels.orthogonal_additive_kernel import OrthogonalAdditiveKernel
 from device_cases import sweep
+from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import (
     ArcKernel,
     CylindricalKernel,
@@ -48,6 +49,18 @@ KERNELS = {
     ),
     "as many angular weights as elements": lambda: CylindricalKernel(
         2, MaternKernel(batch_shape=LAST), active_dims=[1]
+    ),
+    "bounds in batches": lambda: ScaleKernel(
+        RBFKernel(
+            lengthscale_constraint=Interval(
+                torch.tensor([0.1, 0.2]).reshape(2, 1, 1), torch.tensor(0.9)
+            ),
+            ard_num_dims=2,
+            active_dims=[0, 1],
+            **IN,
+        ),
+        outputscale_constraint=GreaterThan(torch.arange(1.0, 7.0).reshape(3, 2)),
+        **IN,
     ),
     "scale alone": lambda: ScaleKernel(RBFKernel(active_dims=[3]), **IN),
 }

@@ -1,10 +1,12 @@
 """The kernel of a fit against the one it stands for."""
 
+from threading import Lock
 from typing import Any
 
 import pytest
 import torch
 from botorch.models import MixedSingleTaskGP
+from botorch.models.kernels import CategoricalKernel
 from gpytorch.kernels import Kernel, MaternKernel
 from torch import Tensor
 
@@ -69,3 +71,33 @@ def test_float32_parameters_get_the_gradient(device: torch.device) -> None:
 def test_other_kernels_stay(double: dict[str, Any]) -> None:
     kernel = MaternKernel().to(**double)
     assert for_fit(kernel, torch.float64) is kernel
+
+
+class Locked(Kernel):
+    """A user's kernel of categories, with what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.categories = CategoricalKernel(active_dims=[3, 4])
+        self.lock, self.last = Lock(), {}
+
+    def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Any:
+        with self.lock:
+            self.last["x1"] = x1 * self.categories.lengthscale  # of a graph
+            return self.categories(x1, x2, **params)
+
+
+@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
+def test_only_tensors_and_modules_are_copied(tkwargs: dict[str, Any]) -> None:
+    _, X = mixed(**tkwargs)
+    kernel = Locked().to(**tkwargs)
+    expected = kernel(X).to_dense()
+    copied = for_fit(kernel, X.dtype)
+    ours = copied(X.double()).to_dense()
+    assert ours.dtype == torch.float64 and copied.lock is kernel.lock
+    torch.testing.assert_close(ours.to(X), expected)
+    parameters = list(kernel.parameters())
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.sum(), parameters),
+        torch.autograd.grad(expected.sum(), parameters),
+    )

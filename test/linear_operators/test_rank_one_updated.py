@@ -195,6 +195,26 @@ def test_gradients_reach_every_column(double: dict[str, Any]) -> None:
     torch.autograd.gradcheck(moments, (P, weight), fast_mode=True)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_gradients_of_dependent_columns(at_once: bool, double: dict[str, Any]) -> None:
+    """More columns than m of rank two, none or one after others."""
+    two = torch.randn(3, 2, **double) @ torch.randn(2, 5, **double)
+    last = torch.cat([torch.randn(3, 3, **double), torch.zeros(3, 2, **double)], -1)
+    rhs = torch.randn(3, 2, **double)
+
+    def moments(P: Tensor) -> tuple[Tensor, ...]:
+        if at_once:
+            operator = RankOneUpdatedLinearOperator.from_rows(P.mT)
+        else:
+            identity = RankOneUpdatedLinearOperator.identity(3, **double)
+            operator = _append_all(identity, P)
+        return operator.diagonal(), operator @ rhs, operator.solve(rhs)
+
+    for P in (two, last, torch.zeros_like(last)):
+        P.requires_grad_()
+        assert torch.autograd.gradcheck(moments, (P,))
+
+
 def test_a_vector_is_one_column(double: dict[str, Any]) -> None:
     identity = RankOneUpdatedLinearOperator.identity(4, **double)
     operator, y = identity.append(torch.ones(4, **double)), torch.randn(4, **double)

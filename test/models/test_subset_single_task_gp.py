@@ -70,6 +70,17 @@ def test_it_is_exact_on_its_rows_as_data_come(
         assert set(new) <= set(model.subset_indices.tolist())
 
 
+@pytest.mark.parametrize("fixed_noise", [False, True])
+def test_no_observations_change_nothing(
+    fixed_noise: bool, double: dict[str, Any]
+) -> None:
+    data = make_data(40, fixed_noise=fixed_noise, **double)
+    model = make_model(data)
+    before, num = model.subset, model.num_selections
+    model.add_observations(*rows(data, slice(0)))
+    assert model.subset is before and model.num_selections == num
+
+
 def test_how_many_rows(double: dict[str, Any]) -> None:
     """All of few data, and what is asked for; it may change."""
     data = make_data(20, **double)

@@ -141,6 +141,53 @@ def test_rounding_does_not_add_up(double: dict[str, Any]) -> None:
 
 
 @on_the_host
+@pytest.mark.parametrize("lam", [1e-2, 1e-6, 1e-9])
+def test_small_noise_and_more_inducing_points_than_data(
+    lam: float, double: dict[str, Any]
+) -> None:
+    r"""`e` is `phi' (R' R)^-1 phi` with the QR factor of `[I; D^-1/2 Phi']`.
+
+    Its condition number is at most :math:`(n / \lambda)^{1/2}`, here 5e5, and squared,
+    times `m` rounding units, 1e-2: the most that updates of the inverse may lose.
+    """
+    X = rows(300, **double)
+    growing = GrowingPosterior(oracles.make_kernel("matern52", **double), X, lam)
+    for step in range(250):
+        growing.add_inducing((7 * step) % 300)
+        worst = int(growing.variance.argmax())
+        growing.observe(worst if step % 2 else (74 * step) % 300)
+        if step % 10 == 9:
+            phi = growing.features
+            data = (growing.counts / lam).sqrt().unsqueeze(-1) * phi.mT
+            R = torch.linalg.qr(torch.cat([torch.eye(len(phi), **double), data])).R
+            w = torch.linalg.solve_triangular(R.mT, phi, upper=False)
+            expected = growing.residual + w.square().sum(0)
+            torch.testing.assert_close(growing.variance, expected, rtol=1e-2, atol=0)
+
+
+@on_the_host
+@pytest.mark.parametrize("lam, solves", [(1e-2, 0), (1e-6, 0), (1e-11, 4), (1e-14, 40)])
+def test_the_smaller_the_noise_the_more_solves(
+    lam: float, solves: int, monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    """One after `j` updates where `j m eps`, with `m = 5`, is a thousandth of `lam`."""
+    kernel = oracles.make_kernel("matern52", **double)
+    growing = GrowingPosterior(kernel, rows(**double), lam)
+    for row in range(5):
+        growing.add_inducing(row)
+    plain, calls = torch.linalg.cholesky_ex, []
+
+    def spy(matrix: Tensor) -> Any:
+        calls.append(len(matrix))
+        return plain(matrix)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", spy)
+    for row in range(40):
+        growing.observe(row)
+    assert len(calls) == solves
+
+
+@on_the_host
 def test_what_has_no_factor_goes_on(double: dict[str, Any]) -> None:
     """Noise below the rounding of the signal: variances stay what they can be."""
     X = rows(20, **double)

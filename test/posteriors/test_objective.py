@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
+from torch.func import functional_call
 
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.objective import low_rank_objective
@@ -133,3 +135,64 @@ def test_hyperparameters_from_another_computation(double: dict[str, Any]) -> Non
         rtol=1e-7,
         atol=1e-7,
     )
+
+
+def objective(problem: Problem) -> Tensor:
+    return low_rank_objective(
+        problem.features(), problem.X, problem.error, problem.noise
+    )
+
+
+@pytest.mark.parametrize("name", ["kernel", "X", "S", "error", "noise"])
+def test_second_derivatives_are_refused(name: str, double: dict[str, Any]) -> None:
+    problem = Problem(**double)
+    leaf = next(problem.kernel.parameters())
+    leaf = leaf if name == "kernel" else getattr(problem, name)
+    with pytest.raises(UnsupportedError, match="create_graph=True"):
+        torch.autograd.grad(objective(problem), leaf, create_graph=True)
+
+
+def test_replaced_parameters_are_refused(double: dict[str, Any]) -> None:
+    """The gradient is that of the parameters that are in place."""
+    problem = Problem(**double)
+    names = [name for name, _ in problem.kernel.named_parameters()]
+    others = [(p + 0.5).detach().requires_grad_() for p in problem.kernel.parameters()]
+
+    class Objective(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel = problem.kernel
+
+        def forward(self, with_gradient: bool) -> Any:
+            value = objective(problem)
+            return torch.autograd.grad(value, others) if with_gradient else value
+
+    state = {f"kernel.{k}": v for k, v in zip(names, others, strict=True)}
+    value = functional_call(Objective(), state, (False,))
+    with pytest.raises(UnsupportedError, match="functional_call"):
+        torch.autograd.grad(value, others)
+    inside = functional_call(Objective(), state, (True,))
+    problem.kernel.load_state_dict(dict(zip(names, others, strict=True)))
+    leaves = list(problem.kernel.parameters())
+    expected = torch.autograd.grad(problem.dense(True), leaves)
+    torch.testing.assert_close(inside, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_saved_tensors_are_taken_once(double: dict[str, Any]) -> None:
+    """`torch.utils.checkpoint`, which computes them again, gives them once."""
+    problem = Problem(**double)
+    kept: list[Tensor | None] = []
+
+    def pack(tensor: Tensor) -> int:
+        kept.append(tensor)
+        return len(kept) - 1
+
+    def unpack(index: int) -> Tensor:
+        tensor, kept[index] = kept[index], None
+        assert tensor is not None
+        return tensor
+
+    features = problem.features()
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        value = low_rank_objective(features, problem.X, problem.error, problem.noise)
+    value.backward()

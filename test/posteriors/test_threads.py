@@ -1,5 +1,8 @@
 """SciPy keeps its threads, however the factorizations of two threads overlap."""
 
+import os
+import signal
+import time
 from threading import Event, Thread, get_ident
 from typing import Any
 
@@ -69,3 +72,33 @@ def test_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(MemoryError):
                 factorize()
         assert openblas.info() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_in_the_middle_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child, which lacks the thread that factorizes, can do so itself."""
+    begun, plain, main = Event(), factorization.dpstrf, get_ident()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        if get_ident() != main:
+            begun.set()
+            time.sleep(0.3)  # the fork comes meanwhile
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(factorization, "dpstrf", slow)
+    factorize()
+    thread = Thread(target=factorize)
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # ends a child that waits for good
+        try:
+            factorize()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    thread.join(60)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -169,7 +169,8 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         """Add observations to the full data, in place, and choose the rows again.
 
         Args:
-            X: `batch_shape x q x d` inputs, before the input transform.
+            X: `batch_shape x q x d` inputs, before the input transform; for none of
+                them the rows stay.
             Y: `batch_shape x q x m` observations, before the outcome transform, which
                 is applied as it is.
             Yvar: `batch_shape x q x m` noise variances; needed where those of the data
@@ -188,6 +189,8 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         """
         full = self.subset.full
         validate_observations(X, Y, Yvar, full)
+        if X.shape[-2] == 0:
+            return self
         full = self._as_transformed(full.append(X, Y, Yvar))
         return self._choose(replace(self.subset, full=full), generator, X.shape[-2])
 

@@ -90,8 +90,9 @@ def validate_observations(
     for name, values in tensors.items():
         _validate_kind(name, values, like_X)
     filled = {name: values for name, values in tensors.items() if values.numel() > 0}
-    for name, ends in ranges_of(filled).items():
-        validate_finite(name, filled[name], ends)
+    if filled:
+        for name, ends in ranges_of(filled).items():
+            validate_finite(name, filled[name], ends)
     q = X.shape[-2] if X.dim() > 1 else 0
     needed = (*like_X.shape[:-2], q, like_X.shape[-1])
     of_Y = (*like_Y.shape[:-2], q, like_Y.shape[-1])

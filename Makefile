@@ -9,8 +9,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # What rounds: tests that `test-arithmetic` runs again, and how. ATen's vector width,
 # MKL's and OpenBLAS' kernels, threads.
-NUMERICAL := $(addprefix test/,linear_operators posteriors inducing acquisition optim \
-	models) $(patsubst %,test/strategies/test_%.py,continuous gssbo initialization \
+NUMERICAL := $(addprefix test/,linear_operators kernels posteriors inducing acquisition \
+	optim models) $(patsubst %,test/strategies/test_%.py,continuous gssbo initialization \
 	learning limits model_building radii repeats sbpe sbpe_box sbpe_certificate \
 	sbpe_inferred sbpe_regression strategies tables_without_kernel thompson unique \
 	units unknown_hyperparameters)

@@ -1,11 +1,13 @@
 """Runs of `benchmarks.pools`: the file that keeps them, and the tables they make."""
 
+import gzip
 import json
 import os
 import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -35,7 +37,7 @@ class Run:
 
 
 class Store:
-    """Runs by table, method and seed, in a JSON file if there is one.
+    """Runs by table, method and seed, in a JSON file (or `.json.gz`) if there is one.
 
     Args:
         paths: Files to read; runs are written to the first.
@@ -56,8 +58,9 @@ class Store:
         held = _read(path) | {key: run}  # with what another process wrote meanwhile
         text = {"/".join(map(str, key)): asdict(run) for key, run in held.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-        beside.write_text(json.dumps(text))
+        beside = path.with_name(f"{os.getpid()}.{path.name}")
+        with _open(beside, "wt") as file:
+            json.dump(text, file)
         beside.replace(path)
 
     def seeds(self, table: str, method: str) -> list[Run]:
@@ -66,12 +69,19 @@ class Store:
         return [self.runs[key] for key in keys]
 
 
+def _open(path: Path, mode: str) -> IO[Any]:
+    """A text file, compressed where its name ends in `.gz`."""
+    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)
+
+
 def _read(path: Path) -> dict[Key, Run]:
     """The runs in a file; none if there is no file."""
     if not path.is_file():
         return {}
     runs: dict[Key, Run] = {}
-    for key, run in json.loads(path.read_text()).items():
+    with _open(path, "rt") as file:
+        held = json.load(file)
+    for key, run in held.items():
         table, method, seed = key.rsplit("/", 2)
         runs[table, method, int(seed)] = Run(**run)
     return runs

@@ -99,8 +99,9 @@ def test_what_is_stored_is_not_run_again(
     assert ran == ["tpe"] and "tpe" in capsys.readouterr().out
 
 
-def test_two_processes_may_write_one_store(tmp_path: Path) -> None:
-    path = tmp_path / "store.json"
+@pytest.mark.parametrize("name", ["store.json", "store.json.gz"])
+def test_two_processes_may_write_one_store(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     one, other = pool_runs.Store([path]), pool_runs.Store([path])
     one.add(("a/b.csv", "random", 0), pool_runs.Run([1], 0.5, 1.0, {}))
     other.add(("a/b.csv", "random", 1), pool_runs.Run([2], 0.25, 2.0, {"torch": "2"}))
@@ -109,6 +110,8 @@ def test_two_processes_may_write_one_store(tmp_path: Path) -> None:
         [1],
         [2],
     ]
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_figures_of_a_known_run() -> None:

@@ -1,8 +1,4 @@
-r"""An exact GP on a well-chosen part of its data.
-
-References:
-    [Wei2025]_ (GSSBO; see `botorch_sparse.inducing.gradient_diversity`).
-"""
+"""An exact GP on a well-chosen part of its data [Wei2025]_."""
 
 import copy
 from collections.abc import Sequence

@@ -4,7 +4,10 @@ Everything dense here solves with `K_SS` and `n x n` matrices as the formulas re
 any leading batch dimensions, and takes nothing from the package but the model.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from botorch.models import SingleTaskGP
@@ -15,6 +18,7 @@ from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.posteriors import NystromPosterior
 
 FAST = {"options": {"maxiter": 15}}
 BATCHES = [(), (2,), (2, 3)]
@@ -201,3 +205,17 @@ def check(
     close(ours.covariance_matrix, covariance.expand_as(ours.covariance_matrix), **CLOSE)
     shape = (*model.batch_shape, 4, parent.num_outputs)
     assert model.posterior(X).mean.shape == shape
+
+
+@contextmanager
+def embedded_rows() -> Iterator[list[int]]:
+    """How many rows each call embeds."""
+    sizes: list[int] = []
+    plain = NystromPosterior.features
+
+    def counted(self: NystromPosterior, X: Tensor) -> Tensor:
+        sizes.append(X.shape[-2])
+        return plain(self, X)
+
+    with mock.patch.object(NystromPosterior, "features", counted):
+        yield sizes

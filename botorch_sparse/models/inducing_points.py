@@ -176,46 +176,37 @@ class InducingPoints:
         with torch.inference_mode(False):  # indices that autograd may keep
             if self.given is not None:
                 return InducingSet.of_points(data.raw_X, self.given)
-            num_points = len(data.rows.first)
-            if self.takes_all(num_points, data.noise.shape[:-1].numel()):
-                index = torch.arange(num_points, device=data.raw_X.device)
-                return InducingSet.of_rows(data.raw_X, data.rows, index)
-            variance = None
-            if uses_variance(self.sampler):
-                variance = self._variance_under(kernel, data, previous)
-            index = self._sample(kernel, data, variance, generator)
+            before = None if previous is None else previous.index
+            index = self._index(kernel, data, before, generator)
             return InducingSet.of_rows(data.raw_X, data.rows, index)
 
-    def _variance_under(
-        self, kernel: Kernel, data: TrainingData, previous: InducingSet | None
-    ) -> Tensor:
-        """Variances of the different points under previous inducing points."""
-        if previous is None or previous.index is None:
-            first = replace(self, sampler=RecursiveRLSSampler())
-            previous = first.draw(kernel, data)
-        index = previous.index
-        assert index is not None  # drawn ones are rows
-        if data.num_outputs > 1:
-            index = index.unsqueeze(-2)
-        index = index.expand(*data.X.shape[:-2], -1)
-        S = data.X.take_along_dim(index.unsqueeze(-1), dim=-2)
-        X, folded = data.points.double(), data.folded
-        posterior = NystromPosterior.prior(in_double(kernel, S.dtype), S.double())
-        zero, noise = torch.zeros_like(folded.Y), folded.noise
-        posterior = posterior.condition(X, zero.double(), noise.double())
-        return posterior.moments(X).variance.to(noise)
-
-    def _sample(
+    def _index(
         self,
         kernel: Kernel,
         data: TrainingData,
-        variance: Tensor | None,
+        before: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        """Indices into the different points, `batch_shape x m`."""
+        """Indices into the different points, `batch_shape x m`.
+
+        Args:
+            kernel: As in `draw`.
+            data: As in `draw`.
+            before: Training rows that were inducing points before, if there are any.
+            generator: As in `draw`.
+        """
+        num_points, num_outputs = len(data.rows.first), data.noise.shape[:-1].numel()
+        if self.takes_all(num_points, num_outputs):
+            return torch.arange(num_points, device=data.raw_X.device)
+        variance = None
+        if uses_variance(self.sampler):
+            if before is None:
+                first = replace(self, sampler=RecursiveRLSSampler())
+                before = data.rows.first[first._index(kernel, data, None, None)]
+            variance = _variance_under(kernel, data, before)
         if generator is None:
             generator = torch.Generator().manual_seed(DEFAULT_SEED)
-        cap = self.cap(data.noise.shape[:-1].numel())
+        cap = self.cap(num_outputs)
         return sample_shared_points(
             capped(self.sampler, cap),
             kernel,
@@ -232,3 +223,16 @@ class InducingPoints:
         if self.max_memory is None:
             return []
         return [affordable_inducing_points(self.max_memory // max(1, num_outputs))]
+
+
+def _variance_under(kernel: Kernel, data: TrainingData, index: Tensor) -> Tensor:
+    """Variances of the different points if these training rows are inducing points."""
+    if data.num_outputs > 1:
+        index = index.unsqueeze(-2)
+    index = index.expand(*data.X.shape[:-2], -1)
+    S = data.X.take_along_dim(index.unsqueeze(-1), dim=-2)
+    X, folded = data.points.double(), data.folded
+    posterior = NystromPosterior.prior(in_double(kernel, S.dtype), S.double())
+    zero, noise = torch.zeros_like(folded.Y), folded.noise
+    posterior = posterior.condition(X, zero.double(), noise.double())
+    return posterior.moments(X).variance.to(noise)

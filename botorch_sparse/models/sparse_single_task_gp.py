@@ -292,11 +292,9 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     def _points(self) -> InducingPoints:
         """How it comes by its inducing points."""
-        given = (
-            self._given_points if self.learned_points is None else (self.learned_points)
-        )
+        learned = self.learned_points
         return InducingPoints(
-            given,
+            self._given_points if learned is None else learned,
             self.inducing_sampler,
             self._keeps_all_of_few,
             self.max_inducing_points,
@@ -644,7 +642,6 @@ class SparseSingleTaskGP(SingleTaskGP):
         model._state = SparseState(chosen)
         return model
 
-    # ------------------------------------------------------------ fits and reports
     def custom_fit(
         self,
         mll: MarginalLogLikelihood,
@@ -755,18 +752,15 @@ class SparseSingleTaskGP(SingleTaskGP):
             The certificate. Cost: O(n m^2); the model is then in eval mode.
         """
         self.eval()
-        chosen, points = self.sparsify(), self._points()
-        data = TrainingData.of(self, chosen.rows)
-        if self.is_exact:
-            return certify(chosen, points, data, None)
-        posterior = self.nystrom_posterior()
+        chosen = self.sparsify()
+        posterior = None if self.is_exact else self.nystrom_posterior()
         is_default = method == "auto" and delta == 1e-3 and generator is None
         if is_default and self._state.certificate is not None:
             return self._state.certificate
         certificate = certify(
             chosen,
-            points,
-            data,
+            self._points(),
+            TrainingData.of(self, chosen.rows),
             posterior,
             method=method,
             delta=delta,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from botorch_sparse.posteriors.constant_mean import with_constant_mean
 from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
@@ -47,9 +48,10 @@ def posterior_of_chosen(
     K_SS = K[:, chosen]
     K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
     factor = factorize_batch(K_SS)
-    prior = NystromPosterior.from_factor(
-        covar_module, S, factor, mean_module=mean_module, chunk_size=chunk_size
+    features = NystromFeatures.from_factor(
+        covar_module, S, factor, chunk_size=chunk_size
     )
+    prior = NystromPosterior.without_data(features, mean_module)
     phi = prior.features_from_covariance(K[factor.index])
     scaled = phi / noise.unsqueeze(-1)
     B = prior.chol_inner + scaled.mT @ phi  # the first is the identity

@@ -62,7 +62,6 @@ class NystromFeatures:
         inducing_points: Tensor,
         *,
         chunk_size: int = CHUNK_SIZE,
-        relative_residual: float | None = None,
     ) -> Self:
         """The features of a kernel at inducing points.
 
@@ -70,13 +69,13 @@ class NystromFeatures:
             covar_module: The kernel `k`.
             inducing_points: `batch_shape x m x d`; points that the others explain to
                 rounding are left out.
-            chunk_size, relative_residual: As in the field, and in `factorize_batch`.
+            chunk_size: As in the field.
 
         Returns:
             The features. Cost: O(m^3).
         """
         K_SS = covar_module(inducing_points).to_dense()
-        factor = factorize_batch(K_SS, relative_residual)
+        factor = factorize_batch(K_SS)
         return cls.from_factor(
             covar_module, inducing_points, factor, chunk_size=chunk_size
         )

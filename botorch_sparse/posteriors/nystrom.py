@@ -28,7 +28,6 @@ from botorch_sparse.linear_operators import (
     UpdatableCholeskyLinearOperator,
 )
 from botorch_sparse.posteriors.batching import inner_rows, solve_rows
-from botorch_sparse.posteriors.factorization import InducingFactor
 from botorch_sparse.posteriors.features import (
     CHUNK_SIZE,
     NystromFeatures,
@@ -123,7 +122,6 @@ class NystromPosterior:
         *,
         mean_module: Mean | None = None,
         chunk_size: int = CHUNK_SIZE,
-        relative_residual: float | None = None,
     ) -> "NystromPosterior":
         r"""The posterior without data: its features and residual are the prior's.
 
@@ -131,40 +129,13 @@ class NystromPosterior:
             covar_module: The kernel `k`.
             inducing_points: As in `from_data`.
             mean_module: The prior mean `c`, zero by default.
-            chunk_size, relative_residual: As in the field, and in `factorize_batch`.
+            chunk_size: As in `NystromFeatures`.
 
         Returns:
             The posterior of no observations. Cost: O(m^3).
         """
         feature_map = NystromFeatures.of(
-            covar_module,
-            inducing_points,
-            chunk_size=chunk_size,
-            relative_residual=relative_residual,
-        )
-        return cls.without_data(feature_map, mean_module)
-
-    @classmethod
-    def from_factor(
-        cls,
-        covar_module: Kernel,
-        inducing_points: Tensor,
-        factor: InducingFactor,
-        *,
-        mean_module: Mean | None = None,
-        chunk_size: int = CHUNK_SIZE,
-    ) -> "NystromPosterior":
-        """The posterior without data, given the factor of `K_SS`.
-
-        Args:
-            covar_module: The kernel `k`.
-            inducing_points: As in `from_data`.
-            factor: What `factorize_batch` returned for their covariance.
-            mean_module: The prior mean `c`, zero by default.
-            chunk_size: As in the field.
-        """
-        feature_map = NystromFeatures.from_factor(
-            covar_module, inducing_points, factor, chunk_size=chunk_size
+            covar_module, inducing_points, chunk_size=chunk_size
         )
         return cls.without_data(feature_map, mean_module)
 

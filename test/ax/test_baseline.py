@@ -1,9 +1,5 @@
 """The observed points that acquisition functions get."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
-
 import pytest
 import torch
 from ax_problems import CAPPED
@@ -11,11 +7,11 @@ from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from botorch.utils.multi_objective.pareto import is_non_dominated
+from sparse_model_cases import embedded_rows
 
 from botorch_sparse.ax import sparse_generation_strategy
 from botorch_sparse.ax.baseline import _mean, best_points, remember
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.posteriors import NystromPosterior
 
 ONE = torch.ones(1, 1, dtype=torch.double)
 
@@ -108,20 +104,6 @@ def test_observed_points_of_an_acquisition(make_client, attach, fast):
     observed = generator._acquisition.X_observed
     assert torch.equal(observed.unique(dim=0), X.unique(dim=0))
     assert len(observed) == 12 and observed.dtype == X.dtype
-
-
-@contextmanager
-def embedded_rows() -> Iterator[list[int]]:
-    """How many rows each call embeds."""
-    sizes: list[int] = []
-    plain = NystromPosterior.features
-
-    def counted(self: NystromPosterior, X: torch.Tensor) -> torch.Tensor:
-        sizes.append(X.shape[-2])
-        return plain(self, X)
-
-    with mock.patch.object(NystromPosterior, "features", counted):
-        yield sizes
 
 
 @CAPPED

@@ -35,7 +35,7 @@ def test_predicting_teaches_no_transform(double: dict[str, Any]) -> None:
     model, fantasy, X = fantasies(Normalize(2), **double)
     expected = fantasy.posterior(X).mean, model.posterior(X).mean
     model.train()
-    close(fantasy.posterior(0.3 * X).mean.shape, torch.Size([3, 4, 1]))
+    assert fantasy.posterior(0.3 * X).mean.shape == (3, 4, 1)
     close(fantasy.posterior(X).mean, expected[0])
     close(model.eval().posterior(X).mean, expected[1])
     raw = model.train().train_inputs[0]

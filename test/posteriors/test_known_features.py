@@ -2,10 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import pytest
 import simulated_device
@@ -14,6 +11,7 @@ from botorch import settings
 from botorch.exceptions import BotorchTensorDimensionError
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import RBFKernel
+from sparse_model_cases import embedded_rows
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
@@ -39,20 +37,6 @@ def sparse_model(m: int) -> SparseSingleTaskGP:
         outcome_transform=None,
         inducing_points=X[:12],
     ).eval()
-
-
-@contextmanager
-def embedded_rows() -> Iterator[list[int]]:
-    """How many rows each call embeds."""
-    sizes: list[int] = []
-    plain = NystromPosterior.features
-
-    def counted(self: NystromPosterior, X: torch.Tensor) -> torch.Tensor:
-        sizes.append(X.shape[-2])
-        return plain(self, X)
-
-    with mock.patch.object(NystromPosterior, "features", counted):
-        yield sizes
 
 
 def moments(model: Any, X: torch.Tensor) -> tuple[torch.Tensor, ...]:

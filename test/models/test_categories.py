@@ -64,7 +64,7 @@ def test_fit_of_many_points(double: dict[str, Any]) -> None:
 def test_learned_points_keep_their_categories(double: dict[str, Any]) -> None:
     """To the last bit: the kernel sees another category otherwise."""
     X, Y = mixed_data(560, **double)
-    X[:, [0, 3]] = 2 * X[:, [0, 3]] + 1 / 3  # whose units round
+    X[:, [0, 3]] = (X[:, [0, 3]] + (3 * X[:, 1:3]).floor() + 1) / 7  # units round
     model = SparseSingleTaskGP(
         X, Y, cat_dims=[0, 3], max_inducing_points=20, learn_inducing_points=True
     )

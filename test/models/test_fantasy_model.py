@@ -1,5 +1,6 @@
 """What a fantasy model shares with its parent, and what it refuses."""
 
+from itertools import count
 from typing import Any
 
 import gpytorch
@@ -13,6 +14,7 @@ from sparse_model_cases import make_model, random_data
 from torch import Tensor
 
 from botorch_sparse.models import SparseFantasyModel, SparseSingleTaskGP, loo_cv
+from botorch_sparse.models.inducing_points import EXACT_SIZE
 
 close = torch.testing.assert_close
 
@@ -115,20 +117,30 @@ class TestPlainConditioning:
         part = new.subset_output([1])
         close(part.posterior(X).mean, expected.mean[..., 1:])
 
-    def test_points_outlast_other_hyperparameters(self, double: dict[str, Any]) -> None:
-        model = make_model(**double)
-        X, Y, _ = random_data((), 1, n=2, seed=3, **double)
-        sampled = SparseSingleTaskGP(
-            *random_data((), 1, n=60, **double)[:2],
-            inducing_sampler=lambda k, X, noise, **_: torch.arange(7),
-        ).eval()
-        state = make_model(**double).state_dict()
-        for each in (model, sampled):
-            new = each.condition_on_observations(X, Y)
-            before = new.inducing_points
-            new.load_state_dict({**new.state_dict(), **state})
-            assert torch.equal(new.inducing_points, before)
-            assert new.resparsify().inducing_points.shape[-1] == 2
+    @pytest.mark.parametrize("is_exact", [False, True])
+    def test_points_outlast_other_hyperparameters(
+        self, is_exact: bool, double: dict[str, Any]
+    ) -> None:
+        """Until they are drawn again, for all data."""
+        sizes = count(7)
+        sampler = lambda k, X, noise, **_: torch.arange(next(sizes))  # noqa: E731
+        X, Y, _ = random_data((), 1, n=EXACT_SIZE if is_exact else 60, **double)
+        options = {} if is_exact else {"inducing_sampler": sampler}
+        model = SparseSingleTaskGP(X, Y, **options).eval()
+        new = model.condition_on_observations(X[:2] / 2, Y[:2])
+        before = new.inducing_points
+        new.load_state_dict(new.state_dict())
+        assert new.is_exact == is_exact
+        assert torch.equal(new.inducing_points, before)
+        if not is_exact:
+            assert new.resparsify().num_inducing > len(before)
+
+    def test_replaced_targets_count(self, double: dict[str, Any]) -> None:
+        """Also where they are assigned, without `set_train_data`."""
+        model, _, X = fantasies(**double)
+        before = model.posterior(X).mean
+        model.train_targets = model.train_targets + 1.0
+        assert (model.posterior(X).mean - before).abs().max() > 0.1
 
     def test_in_inference_mode(self, double: dict[str, Any]) -> None:
         """What comes of it can be trained."""

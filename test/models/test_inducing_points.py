@@ -130,9 +130,12 @@ class TestDraw:
         capped = make(60, max_inducing_points=5, **double)
         assert capped.num_inducing == 5
         learner = make(60, input_transform=Normalize(2), **double)
+        learner.set_train_data(3 * learner.train_inputs[0], strict=False)
         before = learner.input_transform.coefficient.clone()
         assert learner.is_exact
         assert torch.equal(learner.input_transform.coefficient, before)
+        learner.sparsify()
+        assert not torch.equal(learner.input_transform.coefficient, before)
         assert not [w for w in recwarn if "cap of 5" in str(w.message)]
 
     def test_variance_and_noise_of_different_points(

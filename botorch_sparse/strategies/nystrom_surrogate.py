@@ -122,8 +122,8 @@ class NystromSurrogate:
         return 0 if self.pool.posterior is None else self.pool.posterior.num_inducing
 
     def max_variance(self) -> float:
-        """The largest variance of a candidate; NaN where they are not embedded."""
-        if not self.embeds:
+        """The largest variance of a candidate; NaN where not all are embedded."""
+        if not self.embeds or not self.pool.is_embedded:
             return float("nan")
         return self.variances.largest(self.pool.all_variances())
 
@@ -163,6 +163,8 @@ class NystromSurrogate:
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, both on the host."""
         if self.embeds and bool((point < len(self.pool)).all()):
+            if not self.pool.on_device:
+                return self.pool.moments(point).variance
             return self.variances.at(self.pool.all_variances(), point)
         X = self.source.inputs(history.points(point))
         if self.pool.posterior is None:

@@ -17,7 +17,13 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.optim.rules import FixedSize, Rule, UntilHalved, rule_of
+from botorch_sparse.optim.rules import (
+    FixedSize,
+    Rule,
+    Single,
+    UntilHalved,
+    rule_of,
+)
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
@@ -181,7 +187,7 @@ class UCBStrategy(ModelStrategy):
         is_drawing = self._is_initializing or known < self.settings.num_initial
         if is_drawing or isinstance(self.rule, FixedSize):
             return False
-        if isinstance(self.rule, UntilHalved) or self._num_learned == 0:
+        if isinstance(self.rule, Single | UntilHalved) or self._num_learned == 0:
             return True
         generator = self.generator.get_state()
         is_over = self._batch_so_far().is_over()

@@ -8,9 +8,7 @@ import torch
 from botorch.exceptions import InputDataError
 from botorch.models.model import Model
 
-from botorch_sparse.acquisition.global_local import GlobalLocal
-from botorch_sparse.acquisition.global_ratio import GlobalRatioBound
-from botorch_sparse.acquisition.product_ratio import ProductRatioBound
+from botorch_sparse.acquisition import GlobalLocal, GlobalRatioBound, ProductRatioBound
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
 from botorch_sparse.optim.choosable import Choosable

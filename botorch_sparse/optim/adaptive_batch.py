@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
@@ -14,8 +13,9 @@ from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
 from botorch_sparse.optim.choice_batch import ChoiceBatch
+from botorch_sparse.optim.choice_pool import PoolBatch, suits_pool
 from botorch_sparse.optim.frozen_batch import FrozenBatch
-from botorch_sparse.optim.pointwise import rule_of_bound
+from botorch_sparse.optim.pointwise import Pointwise, rule_of_bound
 from botorch_sparse.optim.rules import BatchView, Rule, rule_of
 
 # Where a batch among choices ends at the latest.
@@ -126,7 +126,11 @@ def optimize_adaptive_batch(
         if choices is None:
             box = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
             return _choose(box, rule, max_batch_size, "variance")
-        table = ChoiceBatch(acqf, later, frozen, choices, unique=unique)
+        table: ChoiceBatch | PoolBatch
+        if suits_pool(acqf, frozen) and not isinstance(rule, Pointwise):
+            table = PoolBatch(acqf, later, choices, unique=unique)
+        else:
+            table = ChoiceBatch(acqf, later, frozen, choices, unique=unique)
         return _choose(table, rule, max_batch_size, "choices")
     finally:
         acqf.set_X_pending(pending)
@@ -155,24 +159,15 @@ class _Later:
 
 
 def _choose(
-    batch: FrozenBatch, rule: Rule, limit: int, exhausted: Reason
+    batch: FrozenBatch | PoolBatch, rule: Rule, limit: int, exhausted: Reason
 ) -> AdaptiveBatch:
     """The batch, and what its last bound says."""
     X = batch.choose(limit)
-    values = [point.value for point in batch.chosen]
-    rows = [point.row for point in batch.chosen]
-    bound = float(rule.bound(batch))
-    return AdaptiveBatch(
-        X,
-        torch.tensor(values, dtype=X.dtype, device=X.device),
-        _reason(bound, rule, exhausted if batch.is_exhausted else "max_batch_size"),
-        bound,
-        torch.tensor(rows, device=X.device) if "choices" in batch.domain else None,
-    )
-
-
-def _reason(bound: float, rule: Rule, otherwise: Reason) -> Reason:
-    return "ratio_threshold" if bound > rule.ratio_threshold else otherwise
+    bound = float(rule.bound(batch.view))
+    reason = exhausted if batch.is_exhausted else "max_batch_size"
+    if bound > rule.ratio_threshold:
+        reason = "ratio_threshold"
+    return AdaptiveBatch(X, batch.values, reason, bound, batch.indices)
 
 
 def _rule_and_view(

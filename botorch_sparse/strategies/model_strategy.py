@@ -14,6 +14,7 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.strategies.base import Strategy
@@ -157,7 +158,9 @@ class ModelStrategy(Strategy):
         return self._taken() if self.unique else super().excluded_points
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        most = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
+        given = [size for size in (max_batch_size, self._batch_size()) if size]
+        default = MAX_BATCH_SIZE if self.domain.num_rows else MAX_BOX_BATCH
+        most = min(given, default=default)
         excluded = self.excluded_points
         limit = self.domain.num_choosable(most, excluded, unique=self.unique)
         if limit == 0:

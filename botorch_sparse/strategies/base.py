@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack
 
@@ -453,18 +454,20 @@ class Strategy(ABC):
                 damaged.
         """
         self._check_fits(state)
-        before = self.state_dict()
+        loaded = copy(self)
+        loaded.history, loaded.generator = copy(self.history), torch.Generator()
         try:
             check_state(state, *self.candidates.shape)
-            self._load_state(state)
-        except BaseException as error:
-            self._load_state(before)
-            if not isinstance(error, Exception):
-                raise
+            loaded._load_state(state)
+        except Exception as error:
             raise InputDataError(
                 f"The state is damaged ({type(error).__name__}: {error}), and nothing "
                 "of it was taken over. Take an earlier one."
             ) from error
+        vars(self.history).update(vars(loaded.history))
+        self.generator.set_state(loaded.generator.get_state())
+        own = {"history": self.history, "generator": self.generator}
+        vars(self).update(vars(loaded) | own)
 
     def _check_fits(self, state: dict[str, Any]) -> None:
         """Refuse the state of a strategy built otherwise."""
@@ -489,13 +492,17 @@ class Strategy(ABC):
             )
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` came from; the state is one of ours."""
+        """Become what `state_dict` came from; the state is one of ours.
+
+        The strategy is a shallow copy, which is dropped if this fails: attributes are
+        assigned, and what they refer to is not changed but replaced.
+        """
         self.history.load_state_dict(state["history"])
         self._trials = PendingTrials.of_state(state)
         self._failed = set(state["failed"])
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
-        self._finder.forget()
+        self._finder = self._finder.anew()
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
@@ -503,7 +510,11 @@ class Strategy(ABC):
 
     def _taken(self) -> set[int]:
         """Rows of the table that failed, were evaluated or are pending."""
-        taken = {*self._failed, *self.history.point_list, *self.pending_points()}
+        taken = {
+            *self._failed,
+            *self.history.folded().point.tolist(),
+            *self.pending_points(),
+        }
         return {point for point in taken if point < len(self.candidates)}
 
     def _batch_size(self) -> int | None:
@@ -523,7 +534,8 @@ class Strategy(ABC):
         size = self._batch_size()
         if size is None or self._trials.are_settled:
             return self._trials.are_settled
-        return len(self.history.told_since(self._num_learned)) >= size
+        told = self.history.trial[self._num_learned :] >= 0
+        return int(told.sum()) >= size
 
     def _note(self) -> str:
         """Why there is nothing more to ask for."""

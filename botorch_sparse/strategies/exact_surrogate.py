@@ -10,7 +10,7 @@ from botorch_sparse.acquisition.confidence import posterior_mean_norm
 from botorch_sparse.optim.exact_pool import ExactCandidatePool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.rules import BatchRequest
 from botorch_sparse.strategies.table import (
@@ -155,15 +155,15 @@ class ExactSurrogate:
         else:
             self._append(history, len(history))
         if not self._is_scale_known and not self.source.awaits_fit(prior):
-            values = FoldedValues.of(history.point_list, history.values)
+            values = history.folded()
             k_diag = float(self.covar_module(self._X, diag=True).detach().mean())
             self._is_scale_known = announce_scale(values.Y, prior.lam, k_diag)
         return is_other
 
     def _append(self, history: History, num_evaluations: int) -> None:
         """Condition on the evaluations up to a number."""
-        points = history.point_list[self._num_learned : num_evaluations]
-        values = history.values[self._num_learned : num_evaluations]
+        new = slice(self._num_learned, num_evaluations)
+        points, values = history.point[new].tolist(), history.values[new].tolist()
         beside = any(point >= len(self.pool) for point in points)
         if beside or self._num_learned == 0:
             self._rebuild(history, num_evaluations)

@@ -1,11 +1,12 @@
 """How the model of a strategy is built and fitted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
+from torch import Tensor
 
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.domain import Box
@@ -74,7 +75,7 @@ class ModelSettings:
             OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
         )
 
-    def is_refit_due(self, values: Sequence[float], last_fit: int | None) -> bool:
+    def is_refit_due(self, values: Tensor, last_fit: int | None) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 
         Not before there are three that differ: less says nothing of a kernel, and fits
@@ -83,7 +84,7 @@ class ModelSettings:
         num_evaluations = len(values)
         if self.refit is None or num_evaluations < FEWEST_FITTED:
             return False
-        if min(values) == max(values):
+        if bool(values.min() == values.max()):
             return False
         schedule = replace(self.refit)
         schedule.last_fit = last_fit

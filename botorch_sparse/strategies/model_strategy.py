@@ -277,6 +277,7 @@ class ModelStrategy(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.surrogate = self._make_surrogate()
         self.surrogate.load_state_dict(
             state["surrogate"], self.history, self._num_learned
         )

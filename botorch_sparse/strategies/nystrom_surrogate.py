@@ -191,7 +191,7 @@ class NystromSurrogate:
 
         See `Surrogate`.
         """
-        values = FoldedValues.of(history.point_list, history.values)
+        values = history.folded()
         prior = self.prior
         if self.source.is_due(prior, history):
             prior = self.source.fitted(prior, history, generator)
@@ -348,9 +348,7 @@ class NystromSurrogate:
         if num_learned == 0:
             return
         self._adopt(self.source.from_state(state["prior"]))
-        values = FoldedValues.of(
-            history.point_list[:num_learned], history.values[:num_learned]
-        )
+        values = history.folded(num_learned)
         self._condition(history, values, _places(values, state["inducing"]))
 
 

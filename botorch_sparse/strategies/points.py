@@ -1,6 +1,7 @@
 """Which known points are meant by coordinates that were told."""
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -67,6 +68,12 @@ class PointFinder:
             self._known[dtype] = KnownRows(self._candidates.to(dtype))
         return self._known[dtype]
 
+    def anew(self) -> "PointFinder":
+        """A finder for other pending points; what is known of the table stays."""
+        other = copy(self)
+        other._pending = None
+        return other
+
     def find(self, X: Tensor, history: History, trials: PendingTrials) -> list[int]:
         """Numbers of `b x d` points; those that are new get one of the history's.
 
@@ -123,10 +130,6 @@ class PointFinder:
             f"table are the same, {len(waiting)} of them pending. Tell the ids of "
             f"trials, or points of dtype {self._candidates.dtype}."
         )
-
-    def forget(self) -> None:
-        """Look at pending points anew: they are others than before."""
-        self._pending = None
 
     def _one_of(
         self, near: list[int], x: Tensor, history: History, trials: PendingTrials

@@ -431,7 +431,7 @@ class Progress:
         """Show what has come since."""
         if self._bar.disable:
             return
-        self._best = max([self._best, *self.history.values[self._seen :]])
+        self._best = max([self._best, *self.history.values[self._seen :].tolist()])
         self._seen = len(self.history)
         best = -self._best if self.history.minimize else self._best
         batches = self.history.batches

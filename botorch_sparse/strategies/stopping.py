@@ -56,8 +56,9 @@ class StopOnNoImprovement:
         values = history.values
         if len(values) <= self.num_evaluations:
             return False
-        before = max(values[: -self.num_evaluations])
-        return max(values[-self.num_evaluations :]) - before <= self.min_gain
+        before = values[: -self.num_evaluations].max()
+        gain = values[-self.num_evaluations :].max() - before
+        return bool(gain <= self.min_gain)
 
 
 @dataclass(frozen=True)

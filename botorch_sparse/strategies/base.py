@@ -71,7 +71,8 @@ class Strategy(ABC):
 
     Args:
         candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas
-            DataFrame or a `CandidateTable`.
+            DataFrame, a `CandidateTable`, a `numpy.memmap` or the path of a `.npy`
+            file.
         seed: Seed of the strategy's generator.
         minimize: Look for small values instead. Feedback, and what is shown of it, have
             the user's sign; what learns from it sees minus the values.

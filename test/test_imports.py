@@ -25,7 +25,6 @@ LAYERS = [
 KNOWN = [
     {"acquisition.maximize_bound", "acquisition.ratio_bound"},
     {"optim.candidate_pool", "optim.device_ucb", "optim.ucb"},
-    {"strategies.base", "strategies.running"},
 ]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.history import Batch, History
+from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.history import History
 
 
 @dataclass(frozen=True)

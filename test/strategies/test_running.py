@@ -31,7 +31,8 @@ from botorch_sparse.strategies import (
     StopOnConfidenceGap,
     StopOnNoImprovement,
     Strategy,
-    running,
+    evaluating,
+    interrupts,
 )
 
 EXECUTORS = ["threads", "processes", "dask"]
@@ -239,7 +240,7 @@ def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
 
 def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a box there is always another point: the error is raised in the end."""
-    monkeypatch.setattr(running, "MAX_FAILURES", 9)
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
     strategy = RandomSearch(bounds=box_table.BOUNDS, batch_size=3)
     calls: list[int] = []
 
@@ -349,7 +350,7 @@ def test_an_exception_in_the_strategy_itself(place: str) -> None:
 def test_a_second_ctrl_c_does_not_wait() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):
-        with running.undivided():
+        with interrupts.undivided():
             signal.raise_signal(signal.SIGINT)
             steps.append("after the first")
             signal.raise_signal(signal.SIGINT)

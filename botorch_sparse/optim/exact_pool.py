@@ -20,23 +20,23 @@ estimated from both (`posteriors/constant_mean.py`).
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.device_ucb import Choice, OneReadUCB
+from botorch_sparse.optim.device_batch import Choice, DeviceBatch
+from botorch_sparse.optim.points import Moments, validate_candidates
+from botorch_sparse.optim.rules import Rule
 
 
-class ExactCandidatePool:
+class ExactPool:
     """Mean and variance of all candidates under the exact GP.
 
-    The exact limit of `CandidatePool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
+    The exact limit of `NystromPool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
     the rows in use: folded points at the last `rebuild`, runs of one candidate since.
 
     Args:
@@ -74,6 +74,7 @@ class ExactCandidatePool:
         self.num_rows = 0
         self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
         self._run: _ExactRun | None = None
+        self._open_row: Tensor | None = None
         prior = self.mean_module(self.X)
         self._moments = _Moments.prior(prior, self.has_constant)
         self.variance = self.covar_module(self.X, diag=True)
@@ -83,16 +84,15 @@ class ExactCandidatePool:
         """Posterior means of all candidates, `A`."""
         return self._moments.mean
 
-    def snapshot(self) -> dict[str, Any]:
-        """What `restore` needs; one row of size `A` is copied, an open run's."""
-        rows = slice(max(self.num_rows - 1, 0), self.num_rows)
-        return vars(self) | {"_run": copy(self._run), "last": self._F[rows].clone()}
+    def fork(self) -> "ExactPool":
+        """A pool that goes on from here, while this one stays as it is.
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Become what the pool was at the snapshot."""
-        last = snapshot["last"]
-        vars(self).update({k: v for k, v in snapshot.items() if k != "last"})
-        self._F[max(self.num_rows - 1, 0) : self.num_rows] = last
+        Both write into the same memory, each behind its own rows, and the last of
+        these may be an open run's, which either writes again before it is read.
+        """
+        pool = copy(self)
+        pool._run = copy(self._run)
+        return pool
 
     @torch.no_grad()
     def rebuild(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
@@ -114,7 +114,8 @@ class ExactCandidatePool:
         self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
         self.information_gain = max(float(log_det), 0.0)
-        self._F, self.num_rows, self._run = F.contiguous(), len(X), None
+        self._F, self.num_rows = F.contiguous(), len(X)
+        self._run = self._open_row = None
 
     @torch.no_grad()
     def variance_at(self, X: Tensor, point: Tensor) -> Tensor:
@@ -144,6 +145,7 @@ class ExactCandidatePool:
         run.total += Y
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
         f = self.set_row(self.num_rows - 1, run.covariance / scale)
+        self._open_row = f
         self.variance = (run.variance - f.square()).clamp_min(0.0)
         feedback = f.new_full((), run.total / run.count)
         moments = run.moments or self._moments
@@ -152,11 +154,17 @@ class ExactCandidatePool:
 
     def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
         """The posterior covariance of a candidate with all given the first rows."""
-        F = self._F[:num_rows]
+        F = self._rows(num_rows)
         k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
         covariance = k - F[:, index] @ F
         covariance[index] = covariance[index].clamp_min(0.0)
         return _ExactRun(index, covariance, variance)
+
+    def _rows(self, num_rows: int) -> Tensor:
+        """The first rows, with this pool's own open run."""
+        if self._open_row is not None:
+            self._F[self.num_rows - 1] = self._open_row
+        return self._F[:num_rows]
 
     def set_row(self, row: int, values: Tensor) -> Tensor:
         """Write one row of `F`; the buffer doubles when it is full."""
@@ -166,11 +174,36 @@ class ExactCandidatePool:
         self._F[row] = values
         return values
 
-    def ucb(
-        self, multiplier: float, noise: float, choosable: Choosable = ALL
-    ) -> "ExactUCB":
-        """Start a batch; see `CandidatePool.ucb`. `noise` is that of the pool."""
-        return ExactUCB(self, multiplier, choosable)
+    square_memory = 0  # see `Points`
+
+    def moments(self, rows: Tensor) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean[rows], self.variance[rows])
+
+    def all_moments(self) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean, self.variance)
+
+    def all_variances(self) -> Tensor:
+        """See `Points`."""
+        return self.variance
+
+    @torch.no_grad()
+    def squared_covariances(self, rows: Tensor) -> Tensor:
+        """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""
+        F = self._rows(self.num_rows)
+        K = self.covar_module(self.X[rows], self.X).to_dense()
+        squares = (K - F[:, rows].mT @ F).square_()
+        return squares.unsqueeze(1).expand(-1, 2, -1)
+
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None = None,
+        choosable: Choosable = ALL,
+    ) -> "ExactBatch":
+        """See `Points`."""
+        return ExactBatch(self, multiplier, rule, choosable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,52 +257,68 @@ class _ExactRun:
         self.total = 0.0
 
 
-class ExactUCB(OneReadUCB):
+class ExactBatch(DeviceBatch):
     """Argmax of the bound under the exact GP with pending points; O(A n) each.
 
-    Pending rows are written behind the pool's own, which stay as they are.
+    Pending rows are written behind the pool's own, which stay as they are. The last
+    point's row is not computed before it matters.
 
     Args:
         pool: The pool.
         multiplier: What multiplies the Bayesian standard deviation.
-        choosable: What may be chosen; all candidates by default.
+        rule: What ends the batch; None for no rule.
+        choosable: What may be chosen.
     """
 
     def __init__(
         self,
-        pool: ExactCandidatePool,
+        pool: ExactPool,
         multiplier: float,
-        choosable: Choosable = ALL,
+        rule: Rule | None,
+        choosable: Choosable,
     ) -> None:
-        super().__init__(pool.variance, pool.mean, choosable)
+        super().__init__(pool, pool.all_moments(), rule, choosable)
         self._pool = pool
         self._multiplier = multiplier
         self._variance = pool.variance
         self._num_rows = pool.num_rows
         self._run: _ExactRun | None = None
+        self._last: int | None = None  # appended, but not in the variances yet
 
-    @property
-    def variance(self) -> Tensor:
+    def present_variances(self) -> Tensor:
         """The variances of all candidates with the pending points, `A`."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._make_pending(last)
         return self._variance
 
     def values(self) -> Tensor:
-        """The bounds of all candidates, `A`."""
-        return self._mean + self._multiplier * self._variance.sqrt()
+        """See `BatchState`."""
+        return self._mean + self._multiplier * self.present_variances().sqrt()
 
     def _choose(self) -> Choice:
         return Choice.among_all(self.values(), self._variance)
 
+    def _append(self, row: int) -> Appended:
+        self.present_variances()
+        chosen = self._chosen
+        if chosen is None or chosen[0] != row:
+            return super()._append(row)
+        self._chosen, self._last = None, row
+        if self._once:
+            self._mean[row] = -torch.inf
+        return chosen[1]
+
     @torch.no_grad()
-    def _append(self, index: int) -> Tensor:
-        before = self._variance[index]
+    def _make_pending(self, row: int) -> Tensor:
+        before = self._variance[row]
         run = self._run
-        if run is None or run.index != index:
-            run = self._pool.start_run(index, self._num_rows, self._variance)
+        if run is None or run.index != row:
+            run = self._pool.start_run(row, self._num_rows, self._variance)
             self._run = run
             self._num_rows += 1
         run.count += 1
-        scale = (run.covariance[index] + self._pool.noise / run.count).sqrt()
+        scale = (run.covariance[row] + self._pool.noise / run.count).sqrt()
         f = self._pool.set_row(self._num_rows - 1, run.covariance / scale)
         self._variance = (run.variance - f.square()).clamp_min(0.0)
         return before

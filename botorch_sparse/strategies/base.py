@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import copy
-from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
@@ -14,6 +13,7 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.strategies.batch import Batch, BatchRecord
+from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.checkpoint import (
     STATE_VERSION,
@@ -22,13 +22,7 @@ from botorch_sparse.strategies.checkpoint import (
     read_state,
     write_state,
 )
-from botorch_sparse.strategies.domain import (
-    Box,
-    DomainOptions,
-    names_config,
-    one_domain,
-    table_config,
-)
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.points import PointFinder
@@ -94,18 +88,33 @@ class Strategy(ABC):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        self.box = one_domain(candidates, domain)
-        self.table = None if self.box else CandidateTable.of(candidates)
-        self.candidates = _candidates_of(self.box, self.table)
+        self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
-            self.candidates, table=self.table, minimize=minimize, predict=self.predict
+            self.domain, minimize=minimize, predict=self.predict
         )
         self.generator = torch.Generator().manual_seed(seed)
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
-        self._finder = PointFinder(self.candidates, self.box)
+        self._finder = PointFinder(self.domain)
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        return self.domain.box
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        return self.domain.table
+
+    @property
+    def candidates(self) -> Tensor:
+        """`A x d` candidates; none on a box."""
+        if (table := self.table) is not None:
+            return table.X
+        return self.domain.rows(torch.empty(0, dtype=torch.long))
 
     @property
     def pending(self) -> Tensor:
@@ -130,7 +139,7 @@ class Strategy(ABC):
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing left to propose."""
-        return 0 < len(self.candidates) <= len(self.excluded_points)
+        return 0 < self.domain.num_rows <= len(self.excluded_points)
 
     def pending_points(self) -> list[int]:
         """`pending` as a list."""
@@ -262,7 +271,7 @@ class Strategy(ABC):
                 one is outside of the bounds of a continuous domain.
         """
         start = time.perf_counter()
-        told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
+        told = read_feedback(X, Y, self.table, self.domain.dim)
         self._refuse_rows(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
@@ -460,7 +469,7 @@ class Strategy(ABC):
         loaded = copy(self)
         loaded.history, loaded.generator = copy(self.history), torch.Generator()
         try:
-            check_state(state, *self.candidates.shape)
+            check_state(state, self.domain.num_rows, self.domain.dim)
             loaded._load_state(state)
         except Exception as error:
             raise InputDataError(
@@ -496,7 +505,7 @@ class Strategy(ABC):
             *self.history.folded().point.tolist(),
             *self.pending_points(),
         }
-        return {point for point in taken if point < len(self.candidates)}
+        return {point for point in taken if point < self.domain.num_rows}
 
     def _batch_size(self) -> int | None:
         """Points of a batch that the user asked for; None for as many as chosen."""
@@ -538,17 +547,10 @@ class Strategy(ABC):
         """The record of a batch that is about to be chosen."""
         return BatchRecord(size=0)
 
-    @cached_property
-    def _names(self) -> dict[str, Any]:
-        """The names of the table, for `_config`: they never change."""
-        return {} if self.table is None else names_config(self.table)
-
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        domain = {} if self.box is None else self.box.config()
-        if self.table is not None:
-            domain = table_config(self.table) | self._names
-        return {"strategy": type(self).__name__, "minimize": self.minimize} | domain
+        own = {"strategy": type(self).__name__, "minimize": self.minimize}
+        return own | self.domain.config()
 
     def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
         """Refuse an array of rows of a table for ids."""
@@ -558,11 +560,6 @@ class Strategy(ABC):
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""
         self._trials.settle(trials)
-
-
-def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
-    """`A x d` candidates; none on a box."""
-    return box.bounds[:0] if box else table.X if table else torch.empty(0, 0)
 
 
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:

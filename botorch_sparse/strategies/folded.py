@@ -1,5 +1,6 @@
 """The evaluations of a strategy with repeated points folded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.device_ucb import upload
+from botorch_sparse.optim.transfers import upload
 
 
 class Evaluated(Protocol):
@@ -64,6 +65,11 @@ class FoldedValues:
 
     def __len__(self) -> int:
         return len(self.point)
+
+    def places(self, numbers: Sequence[int]) -> Tensor:
+        """Where some points stand, by their numbers."""
+        place = {number: row for row, number in enumerate(self.point.tolist())}
+        return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
     def at(self, history: Evaluated, chosen: Tensor) -> "FoldedEvaluations":
         """With coordinates, where the points of a history are; one copy to there.

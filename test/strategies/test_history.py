@@ -14,6 +14,7 @@ from torch import Tensor
 
 import botorch_sparse
 from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.trials import Trial
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
@@ -76,7 +77,7 @@ def test_best_asks_the_model_that_it_is_given() -> None:
         asked.append(X)
         return X.sum(-1), X.sum(-1)
 
-    history = History(X, predict=predict)
+    history = History(domain_of(X, {}), predict=predict)
     history.append([Trial(0, 2, 0)], [1.0])
     assert history.best().mean == 4.0
     assert torch.equal(asked[0], X[2:])
@@ -272,7 +273,8 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     g = torch.Generator().manual_seed(0)
     point = torch.randint(7, (60,), generator=g)
     values = torch.randn(60, generator=g, dtype=torch.float64)
-    history = History(torch.rand(7, 2, generator=g, dtype=torch.float64))
+    domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
+    history = History(domain)
     trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
     for start, stop in ((0, 5), (5, 40), (40, 60)):
         history.append(trials[start:stop], values[start:stop].tolist())
@@ -290,6 +292,6 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
         assert history.num_unique == len(set(point[:size].tolist()))
         assert history.was_told(size - 1) and not history.was_told(size)
     history.append(trials[33:], values[33:].tolist())
-    other = History(torch.rand(7, 2))
+    other = History(domain)
     other.load_state_dict(history.state_dict())
     assert torch.equal(other.folded().Y, history.folded().Y)

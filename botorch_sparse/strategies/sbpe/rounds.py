@@ -10,7 +10,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, BatchData

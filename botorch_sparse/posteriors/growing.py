@@ -119,10 +119,10 @@ class GrowingPosterior:
         self._inverse -= torch.outer(v, v / scale)
         self._count_update()
 
-    @property
-    def unexplained(self) -> Tensor:
-        """`A` numbers: of a row that may be an inducing point it is positive. O(A)."""
-        return self.residual - RELATIVE_RESIDUAL[self.X.dtype] * self._prior
+    def unexplained(self, rows: Tensor) -> Tensor:
+        """`k` numbers: of a row that may be an inducing point it is positive. O(k)."""
+        least = RELATIVE_RESIDUAL[self.X.dtype] * self._prior.index_select(0, rows)
+        return self.residual.index_select(0, rows) - least
 
     def _observed(self) -> Tensor | slice:
         """The rows with observations, or all where the host would wait for them."""

@@ -5,29 +5,31 @@ constant mean and scale are fitted to its feedback and fixed from then on.
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.optim.candidate_pool import validate_candidates
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.sbpe.bounds import BatchData
-from botorch_sparse.strategies.sbpe.domains import SearchPrior
+from botorch_sparse.strategies.sbpe.prior import (
+    ScaledInputsKernel,
+    SearchPrior,
+    Units,
+)
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
-from botorch_sparse.strategies.sbpe.units import ScaledInputsKernel, Units
 from botorch_sparse.strategies.table_prior import Prior, PriorSource
 
 # What the noise may add to feedback before it is announced, in its deviations.
@@ -38,13 +40,12 @@ class FirstBatch:
     """Draws no conclusions but the prior of the batches that follow.
 
     Args:
-        domain: `A x d` candidates, or a box.
+        domain: The table of candidates, or a box.
         num_evaluations: The horizon.
         num_initial: Length of the batch; None for `2 d`, at least 5, on a table at
             most 20, and a third of the horizon at most.
         lam: The regularizer in squared units of Y; None for the fitted noise variance.
         noise_std: R in units of Y; None for the root of the fitted noise variance.
-        feature_names: `d` names, for what is said of a column.
 
     Raises:
         InputDataError: If the horizon leaves no room for it, or all candidates are
@@ -53,25 +54,25 @@ class FirstBatch:
 
     def __init__(
         self,
-        domain: Tensor | Box,
+        domain: CandidateTable | Box,
         num_evaluations: int,
         num_initial: int | None = None,
         lam: float | None = None,
         noise_std: float | None = None,
-        feature_names: Sequence[str] = (),
     ) -> None:
-        box = domain if isinstance(domain, Box) else None
-        points = domain.bounds if isinstance(domain, Box) else domain
-        dim = points.shape[-1]
-        settings = ModelSettings.of(None, None, None, num_initial, None, box, dim)
         most = at_least_one("num_evaluations", num_evaluations) // 3
-        if box is None:
+        if isinstance(domain, Box):
+            box, points, names = domain, domain.bounds, ()
+        else:
+            box, points, names = None, domain.X, domain.feature_names
             validate_candidates(points)
             most = min(most, len(points))
+        dim = points.shape[-1]
+        settings = ModelSettings.of(None, None, None, num_initial, None, box, dim)
         self.length = _length(num_initial, settings.num_initial, most, num_evaluations)
         self.lam = lam
         self.noise_std = noise_std
-        self.source = PriorSource(points, settings, None, feature_names)
+        self.source = PriorSource(points, settings, None, names)
 
     @staticmethod
     def can_fit(history: History) -> bool:

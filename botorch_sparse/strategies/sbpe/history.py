@@ -8,7 +8,7 @@ from torch import Tensor
 from botorch_sparse.strategies.history import History
 
 
-@dataclass
+@dataclass(frozen=True)
 class Round:
     """One batch of S-BPE: points chosen blindly, then one look at their feedback.
 

@@ -1,0 +1,133 @@
+"""What a search of S-BPE starts from: a kernel of points as they come, noise, units."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.kernels import in_double
+from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.domain import Box
+
+Values = TypeVar("Values", float, Tensor)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Feedback in units of its own: `(Y - center) / scale`.
+
+    Attributes:
+        center: What counts as zero, in units of Y.
+        scale: What counts as one, positive.
+    """
+
+    center: float = 0.0
+    scale: float = 1.0
+
+    def standardize(self, Y: Values) -> Values:
+        """From units of Y."""
+        return (Y - self.center) / self.scale
+
+    def restore(self, values: Values) -> Values:
+        """Back to units of Y."""
+        return self.center + self.scale * values
+
+
+UNITS_OF_Y = Units()
+
+
+@dataclass(frozen=True, eq=False)
+class SearchPrior:
+    """What a search and its radius start from.
+
+    Attributes:
+        covar_module: The kernel of points as they come, for float64.
+        lam: The regularizer, as the noise variance of one observation, in `units`.
+        noise_variance: The square of R, in `units`.
+        units: Of the feedback.
+        discretization: The least that lengthscales ask for: `SBPEContinuousRadius`.
+
+    Raises:
+        InputDataError: If `lam` is not positive and finite.
+    """
+
+    covar_module: Kernel
+    lam: float
+    noise_variance: float
+    units: Units = UNITS_OF_Y
+    discretization: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lam < math.inf:
+            raise InputDataError(
+                f"Got lam={self.lam}; need a positive noise variance, such as "
+                "noise_std ** 2."
+            )
+
+    @classmethod
+    def given(
+        cls,
+        domain: CandidateTable | Box,
+        covar_module: Kernel,
+        lam: float,
+        noise_std: float,
+    ) -> "SearchPrior":
+        """The prior of a kernel that is given, in units of Y."""
+        points = domain.bounds if isinstance(domain, Box) else domain.X
+        return cls(in_double(covar_module, points.dtype), lam, noise_std**2)
+
+    @torch.no_grad()
+    def config(self, X: Tensor) -> dict[str, Any]:
+        """`lam`, and the kernel's parameters with its values at some points, rounded.
+
+        Args:
+            X: The points, always the same.
+        """
+        values = self.covar_module(X).to_dense().flatten().tolist()
+        state = self.covar_module.state_dict().items()
+        kernel = {"values": [f"{value:.4g}" for value in values]}
+        return {"kernel": kernel | {k: v.tolist() for k, v in state}, "lam": self.lam}
+
+
+class ScaledInputsKernel(Kernel):
+    r"""A kernel of some columns, scaled to [0, 1]: `k((x - low) / (high - low))`.
+
+    Args:
+        base_kernel: The kernel of the scaled columns.
+        bounds: `2 x c` least and largest values of these columns, float64.
+        columns: Which they are, `c` numbers; None for all.
+    """
+
+    _low: Tensor
+    _span: Tensor
+    _columns: Tensor | None
+
+    def __init__(
+        self, base_kernel: Kernel, bounds: Tensor, columns: Tensor | None
+    ) -> None:
+        super().__init__()
+        self.base_kernel = base_kernel
+        self.register_buffer("_low", bounds[0])
+        self.register_buffer("_span", bounds[1] - bounds[0])
+        self.register_buffer("_columns", columns)
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether it depends on differences alone."""
+        return self.base_kernel.is_stationary
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Points as the base kernel takes them."""
+        X = X if self._columns is None else X[..., self._columns]
+        return (X - self._low) / self._span
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        """The base kernel of scaled points."""
+        x1, x2 = self.inputs(x1), self.inputs(x2)
+        return self.base_kernel.forward(x1, x2, diag=diag, **params)

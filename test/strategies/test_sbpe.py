@@ -83,8 +83,8 @@ def test_theorem_3_5_at_one_point(bias: Any) -> None:
     x = make_table(25, seed=9)
     strategy = SBPE(**arguments(candidates=X, schedule=[40], num_evaluations=40))
     design = strategy.ask().X
-    S = strategy.search.exploration.posterior.X[
-        strategy.search.exploration.posterior.inducing
+    S = strategy.progress.exploration.posterior.X[
+        strategy.progress.exploration.posterior.inducing
     ]
     k = oracles.DENSE["matern52"]
     d = torch.full((40,), LAM, dtype=torch.float64)
@@ -172,7 +172,7 @@ def test_sparse_bounds_are_those_of_the_dense_posterior() -> None:
         batch = strategy.ask()
         assert len(batch) == length
         assert np.isin(batch.indices, left).all()
-        growing = strategy.search.exploration.posterior
+        growing = strategy.progress.exploration.posterior
         S = growing.X[growing.inducing]
         Y = f(batch.X)
         strategy.tell(batch, Y)
@@ -211,13 +211,13 @@ def test_no_feedback_leaks_into_a_batch(exploration: Any) -> None:
         strategy.tell(outside, torch.full((3,), 1e3))  # never proposed
         more = strategy.ask()
         assert torch.equal(more.indices, rest.indices)
-        growing = strategy.search.exploration.posterior
-        assert growing.inducing == reference.search.exploration.posterior.inducing
+        growing = strategy.progress.exploration.posterior
+        assert growing.inducing == reference.progress.exploration.posterior.inducing
         assert torch.equal(
-            growing.variance, reference.search.exploration.posterior.variance
+            growing.variance, reference.progress.exploration.posterior.variance
         )
         strategy.tell(more, f(more.X))
-        assert not torch.equal(strategy.search.lower, _lower_bounds(start, f))
+        assert not torch.equal(strategy.progress.left.lower, _lower_bounds(start, f))
 
 
 def _lower_bounds(start: Any, f: Any) -> Tensor:
@@ -225,7 +225,7 @@ def _lower_bounds(start: Any, f: Any) -> Tensor:
     strategy.tell(batch, f(batch.X))
     rest = strategy.ask()
     strategy.tell(rest, f(rest.X))
-    return strategy.search.lower
+    return strategy.progress.left.lower
 
 
 def test_feedback_before_and_beside_the_batch_is_not_learned() -> None:

@@ -13,10 +13,8 @@ from torch import Tensor
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
-from botorch_sparse.strategies.sbpe.exploration import (
-    BatchExploration,
-    CertificatePolicy,
-)
+from botorch_sparse.strategies.sbpe.design import CertificatePolicy
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 
 KERNEL = "matern52"
 DOUBLE: dict[str, Any] = {"dtype": torch.float64}
@@ -117,7 +115,7 @@ def explore(
     policy = CertificatePolicy(refresh, delta=0.1, num_batches=3)
     exploration, bounds = BatchExploration(growing, policy), []
     for _ in range(num):
-        exploration.add(exploration.argmax(300), g)
+        exploration.add(exploration.argmax(), g)
         bounds.append(exploration.bound)
         if len(bounds) % 5 == 0:
             assert true_r(exploration, kernel) <= exploration.bound + 1e-6
@@ -154,7 +152,7 @@ def test_blocks_and_draws_are_used(
     monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 10)
     exploration, bounds = explore("certificate", 120, lam=0.3, **double)
     assert exploration.num_draws >= 2 and max(bounds) <= 1.0
-    assert exploration.state_dict()["base_at"] > 0
+    assert exploration.base.at > 0
     # The trace alone would ask for more inducing points.
     trace = exploration.posterior.counts @ exploration.posterior.residual
     assert float(trace) > exploration.posterior.noise
@@ -170,7 +168,7 @@ def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = CertificatePolicy("certificate", delta=0.1, num_batches=3)
     exploration, appended = BatchExploration(growing, policy), 0
     for _ in range(150):
-        exploration.add(exploration.argmax(300), g)
+        exploration.add(exploration.argmax(), g)
         appended = len(exploration.events) - len(exploration.points)
         assert appended <= 2 * len(exploration.points)
     assert exploration.bound > 1.0
@@ -192,11 +190,11 @@ def test_replay_to_the_bit(refresh: str) -> None:
         ),
         exploration.policy,
     )
-    other.load_state_dict(exploration.state_dict())
+    other.replay(exploration.state_dict())
     generators = [torch.Generator().manual_seed(5) for _ in range(2)]
     for _ in range(10):
         for e, g in zip((exploration, other), generators, strict=True):
-            e.add(e.argmax(300), g)
+            e.add(e.argmax(), g)
         assert torch.equal(exploration.posterior.variance, other.posterior.variance)
         assert exploration.bound == other.bound
     assert exploration.events == other.events

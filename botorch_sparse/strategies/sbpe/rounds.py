@@ -113,12 +113,11 @@ class RoundStrategy(Strategy):
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Give up trials; the batch ends if nothing else is missing."""
-        waiting = [trial.id for trial in self._trials.waiting()]
         try:
             super()._drop(trials)
             self._learn()
         except BaseException:
-            self._trials.restore(trials, waiting)
+            self._trials.restore(trials)
             raise
 
     def run(

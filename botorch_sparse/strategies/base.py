@@ -5,7 +5,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
-from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
@@ -14,13 +13,8 @@ from torch import Tensor
 
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.checkpoint import check_state, read_state, write_state
-from botorch_sparse.strategies.domain import (
-    Box,
-    DomainOptions,
-    names_config,
-    one_domain,
-    table_config,
-)
+from botorch_sparse.strategies.box import Box, DomainOptions
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.feedback import (
     Feedback,
     Points,
@@ -91,9 +85,7 @@ class Strategy(ABC):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        self.box = one_domain(candidates, domain)
-        self.table = None if self.box else CandidateTable.of(candidates)
-        self.candidates = _candidates_of(self.box, self.table)
+        self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
             self.candidates, table=self.table, minimize=minimize, predict=self.predict
@@ -103,6 +95,23 @@ class Strategy(ABC):
         self._failed: set[int] = set()
         self._num_learned = 0
         self._finder = PointFinder(self.candidates, self.box)
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        return self.domain.box
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        return self.domain.table
+
+    @property
+    def candidates(self) -> Tensor:
+        """`A x d` candidates; none on a box."""
+        if (table := self.table) is not None:
+            return table.X
+        return self.domain.rows(torch.empty(0, dtype=torch.long))
 
     @property
     def pending(self) -> Tensor:
@@ -545,17 +554,10 @@ class Strategy(ABC):
         """The record of a batch that is about to be chosen."""
         return BatchRecord(size=0)
 
-    @cached_property
-    def _names(self) -> dict[str, Any]:
-        """The names of the table, for `_config`: they never change."""
-        return {} if self.table is None else names_config(self.table)
-
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        domain = {} if self.box is None else self.box.config()
-        if self.table is not None:
-            domain = table_config(self.table) | self._names
-        return {"strategy": type(self).__name__, "minimize": self.minimize} | domain
+        own = {"strategy": type(self).__name__, "minimize": self.minimize}
+        return own | self.domain.config()
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""
@@ -647,11 +649,6 @@ class Strategy(ABC):
                 "or another strategy proposed it. Tell its points instead: "
                 "tell(batch.X, Y), or a DataFrame without its column of trials."
             )
-
-
-def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
-    """`A x d` candidates; none on a box."""
-    return box.bounds[:0] if box else table.X if table else torch.empty(0, 0)
 
 
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:

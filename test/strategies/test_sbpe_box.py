@@ -32,7 +32,7 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import SBPE
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.sbpe import region as region_module
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.region import SurvivingRegion

@@ -89,11 +89,11 @@ def test_the_first_batch_is_drawn_from_the_whole_table() -> None:
     below 1e-7.
     """
     strategy = build(candidates=table(6), num_evaluations=6)
-    left, g = strategy.progress.left, torch.Generator().manual_seed(0)
+    domain, g = strategy.domain, torch.Generator().manual_seed(0)
     assert strategy.lengths[0] == 2
     counts = np.zeros((6, 6), dtype=int)
     for _ in range(600):
-        pair = left.draw_all(2, strategy.history, g)
+        pair = domain.sample(2, g, strategy.history.add_point)
         counts[min(pair), max(pair)] += 1
     pairs = counts[np.triu_indices(6, 1)]
     assert pairs.sum() == 600 and np.abs(pairs - 40).max() < 6 * 6.1

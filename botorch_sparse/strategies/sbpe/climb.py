@@ -12,7 +12,7 @@ from botorch.optim import optimize_acqf
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 
 # Halvings of a step that has left the region.
 BISECTIONS = 30

@@ -14,15 +14,14 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
-from botorch_sparse.optim.candidate_pool import validate_candidates
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
+from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.sbpe.bounds import BatchData
 from botorch_sparse.strategies.sbpe.prior import (
     ScaledInputsKernel,
@@ -30,7 +29,6 @@ from botorch_sparse.strategies.sbpe.prior import (
     Units,
 )
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
-from botorch_sparse.strategies.table_prior import Prior, PriorSource
 
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0
@@ -40,7 +38,7 @@ class FirstBatch:
     """Draws no conclusions but the prior of the batches that follow.
 
     Args:
-        domain: The table of candidates, or a box.
+        domain: The table, or the box.
         num_evaluations: The horizon.
         num_initial: Length of the batch; None for `2 d`, at least 5, on a table at
             most 20, and a third of the horizon at most.
@@ -54,25 +52,19 @@ class FirstBatch:
 
     def __init__(
         self,
-        domain: CandidateTable | Box,
+        domain: Domain,
         num_evaluations: int,
         num_initial: int | None = None,
         lam: float | None = None,
         noise_std: float | None = None,
     ) -> None:
+        settings = ModelSettings.of(domain, num_initial=num_initial)
         most = at_least_one("num_evaluations", num_evaluations) // 3
-        if isinstance(domain, Box):
-            box, points, names = domain, domain.bounds, ()
-        else:
-            box, points, names = None, domain.X, domain.feature_names
-            validate_candidates(points)
-            most = min(most, len(points))
-        dim = points.shape[-1]
-        settings = ModelSettings.of(None, None, None, num_initial, None, box, dim)
+        most = domain.num_choosable(most, (), unique=True)
         self.length = _length(num_initial, settings.num_initial, most, num_evaluations)
         self.lam = lam
         self.noise_std = noise_std
-        self.source = PriorSource(points, settings, None, names)
+        self.source = PriorSource(domain, settings)
 
     @staticmethod
     def can_fit(history: History) -> bool:
@@ -88,7 +80,7 @@ class FirstBatch:
         """
         prior = self.source.fitted(self.source.initial(), history, generator)
         center = self._center(prior, history)
-        return {"prior": self.source.state_dict(prior), "center": center}
+        return {"prior": prior.state_dict(), "center": center}
 
     @torch.no_grad()
     def _center(self, prior: Prior, history: History) -> float:

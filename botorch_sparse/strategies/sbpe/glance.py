@@ -6,7 +6,7 @@ from typing import NamedTuple
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from botorch_sparse.optim.device_ucb import read
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors.growing import GrowingPosterior
 
 

@@ -4,14 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels import in_double
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.domain import Domain
 
 Values = TypeVar("Values", float, Tensor)
 
@@ -71,26 +69,13 @@ class SearchPrior:
     @classmethod
     def given(
         cls,
-        domain: CandidateTable | Box,
+        domain: Domain,
         covar_module: Kernel,
         lam: float,
         noise_std: float,
     ) -> "SearchPrior":
         """The prior of a kernel that is given, in units of Y."""
-        points = domain.bounds if isinstance(domain, Box) else domain.X
-        return cls(in_double(covar_module, points.dtype), lam, noise_std**2)
-
-    @torch.no_grad()
-    def config(self, X: Tensor) -> dict[str, Any]:
-        """`lam`, and the kernel's parameters with its values at some points, rounded.
-
-        Args:
-            X: The points, always the same.
-        """
-        values = self.covar_module(X).to_dense().flatten().tolist()
-        state = self.covar_module.state_dict().items()
-        kernel = {"values": [f"{value:.4g}" for value in values]}
-        return {"kernel": kernel | {k: v.tolist() for k, v in state}, "lam": self.lam}
+        return cls(in_double(covar_module, domain.dtype), lam, noise_std**2)
 
 
 class ScaledInputsKernel(Kernel):

@@ -12,10 +12,11 @@ from botorch_sparse.acquisition.confidence import (
     SBPEContinuousRadius,
     SBPERadius,
 )
-from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.identity import identity
+from botorch_sparse.strategies.model_building import ModelBuilder
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
@@ -61,7 +62,7 @@ class Progress:
     @classmethod
     def at_start(
         cls,
-        domain: CandidateTable | Box,
+        domain: Domain,
         design: Design,
         prior: SearchPrior,
         fit: dict[str, Any] | None = None,
@@ -72,11 +73,11 @@ class Progress:
             InputDataError: If candidates are not finite.
         """
         left: Survivors
-        if isinstance(domain, Box):
-            left = SurvivingRegion.everything(domain)
+        if domain.table is None:
+            left = SurvivingRegion.everything(domain.box)
         else:
-            validate_candidates(domain.X)
-            left = TableSurvivors.everything(domain.X, prior.units)
+            validate_candidates(domain.table.X)
+            left = TableSurvivors.everything(domain.table.X, prior.units)
         radius = design.given_radius or paper_radius(left, prior, design)
         return cls(prior, radius, design, left, fit)
 
@@ -122,13 +123,16 @@ class Progress:
         num = length if self.design.is_random else self.design.raw_samples
         return replace(self, is_begun=True, pool=self.left.pool(num, generator))
 
-    def config(self) -> dict[str, Any]:
+    def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        design = self.design
-        return self.prior.config(self.left.few_points) | {
-            "policy": repr(design.policy),
+        prior, design = self.prior, self.design
+        kernel = ModelBuilder(domain.ranges, prior.covar_module, prior.lam)
+        return {
+            "kernel": kernel.kernel_config(domain.few()),
+            "lam": prior.lam,
+            "policy": identity(design.policy, "refresh"),
             "search": [design.exploration, design.raw_samples, design.num_restarts],
-            "radius": repr(self.radius),
+            "radius": identity(self.radius, "radius"),
         }
 
     def state_dict(self) -> dict[str, Any]:

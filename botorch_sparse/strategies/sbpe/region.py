@@ -18,7 +18,7 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.climb import climb
@@ -179,11 +179,6 @@ class SurvivingRegion:
         """Points all over the box, always the same, `2048 x d` in float64."""
         return self.box.sample(2048, seed=0).double()
 
-    @property
-    def few_points(self) -> Tensor:
-        """Two corners, float64."""
-        return self.box.bounds.double()
-
     def pool(self, num: int, generator: torch.Generator) -> Tensor:
         """Points that survive, for a batch to choose from."""
         return self.sample(num, generator)
@@ -191,13 +186,6 @@ class SurvivingRegion:
     def explored(self, pool: Tensor) -> Tensor:
         """The pool of the batch."""
         return pool
-
-    def draw_all(
-        self, num: int, history: History, generator: torch.Generator
-    ) -> list[int]:
-        """Numbers of points all over the region, which join a history."""
-        X = self.box.clamp(self.sample(num, generator))
-        return [history.add_point(x) for x in X]
 
     def is_exhausted(self, failed: Collection[int]) -> bool:
         """Never: there are other points."""

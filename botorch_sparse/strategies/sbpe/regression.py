@@ -32,8 +32,8 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import DomainOptions, one_domain
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy, Design, Refresh
@@ -130,17 +130,15 @@ class UncertaintyReduction(RoundStrategy):
                 "fitted to other data in these units, with lam and noise_std; or take "
                 "SBPE or BBKB, which infer theirs."
             )
-        box = one_domain(candidates, domain)
-        where = box or CandidateTable.of(candidates)
+        place = domain_of(candidates, domain)
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
         policy = CertificatePolicy(refresh, delta, num_batches=1)
         progress = Progress.at_start(
-            where,
+            place,
             Design(policy, norm_bound, constants, bias, mgf_radius, discretization),
-            SearchPrior.given(where, covar_module, lam, noise_std),
+            SearchPrior.given(place, covar_module, lam, noise_std),
         )
-        table = None if box else where
-        super().__init__(table, progress=progress, lengths=[], seed=seed, **domain)
+        super().__init__(place, progress=progress, lengths=[], seed=seed)
 
     def collect_dataset(self, n: int) -> Batch:
         """The points of the dataset, chosen one by one by largest variance.
@@ -249,7 +247,7 @@ class UncertaintyReduction(RoundStrategy):
         return self.last_bounds
 
     def _config(self) -> dict[str, Any]:
-        return super()._config() | self.progress.config()
+        return super()._config() | self.progress.config(self.domain)
 
     def state_dict(self) -> dict[str, Any]:
         """See `Strategy.state_dict`."""

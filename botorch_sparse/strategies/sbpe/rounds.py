@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import DomainOptions
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import (
@@ -35,12 +35,11 @@ class RoundStrategy(Strategy):
     survive its end and are not recommended: what is proved holds for the other rows.
 
     Args:
-        candidates: `A x d` points, or None; see `Strategy`.
+        domain: The table, or the box.
         progress: Where it starts.
         lengths: Lengths of the batches.
         seed: Seed of the strategy's generator.
         minimize: See `Strategy`.
-        **domain: See `Strategy`.
     """
 
     history: RoundHistory
@@ -48,15 +47,14 @@ class RoundStrategy(Strategy):
 
     def __init__(
         self,
-        candidates: Any,
+        domain: Domain,
         *,
         progress: Progress,
         lengths: list[int],
         seed: int,
         minimize: bool = False,
-        **domain: Unpack[DomainOptions],
     ) -> None:
-        super().__init__(candidates, seed=seed, minimize=minimize, **domain)
+        super().__init__(domain, seed=seed, minimize=minimize)
         self.progress = progress
         self.lengths = lengths
 

@@ -35,8 +35,8 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import DomainOptions, one_domain
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.sbpe.design import (
     CertificatePolicy,
     Design,
@@ -168,19 +168,17 @@ class SBPE(RoundStrategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        box = one_domain(candidates, domain)
-        table = None if box else CandidateTable.of(candidates)
-        where = box or table
+        place = domain_of(candidates, domain)
         self._first_batch = None
         if covar_module is None:
             self._first_batch = FirstBatch(
-                where, num_evaluations, num_initial, lam, noise_std
+                place, num_evaluations, num_initial, lam, noise_std
             )
             first, prior = [self._first_batch.length], self._first_batch.prior(None)
         elif num_initial is None:
             lam = DEFAULT_LAM if lam is None else lam
             noise_std = DEFAULT_NOISE_STD if noise_std is None else noise_std
-            first, prior = [], SearchPrior.given(where, covar_module, lam, noise_std)
+            first, prior = [], SearchPrior.given(place, covar_module, lam, noise_std)
         else:
             raise InputDataError(
                 f"Got num_initial={num_initial} with covar_module; it is the length of "
@@ -200,17 +198,17 @@ class SBPE(RoundStrategy):
             num_restarts,
             radius,
         )
-        self._at_start = partial(Progress.at_start, where, design)
+        self._at_start = partial(Progress.at_start, place, design)
         super().__init__(
-            table,
+            place,
             progress=self._at_start(prior),
             lengths=[*first, *batch_lengths(num_left, schedule)],
             seed=seed,
             minimize=minimize,
-            **domain,
         )
         self.num_evaluations = sum(self.lengths)
-        self._initial_config = self.progress.config() | {"lengths": list(self.lengths)}
+        self._initial_config = self.progress.config(place)
+        self._initial_config["lengths"] = list(self.lengths)
         if self._first_batch is not None:
             self._initial_config["given"] = [lam, noise_std]
 
@@ -223,9 +221,9 @@ class SBPE(RoundStrategy):
         """At the start of a batch; all of the first is drawn where a fit follows."""
         if not self._is_fit_missing:
             return super()._begun(length)
-        at, history = self.progress, self.history
-        drawn = at.left.draw_all(length, history, self.generator)
-        return replace(at, is_begun=True, drawn=drawn)
+        add_point = self.history.add_point
+        drawn = self.domain.sample(length, self.generator, add_point)
+        return replace(self.progress, is_begun=True, drawn=drawn)
 
     def _can_conclude(self) -> bool:
         return not self._is_fit_missing or FirstBatch.can_fit(self.history)

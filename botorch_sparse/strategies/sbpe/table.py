@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.device_ucb import read
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.history import Round
@@ -73,24 +73,9 @@ class TableSurvivors:
         """The table."""
         return self.X
 
-    @property
-    def few_points(self) -> Tensor:
-        """Four rows or fewer, always the same."""
-        return self.X[:: -(-len(self.X) // 4)]
-
-    def explored(self, pool: Tensor) -> Tensor:
-        """The surviving rows, `k x d`."""
-        return self.X[self._left]
-
     def pool(self, num: int, generator: torch.Generator) -> Tensor:
         """No points: a batch chooses from the rows themselves."""
         return self.X[:0]
-
-    def draw_all(
-        self, num: int, history: History, generator: torch.Generator
-    ) -> list[int]:
-        """Rows of the whole table, uniformly and without replacement."""
-        return torch.randperm(len(self.X), generator=generator)[:num].tolist()
 
     def _open(self, failed: Collection[int]) -> Tensor:
         """`A` truth values: the survivors that have not failed. O(A)."""

@@ -90,6 +90,10 @@ class BoxView:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
+    def cleared(self) -> Self:
+        """See `PosteriorView`."""
+        return self
+
     def max_variance(self) -> float:
         """NaN: a maximum over a continuous domain is not known."""
         return float("nan")

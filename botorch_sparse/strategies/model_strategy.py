@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import torch
@@ -197,10 +198,11 @@ class ModelStrategy(Strategy):
 
     def _learn(self) -> None:
         """Learn from the whole history; if that fails, nothing is changed."""
-        generator = self.generator.get_state()
+        generator, before = self.generator.get_state(), self.surrogate
         try:
             self._learn_in_order()
         except BaseException:
+            self.surrogate = replace(before, view=before.view.cleared())
             self.generator.set_state(generator)
             raise
         super()._learn()

@@ -75,6 +75,10 @@ class PosteriorView(Protocol):
         """The view without data under another prior."""
         ...
 
+    def cleared(self) -> Self:
+        """The same without what it keeps for later views, which may be wrong."""
+        ...
+
     def learned(
         self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
     ) -> Self:

@@ -47,7 +47,7 @@ class HostVariances:
         """
         if source.is_cpu:
             return source[rows]
-        known, wanted = self._of(source), rows.tolist()
+        known, wanted = self.known(source), rows.tolist()
         if missing := sorted(set(wanted).difference(known)):
             if there is None:
                 there = torch.tensor(missing, device=source.device)
@@ -60,13 +60,13 @@ class HostVariances:
 
     def largest(self, source: Tensor) -> float:
         """The largest variance; it comes to the host with any others."""
-        self._of(source)
+        self.known(source)
         if self._largest is None:
             self._largest = float(source.max())
         return self._largest
 
-    def _of(self, source: Tensor) -> dict[int, float]:
-        """What is known of these variances."""
+    def known(self, source: Tensor) -> dict[int, float]:
+        """What is known of these variances; others may write what they read there."""
         if source is not self._source:
             self._source, self._known, self._largest = source, {}, None
         return self._known
@@ -85,7 +85,7 @@ class _TableView(ABC):
 
     source: PriorSource
     prior: Prior
-    pool: Any
+    pool: Any  # NystromPool or ExactPool, or one of many ranks
     variances: HostVariances = field(default_factory=HostVariances)
 
     @property
@@ -97,14 +97,19 @@ class _TableView(ABC):
         """See `PosteriorView`."""
         return self.posterior
 
-    def _all_variances(self) -> Tensor:
-        """Present variances of all candidates, `A`."""
-        variances: Tensor = self.pool.all_variances()
-        return variances
-
     def max_variance(self) -> float:
         """The largest variance of a candidate."""
-        return self.variances.largest(self._all_variances())
+        return self.variances.largest(self.pool.all_variances())
+
+    def cleared(self) -> Self:
+        """See `PosteriorView`."""
+        return self
+
+    def _variances_at(self, rows: Tensor) -> Tensor:
+        """Present variances of some candidates, on the host."""
+        if self.pool.X.is_cpu:
+            return self.pool.moments(rows).variance
+        return self.variances.at(self.pool.all_variances(), rows)
 
     @torch.no_grad()
     def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
@@ -135,6 +140,8 @@ class _TableView(ABC):
         """See `PosteriorView`."""
         choosable = choosable.to(self.pool.X.device)
         batch: BatchState = self.pool.batch(multiplier, rule, choosable)
+        if not self.pool.X.is_cpu:
+            batch.initial = self.variances.known(self.pool.all_variances())
         for row in pending:
             batch.append(row)
         return batch
@@ -172,14 +179,20 @@ class NystromTable(_TableView):
     def blank(self, prior: Prior) -> Self:
         """See `PosteriorView`."""
         pool = copy(self.pool)
-        pool.reset()
         k_diag = prior.covar_module(pool.X, diag=True)
+        pool.reset(k_diag)
         return replace(self, prior=prior, pool=pool, k_diag=k_diag)
 
     @property
     def posterior(self) -> NystromPosterior | None:
         """See `PosteriorView`."""
         return self.pool.posterior
+
+    def cleared(self) -> Self:
+        """See `PosteriorView`."""
+        pool = copy(self.pool)
+        pool.restore(self.pool.snapshot())
+        return replace(self, pool=pool)
 
     def num_inducing(self) -> int:
         """See `PosteriorView`."""
@@ -191,9 +204,6 @@ class NystromTable(_TableView):
             return 0.0
         return 2.0 * float(self.posterior.chol_inner.diagonal().log().sum())
 
-    def _all_variances(self) -> Tensor:
-        return self.k_diag if self.posterior is None else super()._all_variances()
-
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where they are not embedded."""
         return super().max_variance() if self.embeds else float("nan")
@@ -202,7 +212,7 @@ class NystromTable(_TableView):
     def variance(self, history: History, point: Tensor) -> Tensor:
         """See `PosteriorView`."""
         if self.embeds and bool((point < len(self.pool)).all()):
-            return self.variances.at(self._all_variances(), point)
+            return self._variances_at(point)
         X = self.source.inputs(history.points(point))
         if self.posterior is None:
             return self.prior.covar_module(X, diag=True).cpu()
@@ -323,7 +333,7 @@ class ExactTable(_TableView):
     def variance(self, history: History, point: Tensor) -> Tensor:
         """See `PosteriorView`."""
         if bool((point < len(self.pool)).all()):
-            return self.variances.at(self._all_variances(), point)
+            return self._variances_at(point)
         X = self.source.inputs(history.points(point))
         return self.pool.variance_at(X, point).cpu()
 

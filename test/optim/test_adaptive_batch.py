@@ -24,12 +24,11 @@ from botorch_sparse.acquisition import (
     LocalRatioBound,
     ProductRatioBound,
 )
-from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable
-from botorch_sparse.acquisition.table_bound import TableBound
+from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
-    Local,
-    next_point,
+    GlobalLocalRule,
+    choice_batch,
     optimize_adaptive_batch,
 )
 
@@ -111,10 +110,12 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         problem = sparse_problem(seed)
         problem.count = torch.ones_like(problem.count)  # the same noise for all
         pool, lam = problem.pool(**double), problem.lam
-        threshold = 1 + 2.5 * float(pool.all_variances().max()) / lam
-        rule = Local(threshold)
-        state = pool.batch(BETA**0.5, rule)
-        expected = state.choose(60)
+        threshold = 1 + 2.5 * float(pool.variance.max()) / lam
+        rule = GlobalLocalRule(pool, lam, threshold)
+        ucb, expected = pool.ucb(BETA**0.5, lam), [-1]
+        expected = [ucb.argmax()]
+        while rule.add(expected[-1], ucb.append(expected[-1])) and len(expected) < 60:
+            expected.append(ucb.argmax())
         model = problem.model("nystrom", **double)
         batch = optimize_adaptive_batch(
             BatchUpperConfidenceBound(model, BETA),
@@ -126,7 +127,7 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         assert batch.indices is not None
         assert batch.indices.tolist() == expected
         if batch.reason == "ratio_threshold":
-            assert batch.bound == pytest.approx(float(rule.bound(state)), rel=1e-7)
+            assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
 
 
 # BoTorch's joint posterior of a choice and itself, pending, is singular.
@@ -137,7 +138,7 @@ def test_unique_choices_are_those_of_ever_fewer(
     acqf: str, memory: int, monkeypatch: Any, double: dict[str, Any]
 ) -> None:
     """What is chosen, and what equals it, is left out of the choices by hand."""
-    monkeypatch.setattr(next_point, "MAX_MEMORY", memory)
+    monkeypatch.setattr(choice_batch, "MAX_MEMORY", memory)
     model = continuous(**double)
     g = torch.Generator().manual_seed(3)
     num = len(fewer(range(12), double, 5))
@@ -176,7 +177,7 @@ def test_without_tables_it_is_the_same(kind: str, double: dict[str, Any]) -> Non
     args = (BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model), 3.0)
     kwargs = {"choices": X, "max_batch_size": 8}
     kept = optimize_adaptive_batch(*args, **kwargs)
-    with patch("botorch_sparse.optim.next_point.MAX_MEMORY", 0):
+    with patch("botorch_sparse.optim.choice_batch.MAX_MEMORY", 0):
         streamed = optimize_adaptive_batch(*args, **kwargs)
     assert torch.equal(kept.indices, streamed.indices)
     assert_close(kept.values, streamed.values, rtol=1e-9)
@@ -190,7 +191,7 @@ def test_choices_are_embedded_once(
     problem = sparse_problem(7)
     model, X = problem.model("nystrom", **double), problem.X.to(**double)
     needed = 2 * X.element_size() * len(X) * 2 * len(problem.inducing)
-    monkeypatch.setattr(next_point, "MAX_MEMORY", needed - missing)
+    monkeypatch.setattr(choice_batch, "MAX_MEMORY", needed - missing)
     rows, features = [], FrozenPosterior.features
 
     def spy(self: FrozenPosterior, X: torch.Tensor) -> Any:
@@ -276,7 +277,7 @@ def test_seed_and_state(double: dict[str, Any]) -> None:
         assert torch.equal(state, torch.random.get_rng_state())
         assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
     assert torch.equal(batches[0].X, batches[1].X)
-    target = "botorch_sparse.optim.next_point.optimize_acqf"
+    target = "botorch_sparse.optim.box_batch.optimize_acqf"
     with patch(target, wraps=optimize_acqf) as spy:
         optimize_adaptive_batch(ucb, rule, 9.0, **kwargs)
     seeds = [call.kwargs["options"]["seed"] for call in spy.call_args_list]
@@ -379,35 +380,6 @@ def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) ->
         # A batch's start asks for more, and so does the step where the sum crosses.
         assert at_first < 10 and total - at_first <= size + 1, copies.places
     assert 1 < sizes[0] < sizes[1] == sizes[2]
-
-
-# Outcomes so small that float32 variances reach GPyTorch's least.
-@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
-@pytest.mark.filterwarnings("ignore:Negative variance values detected")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("outcome", ["none", "standardize", "log", "two"])
-def test_bounds_of_a_table(outcome: str, kind: str, tkwargs: dict[str, Any]) -> None:
-    """Transforms that were undone once, against posteriors built at every step."""
-    problem = sparse_problem(3)
-    X, Y = problem.X.to(**tkwargs), problem.X.sum(-1, keepdim=True).exp().to(**tkwargs)
-    to_scalar, transform = None, {"standardize": Standardize(1), "log": Log()}
-    if outcome == "two":
-        Y = torch.cat([Y, Y.sqrt()], -1)
-        weights = torch.tensor([1.0, -0.5], **tkwargs)
-        to_scalar = ScalarizedPosteriorTransform(weights, offset=0.3)
-    S = X if kind == "exact" else X[::3]
-    given = transform.get(outcome, Standardize(2) if outcome == "two" else None)
-    model = SparseSingleTaskGP(X, 1e-3 * Y, inducing_points=S, outcome_transform=given)
-    ucb = BatchUpperConfidenceBound(model.eval(), 4.0, None, to_scalar)
-    table = FrozenTable(ucb.frozen, X)
-    bound = TableBound(ucb, table)
-    for row in (2, 5, 5, 0):
-        expected = ucb.values(table)
-        tolerance = 1e-4 if X.dtype == torch.float32 else 1e-10
-        assert_close(bound.values(), expected, rtol=tolerance, atol=1e-3 * tolerance)
-        table.choose(torch.tensor([row], device=X.device))
-    assert len(table.frozen.X_batch) == 4
-    assert len(ucb.frozen.X_batch) == 0
 
 
 def test_several_outputs(double: dict[str, Any]) -> None:

@@ -52,12 +52,11 @@ class FrozenNystromPosterior(FrozenPosterior):
         """See `FrozenPosterior`."""
         return self.nystrom.covar_module(Z, Z2).to_dense()
 
-    def covariances(self, f: Features, start: int = 0) -> Covariances:
+    def covariances(self, f: Features, g: Features) -> Covariances:
         """See `FrozenPosterior`. Cost: O(m) for each pair."""
-        s = self.batch.rows(slice(start, None))
-        embedded = f.w @ s.w.mT
-        K = self.prior_covariance(f.Z, s.Z)
-        return Covariances(K - f.phi @ s.phi.mT + embedded, embedded)
+        embedded = f.w @ g.w.mT
+        K = self.prior_covariance(f.Z, g.Z)
+        return Covariances(K - f.phi @ g.phi.mT + embedded, embedded)
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""
@@ -65,7 +64,7 @@ class FrozenNystromPosterior(FrozenPosterior):
 
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
         """See `FrozenPosterior`."""
-        return (f.w @ self._last.unsqueeze(-1)).squeeze(-1)
+        return f.w @ self._last.unsqueeze(-1)
 
     def _features(self, Z: Tensor) -> Features:
         phi = self.nystrom.features(Z)
@@ -82,8 +81,3 @@ class FrozenNystromPosterior(FrozenPosterior):
     def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:
         w, g = self._blocks(f.w, X), self._blocks(self.reduction(f), X)
         return w @ w.mT - g @ g.mT
-
-
-def uses_nystrom(model: Model) -> bool:
-    """Whether a model answers from a Nystrom posterior, and not as the exact GP."""
-    return not getattr(model, "is_exact", True)

@@ -73,6 +73,10 @@ class TableSurvivors:
         """The table."""
         return self.X
 
+    def explored(self, pool: Tensor) -> Tensor:
+        """The surviving rows, `k x d`."""
+        return self.X[self._left]
+
     def pool(self, num: int, generator: torch.Generator) -> Tensor:
         """No points: a batch chooses from the rows themselves."""
         return self.X[:0]

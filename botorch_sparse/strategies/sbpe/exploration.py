@@ -16,7 +16,7 @@ border adds at most its trace to the largest eigenvalue.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,13 +32,9 @@ BLOCK_SIZE = 128
 # r_0 and r_0 + r_1 leave the rest of the allowance to the points that follow: a little
 # less allows for fewer inducing points, a little more for fewer eigenvalues.
 LARGEST_BASE, LARGEST_BLOCK = 0.3, 0.55
-
-
-class Mark(NamedTuple):
-    """A part of the bound on `r`, and how many events it knew."""
-
-    value: float = 0.0
-    at: int = 0
+# A point's row, that of an appended inducing point, the rows of a drawn set of them, or
+# a new `r_0` or `r_1`.
+Kind: TypeAlias = Literal["point", "append", "draw", "base", "block"]
 
 
 class BatchExploration:
@@ -51,8 +47,8 @@ class BatchExploration:
         policy: When inducing points are chosen again.
 
     Attributes:
-        events: Rows in their order; a point `s` of the batch is `s`, an appended
-            inducing point `z` is `~z`.
+        events: What was done, in its order.
+        num_draws: Draws of inducing points or certificates so far.
         bound: The running upper bound on `r`.
         base: `r_0`.
         block: `r_1`, of the points since `r_0`.
@@ -62,22 +58,19 @@ class BatchExploration:
     def __init__(self, posterior: GrowingPosterior, policy: CertificatePolicy) -> None:
         self.posterior = posterior
         self.policy = policy
-        self.events: list[int] = []
+        self.events: list[tuple[Kind, Any]] = []
         self.num_draws = 0
-        self.bound = 0.0
-        self.base, self.block = Mark(), Mark()
-        self._drawn: list[int] = []  # the inducing set of the last draw ...
-        self._drawn_at = 0  # ... and how many events came before it
-        self._after_base = torch.zeros_like(posterior.counts)  # observations since
-        self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
+        self.bound = self.base = self.block = 0.0
         self.num_rows = len(posterior)
         self._added = posterior.X[:0]  # rows that came later
+        self._after_base = torch.zeros_like(posterior.counts)  # observations since r_0
+        self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
         self._seen: Glance | None = None  # until anything changes
 
     @property
     def points(self) -> list[int]:
         """Rows of the batch so far, repeats included."""
-        return [event for event in self.events if event >= 0]
+        return [row for kind, row in self.events if kind == "point"]
 
     def argmax(self, is_open: Tensor | None = None) -> int:
         """The row of largest variance; ties go to the lowest. O(A).
@@ -98,9 +91,9 @@ class BatchExploration:
 
     def add(self, row: int, generator: torch.Generator) -> None:
         """One more point of the batch, and what its certificate asks for. O(A m)."""
-        self._observe(row)
+        self._do("point", row)
         if self.policy.refresh == "exact":
-            self._append(row)
+            self._do("append", row)
         elif self.policy.refresh == "every":
             self._draw(generator)
         self._update_bound()
@@ -114,18 +107,32 @@ class BatchExploration:
         rows = self.posterior.counts.nonzero().squeeze(-1)
         return rows, self.posterior.noise / self.posterior.counts[rows]
 
-    def _glance(self) -> Glance:
-        """What the next decisions look at."""
-        if self._seen is None:
-            counts = (self._since, self._after_base)
-            self._seen = Glance.at(self.posterior, *counts, self.num_rows)
-        return self._seen
-
-    def _forget(self, *, base: bool = False) -> None:
-        """A new `r_1`, and with `base` also a new `r_0`, knows of all observations."""
-        self._seen, self._since = None, torch.zeros_like(self._since)
-        if base:
+    def _do(
+        self, kind: Kind, value: Any, *, is_unexplained: bool | None = None
+    ) -> None:
+        """Do something, and remember it."""
+        self._seen = None
+        self.events.append((kind, value))
+        if kind == "point":
+            self._observe(value)
+        elif kind == "append":
+            self.posterior.add_inducing(value, is_unexplained=is_unexplained)
+        elif kind == "draw":
+            rows = torch.tensor(value, device=self.posterior.X.device)
+            self.posterior.set_inducing(rows)
+        else:
+            self._since = torch.zeros_like(self._since)
+            self.block = value
+        if kind == "base":
+            self.base, self.block = value, 0.0
             self._after_base = torch.zeros_like(self._since)
+
+    def _observe(self, row: int) -> None:
+        while row >= len(self.posterior):
+            self._extend()
+        self.posterior.observe(row)
+        self._since[row].add_(1)
+        self._after_base[row].add_(1)
 
     def _extend(self) -> None:
         """The next of the rows that were added."""
@@ -136,19 +143,12 @@ class BatchExploration:
         self._since = torch.cat([self._since, zero])
         self._after_base = torch.cat([self._after_base, zero])
 
-    def _observe(self, row: int) -> None:
-        while row >= len(self.posterior):
-            self._extend()
-        self._seen = None
-        self.events.append(row)
-        self.posterior.observe(row)
-        self._since[row].add_(1)
-        self._after_base[row].add_(1)
-
-    def _append(self, row: int, *, is_unexplained: bool | None = None) -> None:
-        self._seen = None
-        self.events.append(~row)
-        self.posterior.add_inducing(row, is_unexplained=is_unexplained)
+    def _glance(self) -> Glance:
+        """What the next decisions look at."""
+        if self._seen is None:
+            counts = (self._since, self._after_base)
+            self._seen = Glance.at(self.posterior, *counts, self.num_rows)
+        return self._seen
 
     def _append_worst(self, counts: Tensor) -> bool:
         """The row that contributes most to a weighted trace becomes inducing.
@@ -161,13 +161,13 @@ class BatchExploration:
         if counts is not self._after_base:
             seen = Glance.at(self.posterior, self._since, counts, self.num_rows)
         if seen.share > 0:
-            self._append(seen.worst, is_unexplained=seen.is_unexplained)
+            self._do("append", seen.worst, is_unexplained=seen.is_unexplained)
         return seen.share > 0
 
     def _update_bound(self) -> None:
         """The running bound. O(A)."""
         trace = self._glance().trace
-        self.bound = self.base.value + self.block.value + trace / self.posterior.noise
+        self.bound = self.base + self.block + trace / self.posterior.noise
 
     def _draw(self, generator: torch.Generator) -> None:
         """A new inducing set by recursive ridge leverage scores. O((A + n) m^2)."""
@@ -180,9 +180,7 @@ class BatchExploration:
             noise,
             generator=generator,
         )
-        self._seen = None
-        self._drawn, self._drawn_at = rows[chosen].tolist(), len(self.events)
-        self.posterior.set_inducing(rows[chosen])
+        self._do("draw", rows[chosen].tolist())
 
     def _certify(self, generator: torch.Generator) -> None:
         """New `r_0` or `r_1`; inducing points are appended until they are small."""
@@ -190,22 +188,26 @@ class BatchExploration:
         self._update_bound()
         if self.bound <= 1.0:
             return
-        since = (event for event in self.events[self.base.at :] if event >= 0)
-        rows, num_points = sorted(set(since)), len(set(self.points))
+        rows, num_points = self._points_since_base(), len(set(self.points))
         if len(rows) > max(BLOCK_SIZE, num_points // 16):
             self._certify_all(generator)
             rows = []
-        allowed = LARGEST_BLOCK - self.base.value
+        allowed = LARGEST_BLOCK - self.base
         while (block := self._largest_eigenvalue(rows)) > allowed:
             if not self._append_worst(self._after_base):
                 break
-        self.block = Mark(block, len(self.events))
-        self._forget()
+        self._do("block", block)
         self._update_bound()
+
+    def _points_since_base(self) -> list[int]:
+        """Their rows, without repeats, ascending."""
+        kinds = [kind for kind, _ in self.events]
+        start = len(kinds) - kinds[::-1].index("base") if "base" in kinds else 0
+        return sorted({row for kind, row in self.events[start:] if kind == "point"})
 
     def _append_dominant(self) -> None:
         """Points whose own diagonal entry of `E` is too large; no eigenvalue needed."""
-        allowed = (LARGEST_BLOCK - self.base.value) * self.posterior.noise
+        allowed = (LARGEST_BLOCK - self.base) * self.posterior.noise
         while self._glance().share > allowed:
             if not self._append_worst(self._after_base):
                 break
@@ -227,9 +229,7 @@ class BatchExploration:
                 [self._append_worst(self.posterior.counts) for _ in steps]
             ):
                 break
-        self.base = Mark(certificate.lambda_max, len(self.events))
-        self.block = Mark(0.0, len(self.events))
-        self._forget(base=True)
+        self._do("base", certificate.lambda_max)
 
     def _largest_eigenvalue(self, rows: list[int]) -> float:
         """That of `E` restricted to the observations since `r_0`. O(k^2 (m + k)).
@@ -247,38 +247,24 @@ class BatchExploration:
         return float(torch.linalg.eigvalsh(E.cpu())[-1].clamp_min(0.0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers from which `replay` does everything again."""
-        return {
-            "events": list(self.events),
-            "num_draws": self.num_draws,
-            "base": list(self.base),
-            "block": list(self.block),
-            "drawn": list(self._drawn),
-            "drawn_at": self._drawn_at,
-            "added": self._added,
-        }
+        """Plain values from which `replay` does everything again."""
+        events = [list(event) for event in self.events]
+        return {"events": events, "num_draws": self.num_draws, "added": self._added}
 
     def replay(self, state: dict[str, Any]) -> None:
-        """Do again what was done, without asking why. O(A m) for each event."""
-        self._added = state["added"].to(self.posterior.X)
-        self.num_draws = state["num_draws"]
-        self.base, self.block = Mark(*state["base"]), Mark(*state["block"])
-        self._drawn, self._drawn_at = list(state["drawn"]), state["drawn_at"]
-        for place, event in enumerate(state["events"]):
-            self._between(place)
-            if event >= 0:
-                self._observe(event)
-            elif place >= self._drawn_at:
-                self._append(~event)
-            else:  # the draw that followed left nothing of it
-                self.events.append(event)
-        self._between(len(self.events))
-        self._update_bound()
+        """Do again what was done, without asking why. O(A m) for each event.
 
-    def _between(self, place: int) -> None:
-        """What happened before an event."""
-        if place == self._drawn_at and self._drawn:
-            index = torch.tensor(self._drawn, device=self.posterior.X.device)
-            self.posterior.set_inducing(index)
-        if place == self.block.at:  # never before r_0
-            self._forget(base=place == self.base.at)
+        What the last draw of inducing points left nothing of is remembered alone.
+        """
+        self._added = state["added"].to(self.posterior.X)
+        kinds = [kind for kind, _ in state["events"]]
+        last_draw = max(
+            (i for i, kind in enumerate(kinds) if kind == "draw"), default=0
+        )
+        for place, (kind, value) in enumerate(state["events"]):
+            if place < last_draw and kind in ("append", "draw"):
+                self.events.append((kind, value))
+            else:
+                self._do(kind, value)
+        self.num_draws = state["num_draws"]
+        self._update_bound()

@@ -1,6 +1,7 @@
 """What a search of S-BPE starts from: a kernel of points as they come, noise, units."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -78,41 +79,27 @@ class SearchPrior:
         return cls(in_double(covar_module, domain.dtype), lam, noise_std**2)
 
 
-class ScaledInputsKernel(Kernel):
-    r"""A kernel of some columns, scaled to [0, 1]: `k((x - low) / (high - low))`.
+class InputsKernel(Kernel):
+    """A kernel of what is made of points, such as some columns scaled to [0, 1].
 
     Args:
-        base_kernel: The kernel of the scaled columns.
-        bounds: `2 x c` least and largest values of these columns, float64.
-        columns: Which they are, `c` numbers; None for all.
+        base_kernel: The kernel.
+        inputs: From `n x d` points to those that it takes.
     """
 
-    _low: Tensor
-    _span: Tensor
-    _columns: Tensor | None
-
-    def __init__(
-        self, base_kernel: Kernel, bounds: Tensor, columns: Tensor | None
-    ) -> None:
+    def __init__(self, base_kernel: Kernel, inputs: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.base_kernel = base_kernel
-        self.register_buffer("_low", bounds[0])
-        self.register_buffer("_span", bounds[1] - bounds[0])
-        self.register_buffer("_columns", columns)
+        self.inputs = inputs
 
     @property
     def is_stationary(self) -> bool:
         """Whether it depends on differences alone."""
         return self.base_kernel.is_stationary
 
-    def inputs(self, X: Tensor) -> Tensor:
-        """Points as the base kernel takes them."""
-        X = X if self._columns is None else X[..., self._columns]
-        return (X - self._low) / self._span
-
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
     ) -> Tensor:
-        """The base kernel of scaled points."""
+        """The base kernel of these inputs."""
         x1, x2 = self.inputs(x1), self.inputs(x2)
         return self.base_kernel.forward(x1, x2, diag=diag, **params)

@@ -3,11 +3,9 @@
 import math
 from typing import Any
 
-import numpy as np
 import oracles
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.inducing import variance_inflation
@@ -86,23 +84,6 @@ def test_two_sided_certificate_and_lemma_g_1() -> None:
         upper_failures += bool((ratio > (1 + p.r) * (1 + 1e-6)).any())
     assert lower_failures > 30  # "exact <= approximate" is false
     assert upper_failures > 0  # "approximate <= (1 + r) exact" is false
-
-
-def test_lemma_g_1_by_hand() -> None:
-    """One observation of x, one inducing point z, correlation 1/2, tau^2 = 0.01.
-
-    phi(x) = a, B = 1 + a^2 / t and r = (1 - a^2) / t. At z the Nystrom variance
-    t / (t + a^2) is below the exact one, 1 - a^2 / (1 + t); at x it exceeds
-    (1 + r) t / (1 + t).
-    """
-    a, t = 0.5, 0.01
-    approximate = np.array([1 - a**2 + a**2 * t / (t + a**2), t / (t + a**2)])
-    exact = np.array([t / (1 + t), 1 - a**2 / (1 + t)])
-    r = (1 - a**2) / t
-    assert approximate[1] < 0.06 * exact[1]
-    assert approximate[0] > (1 + r) * exact[0]
-    alpha = variance_inflation(r)
-    assert (approximate <= alpha * exact).all() and (exact <= alpha * approximate).all()
 
 
 def explore(
@@ -198,8 +179,3 @@ def test_replay_to_the_bit(refresh: str) -> None:
         assert torch.equal(exploration.posterior.variance, other.posterior.variance)
         assert exploration.bound == other.bound
     assert exploration.events == other.events
-
-
-def test_bad_refresh() -> None:
-    with pytest.raises(InputDataError, match="refresh='never'; need 'certificate'"):
-        CertificatePolicy("never", 0.1, 1)  # type: ignore[arg-type]

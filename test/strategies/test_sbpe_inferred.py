@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,14 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import RBFKernel
-from sbpe_problems import UNIT_BOX, arguments, make_table, rkhs_function, with_noise
+from sbpe_problems import (
+    UNIT_BOX,
+    arguments,
+    make_table,
+    play,
+    rkhs_function,
+    with_noise,
+)
 from strategy_table import equal, without_times
 from torch import Tensor
 
@@ -51,14 +57,6 @@ def build(**overrides: Any) -> SBPE:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputDataWarning)
         return SBPE(**given | overrides)
-
-
-def play(strategy: SBPE, f: Callable[[Tensor], Tensor], num_rounds: int) -> SBPE:
-    """Ask and tell whole batches."""
-    for _ in range(num_rounds):
-        batch = strategy.ask()
-        strategy.tell(batch, f(batch.X))
-    return strategy
 
 
 def fitted(strategy: SBPE) -> dict[str, Any]:
@@ -240,19 +238,6 @@ def test_intervals_hold_in_units_of_the_feedback(minimize: bool) -> None:
     assert best.upper - best.lower < 6 * SCALE
 
 
-def test_minimize_is_maximize_of_minus_the_values() -> None:
-    """The same choices; the recommendation has the user's sign."""
-    down = play(build(minimize=True, constants="practical"), f_of, 3)
-    up = play(build(constants="practical"), lambda X: -f_of(X), 3)
-    assert torch.equal(down.history.indices, up.history.indices)
-    assert torch.equal(down.survivors, up.survivors)
-    ours, theirs = down.recommend(), up.recommend()
-    assert ours.index == theirs.index and ours.mean == -theirs.mean
-    assert (ours.lower, ours.upper) == (-theirs.upper, -theirs.lower)
-    lowest = float(f_of(table()).min())
-    assert abs(float(f_of(ours.X[None])) - lowest) < 0.1 * SCALE
-
-
 @pytest.mark.parametrize("box", [False, True], ids=["table", "box"])
 def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
     """An offset and a factor that are exact in floating point."""
@@ -331,31 +316,6 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
     assert equal(play(strategy, f_of, 1).state_dict()["fit"], state["fit"])
 
 
-def test_parts_of_the_first_batch_are_the_batch() -> None:
-    whole, parts = play(build(), f_of, 2), build()
-    batches = [parts.ask(2), parts.ask(3), parts.ask()]
-    assert [len(batch) for batch in batches] == [2, 3, 1]
-    assert "6 of its points are pending" in parts.ask().note
-    for batch in reversed(batches):
-        assert fitted(parts) is None
-        parts.tell(batch, f_of(batch.X))
-    assert fitted(parts) is not None
-    batch = parts.ask()
-    assert sorted(batch.indices.tolist()) == sorted(
-        whole.history.indices[6 : 6 + len(batch)].tolist()
-    )
-
-
-def test_points_that_are_withdrawn_are_not_replaced() -> None:
-    strategy = build()
-    batch = strategy.ask()
-    strategy.tell(batch.X[:4], f_of(batch.X[:4]))
-    strategy.withdraw(batch)
-    assert strategy.history.rounds[0].num_evaluations == 4
-    assert fitted(strategy)["prior"]["last_fit"] == 4
-    assert len(strategy.ask()) == strategy.lengths[1]
-
-
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["withdrawn", "equal"])
 def test_feedback_that_nothing_can_be_fitted_to(is_withdrawn: bool) -> None:
     """The next ask says what to do, and more feedback helps."""
@@ -376,11 +336,15 @@ def test_feedback_that_nothing_can_be_fitted_to(is_withdrawn: bool) -> None:
 
 
 def test_data_from_before_count_for_the_fit_alone() -> None:
+    """Points that are withdrawn are missing there, and are not replaced."""
     strategy = build()
     X = strategy.candidates[:10]
     strategy.tell(X, f_of(X))
-    play(strategy, f_of, 1)
-    assert fitted(strategy)["prior"]["last_fit"] == 16
+    batch = strategy.ask()
+    strategy.tell(batch.X[:4], f_of(batch.X[:4]))
+    strategy.withdraw(batch)
+    assert strategy.history.rounds[0].num_evaluations == 4
+    assert fitted(strategy)["prior"]["last_fit"] == 14
     play(strategy, f_of, 1)
     assert float(strategy.last_bounds.state["counts"].sum()) == strategy.lengths[1]
 

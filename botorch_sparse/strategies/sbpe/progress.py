@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import torch
+from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
@@ -71,13 +72,18 @@ class Progress:
 
         Raises:
             InputDataError: If candidates are not finite.
+            UnsupportedError: For a table that is elsewhere.
         """
         left: Survivors
-        if domain.table is None:
-            left = SurvivingRegion.everything(domain.box)
-        else:
+        if domain.table is not None:
             validate_candidates(domain.table.X)
             left = TableSurvivors.everything(domain.table.X, prior.units)
+        elif domain.box is not None:
+            left = SurvivingRegion.everything(domain.box)
+        else:
+            raise UnsupportedError(
+                f"Got {domain}; need a table that is here, or a box."
+            )
         radius = design.given_radius or paper_radius(left, prior, design)
         return cls(prior, radius, design, left, fit)
 

@@ -275,9 +275,6 @@ class SurvivingRegion:
 
     def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "SurvivingRegion":
         """The region of the same box that a state came from."""
-        bounds, best = self.box.bounds, state["best"]
-        cuts = [
-            BatchBounds.of_state(cut, prior, bounds.device) for cut in state["cuts"]
-        ]
-        best = None if best is None else best.to(bounds)
-        return SurvivingRegion(self.box, tuple(cuts), best)
+        bounds = self.box.bounds
+        cuts = (BatchBounds.of_state(c, prior, bounds.device) for c in state["cuts"])
+        return SurvivingRegion(self.box, tuple(cuts), state["best"].to(bounds))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
@@ -14,8 +13,9 @@ from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
 from botorch_sparse.optim.choice_batch import ChoiceBatch
+from botorch_sparse.optim.choice_pool import PoolBatch, suits_pool
 from botorch_sparse.optim.frozen_batch import FrozenBatch
-from botorch_sparse.optim.pointwise import rule_of_bound
+from botorch_sparse.optim.rule_of_bound import Pointwise, rule_of_bound
 from botorch_sparse.optim.rules import BatchView, Rule, rule_of
 
 # Where a batch among choices ends at the latest.
@@ -112,22 +112,22 @@ def optimize_adaptive_batch(
     """
     if max_batch_size is None:
         max_batch_size = MAX_BOX_BATCH if choices is None else MAX_BATCH_SIZE
-    _validate(acqf, bounds, choices, max_batch_size, min_batch_size)
+    _validate(acqf, max_batch_size, min_batch_size)
     rule, frozen = _rule_and_view(acqf, termination, ratio_threshold)
-    if choices is not None:
-        _validate_choices(choices, frozen.X_batch.shape[-1])
-    elif unique:
+    if unique and choices is None:
         raise InputDataError(
             "Got unique=True with bounds; points of a box never repeat."
         )
-    later = _Later(rule, len(frozen.X_batch) + min_batch_size)
-    pending = acqf.X_pending
+    later, pending = _Later(rule, len(frozen.X_batch) + min_batch_size), acqf.X_pending
+    batch: FrozenBatch | PoolBatch
+    if choices is not None and bounds is None:
+        batch = _among(choices, acqf, later, frozen, unique=unique)
+    elif bounds is not None and choices is None:
+        batch = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
+    else:
+        raise InputDataError("Give either choices or bounds.")
     try:
-        if choices is None:
-            box = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
-            return _choose(box, rule, max_batch_size, "variance")
-        table = ChoiceBatch(acqf, later, frozen, choices, unique=unique)
-        return _choose(table, rule, max_batch_size, "choices")
+        return _choose(batch, rule, max_batch_size)
     finally:
         acqf.set_X_pending(pending)
 
@@ -154,25 +154,30 @@ class _Later:
         return 1.0 if batch.size < self.size else self.rule.bound(batch)
 
 
-def _choose(
-    batch: FrozenBatch, rule: Rule, limit: int, exhausted: Reason
-) -> AdaptiveBatch:
+def _among(
+    choices: Tensor,
+    acqf: AcquisitionFunction,
+    rule: _Later,
+    frozen: FrozenPosterior,
+    *,
+    unique: bool,
+) -> FrozenBatch | PoolBatch:
+    """A batch among choices: in a pool where one has the same bound."""
+    _validate_choices(choices, frozen.X_batch.shape[-1])
+    if suits_pool(acqf, frozen) and not isinstance(rule.rule, Pointwise):
+        return PoolBatch(acqf, rule, choices, unique=unique)
+    return ChoiceBatch(acqf, rule, frozen, choices, unique=unique)
+
+
+def _choose(batch: FrozenBatch | PoolBatch, rule: Rule, limit: int) -> AdaptiveBatch:
     """The batch, and what its last bound says."""
     X = batch.choose(limit)
-    values = [point.value for point in batch.chosen]
-    rows = [point.row for point in batch.chosen]
-    bound = float(rule.bound(batch))
-    return AdaptiveBatch(
-        X,
-        torch.tensor(values, dtype=X.dtype, device=X.device),
-        _reason(bound, rule, exhausted if batch.is_exhausted else "max_batch_size"),
-        bound,
-        torch.tensor(rows, device=X.device) if "choices" in batch.domain else None,
-    )
-
-
-def _reason(bound: float, rule: Rule, otherwise: Reason) -> Reason:
-    return "ratio_threshold" if bound > rule.ratio_threshold else otherwise
+    bound = float(rule.bound(batch.view))
+    reason: Reason = "ratio_threshold"
+    if bound <= rule.ratio_threshold:
+        exhausted: Reason = "variance" if isinstance(batch, BoxBatch) else "choices"
+        reason = exhausted if batch.is_exhausted else "max_batch_size"
+    return AdaptiveBatch(X, batch.values, reason, bound, batch.indices)
 
 
 def _rule_and_view(
@@ -199,15 +204,9 @@ def _rule_and_view(
 
 
 def _validate(
-    acqf: AcquisitionFunction,
-    bounds: Tensor | None,
-    choices: Tensor | None,
-    max_batch_size: int,
-    min_batch_size: int,
+    acqf: AcquisitionFunction, max_batch_size: int, min_batch_size: int
 ) -> None:
     """Check what `optimize_adaptive_batch` was given."""
-    if (choices is None) == (bounds is None):
-        raise InputDataError("Give either choices or bounds.")
     if not 1 <= min_batch_size <= max_batch_size:
         raise InputDataError(
             f"Got min_batch_size={min_batch_size} and max_batch_size={max_batch_size}; "

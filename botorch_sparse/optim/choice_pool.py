@@ -6,7 +6,7 @@ with moments of the model's own space: the bound that pools maximize.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeGuard
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -59,7 +59,6 @@ class PoolBatch:
     ) -> None:
         frozen, device = acqf.frozen, X.device
         self._X = X
-        self._least = MIN_VARIANCE
         self._unique = unique
         self._different = _first_of_equals(X) if unique else torch.arange(len(X))
         self._num_pending, size = len(frozen.X_batch), len(self._different)
@@ -149,14 +148,21 @@ class _Minus(Mean):
         return -self.mean_module(x)
 
 
-def suits_pool(acqf: AcquisitionFunction) -> bool:
-    """Whether a pool maximizes the same bound over choices."""
-    if type(acqf) is not BatchUpperConfidenceBound or acqf.beta.numel() != 1:
+def suits_pool(
+    acqf: AcquisitionFunction, frozen: FrozenPosterior
+) -> TypeGuard[BatchUpperConfidenceBound]:
+    """Whether a pool maximizes the same bound over choices.
+
+    Args:
+        acqf: The acquisition function.
+        frozen: The posterior that the rule looks at.
+    """
+    if type(acqf) is not BatchUpperConfidenceBound or acqf.frozen is not frozen:
         return False
     model, to_scalar = acqf.frozen.model, acqf.posterior_transform
     transform = getattr(model, "outcome_transform", None)
     return (
-        model.num_outputs == 1
+        model.num_outputs == acqf.beta.numel() == 1
         and type(model).forward in PLAIN
         and (transform is None or type(transform) is Standardize)
         and (to_scalar is None or type(to_scalar) is ScalarizedPosteriorTransform)
@@ -180,9 +186,12 @@ def _points(frozen: FrozenPosterior, Z: Tensor, sign: int) -> Points:
         return pool
     assert isinstance(frozen, FrozenExactPosterior)
     dtype = model.train_inputs[0].dtype
-    kernel, mean = (in_double(m, dtype) for m in (model.covar_module, model.mean_module))
+    mean = in_double(model.mean_module, dtype)
     exact = ExactPool(
-        Z, kernel, noise, mean_module=_Minus(mean) if sign < 0 else mean
+        Z,
+        in_double(model.covar_module, dtype),
+        noise,
+        mean_module=_Minus(mean) if sign < 0 else mean,
     )
     Y = sign * model.train_targets.to(Z)
     exact.rebuild(frozen.train_X, Y, training_noise(model).to(Z).expand_as(Y))

@@ -1,7 +1,7 @@
 """A batch of maximizers of an acquisition function under a posterior that is frozen."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -132,6 +132,23 @@ class FrozenBatch(ABC):
         if self.rule is None or not self.size:
             return False
         return float(self.rule.bound(self)) > self.rule.ratio_threshold
+
+    @property
+    def view(self) -> Self:
+        """What a rule sees."""
+        return self
+
+    @property
+    def values(self) -> Tensor:
+        """The values of the points of `chosen`, when each was."""
+        X = self.frozen.X_batch
+        values = [point.value for point in self.chosen]
+        return torch.tensor(values, dtype=X.dtype, device=X.device)
+
+    @property
+    def indices(self) -> Tensor | None:
+        """Their rows among choices, if that is where they are from."""
+        return None
 
     @property
     def is_exhausted(self) -> bool:

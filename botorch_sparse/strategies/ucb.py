@@ -204,6 +204,8 @@ class UCBStrategy(ModelStrategy):
             X = surrogate.source.inputs(data.X)
             pool.rebuild(X, data.Y * 0.0, lam / data.counts)
         largest = lam / float(self.min_batch_width or 1)
+        excluded, is_once = self.excluded_points, self.unique
+        limit = self.domain.num_choosable(limit, excluded, unique=is_once)
         choosable = self._choosable().to(pool.X.device)
         pending = self.pending_points()
         return uncertainty_sampling(pool, pending, largest, limit, choosable)

@@ -6,12 +6,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from batch_oracles import KINDS, Dense, assert_close, fewer, sparse_problem
+from batch_oracles import HOST, KINDS, Dense, assert_close, fewer, sparse_problem
 from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Log, Normalize, Standardize
+from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from host_copies import HostCopies
@@ -27,7 +27,7 @@ from botorch_sparse.acquisition import (
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
-    GlobalLocalRule,
+    Local,
     choice_batch,
     optimize_adaptive_batch,
 )
@@ -110,12 +110,10 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         problem = sparse_problem(seed)
         problem.count = torch.ones_like(problem.count)  # the same noise for all
         pool, lam = problem.pool(**double), problem.lam
-        threshold = 1 + 2.5 * float(pool.variance.max()) / lam
-        rule = GlobalLocalRule(pool, lam, threshold)
-        ucb, expected = pool.ucb(BETA**0.5, lam), [-1]
-        expected = [ucb.argmax()]
-        while rule.add(expected[-1], ucb.append(expected[-1])) and len(expected) < 60:
-            expected.append(ucb.argmax())
+        threshold = 1 + 2.5 * float(pool.all_variances().max()) / lam
+        rule = Local(threshold)
+        state = pool.batch(BETA**0.5, rule)
+        expected = state.choose(60)
         model = problem.model("nystrom", **double)
         batch = optimize_adaptive_batch(
             BatchUpperConfidenceBound(model, BETA),
@@ -127,7 +125,7 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         assert batch.indices is not None
         assert batch.indices.tolist() == expected
         if batch.reason == "ratio_threshold":
-            assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
+            assert batch.bound == pytest.approx(float(rule.bound(state)), rel=1e-7)
 
 
 # BoTorch's joint posterior of a choice and itself, pending, is singular.
@@ -187,10 +185,12 @@ def test_without_tables_it_is_the_same(kind: str, double: dict[str, Any]) -> Non
 def test_choices_are_embedded_once(
     missing: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where their features, phi and w, fit in memory twice; else at every step."""
-    problem = sparse_problem(7)
-    model, X = problem.model("nystrom", **double), problem.X.to(**double)
-    needed = 2 * X.element_size() * len(X) * 2 * len(problem.inducing)
+    """Where no pool fits and their features do, phi and w; else at every step."""
+    model, weights = two_outputs(**double)
+    X = torch.rand(30, 2, generator=torch.Generator().manual_seed(2)).to(**double)
+    ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
+    f = ucb.frozen.batch
+    needed = 2 * X.element_size() * 2 * len(X) * (f.phi.shape[-1] + f.w.shape[-1])
     monkeypatch.setattr(choice_batch, "MAX_MEMORY", needed - missing)
     rows, features = [], FrozenPosterior.features
 
@@ -198,14 +198,10 @@ def test_choices_are_embedded_once(
         rows.append(len(X))
         return features(self, X)
 
-    ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)
     with patch.object(FrozenPosterior, "features", spy):
-        batch = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=12)
+        batch = optimize_adaptive_batch(ucb, Local(1e9), choices=X, max_batch_size=12)
     assert batch.reason == "max_batch_size"
-    if missing:
-        assert sum(rows) > 12 * len(X)
-    else:
-        assert sorted(rows)[-1] == len(X) and sum(rows) <= len(X) + 12
+    assert rows.count(len(X)) == (12 if missing else 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -378,15 +374,21 @@ def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) ->
         (_, at_first), (size, total) = seen
         sizes.append(size)
         # A batch's start asks for more, and so does the step where the sum crosses.
-        assert at_first < 10 and total - at_first <= size + 1, copies.places
+        # On the host a pool of features is NumPy's.
+        if step == 1 or double != HOST:
+            assert at_first < 20 and total - at_first <= size + 1, copies.places
     assert 1 < sizes[0] < sizes[1] == sizes[2]
 
 
-def test_several_outputs(double: dict[str, Any]) -> None:
-    X = torch.rand(30, 2, generator=torch.Generator().manual_seed(1)).to(**double)
+def two_outputs(**tkwargs: Any) -> tuple[SingleTaskGP, ScalarizedPosteriorTransform]:
+    X = torch.rand(30, 2, generator=torch.Generator().manual_seed(1)).to(**tkwargs)
     Y = torch.cat([X.sum(-1, keepdim=True).sin(), X[:, :1] ** 2], -1)
-    model = SingleTaskGP(X, Y, input_transform=Normalize(2))
-    weights = ScalarizedPosteriorTransform(torch.tensor([1.0, -0.5], **double))
+    weights = ScalarizedPosteriorTransform(torch.tensor([1.0, -0.5], **tkwargs))
+    return SingleTaskGP(X, Y, input_transform=Normalize(2)).eval(), weights
+
+
+def test_several_outputs(double: dict[str, Any]) -> None:
+    model, weights = two_outputs(**double)
     ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
     choices = torch.cartesian_prod(*[torch.linspace(0, 1, 9, **double)] * 2)
     batch = optimize_adaptive_batch(ucb, GlobalLocal(model), 4.0, choices=choices)

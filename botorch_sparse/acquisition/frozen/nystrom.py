@@ -9,8 +9,8 @@ from botorch_sparse.acquisition.frozen.base import (
     Features,
     FrozenPosterior,
 )
-from botorch_sparse.linear_operators import RankOneUpdatedLinearOperator
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.pending import PendingRows
 
 
 class FrozenNystromPosterior(FrozenPosterior):
@@ -32,10 +32,8 @@ class FrozenNystromPosterior(FrozenPosterior):
             self.nystrom: NystromPosterior = self.model.nystrom_posterior()
         L_B = self.nystrom.chol_inner
         self.dtype = L_B.dtype
-        self.update = RankOneUpdatedLinearOperator.identity(
-            L_B.shape[-1], self.aug_shape, dtype=L_B.dtype, device=L_B.device
-        )
         self._last = L_B.new_zeros(*self.aug_shape, L_B.shape[-1])
+        self._pending = PendingRows.none(self._last)
         self._start()
 
     def mean(self, f: Features) -> Tensor:
@@ -60,7 +58,7 @@ class FrozenNystromPosterior(FrozenPosterior):
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""
-        return f.w @ self.update.U.mT
+        return f.w @ self._pending.U.mT
 
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
         """See `FrozenPosterior`."""
@@ -74,9 +72,8 @@ class FrozenNystromPosterior(FrozenPosterior):
     def _extend(
         self, f: Features, noise: Tensor, rows: Tensor, embedded: Tensor
     ) -> None:
-        p = (f.w / noise.sqrt().unsqueeze(-1)).squeeze(-2)
-        self._last = self.update.new_row(p)
-        self.update = self.update.append(p)
+        self._last = self._pending.row(f.w.squeeze(-2)).u(noise.squeeze(-1))
+        self._pending = self._pending.append(self._last)
 
     def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:
         w, g = self._blocks(f.w, X), self._blocks(self.reduction(f), X)

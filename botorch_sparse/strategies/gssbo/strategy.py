@@ -28,7 +28,8 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.box import Box, DomainOptions
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import BoxDomain, domain_of
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
@@ -134,8 +135,13 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        _refuse_table(candidates, type(self).__name__)
-        super().__init__(seed=seed, minimize=minimize, **domain)
+        place = None if candidates is not None else domain_of(None, domain)
+        if not isinstance(place, BoxDomain):
+            raise InputDataError(
+                f"Got candidates; {type(self).__name__} works on continuous domains. "
+                "Give bounds, or take BBKB for a table."
+            )
+        super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
             self.domain,
             covar_module,
@@ -151,7 +157,7 @@ class GSSBO(Strategy):
         self.acquisition = acquisition
         self.clock = clock
         self.surrogate = SubsetSurrogate(
-            self.box,
+            place.box,
             self.settings,
             SubsetOptions(selection, reading, gradients, noise_scale),
         )
@@ -201,14 +207,12 @@ class GSSBO(Strategy):
 
     def _learn(self) -> None:
         """Lines 5 to 18 of Algorithm 1."""
-        snapshot, generator = self.surrogate.snapshot(), self.generator.get_state()
-        start = self._time()
+        start, generator = self._time(), self.generator.get_state()
         try:
             self.surrogate.learn(
                 self.history, self._num_learned, self.buffer.size, self.generator
             )
         except BaseException:
-            self.surrogate.restore(snapshot)
             self.generator.set_state(generator)
             raise
         self._learning_time += self._time() - start
@@ -246,12 +250,3 @@ class GSSBO(Strategy):
             "radius": identity(self.radius, "radius"),
             "acquisition": identity(self.acquisition, "acquisition"),
         }
-
-
-def _refuse_table(candidates: Tensor | None, name: str) -> None:
-    """Say what serves for a table."""
-    if candidates is not None:
-        raise InputDataError(
-            f"Got candidates; {name} works on continuous domains. Give bounds, or take "
-            "BBKB for a table."
-        )

@@ -100,13 +100,8 @@ class BatchBounds:
 
     def state_dict(self) -> dict[str, Any]:
         """Data and plain numbers for `of_state`."""
-        return {
-            "data": dict(self.state),
-            "multiplier": self.multiplier,
-            "offset": self.offset,
-            "lambda_max": self.lambda_max,
-            "threshold": self.threshold,
-        }
+        numbers = ("multiplier", "offset", "lambda_max", "threshold")
+        return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
 
     @classmethod
     def of_state(
@@ -114,7 +109,7 @@ class BatchBounds:
     ) -> "BatchBounds":
         """The bounds of a saved run, to the bit."""
         tensors = {name: x.to(device) for name, x in state["data"].items()}
-        data = BatchData(tensors["X"], tensors["Y"], tensors["counts"])
+        data = BatchData(*(tensors[name] for name in BatchData._fields))
         posterior = batch_posterior(prior, data, tensors["inducing"])
         numbers = {name: value for name, value in state.items() if name != "data"}
         return cls(posterior, **numbers, state=tensors, units=prior.units)

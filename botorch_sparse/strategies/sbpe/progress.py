@@ -1,5 +1,6 @@
 """Where S-BPE stands: a value, so that what fails is undone by one assignment."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
@@ -26,6 +27,7 @@ from botorch_sparse.strategies.sbpe.region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.table import TableSurvivors
 
 Survivors: TypeAlias = TableSurvivors | SurvivingRegion
+PLAIN = ("first_ask", "points", "drawn", "is_begun")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,15 +116,8 @@ class Progress:
 
     def ended(self, first_ask: int) -> "Progress":
         """Between two batches."""
-        return Progress(
-            self.prior,
-            self.radius,
-            self.design,
-            self.left,
-            self.fit,
-            first_ask,
-            self.last_bounds,
-        )
+        none: dict[str, Any] = {"points": [], "drawn": [], "is_begun": False}
+        return replace(self, first_ask=first_ask, pool=self.pool[:0], log=None, **none)
 
     def begun(self, length: int, generator: torch.Generator) -> "Progress":
         """At the start of a batch of some length."""
@@ -145,12 +140,9 @@ class Progress:
         """All that changes but for the prior, as tensors and plain values."""
         last = self.last_bounds
         return {
+            **{name: deepcopy(getattr(self, name)) for name in PLAIN},
             "left": self.left.state_dict(),
-            "first_ask": self.first_ask,
             "last_bounds": None if last is None else last.state_dict(),
-            "points": list(self.points),
-            "drawn": list(self.drawn),
-            "is_begun": self.is_begun,
             "pool": self.pool,
             "log": self._log,
         }
@@ -162,12 +154,9 @@ class Progress:
             last = BatchBounds.of_state(last, self.prior, device)
         return replace(
             self,
+            **{name: deepcopy(state[name]) for name in PLAIN},
             left=self.left.of_state(state["left"], self.prior),
-            first_ask=state["first_ask"],
             last_bounds=last,
-            points=list(state["points"]),
-            drawn=list(state["drawn"]),
-            is_begun=state["is_begun"],
             pool=state["pool"].to(device),
             log=state["log"],
         )

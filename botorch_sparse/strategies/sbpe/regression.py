@@ -35,7 +35,11 @@ from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
-from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.bounds import (
+    BatchBounds,
+    BatchData,
+    batch_statistics,
+)
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy, Design, Refresh
 from botorch_sparse.strategies.sbpe.prior import SearchPrior
 from botorch_sparse.strategies.sbpe.progress import Progress
@@ -216,13 +220,11 @@ class UncertaintyReduction(RoundStrategy):
             UnsupportedError: Before the dataset is told.
         """
         bounds, lam = self._bounds(), self.progress.prior.lam
-        data, posterior = bounds.state, bounds.posterior
-        n, counts = float(data["counts"].sum()), data["counts"]
-        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
-        residual = posterior.residual(data["X"], posterior.features(data["X"]))
-        gain = 0.5 * float(log_det + (residual * counts).sum() / lam)
+        data = BatchData(*(bounds.state[name] for name in BatchData._fields))
+        seen = batch_statistics(bounds.posterior, data, lam, bounds.lambda_max)
+        n, gain = seen.num_evaluations, 0.5 * seen.log_det_sum
         X = self.progress.left.domain_sample()
-        kappa = float(posterior.covar_module(X, diag=True).max())
+        kappa = float(bounds.posterior.covar_module(X, diag=True).max())
         inflation = variance_inflation(max(self.certified, bounds.lambda_max)) ** 3
         variance = inflation * 2 * kappa * gain / (math.log1p(kappa / lam) * n)
         lower, upper = bounds.interval(X)

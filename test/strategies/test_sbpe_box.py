@@ -20,6 +20,7 @@ from sbpe_problems import (
     UNIT_BOX,
     arguments,
     make_table,
+    play,
     rkhs_function,
     with_noise,
 )
@@ -182,8 +183,7 @@ def test_equation_15() -> None:
     radius = strategy.radius
     assert isinstance(radius, SBPEContinuousRadius)
     assert radius.num_intervals == 4 * 4 and radius.dim == 2
-    batch = strategy.ask()
-    strategy.tell(batch, rkhs_function(0)(batch.X))
+    play(strategy, rkhs_function(0))
     record = strategy.history.rounds[0]
     statistics = RadiusStatistics(
         lam=LAM, num_evaluations=5, lambda_max=record.lambda_max
@@ -193,8 +193,9 @@ def test_equation_15() -> None:
     assert record.offset == pytest.approx(2 / 5 + 2 * beta / math.sqrt(5), rel=1e-12)
     bounds = strategy.last_bounds
     assert bounds is not None
-    lower, upper = bounds.interval(batch.X)
-    variance = bounds.posterior.variance(batch.X)
+    X = strategy.history.X
+    lower, upper = bounds.interval(X)
+    variance = bounds.posterior.variance(X)
     width = 2 * (beta * variance.sqrt() + record.offset)
     torch.testing.assert_close(upper - lower, width, rtol=1e-10, atol=0)
 

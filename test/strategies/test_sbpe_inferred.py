@@ -441,13 +441,11 @@ def test_a_box() -> None:
     ("change", "match"),
     [
         ({"num_evaluations": 5}, "num_evaluations=5 without covar_module; need 6"),
-        ({"num_evaluations": 0}, "num_evaluations=0"),
         ({"num_initial": 1}, "num_initial=1; need 2 to 20"),
         ({"num_initial": 21}, "num_initial=21; need 2 to 20: different candidates"),
         ({"num_initial": 5, "candidates": table(4)}, "num_initial=5; need 2 to 4"),
         ({"num_initial": 2.5}, "num_initial=2.5; need"),
         ({"lam": 0.0}, "lam=0.0; need a positive"),
-        ({"norm_bound": -1.0}, "norm_bound=-1.0"),
         (arguments(num_initial=5), "num_initial=5 with covar_module"),
         ({"candidates": torch.full((9, 2), math.inf)}, "finite"),
     ],

@@ -1,5 +1,6 @@
 """Where S-BPE stands: a value, so that what fails is undone by one assignment."""
 
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_building import ModelBuilder
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
@@ -123,6 +125,31 @@ class Progress:
         """At the start of a batch of some length."""
         num = length if self.design.is_random else self.design.raw_samples
         return replace(self, is_begun=True, pool=self.left.pool(num, generator))
+
+    def next_point(
+        self, history: History, generator: torch.Generator, failed: Collection[int]
+    ) -> int:
+        """The number of the next point, which joins the batch. O(A m) on a table.
+
+        Args:
+            history: Where new points get their numbers.
+            generator: For what is drawn.
+            failed: Rows of a table that are not to come again.
+        """
+        left, design, place = self.left, self.design, len(self.points)
+        if self.drawn:
+            number = self.drawn[place]
+        elif isinstance(left, TableSurvivors) and design.is_random:
+            number = left.draw(generator, failed)
+        elif isinstance(left, TableSurvivors):
+            number = left.explore(self.exploration, generator, failed)
+        elif design.is_random:
+            number = history.add_point(left.box.clamp(self.pool[place]))
+        else:
+            batch = self.exploration, self.points, design.num_restarts
+            number = left.explore(*batch, history, generator)
+        self.points.append(number)
+        return number
 
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""

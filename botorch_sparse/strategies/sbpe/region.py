@@ -5,10 +5,10 @@ Eq. 15 and Algorithm 1): an intersection of sets that only a membership test des
 """
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from botorch.exceptions import (
@@ -22,12 +22,10 @@ from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.climb import climb
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.history import Round
 from botorch_sparse.strategies.sbpe.prior import SearchPrior
 from botorch_sparse.strategies.seeding import draw_seed
-
-if TYPE_CHECKING:
-    from botorch_sparse.strategies.sbpe.progress import Progress
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13
@@ -191,55 +189,62 @@ class SurvivingRegion:
         """Never: there are other points."""
         return False
 
-    def next_point(
+    def explore(
         self,
-        at: "Progress",
+        exploration: BatchExploration,
+        points: Sequence[int],
+        num_restarts: int,
         history: History,
         generator: torch.Generator,
-        failed: Collection[int],
     ) -> int:
-        """The number of the next point of a batch, which its exploration takes in."""
-        pool = at.pool
-        if at.design.is_random:
-            return history.add_point(self.box.clamp(pool[len(at.points)]))
-        x = self._largest_variance(at, pool)
+        """The number of the point of largest variance, which joins an exploration.
+
+        Args:
+            exploration: Of a pool of points, then those of the batch.
+            points: Numbers of the points so far.
+            num_restarts: From how many points to climb.
+            history: Where new points get their numbers.
+            generator: For what is drawn.
+        """
+        x = self._largest_variance(exploration, num_restarts)
         number = history.add_point(x.squeeze(0))
-        known = list(dict.fromkeys(at.points))  # their rows are behind the pool's
+        known = list(dict.fromkeys(points))
         if number in known:
-            row = len(pool) + known.index(number)
+            row = exploration.num_rows + known.index(number)
         else:
-            row = at.exploration.add_row(x.double())
-        at.exploration.add(row, generator)
+            row = exploration.add_row(x.double())
+        exploration.add(row, generator)
         return number
 
-    def _largest_variance(self, at: "Progress", pool: Tensor) -> Tensor:
+    def _largest_variance(
+        self, exploration: BatchExploration, num_restarts: int
+    ) -> Tensor:
         """The point of largest variance, `1 x d`."""
-        growing = at.exploration.posterior
-        variance = growing.variance[: len(pool)]
+        growing, num_rows = exploration.posterior, exploration.num_rows
+        pool, variance = growing.X[:num_rows], growing.variance[:num_rows]
         if growing.num_inducing == 0:  # the prior: nothing to choose by, or to climb
             return self.box.clamp(pool[int(variance.argmax())][None])
-        function = growing.posterior().variance
-        return self.climb(function, pool, variance, at.design.num_restarts)
+        return self.climb(growing.posterior().variance, pool, variance, num_restarts)
 
     @torch.no_grad()
     def cut(
         self,
         bounds: BatchBounds,
-        at: "Progress",
         record: Round,
         failed: Collection[int],
+        pool: Tensor,
+        num_restarts: int,
     ) -> tuple["SurvivingRegion", Round]:
         r"""Cut the region by :math:`u_i(x) \ge \max l_i` (Eq. 15).
 
         The maximum over the region is searched from the batch's points and the pool.
         One that is missed by the search cuts off less.
         """
-        pool = at.pool
         known = torch.cat([pool, bounds.state["X"], self.best.double()])
         known = known[self.contains(known, 0.0)]
         lower = bounds.standardized(known)[0]
         best = self.climb(
-            lambda X: bounds.standardized(X)[0], known, lower, at.design.num_restarts
+            lambda X: bounds.standardized(X)[0], known, lower, num_restarts
         )
         cuts = (*self.cuts, bounds.cut_at(best))
         region = SurvivingRegion(self.box, cuts, torch.cat([self.best, best]))

@@ -190,7 +190,8 @@ class RoundStrategy(Strategy):
             if not self.progress.is_begun:
                 self.progress = self._begun(self.lengths[self.round_number])
             size = min(self.num_left, max_batch_size or self.num_left)
-            return [self._next() for _ in range(size)]
+            context = self.history, self.generator, self._failed
+            return [self.progress.next_point(*context) for _ in range(size)]
         except BaseException:
             self.progress, self.history.rounds = before
             raise
@@ -198,17 +199,6 @@ class RoundStrategy(Strategy):
     def _begun(self, length: int) -> Progress:
         """At the start of a batch of some length."""
         return self.progress.begun(length, self.generator)
-
-    def _next(self) -> int:
-        """The number of the next point, which joins the batch in progress."""
-        at = self.progress
-        if at.drawn:
-            number = at.drawn[len(at.points)]
-        else:
-            state = self.history, self.generator, self._failed
-            number = at.left.next_point(at, *state)
-        at.points.append(number)
-        return number
 
     def _learn(self) -> None:
         if self.num_left == 0 and not self._pending_here() and self._can_conclude():
@@ -247,7 +237,9 @@ class RoundStrategy(Strategy):
             exploration,
             self.generator,
         )
-        left, record = at.left.cut(bounds, at, record, self._failed)
+        left, record = at.left.cut(
+            bounds, record, self._failed, at.pool, at.design.num_restarts
+        )
         record = replace(
             record,
             num_inducing=bounds.posterior.num_inducing,

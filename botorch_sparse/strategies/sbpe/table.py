@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +11,9 @@ from torch import Tensor
 from botorch_sparse.optim.transfers import read
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.history import Round
 from botorch_sparse.strategies.sbpe.prior import SearchPrior, Units
-
-if TYPE_CHECKING:
-    from botorch_sparse.strategies.sbpe.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,30 +90,33 @@ class TableSurvivors:
         """Whether all that survives has failed."""
         return len(failed) > 0 and not self._open(failed).any()
 
-    def next_point(
+    def draw(self, generator: torch.Generator, failed: Collection[int]) -> int:
+        """One of the rows, but none that failed."""
+        left = self._left_here
+        if failed:
+            left = left[self._open(failed)[self._left].cpu()]
+        return int(left[torch.randint(len(left), (1,), generator=generator)])
+
+    def explore(
         self,
-        at: "Progress",
-        history: History,
+        exploration: BatchExploration,
         generator: torch.Generator,
         failed: Collection[int],
     ) -> int:
-        """The next row of a batch, which its exploration takes in. O(A m)."""
+        """The row of largest variance, which joins an exploration. O(A m)."""
         is_open = self._open(failed)[self._left] if failed else None
-        if at.design.is_random:
-            left = self._left_here
-            left = left if is_open is None else left[is_open.cpu()]
-            return int(left[torch.randint(len(left), (1,), generator=generator)])
-        row = at.exploration.argmax(is_open)
-        at.exploration.add(row, generator)
-        return int(self._left_here[row])
+        place = exploration.argmax(is_open)
+        exploration.add(place, generator)
+        return int(self._left_here[place])
 
     @torch.no_grad()
     def cut(
         self,
         bounds: BatchBounds,
-        at: "Progress",
         record: Round,
         failed: Collection[int],
+        pool: Tensor,
+        num_restarts: int,
     ) -> tuple["TableSurvivors", Round]:
         r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2).
 

@@ -21,19 +21,27 @@ Function = Callable[[Tensor], Tensor]
 
 
 def climb(
-    function: Function, starts: Tensor, box: Box, slack: Function | None
+    function: Function,
+    X: Tensor,
+    values: Tensor,
+    num_restarts: int,
+    box: Box,
+    slack: Function | None,
 ) -> Tensor:
     """Improve on surviving points by `optimize_acqf`, within the region.
 
     Args:
         function: From `n x d` points to `n` values; differentiable.
-        starts: `k x d` surviving points; the result is no worse than the best one.
+        X: `n x d` surviving points; the result is no worse than the best one.
+        values: Their `n` values.
+        num_restarts: From how many of them to climb, the best ones.
         box: The domain.
         slack: Negative at `n x d` points that are ruled out; None where none is.
 
     Returns:
         A `1 x d` surviving point in the dtype of the bounds.
     """
+    starts = X[values.topk(min(num_restarts, len(values))).indices]
 
     def survive(X: Tensor) -> Tensor:
         return box.is_feasible(X) & (True if slack is None else slack(X) >= 0)

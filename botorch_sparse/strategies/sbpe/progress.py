@@ -94,7 +94,8 @@ class Progress:
     @cached_property
     def exploration(self) -> BatchExploration:
         """The variances that the batch compares. O(A m) for each point, once."""
-        prior, X = self.prior, self.left.explored(self.pool)
+        prior, left = self.prior, self.left
+        X = left.explored if isinstance(left, TableSurvivors) else self.pool
         growing = GrowingPosterior(prior.covar_module, X, prior.lam)
         exploration = BatchExploration(growing, self.design.policy)
         if self.log is not None:
@@ -123,8 +124,11 @@ class Progress:
 
     def begun(self, length: int, generator: torch.Generator) -> "Progress":
         """At the start of a batch of some length."""
+        begun = replace(self, is_begun=True)
+        if isinstance(self.left, TableSurvivors):
+            return begun
         num = length if self.design.is_random else self.design.raw_samples
-        return replace(self, is_begun=True, pool=self.left.pool(num, generator))
+        return replace(begun, pool=self.left.sample(num, generator))
 
     def next_point(
         self, history: History, generator: torch.Generator, failed: Collection[int]

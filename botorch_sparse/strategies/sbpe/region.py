@@ -75,6 +75,11 @@ class SurvivingRegion:
             return torch.full_like(X[:, 0], float("inf"))
         return torch.stack([cut.slack(X) for cut in self.cuts]).amin(0)
 
+    @property
+    def _cut_slack(self) -> Callable[[Tensor], Tensor] | None:
+        """`slack`, if there are cuts."""
+        return self.slack if self.cuts else None
+
     @torch.no_grad()
     def contains(self, X: Tensor, tolerance: float = 1e-6) -> Tensor:
         """Which of `n x d` points survive.
@@ -159,31 +164,9 @@ class SurvivingRegion:
             )
         return X
 
-    def climb(
-        self, function: Callable[[Tensor], Tensor], X: Tensor, values: Tensor, num: int
-    ) -> Tensor:
-        """The best point, `1 x d`, uphill from the best of some surviving points.
-
-        Args:
-            function: From `n x d` points to `n` values; differentiable.
-            X: `n x d` points that survive.
-            values: Their `n` values.
-            num: From how many of them to climb.
-        """
-        top = values.topk(min(num, len(values))).indices
-        return climb(function, X[top], self.box, self.slack if self.cuts else None)
-
     def domain_sample(self) -> Tensor:
         """Points all over the box, always the same, `2048 x d` in float64."""
         return self.box.sample(2048, seed=0).double()
-
-    def pool(self, num: int, generator: torch.Generator) -> Tensor:
-        """Points that survive, for a batch to choose from."""
-        return self.sample(num, generator)
-
-    def explored(self, pool: Tensor) -> Tensor:
-        """The pool of the batch."""
-        return pool
 
     def is_exhausted(self, failed: Collection[int]) -> bool:
         """Never: there are other points."""
@@ -224,7 +207,8 @@ class SurvivingRegion:
         pool, variance = growing.X[:num_rows], growing.variance[:num_rows]
         if growing.num_inducing == 0:  # the prior: nothing to choose by, or to climb
             return self.box.clamp(pool[int(variance.argmax())][None])
-        return self.climb(growing.posterior().variance, pool, variance, num_restarts)
+        function = growing.posterior().variance
+        return climb(function, pool, variance, num_restarts, self.box, self._cut_slack)
 
     @torch.no_grad()
     def cut(
@@ -242,10 +226,12 @@ class SurvivingRegion:
         """
         known = torch.cat([pool, bounds.state["X"], self.best.double()])
         known = known[self.contains(known, 0.0)]
-        lower = bounds.standardized(known)[0]
-        best = self.climb(
-            lambda X: bounds.standardized(X)[0], known, lower, num_restarts
-        )
+
+        def function(X: Tensor) -> Tensor:
+            return bounds.standardized(X)[0]
+
+        lower = function(known)
+        best = climb(function, known, lower, num_restarts, self.box, self._cut_slack)
         cuts = (*self.cuts, bounds.cut_at(best))
         region = SurvivingRegion(self.box, cuts, torch.cat([self.best, best]))
         kept = region.contains(pool, 0.0)

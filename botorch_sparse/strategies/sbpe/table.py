@@ -71,13 +71,10 @@ class TableSurvivors:
         """The table."""
         return self.X
 
-    def explored(self, pool: Tensor) -> Tensor:
+    @property
+    def explored(self) -> Tensor:
         """The surviving rows, `k x d`."""
         return self.X[self._left]
-
-    def pool(self, num: int, generator: torch.Generator) -> Tensor:
-        """No points: a batch chooses from the rows themselves."""
-        return self.X[:0]
 
     def _open(self, failed: Collection[int]) -> Tensor:
         """`A` truth values: the survivors that have not failed. O(A)."""

@@ -135,15 +135,10 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        place = None if candidates is not None else domain_of(None, domain)
-        if not isinstance(place, BoxDomain):
-            raise InputDataError(
-                f"Got candidates; {type(self).__name__} works on continuous domains. "
-                "Give bounds, or take BBKB for a table."
-            )
+        place = _without_table(candidates, domain, type(self).__name__)
         super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
-            self.domain,
+            place,
             covar_module,
             lam,
             refit=refit,
@@ -248,5 +243,19 @@ class GSSBO(Strategy):
             **self.surrogate.config(),
             **self.buffer.config(),
             "radius": identity(self.radius, "radius"),
-            "acquisition": identity(self.acquisition, "acquisition"),
+            "acquisition": getattr(
+                self.acquisition, "__qualname__", repr(self.acquisition)
+            ),
         }
+
+
+def _without_table(
+    candidates: Tensor | None, options: DomainOptions, name: str
+) -> BoxDomain:
+    """The continuous domain; says what serves for a table."""
+    if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
+        return box
+    raise InputDataError(
+        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
+        "BBKB for a table."
+    )

@@ -48,7 +48,9 @@ def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> No
     X = make_candidates(5, **double)
     history = History(X)
     beside = history.add_point(X[0] + 1)
-    values = FoldedValues.of([3, beside, 3, 1], [1.0, 2.0, 4.0, 8.0])
+    values = FoldedValues.of(
+        torch.tensor([3, beside, 3, 1]), torch.tensor([1.0, 2.0, 4.0, 8.0])
+    )
     assert values.point.tolist() == [3, beside, 1] and len(values) == 3
     data = values.at(history, torch.tensor([2, 0]))
     assert data.Y.tolist() == [2.5, 2.0, 8.0] and data.counts.tolist() == [2, 1, 1]

@@ -49,11 +49,6 @@ class RoundHistory(History):
         super().__init__(candidates, **options)
         self.rounds: list[Round] = []
 
-    @property
-    def batch_list(self) -> list[int]:
-        """`batch_number` as a list."""
-        return self._batch
-
     def state_dict(self) -> dict[str, Any]:
         """See `History.state_dict`."""
         return super().state_dict() | {"rounds": [asdict(r) for r in self.rounds]}

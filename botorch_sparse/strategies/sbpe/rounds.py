@@ -170,8 +170,8 @@ class RoundStrategy(Strategy):
 
     def _told(self) -> list[int]:
         """Places in the history of the feedback for the batch in progress."""
-        asks, first = self.history.batch_list, self.progress.first_ask
-        return [place for place, ask in enumerate(asks) if ask >= first]
+        is_here = self.history.batch_number >= self.progress.first_ask
+        return is_here.nonzero().squeeze(-1).tolist()
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         before = self.progress.copy(), self.history.rounds
@@ -251,8 +251,8 @@ class RoundStrategy(Strategy):
 
     def _data(self, places: list[int]) -> BatchData:
         """The feedback at some places of the history."""
-        point = [self.history.point_list[place] for place in places]
-        values = FoldedValues.of(point, [self.history.values[p] for p in places])
+        history = self.history
+        values = FoldedValues.of(history.point[places], history.values[places])
         data = values.at(self.history, values.point[:0])
         return BatchData(data.X, data.Y, data.counts)
 

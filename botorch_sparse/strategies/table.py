@@ -98,6 +98,23 @@ def select_from_pool(
     return chosen
 
 
+def is_over(
+    pool: CandidatePool | ExactCandidatePool,
+    lam: float,
+    variances: HostVariances,
+    request: BatchRequest,
+) -> bool:
+    """Whether the pending points of a request have used up its rule."""
+    rule = request.rule.on_table(pool, lam)
+    pending = torch.tensor(request.pending)
+    ucb, first = pool.ucb(0.0, lam), variances.at(pool.variance, pending).tolist()
+    goes_on = [
+        rule is None or rule.add(index, ucb.append(index), before)
+        for index, before in zip(request.pending, first, strict=True)
+    ]
+    return not all(goes_on)
+
+
 def pool_confidence_gap(
     pool: CandidatePool | ExactCandidatePool, multiplier: float, offset: float
 ) -> float:

@@ -27,7 +27,11 @@ from botorch_sparse.strategies.model_strategy import (
 )
 from botorch_sparse.strategies.nystrom_surrogate import NystromSurrogate
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
-from botorch_sparse.strategies.table import uncertainty_sampling, validate_width
+from botorch_sparse.strategies.table import (
+    is_over,
+    uncertainty_sampling,
+    validate_width,
+)
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -73,6 +77,7 @@ class UCBStrategy(ModelStrategy):
         **options: Keyword arguments of `ModelStrategy`.
     """
 
+    waits_for_batch = True
     default_radius: ClassVar[type[BBKBRadius] | type[BKBRadius]] = BBKBRadius
 
     def __init__(
@@ -127,10 +132,26 @@ class UCBStrategy(ModelStrategy):
             if chosen := self._sample_uncertainty(limit):
                 return chosen
             self._is_initializing = False
+            if self.batch_points() and self._is_batch_over():
+                return []
         return super()._select(max_batch_size)
 
     def _batch_size(self) -> int | None:
         return self.batch_rule.size
+
+    def _is_batch_over(self) -> bool:
+        """Whether the rule ends a batch of the points in progress."""
+        known = len(self.history) + len(self._trials)
+        is_drawing = self._is_initializing or known < self.settings.num_initial
+        if is_drawing or self.batch_rule.size is not None:
+            return False
+        if self.batch_rule.is_single or self._num_learned == 0:
+            return True
+        request = self._request(1)
+        surrogate = self.surrogate
+        if not isinstance(surrogate, NystromSurrogate | ExactSurrogate):
+            return False
+        return is_over(surrogate.pool, surrogate.lam, surrogate.variances, request)
 
     def _select_by_model(self, limit: int) -> list[int]:
         request = self._request(limit)
@@ -141,7 +162,7 @@ class UCBStrategy(ModelStrategy):
         return BatchRequest(
             self.radius.multiplier(self.statistics),
             self.batch_rule,
-            self.pending_points(),
+            self.batch_points(),
             limit,
             sorted(self.excluded_points),
             self.unique,

@@ -198,17 +198,15 @@ def test_finds_the_best_of_300(
 
 
 @pytest.mark.parametrize("mean_module", MEANS, ids=repr)
-def test_partial_feedback_counts_before_the_next_batch(
-    mean_module: Mean | None,
-) -> None:
-    """`ask` learns from what there is; the rest counts when it comes."""
+def test_partial_feedback_counts_when_asked_to(mean_module: Mean | None) -> None:
+    """`learn` takes in what there is; the rest counts when it comes."""
     for name in GP:
         strategy = TABLE[name](lam=LAM, mean_module=mean_module)
         strategy.run(objective, 20, progress=False)
         strategy.ask(3)
         strategy.tell(strategy.candidates[:2], objective(strategy.candidates[:2]))
         assert strategy.statistics.num_evaluations == 20
-        strategy.ask(1)
+        strategy.learn()
         assert strategy.statistics.num_evaluations == 22
         history = strategy.history
         mean, variance = dense_posterior(

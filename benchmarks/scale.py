@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.measure import peak_kilobytes
-from botorch_sparse.strategies import BBKB, History
+from botorch_sparse.strategies import BBKB, History, StopAfter
 
 NOISE_SD = 0.1
 CHUNK = 2**16  # rows written at a time
@@ -49,6 +49,7 @@ class Problem:
         lengthscale: The kernel's, and that of the function.
         T: Evaluations.
         batch_size: Points in a batch; None for as many as the rule says.
+        rule: What ends a batch.
     """
 
     rows: int
@@ -56,11 +57,12 @@ class Problem:
     lengthscale: float
     T: int
     batch_size: int | None = None
+    rule: str = "global-local"
 
     @property
     def name(self) -> str:
-        """What its files are called."""
-        return f"{self.rows}x{self.dim}"
+        """What its run is called."""
+        return f"{self.rows}x{self.dim}-{self.rule}-{self.T}"
 
 
 PROBLEMS = {
@@ -102,6 +104,7 @@ def build(X: Any, problem: Problem) -> BBKB:
         noise_variance=NOISE_SD**2,
         delta=1.0 / problem.T,
         batch_size=problem.batch_size,
+        termination=problem.rule,  # type: ignore[arg-type]
     )
 
 
@@ -162,39 +165,45 @@ def per_evaluation(history: History, end: int) -> float:
     return took / max(count, 1)
 
 
-def run(problem: Problem, folder: Path, stops: list[int]) -> tuple[History, Keeper]:
+def run(
+    problem: Problem, folder: Path, stops: list[int], max_seconds: float
+) -> tuple[History, Keeper]:
     """Run a problem, or what is left of it, with a save at each of the stops."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{problem.name}.npy"
+    path = folder / f"{problem.rows}x{problem.dim}.npy"
     write_table(problem, path)
     table = np.load(path, mmap_mode="r")
     strategy = build(torch.from_numpy(table[:, :-1].copy()), problem)
-    keeper = Keeper(strategy, folder / f"{problem.name}-{problem.T}.state")
+    keeper = Keeper(
+        strategy, folder / f"{problem.name}-{problem.T}-{problem.rule}.state"
+    )
     objective = noisy(strategy, table[:, -1])
+    end = time.monotonic() + max_seconds
     for stop in stops:
-        if len(strategy.history) < stop:
+        if len(strategy.history) < stop and time.monotonic() < end:
+            callbacks = [keeper, StopAfter(end - time.monotonic())]
             strategy.run(
-                objective, stop, progress=False, by_index=True, callbacks=[keeper]
+                objective, stop, progress=False, by_index=True, callbacks=callbacks
             )
             keeper.save()
     return strategy.history, keeper
 
 
-def report(problem: Problem, folder: Path) -> None:
+def report(problem: Problem, folder: Path, max_seconds: float) -> None:
     """Run a problem and print what it took."""
     stops = [10**k for k in range(3, 9) if 10**k < problem.T] + [problem.T]
-    history, keeper = run(problem, folder, stops)
+    history, keeper = run(problem, folder, stops, max_seconds)
     memory = dict(keeper.memory)
     sizes = [batch.size for batch in history.batches]
     print(
-        f"{problem.rows} x {problem.dim}, T = {len(history)}, "
-        f"{torch.get_num_threads()} threads: {history.seconds:.1f} s in ask and tell, "
-        f"peak {keeper.memory[-1][1]:.2f} GiB, {len(sizes)} batches, at most "
+        f"{problem.rows} x {problem.dim}, {problem.rule}, T = {len(history)} of "
+        f"{problem.T}, {torch.get_num_threads()} threads: {history.seconds:.1f} s in "
+        f"ask and tell, peak {keeper.memory[-1][1]:.2f} GiB, {len(sizes)} batches, at most "
         f"{max(sizes)} points, m = {history.batches[-1].num_inducing}, "
         f"{history.num_unique} different rows"
     )
-    first = per_evaluation(history, stops[0])
-    for stop in stops:
+    first = per_evaluation(history, min(stops[0], len(history)))
+    for stop in [stop for stop in stops if stop <= len(history)]:
         each = per_evaluation(history, stop)
         print(
             f"  up to {stop}: {1e3 * each:.3f} ms for each evaluation "
@@ -209,12 +218,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("problems", nargs="*", help=f"of {', '.join(PROBLEMS)}")
     parser.add_argument("--rows", type=int, help="in place of the problem's")
     parser.add_argument("--evaluations", type=int, help="in place of the problem's")
+    parser.add_argument("--rule", help="in place of the problem's")
+    parser.add_argument("--max-seconds", type=float, default=float("inf"))
     parser.add_argument("--folder", type=Path, default=Path("output/scale"))
     args = parser.parse_args(arguments)
-    changes = {"rows": args.rows, "T": args.evaluations}
+    changes = {"rows": args.rows, "T": args.evaluations, "rule": args.rule}
     changes = {name: value for name, value in changes.items() if value}
     for name in args.problems or PROBLEMS:
-        report(replace(PROBLEMS[name], **changes), args.folder)
+        report(replace(PROBLEMS[name], **changes), args.folder, args.max_seconds)
 
 
 if __name__ == "__main__":

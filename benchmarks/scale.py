@@ -198,8 +198,8 @@ def report(problem: Problem, folder: Path, max_seconds: float) -> None:
     print(
         f"{problem.rows} x {problem.dim}, {problem.rule}, T = {len(history)} of "
         f"{problem.T}, {torch.get_num_threads()} threads: {history.seconds:.1f} s in "
-        f"ask and tell, peak {keeper.memory[-1][1]:.2f} GiB, {len(sizes)} batches, at most "
-        f"{max(sizes)} points, m = {history.batches[-1].num_inducing}, "
+        f"ask and tell, peak {keeper.memory[-1][1]:.2f} GiB, {len(sizes)} batches, at "
+        f"most {max(sizes)} points, m = {history.batches[-1].num_inducing}, "
         f"{history.num_unique} different rows"
     )
     first = per_evaluation(history, min(stops[0], len(history)))

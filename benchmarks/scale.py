@@ -92,13 +92,18 @@ def write_table(problem: Problem, path: Path) -> None:
     beside.replace(path)
 
 
+def kernel(problem: Problem) -> RBFKernel:
+    """The kernel of the function."""
+    given = RBFKernel().double().requires_grad_(False)
+    given.lengthscale = problem.lengthscale
+    return given
+
+
 def build(X: Any, problem: Problem) -> BBKB:
-    """The strategy, with the kernel of the function."""
-    kernel = RBFKernel().double().requires_grad_(False)
-    kernel.lengthscale = problem.lengthscale
+    """The strategy."""
     return BBKB(
         X,
-        covar_module=kernel,
+        covar_module=kernel(problem),
         lam=NOISE_SD**2,
         mean_module=ZeroMean(),
         noise_variance=NOISE_SD**2,

@@ -67,7 +67,7 @@ class Problem:
 
 PROBLEMS = {
     "million": Problem(1_000_000, 20, 6.0, 2000),
-    "ten-million": Problem(10_000_000, 8, 3.0, 2000),
+    "ten-million": Problem(10_000_000, 8, 4.0, 2000),
     "evaluations": Problem(20_000, 6, 2.0, 100_000, batch_size=20),
 }
 

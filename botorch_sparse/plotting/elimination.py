@@ -36,9 +36,7 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
             "batch before."
         )
     left: Any = strategy.progress.left
-    x, lower, upper = (
-        part.cpu() for part in (left.X[:, dim], left.lower, left.upper)
-    )
+    x, lower, upper = (part.cpu() for part in (left.X[:, dim], left.lower, left.upper))
     if strategy.minimize:
         lower, upper = -upper, -lower
     ax = new_axes(ax)

@@ -86,8 +86,8 @@ class ModelBuilder:
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), self.lam / 2)
 
     def inputs(self, X: Tensor) -> Tensor:
-        """The features in use of `n x d` points, float64."""
-        return (X if self.columns is None else X[:, self.columns]).double()
+        """The features in use of `... x n x d` points, float64."""
+        return (X if self.columns is None else X[..., self.columns]).double()
 
     def build(
         self,
@@ -107,7 +107,7 @@ class ModelBuilder:
             lengthscale_factor: What multiplies their lengthscales.
         """
         X = self.inputs(history.points(history.point[evaluations]))
-        Y = torch.tensor(history.values, dtype=torch.float64)[evaluations]
+        Y = history.values[evaluations]
         model = self._model(X, Y.to(X.device).unsqueeze(-1), inducing_points)
         set_hyperparameters(model, hyperparameters)
         if lengthscale_factor != 1.0:
@@ -170,23 +170,17 @@ class ModelBuilder:
         return model
 
     @torch.no_grad()
-    def kernel_config(self, X: Tensor | None = None) -> dict[str, Any]:
+    def kernel_config(self, X: Tensor) -> dict[str, Any]:
         """A kernel's parameters, exactly, and a few values of it.
 
         The values are rounded, since their last bits may differ between machines.
 
         Args:
-            X: Points to evaluate it at, at most four of them spread over all; the
-                corners and the middle of the bounds by default.
+            X: A few points to evaluate it at.
         """
         if self.covar_module is None:
             return {"default": True}
-        bounds = self.bounds
-        if X is None:
-            few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
-        else:
-            few = X[:: -(-len(X) // 4)]
-        K = self.covar_module(few)
+        K = self.covar_module(X)
         values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
         state = self.covar_module.state_dict()
         return {"values": values} | {k: v.tolist() for k, v in state.items()}

@@ -16,6 +16,7 @@ Theorem 5.2, the radius                `acquisition/confidence/gssbo.py`
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Unpack
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
@@ -25,11 +26,11 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
-from botorch_sparse.kernels import in_double
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import Box, DomainOptions
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import BoxDomain, domain_of
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
@@ -44,9 +45,8 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetOptions,
     SubsetSurrogate,
 )
+from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
-from botorch_sparse.strategies.model_strategy import DEFAULT_LAM, validate_lam
-from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
 
@@ -111,7 +111,6 @@ class GSSBO(Strategy):
 
     history: SubsetHistory
     history_type = SubsetHistory
-    box: Box
 
     def __init__(
         self,
@@ -137,20 +136,15 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        _refuse_table(candidates, type(self).__name__)
-        super().__init__(seed=seed, minimize=minimize, **domain)
-        validate_lam(lam, is_inferred=covar_module is None)
-        if covar_module is not None:
-            lam = DEFAULT_LAM if lam is None else lam
-            covar_module = in_double(covar_module, self.candidates.dtype)
+        place = _without_table(candidates, domain, type(self).__name__)
+        super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
+            place,
             covar_module,
             lam,
-            refit,
-            num_initial,
-            optimizer_options,
-            self.box,
-            self.candidates.shape[-1],
+            refit=refit,
+            num_initial=num_initial,
+            optimizer_options=optimizer_options,
         )
         self.buffer = SubsetBuffer(
             subset_size, Z, window, patience, smallest=num_initial
@@ -159,7 +153,7 @@ class GSSBO(Strategy):
         self.acquisition = acquisition
         self.clock = clock
         self.surrogate = SubsetSurrogate(
-            self.box,
+            place.box,
             self.settings,
             SubsetOptions(selection, reading, gradients, noise_scale),
         )
@@ -193,8 +187,7 @@ class GSSBO(Strategy):
 
     def _draw(self, num: int) -> list[int]:
         """Points of the initial design."""
-        seed = draw_seed(self.generator)
-        return [self.history.add_point(x) for x in self.box.sample(num, seed)]
+        return self.domain.sample(num, self.generator, self.history.add_point)
 
     def _upper_confidence_bound(
         self, model: SubsetSingleTaskGP, X_pending: Tensor | None
@@ -210,14 +203,12 @@ class GSSBO(Strategy):
 
     def _learn(self) -> None:
         """Lines 5 to 18 of Algorithm 1."""
-        snapshot, generator = self.surrogate.snapshot(), self.generator.get_state()
-        start = self._time()
+        start, generator = self._time(), self.generator.get_state()
         try:
             self.surrogate.learn(
                 self.history, self._num_learned, self.buffer.size, self.generator
             )
         except BaseException:
-            self.surrogate.restore(snapshot)
             self.generator.set_state(generator)
             raise
         self._learning_time += self._time() - start
@@ -242,6 +233,7 @@ class GSSBO(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.buffer, self.surrogate = copy(self.buffer), copy(self.surrogate)
         self.buffer.load_state_dict(state["buffer"])
         self._learning_time = state["learning_time"]
         self.surrogate.load_state_dict(
@@ -252,17 +244,20 @@ class GSSBO(Strategy):
         return super()._config() | {
             **self.surrogate.config(),
             **self.buffer.config(),
-            "radius": repr(self.radius),
+            "radius": identity(self.radius, "radius"),
             "acquisition": getattr(
                 self.acquisition, "__qualname__", repr(self.acquisition)
             ),
         }
 
 
-def _refuse_table(candidates: Tensor | None, name: str) -> None:
-    """Say what serves for a table."""
-    if candidates is not None:
-        raise InputDataError(
-            f"Got candidates; {name} works on continuous domains. Give bounds, or take "
-            "BBKB for a table."
-        )
+def _without_table(
+    candidates: Tensor | None, options: DomainOptions, name: str
+) -> BoxDomain:
+    """The continuous domain; says what serves for a table."""
+    if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
+        return box
+    raise InputDataError(
+        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
+        "BBKB for a table."
+    )

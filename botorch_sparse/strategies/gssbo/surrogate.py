@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.selection import selection_named
 from botorch_sparse.models.subset.validation import validate_gradients
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -131,8 +131,8 @@ class SubsetSurrogate:
             start = time.perf_counter()
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
-        self.selection_seconds, self.model = seconds, model.eval()
-        self._last_fit = len(history) if is_due else self._last_fit
+        model, last_fit = model.eval(), len(history) if is_due else self._last_fit
+        self.model, self._last_fit, self.selection_seconds = model, last_fit, seconds
 
     def _build(
         self, history: History, num: int, subset_size: int | None, seed: int
@@ -200,17 +200,11 @@ class SubsetSurrogate:
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
         given = self.settings
-        kernel = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
+        builder = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
+        bounds = builder.bounds
+        few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
         settings = given.config() | self.options.config()
-        return {"kernel": kernel.kernel_config()} | settings
-
-    def snapshot(self) -> dict[str, Any]:
-        """What `restore` needs; no copies, since learning replaces what it changes."""
-        return copy(vars(self))
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Become what `snapshot` came from."""
-        vars(self).update(snapshot)
+        return {"kernel": builder.kernel_config(few)} | settings
 
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, transforms, and the samples in the model in their order."""
@@ -235,7 +229,7 @@ class SubsetSurrogate:
 def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
     """Points and values of some evaluations, `n x d` and `n x 1`, in float64."""
     X = history.points(history.point[start:stop]).double()
-    Y = torch.tensor(history.values[start:stop], dtype=torch.float64)
+    Y = history.values[start:stop].clone()
     return X, Y.to(X.device).unsqueeze(-1)
 
 

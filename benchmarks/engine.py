@@ -56,7 +56,7 @@ def run_of_bbkb(lengthscale: float, evaluations: int) -> dict[str, Any]:
         progress=False,
         by_index=True,
     )
-    posterior: Any = strategy.surrogate.pool.posterior  # type: ignore[union-attr]
+    posterior: Any = strategy.surrogate.pool.posterior
     rows, counts = history.indices.unique(return_counts=True)
     return {
         "X": X[rows],
@@ -69,7 +69,7 @@ def run_of_bbkb(lengthscale: float, evaluations: int) -> dict[str, Any]:
 
 
 def boundary(problem: dict[str, Any], num_candidates: int) -> dict[str, Any]:
-    """Seconds of a batch's end, and of the next points, by the code that is imported."""
+    """Seconds of a batch's end and of the next points, by the code imported."""
     import botorch_sparse.optim as optim
     from botorch_sparse.posteriors import NystromPosterior
 

@@ -91,13 +91,13 @@ class Strategy(ABC):
         self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
-            self.candidates, table=self.table, minimize=minimize, predict=self.predict
+            self.domain, minimize=minimize, predict=self.predict
         )
         self.generator = torch.Generator().manual_seed(seed)
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
-        self._finder = PointFinder(self.candidates, self.box)
+        self._finder = PointFinder(self.domain)
 
     @property
     def box(self) -> Box | None:
@@ -139,7 +139,7 @@ class Strategy(ABC):
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing left to propose."""
-        return 0 < len(self.candidates) <= len(self.excluded_points)
+        return 0 < self.domain.num_rows <= len(self.excluded_points)
 
     def pending_points(self) -> list[int]:
         """`pending` as a list."""
@@ -271,7 +271,7 @@ class Strategy(ABC):
                 one is outside of the bounds of a continuous domain.
         """
         start = time.perf_counter()
-        told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
+        told = read_feedback(X, Y, self.table, self.domain.dim)
         self._refuse_rows(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
@@ -469,7 +469,7 @@ class Strategy(ABC):
         loaded = copy(self)
         loaded.history, loaded.generator = copy(self.history), torch.Generator()
         try:
-            check_state(state, *self.candidates.shape)
+            check_state(state, self.domain.num_rows, self.domain.dim)
             loaded._load_state(state)
         except Exception as error:
             raise InputDataError(
@@ -505,7 +505,7 @@ class Strategy(ABC):
             *self.history.folded().point.tolist(),
             *self.pending_points(),
         }
-        return {point for point in taken if point < len(self.candidates)}
+        return {point for point in taken if point < self.domain.num_rows}
 
     def _batch_size(self) -> int | None:
         """Points of a batch that the user asked for; None for as many as chosen."""

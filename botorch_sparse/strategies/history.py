@@ -10,6 +10,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.batch import Batch, BatchRecord, Best
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.evaluations import Evaluations, GrowingColumn
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.frames import points_frame, with_columns
@@ -32,31 +33,40 @@ class History:
         minimize: Whether small observations are good.
 
     Args:
-        candidates: `A x d` table; on a continuous domain it has no rows.
-        table: The table with the names of its rows and columns.
+        domain: Where points are chosen from; of a table only rows that are asked for
+            are looked at.
         minimize: Whether small observations are good.
         predict: What the model says, for `best`.
     """
 
     def __init__(
         self,
-        candidates: Tensor,
+        domain: Domain,
         *,
-        table: CandidateTable | None = None,
         minimize: bool = False,
         predict: Predict | None = None,
     ) -> None:
-        self._candidates = candidates
-        self._table = table
+        self._domain = domain
         self._predict = predict
         self.minimize = minimize
-        self._extra = GrowingColumn(candidates[:0])  # points beside the table
-        self._extra_number: dict[bytes, int] = {}
+        self._forget_extra()
         self._evaluations = Evaluations()
         self.batches: list[BatchRecord] = []
 
+    def _forget_extra(self) -> None:
+        """No points but those of the domain."""
+        place, shape = self._domain, (0, self._domain.dim)
+        empty = torch.empty(shape, dtype=place.dtype, device=place.device)
+        self._extra = GrowingColumn(empty)
+        self._extra_number: dict[bytes, int] = {}
+
     def __len__(self) -> int:
         return len(self._evaluations)
+
+    @property
+    def _table(self) -> CandidateTable | None:
+        """The names of rows and columns, where there are some."""
+        return self._domain.table
 
     @property
     def point(self) -> Tensor:
@@ -75,7 +85,7 @@ class History:
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
         point = self.point
-        return torch.where(point < len(self._candidates), point, -1)
+        return torch.where(point < self._domain.num_rows, point, -1)
 
     @property
     def X(self) -> Tensor:
@@ -85,7 +95,8 @@ class History:
     @property
     def Y(self) -> Tensor:
         """`n` observations, on the candidates' device and in their dtype."""
-        return (-self.values if self.minimize else self.values).to(self._candidates)
+        Y = -self.values if self.minimize else self.values
+        return Y.to(self.device, self._domain.dtype)
 
     @property
     def batch_number(self) -> Tensor:
@@ -133,7 +144,7 @@ class History:
         point, value = int(folded.point[place]), float(folded.Y[place])
         X = self.points(folded.point[place : place + 1])
         predicted = self._prediction(X)
-        row = point if point < len(self._candidates) else None
+        row = point if point < self._domain.num_rows else None
         keys = None if self._table is None else self._table.keys
         return Best(
             X=X[0],
@@ -170,7 +181,7 @@ class History:
     @property
     def device(self) -> torch.device:
         """Where the points are."""
-        return self._candidates.device
+        return self._domain.device
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers, `k x d`.
@@ -179,15 +190,16 @@ class History:
             number: `k` numbers, on the host.
             there: The same where the points are, if they are there already.
         """
-        X, beside = self._candidates, number.cpu() >= len(self._candidates)
-        there = number.to(X.device) if there is None else there
+        domain, num_rows = self._domain, self._domain.num_rows
+        beside = number.cpu() >= num_rows
+        there = number.to(domain.device) if there is None else there
         if not beside.any():
-            return X[there]
-        extra = self._extra.values[(there - len(X)).clamp_min(0)]
+            return domain.rows(there)
+        extra = self._extra.values[(there - num_rows).clamp_min(0)]
         if beside.all():
             return extra
-        rows = X[there.clamp_max(len(X) - 1)]
-        return torch.where((there >= len(X)).unsqueeze(-1), extra, rows)
+        rows = domain.rows(there.clamp_max(num_rows - 1))
+        return torch.where((there >= num_rows).unsqueeze(-1), extra, rows)
 
     def batch_of(self, trials: Sequence[Trial], note: str = "") -> Batch:
         """Trials as a batch."""
@@ -195,7 +207,7 @@ class History:
         ids = torch.tensor([trial.id for trial in trials], dtype=torch.long)
         numbers = {trial.batch for trial in trials}
         number = numbers.pop() if len(numbers) == 1 else -1
-        rows = None if self._table is None else points
+        rows = points if self._domain.num_rows else None
         return Batch(self.points(points), rows, number, ids, self._table, note)
 
     def append(self, trials: Sequence[Trial], Y: Sequence[float]) -> None:
@@ -227,7 +239,7 @@ class History:
             return None
         places = self.batch_number == number
         point = self.point[places]
-        rows = None if self._table is None else self.indices[places]
+        rows = self.indices[places] if self._domain.num_rows else None
         return Batch(self.points(point), rows, number, self.trial[places], self._table)
 
     def was_told(self, trial: int) -> bool:
@@ -241,7 +253,7 @@ class History:
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
         used = len(self._extra_number)
-        number = len(self._candidates) + used
+        number = self._domain.num_rows + used
         known = self._extra_number.setdefault(row_bytes(x), number)
         if known == number:
             self._extra.extend(x.detach().unsqueeze(0))
@@ -276,9 +288,9 @@ class History:
         self._evaluations = Evaluations()
         columns = (state[name] for name in ("point", "Y", "batch", "trial"))
         self._evaluations.extend(*columns)
-        self._extra, self._extra_number = GrowingColumn(self._candidates[:0]), {}
+        self._forget_extra()
         for x in state["extra"]:
-            self.add_point(x.to(self._candidates))
+            self.add_point(x.to(self._extra.values))
         self.batches = [BatchRecord(**b) for b in state["batches"]]
 
 

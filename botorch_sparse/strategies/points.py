@@ -6,12 +6,12 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.feedback import Feedback
 from botorch_sparse.strategies.history import History, row_bytes
 from botorch_sparse.strategies.near_rows import (
@@ -37,22 +37,37 @@ class PointFinder:
     table but near one is refused.
 
     Args:
-        candidates: `A x d` table; on a box it has no rows.
-        box: The continuous domain, or None.
+        domain: The table, or the box. Where a table's rows are not all here, points
+            are not found by their coordinates.
     """
 
-    def __init__(self, candidates: Tensor, box: Box | None) -> None:
-        self._candidates = candidates
-        self._box = box
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
         self._known: dict[torch.dtype, KnownRows] = {}
         self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
 
     @cached_property
     def _scale(self) -> Tensor:
         """What rounding is relative to in each of the `d` columns."""
-        X = self._candidates if self._box is None else self._box.bounds
-        low, high = X.detach().double().aminmax(dim=0)
+        low, high = self._domain.ranges
         return torch.maximum(torch.maximum(low.abs(), high.abs()), high - low)
+
+    @property
+    def _candidates(self) -> Tensor:
+        """All rows of the table, `A x d`; none on a box.
+
+        Raises:
+            UnsupportedError: If they are not all here.
+        """
+        if (table := self._domain.table) is not None:
+            return table.X
+        if self._domain.num_rows:
+            raise UnsupportedError(
+                "Got points by their coordinates; those of a table that several "
+                "processes share are not found by these. Tell a batch, or ids of "
+                "trials, and run with by_index=True."
+            )
+        return self._domain.rows(torch.empty(0, dtype=torch.long))
 
     @cached_property
     def _near_rows(self) -> "NearRows":
@@ -61,7 +76,7 @@ class PointFinder:
     @cached_property
     def _suspects(self) -> tuple[cKDTree, NDArray[np.float64]]:
         """Rows of the table in units of what is near in each column, and the units."""
-        low, high = self._candidates.detach().double().aminmax(dim=0)
+        low, high = self._domain.ranges
         rounding = ROUNDING * torch.where(self._scale > 0, self._scale, 1.0)
         unit = on_host(torch.maximum(SUSPICIOUS * (high - low), rounding))
         X = on_host(self._candidates) / unit
@@ -98,7 +113,7 @@ class PointFinder:
 
     def _check_rows(self, rows: Sequence[int]) -> None:
         """Refuse rows that are not there."""
-        num_rows = len(self._candidates)
+        num_rows = self._domain.num_rows
         if any(not 0 <= row < num_rows for row in rows):
             raise InputDataError(
                 f"Got rows outside of the table of {num_rows} candidates."
@@ -155,7 +170,7 @@ class PointFinder:
         self, X: Tensor, trials: PendingTrials, history: History
     ) -> list[list[int]]:
         """The numbers that each of `b x d` points may be within rounding."""
-        if self._box is None:
+        if self._domain.num_rows:
             return self._near_rows.find(X)
         if self._pending is None or self._pending[0] != trials.num_proposed:
             points = sorted({trial.point for trial in trials})
@@ -193,15 +208,15 @@ class PointFinder:
             )
         if near:
             return near[0]
-        if self._box is None:
+        if (box := self._domain.box) is None:
             if len(trials):
                 self._refuse_near(x)
             return history.add_point(x.to(self._candidates))
-        inside = self._box.clamp(x)
+        inside = box.clamp(x)
         if not self.is_same(x.unsqueeze(0), inside.unsqueeze(0)):
             raise InputDataError(
                 f"Got {x.tolist()}, which is outside of the bounds "
-                f"{self._box.bounds.tolist()}; need points of the domain."
+                f"{box.bounds.tolist()}; need points of the domain."
             )
         return history.add_point(inside)
 
@@ -231,7 +246,7 @@ class PointFinder:
 
     def copies(self, number: int) -> list[int]:
         """All points with the coordinates of one, itself included. O(log A)."""
-        if number >= len(self._candidates):
+        if number >= self._domain.num_rows:
             return [number]
         known = self._known_rows(self._candidates.dtype)
         return known.copies(self._candidates[number]) if known.has_copies else [number]

@@ -11,8 +11,8 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.trials import Trial
 

@@ -1,6 +1,7 @@
 """What a history shows: the best point, and tables of what happened."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from botorch.exceptions import InputDataError
-from strategy_table import TABLE, objective
+from botorch.exceptions import InputDataError, UnsupportedError
+from strategy_table import TABLE, make_candidates, objective
 from torch import Tensor
 
 import botorch_sparse
-from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies import History, RandomSearch, base
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.trials import Trial
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
@@ -76,7 +78,7 @@ def test_best_asks_the_model_that_it_is_given() -> None:
         asked.append(X)
         return X.sum(-1), X.sum(-1)
 
-    history = History(X, predict=predict)
+    history = History(domain_of(X, {}), predict=predict)
     history.append([Trial(0, 2, 0)], [1.0])
     assert history.best().mean == 4.0
     assert torch.equal(asked[0], X[2:])
@@ -272,7 +274,8 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     g = torch.Generator().manual_seed(0)
     point = torch.randint(7, (60,), generator=g)
     values = torch.randn(60, generator=g, dtype=torch.float64)
-    history = History(torch.rand(7, 2, generator=g, dtype=torch.float64))
+    domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
+    history = History(domain)
     trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
     for start, stop in ((0, 5), (5, 40), (40, 60)):
         history.append(trials[start:stop], values[start:stop].tolist())
@@ -290,6 +293,47 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
         assert history.num_unique == len(set(point[:size].tolist()))
         assert history.was_told(size - 1) and not history.was_told(size)
     history.append(trials[33:], values[33:].tolist())
-    other = History(torch.rand(7, 2))
+    other = History(domain)
     other.load_state_dict(history.state_dict())
     assert torch.equal(other.folded().Y, history.folded().Y)
+
+
+class Apart:
+    """A table whose rows are elsewhere, and are asked for one by one."""
+
+    table = box = None
+
+    def __init__(self, X: Tensor) -> None:
+        self._domain = domain_of(X, {})
+        self.asked = [0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._domain, name)
+
+    def rows(self, number: Tensor) -> Tensor:
+        self.asked.append(len(number))
+        return self._domain.rows(number)
+
+
+def test_a_table_whose_rows_are_not_all_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials, rows and states serve; coordinates are refused, since none is found."""
+    monkeypatch.setattr(base, "domain_of", lambda candidates, options: candidates)
+    candidates = make_candidates()
+    domain = Apart(candidates)
+    whole = RandomSearch(domain_of(candidates, {}), batch_size=4)
+    strategy = RandomSearch(domain, batch_size=4)
+    batch = strategy.ask()
+    assert torch.equal(batch.X, whole.ask().X)
+    assert torch.equal(candidates[batch.indices], batch.X)
+    strategy.tell(batch.ids[:1], [1.0])
+    with pytest.raises(UnsupportedError, match="several processes share"):
+        strategy.tell(batch.X[1:], [1.0, 2.0, 3.0])
+    strategy.tell(replace(batch, ids=None), [0.0, 4.0, 2.0, 3.0])
+    strategy.run(lambda rows: rows.double(), 20, by_index=True, progress=False)
+    history = strategy.history
+    assert torch.equal(history.X, candidates[history.indices])
+    assert history.best().row == int(history.indices[history.Y.argmax()])
+    other = RandomSearch(domain, batch_size=4)
+    other.load_state_dict(strategy.state_dict())
+    assert torch.equal(other.ask().X, strategy.ask().X)
+    assert max(domain.asked) <= 20

@@ -192,8 +192,9 @@ class NystromTable(TableView):
         return 0 if self.posterior is None else self.posterior.num_inducing
 
     def max_variance(self) -> float:
-        """The largest variance of a candidate; NaN where they are not embedded."""
-        return super().max_variance() if self.embeds else float("nan")
+        """The largest variance of a candidate; NaN where not all are embedded."""
+        is_known = self.embeds and self.pool.is_embedded
+        return super().max_variance() if is_known else float("nan")
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:

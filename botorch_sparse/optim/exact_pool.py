@@ -20,6 +20,7 @@ estimated from both (`posteriors/constant_mean.py`).
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -22,135 +22,15 @@ FEWEST_INITIAL, MOST_INITIAL = 5, 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
-class Domain(Protocol):
-    """What strategies ask of a table or of a box alike.
-
-    Points have numbers: rows of a table, and what `History` gives to others.
-
-    Attributes:
-        table: The table, or None.
-        box: The box, or None.
-        num_rows: Rows `A` of the table; 0 on a box.
-        dim: Number `d` of features.
-        ranges: `2 x d`, the smallest and the largest value of each feature, float64.
-        dtype: Of the points.
-        device: Where they are.
-    """
-
-    @property
-    def table(self) -> CandidateTable | None:
-        """See the attributes."""
-        ...
-
-    @property
-    def box(self) -> Box | None:
-        """See the attributes."""
-        ...
-
-    @property
-    def num_rows(self) -> int:
-        """See the attributes."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """See the attributes."""
-        ...
-
-    @property
-    def ranges(self) -> Tensor:
-        """See the attributes."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See the attributes."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """See the attributes."""
-        ...
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the `d` features."""
-        ...
-
-    def rows(self, number: Tensor) -> Tensor:
-        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
-        ...
-
-    def few(self) -> Tensor:
-        """Some points, always the same ones, for a kernel to be known by."""
-        ...
-
-    def sample(
-        self,
-        num: int,
-        generator: torch.Generator,
-        add_point: AddPoint,
-        excluded: Collection[int] = (),
-    ) -> list[int]:
-        """Numbers of different points, spread over all; fewer if there are no more.
-
-        Args:
-            num: How many.
-            generator: Source of randomness.
-            add_point: Gives points of a box their numbers.
-            excluded: Rows that are left out.
-        """
-        ...
-
-    def uniform(
-        self,
-        num: int,
-        generator: torch.Generator,
-        add_point: AddPoint,
-        excluded: Collection[int] = (),
-        *,
-        unique: bool = False,
-    ) -> list[int]:
-        """As `sample`, but rows may come again unless `unique`."""
-        ...
-
-    def num_choosable(
-        self, limit: int, excluded: Collection[int], *, unique: bool
-    ) -> int:
-        """The largest batch of at most `limit` points that can be proposed."""
-        ...
-
-    def num_initial(self, *, is_known: bool) -> int:
-        """Points before a model is used by default, with or without a kernel."""
-        ...
-
-    def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Options of `optimize_acqf`, with defaults.
-
-        Raises:
-            InputDataError: If options are given for a table.
-        """
-        ...
-
-    def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """Whether points are proposed once; by default for tables without a kernel.
-
-        Raises:
-            InputDataError: If it is asked for on a box.
-        """
-        ...
-
-    def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class TableDomain:
     """The rows of a table of candidates.
 
+    Points have numbers: these rows, and what `History` gives to others.
+
     Attributes:
         table: The table.
+        box: None.
     """
 
     table: CandidateTable
@@ -168,22 +48,22 @@ class TableDomain:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `Domain`."""
+        """Of the points."""
         return self.table.X.dtype
 
     @property
     def device(self) -> torch.device:
-        """See `Domain`."""
+        """Where the points are."""
         return self.table.X.device
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """See `Domain`."""
+        """Names of the `d` features."""
         return self.table.feature_names
 
     @cached_property
     def ranges(self) -> Tensor:
-        """See `Domain`. Cost: O(A d), once."""
+        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
         return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
 
     @cached_property
@@ -201,17 +81,15 @@ class TableDomain:
         return zlib.crc32(names.encode(errors="surrogatepass"))
 
     def rows(self, number: Tensor) -> Tensor:
-        """See `Domain`."""
+        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
         return self.table.X[number]
 
-    def pool(
-        self, inputs: Callable[[Tensor], Tensor], max_memory: int
-    ) -> NystromPool:
+    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
         """All rows as inputs of a kernel, without a posterior yet."""
         return NystromPool(inputs(self.table.X), max_memory=max_memory)
 
     def few(self) -> Tensor:
-        """At most four rows, spread over all."""
+        """At most four rows, spread over all, for a kernel to be known by."""
         return self.table.X[:: -(-self.num_rows // 4)]
 
     def sample(
@@ -221,7 +99,17 @@ class TableDomain:
         add_point: AddPoint,
         excluded: Collection[int] = (),
     ) -> list[int]:
-        """See `Domain`. Cost: O(A)."""
+        """Numbers of different points, spread over all; fewer if there are no more.
+
+        Args:
+            num: How many.
+            generator: Source of randomness.
+            add_point: Gives points of a box their numbers.
+            excluded: Rows that are left out.
+
+        Returns:
+            Their numbers. Cost: O(A).
+        """
         if num == 1 and not excluded:
             return torch.randint(self.num_rows, (1,), generator=generator).tolist()
         order = torch.randperm(self.num_rows, generator=generator)
@@ -237,7 +125,7 @@ class TableDomain:
         *,
         unique: bool = False,
     ) -> list[int]:
-        """See `Domain`. Cost: O(A)."""
+        """As `sample`, but rows may come again unless `unique`."""
         left = torch.ones(self.num_rows, dtype=torch.bool)
         left[list(excluded)] = False
         rows = left.nonzero().squeeze(-1)
@@ -248,16 +136,20 @@ class TableDomain:
     def num_choosable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
-        """See `Domain`."""
+        """The largest batch of at most `limit` points that can be proposed."""
         left = self.num_rows - len(excluded)
         return min(limit, left if unique else left * limit)
 
     def num_initial(self, *, is_known: bool) -> int:
-        """See `Domain`."""
+        """Points before a posterior is used by default, with or without a kernel."""
         return 1 if is_known else min(max(FEWEST_INITIAL, 2 * self.dim), MOST_INITIAL)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """See `Domain`."""
+        """Options of `optimize_acqf`, with defaults.
+
+        Raises:
+            InputDataError: If options are given for a table.
+        """
         if given is not None:
             raise InputDataError(
                 "Got optimizer_options with candidates, whose maximum is exact; they "
@@ -266,11 +158,15 @@ class TableDomain:
         return {}
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """See `Domain`."""
+        """Whether points are proposed once; by default for tables without a kernel.
+
+        Raises:
+            InputDataError: If it is asked for on a box.
+        """
         return not is_known if unique is None else unique
 
     def config(self) -> dict[str, Any]:
-        """See `Domain`."""
+        """Plain values for a state to agree on."""
         shape = [self.num_rows, self.dim, str(self.dtype)]
         return {"candidates": [*shape, self.checksum], "names": self._names}
 
@@ -281,6 +177,8 @@ class BoxDomain:
 
     Attributes:
         box: The box.
+        table: None.
+        num_rows: 0.
     """
 
     box: Box
@@ -294,17 +192,17 @@ class BoxDomain:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.bounds.dtype
 
     @property
     def device(self) -> torch.device:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.bounds.device
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return tuple(f"x{i}" for i in range(self.dim))
 
     @property
@@ -328,7 +226,7 @@ class BoxDomain:
         add_point: AddPoint,
         excluded: Collection[int] = (),
     ) -> list[int]:
-        """See `Domain` and `Box.sample`."""
+        """See `TableDomain` and `Box.sample`."""
         return [add_point(x) for x in self.box.sample(num, draw_seed(generator))]
 
     def uniform(
@@ -346,19 +244,19 @@ class BoxDomain:
     def num_choosable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return limit
 
     def num_initial(self, *, is_known: bool) -> int:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return 1 if is_known else max(FEWEST_INITIAL, 2 * self.dim)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return OPTIMIZER_OPTIONS | dict(given or {})
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """See `Domain`."""
+        """See `TableDomain`."""
         if unique:
             raise InputDataError(
                 "Got unique=True with bounds; points of a continuous domain have no "
@@ -367,8 +265,11 @@ class BoxDomain:
         return False
 
     def config(self) -> dict[str, Any]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.config()
+
+
+Domain: TypeAlias = TableDomain | BoxDomain
 
 
 def domain_of(candidates: Any, options: DomainOptions) -> Domain:

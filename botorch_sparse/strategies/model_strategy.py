@@ -14,12 +14,13 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
-from botorch_sparse.strategies.domain import Domain, TableDomain, domain_of
+from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -157,7 +158,9 @@ class ModelStrategy(Strategy):
         return self._taken() if self.unique else super().excluded_points
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        most = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
+        given = [size for size in (max_batch_size, self._batch_size()) if size]
+        default = MAX_BATCH_SIZE if self.domain.num_rows else MAX_BOX_BATCH
+        most = min(given, default=default)
         excluded = self.excluded_points
         limit = self.domain.num_choosable(most, excluded, unique=self.unique)
         if limit == 0:
@@ -251,12 +254,12 @@ def _view(
 ) -> PosteriorView:
     """The posterior of a domain, without data."""
     prior = source.initial()
-    if isinstance(domain, TableDomain):
-        pool = domain.pool(source.inputs, max_memory)
-        if is_exact:
-            return ExactTable(source, prior, exact_pool(pool.X, prior))
-        return NystromTable(source, prior, pool, embeds=embeds).blank(prior)
-    return BoxView(domain.box, source, prior)
+    if isinstance(domain, BoxDomain):
+        return BoxView(domain.box, source, prior)
+    pool = domain.pool(source.inputs, max_memory)
+    if is_exact:
+        return ExactTable(source, prior, exact_pool(pool.X, prior))
+    return NystromTable(source, prior, pool, embeds=embeds).blank(prior)
 
 
 def split_options(
@@ -266,8 +269,13 @@ def split_options(
     options: ModelOptions,
 ) -> tuple[Domain, ModelSettings, RunOptions]:
     """The domain, what the posterior is built from, and the other options."""
-    own = {k: options[k] for k in DomainOptions.__annotations__ if k in options}  # type: ignore[literal-required]
-    domain = domain_of(candidates, DomainOptions(**own))
+    place = DomainOptions(
+        bounds=options.get("bounds"),
+        inequality_constraints=options.get("inequality_constraints"),
+        equality_constraints=options.get("equality_constraints"),
+        fixed_features=options.get("fixed_features"),
+    )
+    domain = domain_of(candidates, place)
     posterior = ModelSettings.of(
         domain,
         covar_module,
@@ -277,5 +285,9 @@ def split_options(
         num_initial=options.get("num_initial"),
         optimizer_options=options.get("optimizer_options"),
     )
-    rest = {k: options[k] for k in RunOptions.__annotations__ if k in options}  # type: ignore[literal-required]
-    return domain, posterior, RunOptions(**rest)
+    rest = RunOptions(
+        unique=options.get("unique"),
+        minimize=options.get("minimize", False),
+        seed=options.get("seed", 0),
+    )
+    return domain, posterior, rest

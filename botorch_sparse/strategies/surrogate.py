@@ -8,11 +8,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
-from botorch_sparse.inducing import (
-    InducingPointSampler,
-    PosteriorVarianceSampler,
-    RecursiveRLSSampler,
-)
+from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.sampling import sample_inducing_points
 from botorch_sparse.optim.choosable import Choosable
@@ -195,8 +191,8 @@ class Surrogate:
 
     source: PriorSource
     view: PosteriorView
-    sampler: InducingPointSampler | None = None
-    initial_sampler: InducingPointSampler = RecursiveRLSSampler()
+    sampler: InducingPointSampler | None
+    initial_sampler: InducingPointSampler
     exact_size: int = EXACT_SIZE
     max_inducing: int = EXACT_SIZE
     inducing: tuple[int, ...] = ()

@@ -68,9 +68,9 @@ class TableDomain:
 
     @cached_property
     def checksum(self) -> int:
-        """Of all coordinates. Cost: O(A d), once; a file is read in parts."""
+        """Of all coordinates. Cost: O(A d), once."""
         checksum = 0
-        for X in self.table.X.detach().split(2**20):
+        for X in self.table.X.detach().split(2**20):  # rows of a file are strided
             checksum = zlib.crc32(X.cpu().contiguous().numpy().data, checksum)
         return checksum
 

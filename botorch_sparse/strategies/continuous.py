@@ -16,7 +16,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim.box_batch import BoxBatch
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.posteriors import NystromPosterior
@@ -186,7 +186,7 @@ class BoxView:
         state: dict[str, Any],
     ) -> Self:
         """See `PosteriorView`."""
-        values = FoldedValues.first(history, num_learned)
+        values = history.folded(num_learned)
         return self.learned(prior, history, values, values.places(inducing))
 
 
@@ -225,8 +225,10 @@ class NumberedBatch:
         return self._batch.is_over()
 
     def choose(self, limit: int) -> list[int]:
-        """See `PointBatch`."""
-        return self._numbers(self._batch.choose(limit))
+        """See `PointBatch`; with a rule at most `MAX_BOX_BATCH` optimizations."""
+        is_ruled = self._batch.rule is not None
+        most = min(limit, MAX_BOX_BATCH) if is_ruled else limit
+        return self._numbers(self._batch.choose(most))
 
     def _numbers(self, X: Tensor) -> list[int]:
         return [self._history.add_point(x) for x in X]

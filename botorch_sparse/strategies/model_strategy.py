@@ -227,9 +227,14 @@ class ModelStrategy(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        self.surrogate = self.surrogate.restored(
-            state["surrogate"], self.history, self._num_learned
-        )
+        before = self.surrogate
+        try:
+            self.surrogate = before.restored(
+                state["surrogate"], self.history, self._num_learned
+            )
+        except BaseException:
+            before.view.cleared()  # they share what is kept for later views
+            raise
 
     def _config(self) -> dict[str, Any]:
         surrogate = self.surrogate

@@ -281,11 +281,7 @@ class Surrogate:
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
-        values, source = (
-            FoldedValues.of(history.point_list, history.values),
-            self.source,
-        )
-        prior = self.prior
+        values, source, prior = history.folded(), self.source, self.prior
         if source.is_due(prior, history):
             prior = source.fitted(prior, history, generator)
         prior = source.shrunk(prior, lengthscale_factor)

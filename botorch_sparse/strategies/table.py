@@ -277,7 +277,7 @@ class NystromTable(_TableView):
         state: dict[str, Any],
     ) -> Self:
         """See `PosteriorView`."""
-        values = FoldedValues.first(history, num_learned)
+        values = history.folded(num_learned)
         return self.learned(prior, history, values, values.places(inducing))
 
 
@@ -343,17 +343,18 @@ class ExactTable(_TableView):
         """See `PosteriorView`. Cost: O(A n) for each new evaluation."""
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(history, values)
-        points = history.point_list[self.num_learned : int(values.counts.sum())]
-        beside = any(point >= len(self.pool) for point in points)
+        new = slice(self.num_learned, int(values.counts.sum()))
+        point, Y = history.point[new], history.values[new] / prior.scale
+        beside = bool((point >= len(self.pool)).any())
         if beside or self.num_learned == 0:
             return self._rebuilt(history, values)
         pool = self.pool.fork()
-        for place, point in enumerate(points, self.num_learned):
-            pool.append(point, history.values[place] / prior.scale)
+        for row, y in zip(point.tolist(), Y.tolist(), strict=True):
+            pool.append(row, y)
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(history, values)
-        num = self.num_learned + len(points)
-        return replace(self, pool=pool, num_learned=num, num_unique=len(values))
+        num_unique = len(values)
+        return replace(self, pool=pool, num_learned=new.stop, num_unique=num_unique)
 
     def _rebuilt(self, history: History, values: FoldedValues) -> Self:
         """With the folded data factorized anew."""
@@ -385,7 +386,7 @@ class ExactTable(_TableView):
         """See `PosteriorView`: factorized and appended as the saved run did."""
         view = self.blank(prior)
         for num in sorted({state["num_rebuilt"], num_learned}):
-            values = FoldedValues.first(history, num)
+            values = history.folded(num)
             view = view.learned(prior, history, values, values.point)
         return view
 

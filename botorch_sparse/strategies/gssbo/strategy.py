@@ -16,6 +16,7 @@ Theorem 5.2, the radius                `acquisition/confidence/gssbo.py`
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Unpack
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
@@ -234,6 +235,7 @@ class GSSBO(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.buffer, self.surrogate = copy(self.buffer), copy(self.surrogate)
         self.buffer.load_state_dict(state["buffer"])
         self._learning_time = state["learning_time"]
         self.surrogate.load_state_dict(

@@ -237,7 +237,7 @@ class SubsetSurrogate:
 def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
     """Points and values of some evaluations, `n x d` and `n x 1`, in float64."""
     X = history.points(history.point[start:stop]).double()
-    Y = torch.tensor(history.values[start:stop], dtype=torch.float64)
+    Y = history.values[start:stop].clone()
     return X, Y.to(X.device).unsqueeze(-1)
 
 

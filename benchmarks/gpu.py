@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 

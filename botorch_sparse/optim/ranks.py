@@ -147,6 +147,9 @@ class Ranks:
             )
 
 
+ALONE = Ranks()
+
+
 @dataclass(frozen=True)
 class ProcessRanks(Ranks):
     """The processes of a `torch.distributed` group.

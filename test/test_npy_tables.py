@@ -152,5 +152,5 @@ def test_all_ranks_name_the_row_that_is_not_finite(
 
 
 def test_a_table_of_fewer_tiles_than_ranks_is_refused(path: Path) -> None:
-    with pytest.raises(InputDataError, match="2460 rows for 6 ranks"):
+    with pytest.raises(InputDataError, match="5020 rows for 6 ranks"):
         together(6, lambda ranks: load_table(path, ranks=ranks))

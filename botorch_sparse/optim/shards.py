@@ -1,15 +1,16 @@
 """Which rows of a table a rank owns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
+from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.ranks import ALONE, Ranks
 
-# Ranks own whole tiles: products over candidates have the shape of one.
-TILE = 512
+# Ranks own whole tiles: no product over candidates reaches into two of them.
+TILE = 1024
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class Shard:
         """The ranks that own some rows."""
         edges = [self._edge(rank) for rank in range(1, self.ranks.size)]
         return torch.bucketize(rows, rows.new_tensor(edges), right=True)
+
+    def choosable(self, choosable: Choosable) -> Choosable:
+        """The same of this rank's rows, by their places among these."""
+        if choosable.excluded is None or self.ranks.size == 1:
+            return choosable
+        place = choosable.excluded - self.start
+        own = (place >= 0) & (place < len(self))
+        return replace(choosable, excluded=place[own])
 
     def at(self, values: Tensor, rows: Tensor) -> Tensor:
         """Values at some rows, from their owners.

@@ -50,8 +50,13 @@ def start_ranks(size: int, *arguments: str) -> list[subprocess.Popen[str]]:
     ]
 
 
-def ended(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
-    """Wait for processes; none outlives this."""
+def ended(
+    processes: Sequence[subprocess.Popen[str]], *, is_killed: bool = False
+) -> list[Ended]:
+    """Wait for processes, or kill them first; none outlives this."""
+    if is_killed:
+        for process in processes:
+            process.kill()
     try:
         found = [process.communicate(timeout=120) for process in processes]
     finally:

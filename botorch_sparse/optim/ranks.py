@@ -18,12 +18,13 @@ import torch.distributed as dist
 from botorch.exceptions.errors import BotorchError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.optim.heartbeat import heartbeat
+
 T = TypeVar("T")
 
-# A rank that dies closes its connections, and the others know at once. One that waits
-# for another's fit, or for the objective, waits as long as that takes.
+# A rank that dies closes its connections, and the others know at once; `heartbeat` sees
+# to the others. Who waits for a fit, or for the objective, waits as long as that takes.
 PATIENCE = timedelta(days=30)
-NCCL_PATIENCE = timedelta(seconds=45)  # once all ranks have come
 HOST = torch.device("cpu")
 
 
@@ -204,8 +205,6 @@ class ProcessRanks(Ranks):
     def _together(self) -> Iterator[None]:
         """Errors of a connection say what to do."""
         try:
-            if self.group is not None:  # gloo tells at once of a rank that is gone
-                dist.barrier()
             yield
         except RuntimeError as error:  # as torch raises them, from gloo and NCCL
             raise RankError(
@@ -234,21 +233,24 @@ def joined_ranks(device: torch.device | str = "cpu") -> Iterator[Ranks]:
         yield Ranks()
         return
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    dist.init_process_group("gloo", timeout=PATIENCE)
+    store, rank, size = next(dist.rendezvous("env://"))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+    )
     try:
-        yield _process_ranks(torch.device(device))
+        with heartbeat(store, rank, size):
+            yield _process_ranks(rank, size, torch.device(device))
     finally:
         dist.destroy_process_group()
 
 
-def _process_ranks(device: torch.device) -> Ranks:
+def _process_ranks(rank: int, size: int, device: torch.device) -> Ranks:
     """The ranks of the default group."""
-    rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:
         return Ranks()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     if device.type == "cuda" and local <= torch.cuda.device_count():
-        group = dist.new_group(backend="nccl", timeout=NCCL_PATIENCE)
+        group = dist.new_group(backend="nccl", timeout=PATIENCE)
         return ProcessRanks(rank, size, device, group)
     return ProcessRanks(rank, size)
 

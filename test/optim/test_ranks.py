@@ -81,6 +81,31 @@ def test_ranks_agree_and_survivors_say_that_one_is_gone() -> None:
         assert "resume" in survivor.err
 
 
+STOPPED = """
+import os, signal
+from botorch_sparse.optim import heartbeat
+from botorch_sparse.optim.ranks import joined_ranks
+
+heartbeat.BEAT, heartbeat.SILENCE = 0.2, 3.0
+with joined_ranks() as ranks:
+    ranks.best(0.0, ranks.rank)
+    print("agreed", flush=True)
+    if ranks.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    ranks.best(0.0, ranks.rank)
+"""
+
+
+def test_a_rank_that_falls_silent_is_not_waited_for() -> None:
+    first, stopped = start_ranks(2, "-c", STOPPED)
+    (survivor,) = ended([first])
+    (asleep,) = ended([stopped], is_killed=True)
+    assert survivor.out == asleep.out == "agreed\n"
+    assert survivor.status == 1
+    assert "nothing was heard of ranks [1] for 3 seconds" in survivor.err
+    assert "resume" in survivor.err
+
+
 def test_one_process_alone_has_what_all_have() -> None:
     with joined_ranks() as ranks:
         assert (ranks.rank, ranks.size) == (0, 1)

@@ -1,0 +1,99 @@
+"""The rows of a table that several processes share."""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.optim.shards import Shard
+from botorch_sparse.strategies.domain import TableRows, names_checksum
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedDomain(TableRows):
+    """A table of numbers of which each rank holds the rows that it owns.
+
+    A row's coordinates are sent by its owner when they are first asked for, by all
+    ranks together, and kept by all from then on. States are those of a strategy that
+    has the whole table: they go from any number of ranks to any other.
+
+    Attributes:
+        X: `a x d` rows of this rank.
+        shard: Which rows they are.
+        feature_names: Names of the `d` features.
+    """
+
+    X: Tensor
+    shard: Shard
+    feature_names: tuple[str, ...] = ()
+    _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    table: ClassVar[None] = None
+    box: ClassVar[None] = None
+
+    @property
+    def ranks(self) -> Ranks:
+        """Who shares the table."""
+        return self.shard.ranks
+
+    @property
+    def num_rows(self) -> int:
+        """Rows `A` of the whole table."""
+        return self.shard.num_rows
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of features."""
+        return self.X.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Domain`."""
+        return self.X.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """See `Domain`."""
+        return self.X.device
+
+    @cached_property
+    def ranges(self) -> Tensor:
+        """See `Domain`. Cost: O(A d), once."""
+        low, high = self.X.aminmax(dim=0)
+        return torch.stack([self.ranks.min(low), self.ranks.max(high)]).double()
+
+    @cached_property
+    def checksum(self) -> int:
+        """That of the whole table: each rank goes on from the one before it."""
+        crc = torch.zeros(1, dtype=torch.long)
+        data = self.X.cpu().contiguous().numpy().data
+        for owner in range(self.ranks.size):
+            if owner == self.ranks.rank:
+                crc.fill_(zlib.crc32(data, int(crc)))
+            crc = self.ranks.from_owner(crc, owner)
+        return int(crc)
+
+    def rows(self, number: Tensor) -> Tensor:
+        """See `Domain`; a row that nobody has asked for yet is sent by its owner."""
+        wanted = number.tolist()
+        self._fetch(row for row in dict.fromkeys(wanted) if row not in self._known)
+        if not wanted:
+            return self.X[:0]
+        return torch.stack([self._known[row] for row in wanted])
+
+    def _fetch(self, rows: Iterable[int]) -> None:
+        missing = list(rows)
+        if missing:
+            found = self.shard.at(self.X, torch.tensor(missing))
+            self._known.update(zip(missing, found, strict=True))
+
+    def config(self) -> dict[str, Any]:
+        """See `Domain`: what a strategy with the whole table has."""
+        shape = [self.num_rows, self.dim, str(self.dtype)]
+        columns = [(f"x{i}", None) for i in range(self.dim)]
+        names = names_checksum((), None, columns)
+        return {"candidates": [*shape, self.checksum], "names": names}

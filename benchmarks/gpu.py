@@ -23,7 +23,8 @@ from torch import Tensor
 from benchmarks import dropin_cost
 from benchmarks.measure import side_by_side
 from botorch_sparse.models import RefitSchedule
-from botorch_sparse.optim.device_ucb import EagerUCB
+from botorch_sparse.optim.choosable import ALL
+from botorch_sparse.optim.device_batch import EagerBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, GSSBO, SBPE, History, Strategy
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
@@ -118,13 +119,13 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
     # k_S(x) is kept if there is room; distances, a triangular product, and the mean.
     work = 8 * A * (d + m * pool.in_memory), A * m * (m + 2 * d + 2)
     yield line(f"embed, m = {m}", embed, *run.shares(embed, *work))
-    bounds: list[Any] = [pool.ucb(MULTIPLIER, LAM)]
+    bounds: list[Any] = [pool.batch(MULTIPLIER)]
     if pool.in_memory:  # a look at all candidates, whatever the pool would choose
-        bounds.append(EagerUCB(pool, MULTIPLIER, LAM))
+        bounds.append(EagerBatch(pool, MULTIPLIER, None, ALL))
     steps = {type(ucb).__name__: partial(step, ucb) for ucb in bounds}
     for name, seconds in run.seconds(**steps).items():
         shares = run.shares(seconds, 8 * A * m, 2 * A * m)
-        cells = shares if name == "EagerUCB" else ["", ""]
+        cells = shares if name == "EagerBatch" else ["", ""]
         yield line(f"step, m = {m}, {name}", seconds, *cells)
     rule = BatchRule("global-local", ratio_threshold=2.0)
     request = BatchRequest(MULTIPLIER, rule, [], LARGEST_BATCH)

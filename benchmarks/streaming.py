@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from benchmarks.measure import in_fresh_process, seconds
-from botorch_sparse.optim import CandidatePool, GlobalLocalRule
+from botorch_sparse.optim import Local, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 STEPS = 10
@@ -24,16 +24,13 @@ def stream(
     Y = chosen.sum(-1).sin()
     noise = torch.full_like(Y, 1e-2)
     posterior = NystromPosterior.from_data(kernel, chosen, Y, noise, X[:300])
-    pool = CandidatePool(X, max_memory=max_memory)
+    pool = NystromPool(X, 1e-2, max_memory=max_memory)
     embed = seconds(lambda: pool.update(posterior))
     indices: list[int] = []
 
     def choose() -> None:
-        ucb = pool.ucb(2.0, 1e-2)
-        rule = GlobalLocalRule(pool, 1e-2, ratio_threshold=1e9)
-        for _ in range(STEPS):
-            indices.append(ucb.argmax())
-            rule.add(indices[-1], ucb.append(indices[-1]))
+        batch = pool.batch(2.0, Local(ratio_threshold=1e9))
+        indices.extend(batch.choose(STEPS))
 
     return indices, embed, seconds(choose) / STEPS, pool.in_memory
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import CandidatePool, ExactCandidatePool
+from botorch_sparse.optim import ExactPool, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 Array = NDArray[np.float64]
@@ -65,14 +65,14 @@ class Problem:
         X, Y, noise, S = (t.to(**tkwargs) for t in (*self.data, self.X[self.inducing]))
         return NystromPosterior.from_data(self.make_kernel(**tkwargs), X, Y, noise, S)
 
-    def pool(self, *, max_memory: int = 2**30, **tkwargs: Any) -> CandidatePool:
-        pool = CandidatePool(self.X.to(**tkwargs), max_memory=max_memory)
+    def pool(self, *, max_memory: int = 2**30, **tkwargs: Any) -> NystromPool:
+        pool = NystromPool(self.X.to(**tkwargs), self.lam, max_memory=max_memory)
         pool.update(self.posterior(**tkwargs))
         return pool
 
-    def exact_pool(self, **tkwargs: Any) -> ExactCandidatePool:
+    def exact_pool(self, **tkwargs: Any) -> ExactPool:
         kernel = self.make_kernel(**tkwargs)
-        pool = ExactCandidatePool(self.X.to(**tkwargs), kernel, self.lam)
+        pool = ExactPool(self.X.to(**tkwargs), kernel, self.lam)
         pool.rebuild(*(t.to(**tkwargs) for t in self.data))
         return pool
 

@@ -19,6 +19,8 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from botorch_sparse.linear_operators.pending_rows import append_row, direction, fold
+
 if TYPE_CHECKING:
     from linear_operator.utils.getitem import IndexType
 
@@ -88,7 +90,7 @@ class RankOneUpdatedLinearOperator(LinearOperator):
             rows: The ``batch_shape x j x m`` columns of P, divided by the noise's
                 standard deviations.
         """
-        rows = _fold(rows)
+        rows = fold(rows)
         j = rows.shape[-2]
         eye = torch.eye(j, dtype=rows.dtype, device=rows.device)
         stacked = torch.cat([eye.expand(*rows.shape[:-2], j, j), rows.mT], dim=-2)
@@ -116,10 +118,7 @@ class RankOneUpdatedLinearOperator(LinearOperator):
                 f"its last dimension, for an operator of shape {tuple(self.shape)}."
             )
         count = torch.as_tensor(weight, dtype=w.dtype, device=w.device)
-        w = w * count.sqrt().unsqueeze(-1)
-        a = self._matmul(w.unsqueeze(-1)).squeeze(-1)
-        # w'Mw >= |Mw|^2, since M <= I; the right side cannot round below zero.
-        gain = torch.maximum((w * a).sum(-1), a.square().sum(-1))
+        a, gain = direction(self.U, w * count.sqrt().unsqueeze(-1))
         return a / (1 + gain).sqrt().unsqueeze(-1)
 
     def append(
@@ -127,19 +126,9 @@ class RankOneUpdatedLinearOperator(LinearOperator):
     ) -> RankOneUpdatedLinearOperator:
         r"""The operator of :math:`(M^{-1} + c\,ww')^{-1}`; arguments as ``new_row``.
 
-        Rounding may push an eigenvalue of M below zero, by about eps, and with
-        :math:`|w|^2` eps of order 1 such an error grows at every later append. A
-        second projection of a does not help: it removes errors where U has
-        orthonormal rows, that is where M is a projector, and elsewhere U a must be
-        compared with (I - UU') U w, which has the same rounding error as a. So U is
-        multiplied by 1 - 2 eps: M gains 4 eps U'U, which keeps it positive definite
-        for :math:`|w|^2 \lesssim` 1/eps and errs, by at most 4 eps per append, on the
-        side of too large a variance.
+        It keeps its eigenvalues positive, see ``pending_rows``.
         """
-        u = self.new_row(w, weight)
-        rows = self.U.expand(*u.shape[:-1], *self.U.shape[-2:])
-        shrink = 1 - 2 * torch.finfo(u.dtype).eps
-        return type(self)(_fold(shrink * torch.cat([rows, u.unsqueeze(-2)], -2)))
+        return type(self)(append_row(self.U, self.new_row(w, weight)))
 
     @property
     @cached(name="inner_chol")
@@ -226,15 +215,3 @@ class RankOneUpdatedLinearOperator(LinearOperator):
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
-
-
-def _fold(rows: Tensor) -> Tensor:
-    """At most m rows with the same U'U; O(m^3) when there are more than m.
-
-    Rows with gradients stay as they are: of rows that are linearly dependent, such as
-    zeros, no m rows with the same U'U are differentiable.
-    """
-    if rows.shape[-2] <= rows.shape[-1] or rows.requires_grad:
-        return rows
-    # U = QR, so U'U = R'R; orthogonal Q keeps the singular values at most 1.
-    return torch.linalg.qr(rows).R

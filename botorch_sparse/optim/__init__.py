@@ -4,28 +4,21 @@ from botorch_sparse.optim.adaptive_batch import (
     AdaptiveBatch,
     optimize_adaptive_batch,
 )
-from botorch_sparse.optim.candidate_pool import CandidatePool
-from botorch_sparse.optim.device_ucb import BlockUCB, EagerUCB, eager_is_cheaper
-from botorch_sparse.optim.exact_pool import ExactCandidatePool
-from botorch_sparse.optim.termination import (
-    GlobalLocalRule,
-    GlobalRule,
-    ProductRule,
-    TerminationRule,
-)
-from botorch_sparse.optim.ucb import LazyUCB
+from botorch_sparse.optim.batch import BatchState
+from botorch_sparse.optim.exact_pool import ExactPool
+from botorch_sparse.optim.points import Points
+from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.rules import Global, Local, Product, Rule
 
 __all__ = [
     "AdaptiveBatch",
-    "BlockUCB",
-    "CandidatePool",
-    "EagerUCB",
-    "ExactCandidatePool",
-    "GlobalLocalRule",
-    "GlobalRule",
-    "LazyUCB",
-    "ProductRule",
-    "TerminationRule",
-    "eager_is_cheaper",
+    "BatchState",
+    "ExactPool",
+    "Global",
+    "Local",
+    "NystromPool",
+    "Points",
+    "Product",
+    "Rule",
     "optimize_adaptive_batch",
 ]

@@ -28,15 +28,17 @@ from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.device_ucb import Choice, OneReadUCB
+from botorch_sparse.optim.device_batch import Choice, DeviceBatch
+from botorch_sparse.optim.points import Moments, validate_candidates
+from botorch_sparse.optim.rules import Rule
 
 
-class ExactCandidatePool:
+class ExactPool:
     """Mean and variance of all candidates under the exact GP.
 
-    The exact limit of `CandidatePool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
+    The exact limit of `NystromPool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
     the rows in use: folded points at the last `rebuild`, runs of one candidate since.
 
     Args:
@@ -166,11 +168,36 @@ class ExactCandidatePool:
         self._F[row] = values
         return values
 
-    def ucb(
-        self, multiplier: float, noise: float, choosable: Choosable = ALL
-    ) -> "ExactUCB":
-        """Start a batch; see `CandidatePool.ucb`. `noise` is that of the pool."""
-        return ExactUCB(self, multiplier, choosable)
+    square_memory = 0  # see `Points`
+
+    def moments(self, rows: Tensor) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean[rows], self.variance[rows])
+
+    def all_moments(self) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean, self.variance)
+
+    def all_variances(self) -> Tensor:
+        """See `Points`."""
+        return self.variance
+
+    @torch.no_grad()
+    def squared_covariances(self, rows: Tensor) -> Tensor:
+        """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""
+        F = self._F[: self.num_rows]
+        K = self.covar_module(self.X[rows], self.X).to_dense()
+        squares = (K - F[:, rows].mT @ F).square_()
+        return squares.unsqueeze(1).expand(-1, 2, -1)
+
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None = None,
+        choosable: Choosable = ALL,
+    ) -> "ExactBatch":
+        """See `Points`."""
+        return ExactBatch(self, multiplier, rule, choosable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,52 +251,68 @@ class _ExactRun:
         self.total = 0.0
 
 
-class ExactUCB(OneReadUCB):
+class ExactBatch(DeviceBatch):
     """Argmax of the bound under the exact GP with pending points; O(A n) each.
 
-    Pending rows are written behind the pool's own, which stay as they are.
+    Pending rows are written behind the pool's own, which stay as they are. The last
+    point's row is not computed before it matters.
 
     Args:
         pool: The pool.
         multiplier: What multiplies the Bayesian standard deviation.
-        choosable: What may be chosen; all candidates by default.
+        rule: What ends the batch; None for no rule.
+        choosable: What may be chosen.
     """
 
     def __init__(
         self,
-        pool: ExactCandidatePool,
+        pool: ExactPool,
         multiplier: float,
-        choosable: Choosable = ALL,
+        rule: Rule | None,
+        choosable: Choosable,
     ) -> None:
-        super().__init__(pool.variance, pool.mean, choosable)
+        super().__init__(pool, pool.all_moments(), rule, choosable)
         self._pool = pool
         self._multiplier = multiplier
         self._variance = pool.variance
         self._num_rows = pool.num_rows
         self._run: _ExactRun | None = None
+        self._last: int | None = None  # appended, but not in the variances yet
 
-    @property
-    def variance(self) -> Tensor:
+    def present_variances(self) -> Tensor:
         """The variances of all candidates with the pending points, `A`."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._make_pending(last)
         return self._variance
 
     def values(self) -> Tensor:
-        """The bounds of all candidates, `A`."""
-        return self._mean + self._multiplier * self._variance.sqrt()
+        """See `BatchState`."""
+        return self._mean + self._multiplier * self.present_variances().sqrt()
 
     def _choose(self) -> Choice:
         return Choice.among_all(self.values(), self._variance)
 
+    def _append(self, row: int) -> Appended:
+        self.present_variances()
+        chosen = self._chosen
+        if chosen is None or chosen[0] != row:
+            return super()._append(row)
+        self._chosen, self._last = None, row
+        if self._once:
+            self._mean[row] = -torch.inf
+        return chosen[1]
+
     @torch.no_grad()
-    def _append(self, index: int) -> Tensor:
-        before = self._variance[index]
+    def _make_pending(self, row: int) -> Tensor:
+        before = self._variance[row]
         run = self._run
-        if run is None or run.index != index:
-            run = self._pool.start_run(index, self._num_rows, self._variance)
+        if run is None or run.index != row:
+            run = self._pool.start_run(row, self._num_rows, self._variance)
             self._run = run
             self._num_rows += 1
         run.count += 1
-        scale = (run.covariance[index] + self._pool.noise / run.count).sqrt()
+        scale = (run.covariance[row] + self._pool.noise / run.count).sqrt()
         f = self._pool.set_row(self._num_rows - 1, run.covariance / scale)
         self._variance = (run.variance - f.square()).clamp_min(0.0)
         return before

@@ -91,7 +91,7 @@ def _pool_view(pool: Any) -> View:
     """Of a table; the exact posterior has no inducing points of its own."""
     posterior = getattr(pool, "posterior", None)
     return View(
-        lambda _: (pool.mean, pool.variance),
+        lambda _: pool.all_moments(),
         inducing_points=None if posterior is None else posterior.inducing_points,
         candidates=pool.X,
     )

@@ -37,6 +37,25 @@ def pseudo_data_factor(
     Returns:
         An `m x m` tensor. Cost: O(m^3).
     """
+    return pseudo_data(posterior, is_awaited=is_awaited)[0]
+
+
+@torch.no_grad()
+def pseudo_data(
+    posterior: NystromPosterior, *, is_awaited: bool = True
+) -> tuple[Tensor, Tensor]:
+    r"""The factor `F` of `pseudo_data_factor`, and the whitened observations `z`.
+
+    The mean is :math:`c(x) + z^\top F^{-1} k_S(x)`, with
+    :math:`R^\top z = L_B^{-\top} a`.
+
+    Args:
+        posterior: An unbatched posterior.
+        is_awaited: See `pseudo_data_factor`.
+
+    Returns:
+        An `m x m` tensor and `m` numbers. Cost: O(m^3).
+    """
     L_B = posterior.chol_inner
     eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)
     M = (eye - torch.cholesky_inverse(L_B)).flip(0, 1)
@@ -48,9 +67,13 @@ def pseudo_data_factor(
         reverse, info = torch.linalg.cholesky_ex(M)
         reverse = torch.where(info == 0, reverse, torch.nan)
     R = reverse.flip(0, 1).mT
-    return torch.linalg.solve_triangular(
+    F = torch.linalg.solve_triangular(
         R, posterior.chol_inducing, upper=False, left=False
     )
+    a = posterior.weights.unsqueeze(-1)
+    beta = torch.linalg.solve_triangular(L_B.mT, a, upper=True)
+    z = torch.linalg.solve_triangular(R.mT, beta, upper=True)
+    return F, z.squeeze(-1)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.optim.candidate_pool import MAX_MEMORY
+from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.strategies.model_strategy import NystromSettings
 from botorch_sparse.strategies.rules import BatchRule, Repeat
 from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy

@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
-from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
@@ -55,7 +55,7 @@ class ExactSurrogate:
         """Take another prior, and a pool without data."""
         self.prior = prior
         mean = prior.mean_module
-        self.pool = ExactCandidatePool(
+        self.pool = ExactPool(
             self._X,
             prior.covar_module,
             prior.lam,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.device_ucb import upload
+from botorch_sparse.optim.transfers import upload
 from botorch_sparse.strategies.history import History
 
 

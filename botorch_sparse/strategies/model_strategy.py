@@ -14,7 +14,7 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.optim.candidate_pool import MAX_MEMORY
+from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.domain import DomainOptions, validate_unique
@@ -53,7 +53,7 @@ class NystromSettings:
     Args:
         oversampling: See `PosteriorVarianceSampler`.
         initial_sampler: See `NystromSurrogate`.
-        max_memory: See `CandidatePool`.
+        max_memory: See `NystromPool`.
         embeds: See `NystromSurrogate`.
     """
 

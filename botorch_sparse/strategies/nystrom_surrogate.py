@@ -16,8 +16,8 @@ from botorch_sparse.inducing import (
 )
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.sampling import sample_inducing_points
-from botorch_sparse.optim.candidate_pool import MAX_MEMORY, CandidatePool
 from botorch_sparse.optim.path_maximizers import path_maximizers
+from botorch_sparse.optim.pool import MAX_MEMORY, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -79,7 +79,7 @@ class NystromSurrogate:
         self.initial_sampler = initial_sampler or RecursiveRLSSampler()
         self.exact_size = exact_size
         self.embeds = embeds
-        self.pool = CandidatePool(source.inputs(candidates), max_memory=max_memory)
+        self.pool = NystromPool(source.inputs(candidates), max_memory=max_memory)
         self.variances = HostVariances()
         self._is_scale_known = source.is_inferred
         self._forget()
@@ -87,8 +87,7 @@ class NystromSurrogate:
     def _forget(self) -> None:
         """Start from the prior."""
         self._adopt(self.source.initial())
-        self.pool.reset()
-        self.pool.variance = self._k_diag
+        self.pool.reset(self._k_diag)
         self._inducing: list[int] = []
 
     @torch.no_grad()
@@ -126,7 +125,7 @@ class NystromSurrogate:
         """The largest variance of a candidate; NaN where they are not embedded."""
         if not self.embeds:
             return float("nan")
-        return self.variances.largest(self.pool.variance)
+        return self.variances.largest(self.pool.all_variances())
 
     def kernel_config(self) -> dict[str, Any]:
         """See `Surrogate`."""
@@ -164,7 +163,7 @@ class NystromSurrogate:
     def variance(self, history: History, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, both on the host."""
         if self.embeds and bool((point < len(self.pool)).all()):
-            return self.variances.at(self.pool.variance, point)
+            return self.variances.at(self.pool.all_variances(), point)
         X = self.source.inputs(history.points(point))
         if self.pool.posterior is None:
             return self.covar_module(X, diag=True).cpu()
@@ -271,7 +270,7 @@ class NystromSurrogate:
         elif pool.on_device and is_small and in_table:
             self._condition_there(data)
         else:
-            pool.update(self._posterior(data), self._k_diag)
+            pool.update(self._posterior(data), self._k_diag, noise=self.lam)
         self._inducing = values.point[chosen].tolist()
 
     def _condition_there(self, data: FoldedEvaluations) -> None:
@@ -290,10 +289,10 @@ class NystromSurrogate:
             mean_module=self.prior.mean_module,
             chunk_size=self.pool.chunk_size,
         )
-        self.pool.update(posterior, self._k_diag, is_awaited=False)
-        known = self.variances.at(self.pool.variance, data.point, data.number)
+        self.pool.update(posterior, self._k_diag, noise=self.lam, is_awaited=False)
+        known = self.variances.at(self.pool.all_variances(), data.point, data.number)
         if not known.isfinite().all():
-            self.pool.update(posterior, self._k_diag)
+            self.pool.update(posterior, self._k_diag, noise=self.lam)
 
     def select(
         self, request: BatchRequest, history: History, generator: torch.Generator

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from botorch.exceptions import InputDataError
@@ -14,12 +14,7 @@ from botorch_sparse.acquisition.product_ratio import ProductRatioBound
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
 from botorch_sparse.optim.choosable import Choosable
-from botorch_sparse.optim.termination import (
-    GlobalLocalRule,
-    GlobalRule,
-    ProductRule,
-    TerminationRule,
-)
+from botorch_sparse.optim.rules import Global, Local, Product, Rule
 
 RuleName = Literal["single", "global", "global-local", "product"]
 Repeat = Literal["until-uncertainty-halves"]
@@ -33,7 +28,7 @@ class BatchRule:
         name: `"single"` for batches of one point, `"global"` for the sum rule,
             `"global-local"`, or `"product"` for that of GP-BUCB.
         ratio_threshold: Largest ratio of variances within a batch, at least one.
-        local_bound: See `GlobalLocalRule`.
+        local_bound: See `Local`.
         repeat: None, or `"until-uncertainty-halves"`: a batch is one point with the
             number of evaluations that halves its variance, whatever the name.
         size: Points in each batch, whatever the name; None leaves it to the rule.
@@ -63,16 +58,16 @@ class BatchRule:
         is_single = self.name == "single" and self.size is None
         return is_single or self.repeat is not None
 
-    def on_table(self, pool: Any, lam: float) -> TerminationRule | None:
+    def on_table(self) -> Rule | None:
         """The rule for a new batch on a pool; None where its size is known."""
         threshold = self.ratio_threshold
         if self.is_single or self.size is not None:
             return None
         if self.name == "global":
-            return GlobalRule(pool, lam, threshold)
+            return Global(threshold)
         if self.name == "product":
-            return ProductRule(pool, lam, threshold)
-        return GlobalLocalRule(pool, lam, threshold, self.local_bound)
+            return Product(threshold)
+        return Local(threshold, self.local_bound)
 
     def on_model(self, model: Model) -> RatioBound:
         """The bound whose maximum over a domain ends a batch."""

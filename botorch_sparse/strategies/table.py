@@ -1,17 +1,15 @@
 """Choosing from a table of candidates."""
 
-from typing import Any
-
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.acquisition.gap_stopping import confidence_gap
-from botorch_sparse.optim.candidate_pool import CandidatePool
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.device_ucb import OneReadUCB, read
-from botorch_sparse.optim.exact_pool import ExactCandidatePool
-from botorch_sparse.optim.termination import TerminationRule
+from botorch_sparse.optim.exact_pool import ExactPool
+from botorch_sparse.optim.points import Batch
+from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.strategies.rules import BatchRequest
 
 
@@ -66,7 +64,7 @@ class HostVariances:
 
 
 def select_from_pool(
-    pool: CandidatePool | ExactCandidatePool,
+    pool: NystromPool | ExactPool,
     lam: float,
     variances: HostVariances,
     request: BatchRequest,
@@ -79,79 +77,42 @@ def select_from_pool(
         variances: Those of the pool on the host.
         request: What is asked for.
     """
-    ucb = pool.ucb(request.multiplier, lam, request.choosable(pool.X.device))
-    rule = request.rule.on_table(pool, lam)
-    variance, pending = pool.variance, torch.tensor(request.pending).long()
-    initial = variances.at(variance, pending).tolist() if len(pending) else []
-    for index, first in zip(request.pending, initial, strict=True):
-        now = ucb.append(index)
-        if rule is not None:
-            rule.add(index, now, first)
+    rule = request.rule.on_table()
+    batch = pool.batch(request.multiplier, rule, request.choosable(pool.X.device))
+    for row in request.pending:
+        batch.append(row)
     if rule is not None:
-        chosen = _batch(ucb, rule, request.limit)
+        chosen = batch.choose(request.limit) or [batch.argmax()]
     elif request.rule.is_single:
-        chosen = _repeated(ucb, request, lam)
+        chosen = _repeated(batch, request, lam)
     else:
-        chosen = _fixed(ucb, request.size)
-    if isinstance(ucb, OneReadUCB):
-        variances.note(variance, ucb.firsts)
+        chosen = batch.choose(request.size)
+    if pool.X.device.type != "cpu":
+        variances.note(pool.all_variances(), batch.initial)
     return chosen
 
 
 def pool_confidence_gap(
-    pool: CandidatePool | ExactCandidatePool, multiplier: float, offset: float
+    pool: NystromPool | ExactPool, multiplier: float, offset: float
 ) -> float:
     """The largest upper less the largest lower bound of the candidates."""
-    width = multiplier * pool.variance.clamp_min(0.0).sqrt() + offset
-    return float(confidence_gap(pool.mean, width))
+    mean, variance = pool.all_moments()
+    width = multiplier * variance.clamp_min(0.0).sqrt() + offset
+    return float(confidence_gap(mean, width))
 
 
-def _repeated(ucb: Any, request: BatchRequest, lam: float) -> list[int]:
+def _repeated(batch: Batch, request: BatchRequest, lam: float) -> list[int]:
     """The maximizer, as often as the rule says."""
-    index = ucb.argmax()
+    row = batch.argmax()
     if request.rule.repeat is None:
-        return [index]
-    variance = float(ucb.append(index))
-    return [index] * request.rule.evaluations(variance, lam, request.limit)
-
-
-def _fixed(ucb: Any, size: int) -> list[int]:
-    """So many maximizers, one after the other."""
-    chosen = [ucb.argmax()]
-    while len(chosen) < size:
-        ucb.append(chosen[-1])
-        chosen.append(ucb.argmax())
-    return chosen
-
-
-def _batch(ucb: Any, rule: TerminationRule, limit: int) -> list[int]:
-    """Maximizers, one after the other, until the rule ends it."""
-    chosen = [ucb.argmax()]
-    while len(chosen) < limit:
-        following = _next(ucb, rule, chosen[-1])
-        if following is None:
-            break
-        chosen.append(following)
-    return chosen
-
-
-def _next(ucb: Any, rule: TerminationRule, index: int) -> int | None:
-    """The maximizer after `index` became pending; None where the batch is over.
-
-    On an accelerator a bound that a pass over the pool has left there is read together
-    with the next maximizer, which is looked for before it is known to be needed.
-    """
-    goes_on = rule.add_unread(index, ucb.append(index), ucb.initial(index))
-    if isinstance(goes_on, Tensor):
-        if isinstance(ucb, OneReadUCB):
-            following, (bound,) = ucb.argmax_and(goes_on)
-            return following if rule.decide(bound) else None
-        goes_on = rule.decide(float(goes_on))
-    return ucb.argmax() if goes_on else None
+        return [row]
+    batch.append(row)
+    variance = batch.variances_before[-1]
+    return [row] * request.rule.evaluations(variance, lam, request.limit)
 
 
 def uncertainty_sampling(
-    pool: ExactCandidatePool,
+    pool: ExactPool,
     pending: list[int],
     max_variance: float,
     limit: int,
@@ -173,19 +134,19 @@ def uncertainty_sampling(
         Candidates; none where the variance is small enough already. Cost: O(A n) for
         each, with `n` points in the posterior.
     """
-    ucb = pool.ucb(1.0, pool.noise)
+    batch = pool.batch(1.0)
     closed = choosable.mean(torch.zeros_like(pool.variance))  # minus infinity there
     for index in pending:
-        ucb.append(index)
+        batch.append(index)
     chosen: list[int] = []
     while len(chosen) < limit:
-        variance = ucb.variance + closed
+        variance = batch.present_variances() + closed
         first = variance.argmax().view(1)
         number, largest = read(first, variance.index_select(0, first))
         if not largest > max_variance:
             break
         chosen.append(int(number))
-        ucb.append(chosen[-1])
+        batch.append(chosen[-1])
         if choosable.once:
             closed[chosen[-1]] = -torch.inf
     return chosen

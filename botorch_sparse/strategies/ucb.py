@@ -15,7 +15,7 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
 )
 from botorch_sparse.kernels import shrink_lengthscales
-from botorch_sparse.optim.exact_pool import ExactCandidatePool
+from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
@@ -152,7 +152,7 @@ class UCBStrategy(ModelStrategy):
         surrogate, lam = self.surrogate, self.statistics.lam
         if not isinstance(surrogate, NystromSurrogate | ExactSurrogate):
             return []
-        pool = ExactCandidatePool(surrogate.pool.X, surrogate.covar_module, lam)
+        pool = ExactPool(surrogate.pool.X, surrogate.covar_module, lam)
         if len(self.history) > 0:
             data = FoldedEvaluations.of(self.history, len(self.history))
             X = surrogate.source.inputs(data.X)

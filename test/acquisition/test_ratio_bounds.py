@@ -36,7 +36,7 @@ from botorch_sparse.acquisition import (
 )
 from botorch_sparse.acquisition.frozen import FrozenTable, freeze
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import GlobalLocalRule, GlobalRule, ProductRule
+from botorch_sparse.optim import Global, Local, Product
 
 COVARIANCES = ["both", "embedded", "paper"]
 
@@ -142,26 +142,25 @@ def test_rules_for_tables_are_these_bounds(double: dict[str, Any]) -> None:
         full = Dense(problem).global_bound(batch)
         threshold = 1 + (full - 1) * float(np.random.default_rng(seed).uniform(0.1, 1))
         pairs = [
-            (GlobalRule(pool, problem.lam, threshold), GlobalRatioBound(model)),
-            (ProductRule(pool, problem.lam, threshold), ProductRatioBound(model)),
+            (Global(threshold), GlobalRatioBound(model)),
+            (Product(threshold), ProductRatioBound(model)),
         ] + [
-            (
-                GlobalLocalRule(pool, problem.lam, threshold, k),
-                GlobalLocal(model, None, 3.0, k),
-            )
+            (Local(threshold, k), GlobalLocal(model, None, 3.0, k))
             for k in ("both", "embedded")
         ]
         for rule, bound in pairs:
             table = FrozenTable(bound.frozen, X.squeeze(-2))
+            state = pool.batch(1.0, rule)
             for s, index in enumerate(batch):
                 bound.add(X_batch[s : s + 1], d[s : s + 1])
                 table.add(bound.frozen)
+                state.append(index)
                 before = float(bound.frozen.variance_before[-1])
-                goes_on = rule.add(index, before)
-                assert goes_on is not bound.terminates(threshold, choices=table)
-                if not goes_on:
+                assert state.variances_before[-1] == pytest.approx(before, rel=1e-6)
+                assert state.is_over() is bound.terminates(threshold, choices=table)
+                if state.is_over():
                     expected = bound.bound(threshold, choices=X.squeeze(-2))
-                    assert rule.bound == pytest.approx(expected, rel=1e-7)
+                    assert float(rule.bound(state)) == pytest.approx(expected, rel=1e-7)
                     ended += 1
                     break
     assert ended >= 2 * len(seeds)

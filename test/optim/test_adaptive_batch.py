@@ -28,7 +28,7 @@ from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable
 from botorch_sparse.acquisition.table_bound import TableBound
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
-    GlobalLocalRule,
+    Local,
     next_point,
     optimize_adaptive_batch,
 )
@@ -111,12 +111,10 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         problem = sparse_problem(seed)
         problem.count = torch.ones_like(problem.count)  # the same noise for all
         pool, lam = problem.pool(**double), problem.lam
-        threshold = 1 + 2.5 * float(pool.variance.max()) / lam
-        rule = GlobalLocalRule(pool, lam, threshold)
-        ucb, expected = pool.ucb(BETA**0.5, lam), [-1]
-        expected = [ucb.argmax()]
-        while rule.add(expected[-1], ucb.append(expected[-1])) and len(expected) < 60:
-            expected.append(ucb.argmax())
+        threshold = 1 + 2.5 * float(pool.all_variances().max()) / lam
+        rule = Local(threshold)
+        state = pool.batch(BETA**0.5, rule)
+        expected = state.choose(60)
         model = problem.model("nystrom", **double)
         batch = optimize_adaptive_batch(
             BatchUpperConfidenceBound(model, BETA),
@@ -128,7 +126,7 @@ def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
         assert batch.indices is not None
         assert batch.indices.tolist() == expected
         if batch.reason == "ratio_threshold":
-            assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
+            assert batch.bound == pytest.approx(float(rule.bound(state)), rel=1e-7)
 
 
 # BoTorch's joint posterior of a choice and itself, pending, is singular.

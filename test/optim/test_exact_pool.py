@@ -9,7 +9,7 @@ import torch
 from batch_oracles import Problem, assert_close, fewer, make_problem
 from gpytorch.means import ConstantMean
 
-from botorch_sparse.optim import ExactCandidatePool
+from botorch_sparse.optim import ExactPool
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-8, "atol": 1e-8},
@@ -28,7 +28,7 @@ def dense_posterior(
 
 
 def check(
-    pool: ExactCandidatePool, problem: Problem, data: list[tuple[int, float, float]]
+    pool: ExactPool, problem: Problem, data: list[tuple[int, float, float]]
 ) -> None:
     expected, tolerance = dense_posterior(problem, data), TOLERANCE[pool.X.dtype]
     assert_close(pool.mean, expected.mean, **tolerance)
@@ -73,9 +73,7 @@ def test_buffer_growth(double: dict[str, Any]) -> None:
     """The buffer doubles, twice and again, and keeps what is in it."""
     problem = make_problem(3, num_candidates=90, lam=0.3)
     g = np.random.default_rng(0)
-    pool = ExactCandidatePool(
-        problem.X.to(**double), problem.make_kernel(**double), problem.lam
-    )
+    pool = ExactPool(problem.X.to(**double), problem.make_kernel(**double), problem.lam)
     data = []
     for step in fewer(range(70), double, 35):
         data.append((step, float(g.standard_normal()), problem.lam))
@@ -96,7 +94,7 @@ def test_pending_points(tkwargs: dict[str, Any]) -> None:
         state = (pool.mean.clone(), pool.variance.clone(), pool.num_rows)
         tolerance = TOLERANCE[tkwargs["dtype"]]
         mean = state[0].cpu().double()
-        ucb = pool.ucb(1.5, problem.lam)
+        ucb = pool.batch(1.5)
         for step in range(15):
             variance = dense_posterior(problem, data).variance
             bounds = mean + 1.5 * variance.sqrt()
@@ -105,8 +103,8 @@ def test_pending_points(tkwargs: dict[str, Any]) -> None:
             assert bounds[index] >= bounds.max() - tolerance["atol"]
             other = int(g.integers(0, 5)) if step % 3 == 0 else index
             index = 2 if step == 0 else other
-            before = float(ucb.append(index))
-            assert_close(before, variance[index], **tolerance)
+            ucb.append(index)
+            assert_close(ucb.variances_before[-1], variance[index], **tolerance)
             data.append((index, 0.0, problem.lam))
         assert torch.equal(pool.mean, state[0]) and torch.equal(pool.variance, state[1])
         assert pool.num_rows == state[2]
@@ -123,7 +121,7 @@ def test_pending_points(tkwargs: dict[str, Any]) -> None:
 def test_bounds_never_rise_and_ties(double: dict[str, Any]) -> None:
     X = torch.tensor([[0.0], [1e6], [2e6]], **double)  # uncorrelated
     kernel = make_problem(0, kernel="matern12").make_kernel(**double)
-    ucb = ExactCandidatePool(X, kernel, 0.5).ucb(1.0, 0.5)
+    ucb = ExactPool(X, kernel, 0.5).batch(1.0)
     chosen, values = [], ucb.values()
     for _ in range(6):
         chosen.append(ucb.argmax())
@@ -137,7 +135,7 @@ def test_information_gain_and_prior_mean(double: dict[str, Any]) -> None:
     problem = make_problem(9, lam=0.2)
     mean_module = ConstantMean().to(**double)
     mean_module.initialize(constant=2.0)
-    pool = ExactCandidatePool(
+    pool = ExactPool(
         problem.X.to(**double),
         problem.make_kernel(**double),
         problem.lam,
@@ -157,7 +155,7 @@ def test_information_gain_and_prior_mean(double: dict[str, Any]) -> None:
 def test_float64_inputs_stay_on_device(double: dict[str, Any]) -> None:
     pool = make_problem(1).exact_pool(**double)
     pool.append(0, 1.0)
-    ucb = pool.ucb(1.0, 0.1)
-    for tensor in (pool.mean, pool.variance, ucb.values(), ucb.append(0)):
+    ucb = pool.batch(1.0)
+    for tensor in (pool.mean, pool.variance, ucb.values()):
         assert tensor.dtype == torch.float64
         assert tensor.device.type == pool.X.device.type

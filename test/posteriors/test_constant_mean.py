@@ -18,7 +18,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from botorch_sparse.optim import ExactCandidatePool
+from botorch_sparse.optim import ExactPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -154,13 +154,13 @@ def test_a_kernel_that_explains_constants_leaves_finite_numbers() -> None:
     assert bool(mean.isfinite().all()) and float((mean - Y).abs().max()) < 1.0
 
 
-def exact_pool(problem: Problem, **tkwargs: Any) -> ExactCandidatePool:
+def exact_pool(problem: Problem, **tkwargs: Any) -> ExactPool:
     kernel = problem.make_kernel(**tkwargs)
     X = problem.X.to(**tkwargs)
-    return ExactCandidatePool(X, kernel, problem.lam, has_constant=True)
+    return ExactPool(X, kernel, problem.lam, has_constant=True)
 
 
-def check_pool(pool: ExactCandidatePool, problem: Problem, data: list[Any]) -> None:
+def check_pool(pool: ExactPool, problem: Problem, data: list[Any]) -> None:
     rows, Y, noise = zip(*data, strict=True)
     _, mean, variance = dense_moments(
         problem, rows, np.asarray(Y), np.asarray(noise), None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition import BBKBRadius, BKBRadius, FixedBeta
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.optim import CandidatePool, GlobalLocalRule, LazyUCB
+from botorch_sparse.optim import Local, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB
 
@@ -97,14 +97,11 @@ def test_squares_of_a_batch_stay_within_memory(double: dict[str, Any]) -> None:
     posterior = NystromPosterior.from_data(kernel, X[:20], X[:20, 0], noise, X[:20])
     batches, kept = [], []
     for max_memory in (2 * 300 * 20 * 8, 2**30):
-        pool = CandidatePool(X, max_memory=max_memory)
+        pool = NystromPool(X, 1.0, max_memory=max_memory)
         pool.update(posterior)
         assert pool.in_memory
-        rule, ucb = GlobalLocalRule(pool, 1.0, 6.0), LazyUCB(pool, 9.0, 1.0)
-        batch = [ucb.argmax()]
-        while rule.add(batch[-1], ucb.append(batch[-1])):
-            batch.append(ucb.argmax())
-        batches.append(batch)
-        kept.append(len(rule._squares))
+        batch = pool.batch(9.0, Local(6.0))
+        batches.append(batch.choose(1000))
+        kept.append(len(batch._local._sums._squares))
     assert batches[0] == batches[1]
     assert kept[0] <= 2 * 300 * 20 * 8 / 4 / (2 * 300 * 8) < kept[1]

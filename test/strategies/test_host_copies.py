@@ -5,7 +5,8 @@ import torch
 from host_copies import HostCopies
 from strategy_table import TABLE, objective
 
-from botorch_sparse.optim import BlockUCB, CandidatePool
+from botorch_sparse.optim import NystromPool
+from botorch_sparse.optim.device_batch import BlockBatch
 from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 
 BATCHES: dict[str, tuple[str, BatchRule]] = {
@@ -55,8 +56,8 @@ def test_one_copy_a_step(
 ) -> None:
     """The first maximizer, then one after each point; the batch is the host's."""
     expected, _ = select(name, pending, 1000)
-    monkeypatch.setattr(CandidatePool, "on_device", True)
-    monkeypatch.setattr(BlockUCB, "first_block", 40)
+    monkeypatch.setattr(NystromPool, "on_device", True)
+    monkeypatch.setattr(BlockBatch, "first_block", 40)
     batch, copies = select(name, pending, 1000)
     assert batch == expected
     extra = len(pending) + bool(pending)  # those before the batch

@@ -9,7 +9,7 @@ from gpytorch.means import Mean, ZeroMean
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
-from botorch_sparse.optim import candidate_pool
+from botorch_sparse.optim import pool as pool_module
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -115,7 +115,7 @@ def test_a_pool_that_failed_for_rounding_is_embedded_again(
 
     with simulated_device.accelerator():
         expected = run()
-        monkeypatch.setattr(candidate_pool, "pseudo_data_factor", failing)
+        monkeypatch.setattr(pool_module, "pseudo_data_factor", failing)
         assert run() == expected
 
 

@@ -78,9 +78,9 @@ def test_statistics_are_dense(name: str, mean_module: Mean | None) -> None:
             history.X, history.Y, S, candidates, has_constant=has_constant
         )
         pool = strategy.surrogate.pool
-        np.testing.assert_allclose(pool.mean.numpy(), mean, atol=1e-6)
+        np.testing.assert_allclose(pool.all_moments().mean.numpy(), mean, atol=1e-6)
         np.testing.assert_allclose(
-            pool.variance.numpy(), variance, rtol=2e-5, atol=1e-8
+            pool.all_moments().variance.numpy(), variance, rtol=2e-5, atol=1e-8
         )
         statistics = strategy.statistics
         assert statistics.num_evaluations == len(history)
@@ -116,7 +116,7 @@ def test_batch_records_say_what_was_used() -> None:
         strategy = TABLE[name]()
         strategy.run(objective, 30, progress=False)
         beta = strategy.radius.botorch_beta(strategy.statistics)
-        variance = float(strategy.surrogate.pool.variance.max())
+        variance = float(strategy.surrogate.pool.all_moments().variance.max())
         m = strategy.surrogate.num_inducing
         strategy.ask(3)
         record = strategy.history.batches[-1]
@@ -219,9 +219,9 @@ def test_partial_feedback_counts_before_the_next_batch(
             has_constant=mean_module is None,
         )
         pool = strategy.surrogate.pool
-        np.testing.assert_allclose(pool.mean.numpy(), mean, atol=1e-6)
+        np.testing.assert_allclose(pool.all_moments().mean.numpy(), mean, atol=1e-6)
         np.testing.assert_allclose(
-            pool.variance.numpy(), variance, rtol=2e-5, atol=1e-8
+            pool.all_moments().variance.numpy(), variance, rtol=2e-5, atol=1e-8
         )
 
 

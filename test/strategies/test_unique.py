@@ -16,7 +16,7 @@ from strategy_table import (
 )
 
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.optim import LazyUCB
+from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -109,10 +109,10 @@ def brute_force(strategy: Any) -> int:
     By appending all pending points to a bound over all candidates.
     """
     pool = strategy.surrogate.pool
-    ucb = pool.ucb(BETA**0.5, strategy.surrogate.lam)
+    batch = pool.batch(BETA**0.5)
     for index in strategy.pending.tolist():
-        ucb.append(index)
-    values = ucb.values().cpu().clone()
+        batch.append(index)
+    values = batch.values().cpu().clone()
     values[sorted(strategy.excluded_points)] = -torch.inf
     return int(values.argmax())
 
@@ -123,7 +123,7 @@ def brute_force(strategy: Any) -> int:
 def test_choices_are_those_of_a_brute_force(name: str, double: dict[str, Any]) -> None:
     """Point by point, on a table larger than what is refreshed at first."""
     X = make_candidates(300, **double)
-    assert LazyUCB.first_block < len(X)
+    assert HostBatch.first_block < len(X)
     kernel = {"covar_module": make_kernel(**double)}
     strategy = build(name, candidates=X, radius=FixedBeta(BETA), **kernel)
     strategy.tell(X[::40], objective(X[::40]))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
 from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
-from botorch_sparse.optim.device_ucb import read
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy

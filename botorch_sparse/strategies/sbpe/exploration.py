@@ -26,7 +26,7 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
-from botorch_sparse.optim.device_ucb import read
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors.growing import GrowingPosterior
 
 Refresh = Literal["certificate", "every", "exact"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
-from botorch_sparse.optim.candidate_pool import validate_candidates
+from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.domain import Box

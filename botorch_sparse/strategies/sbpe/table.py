@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, SBPERadius
-from botorch_sparse.optim.device_ucb import read
+from botorch_sparse.optim.transfers import read
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy

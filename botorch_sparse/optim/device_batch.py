@@ -1,20 +1,41 @@
-r"""Exact argmax of the bound of `optim.ucb`, for pools on an accelerator.
+"""A batch whose bounds are held by an accelerator.
 
 Everything stays on the device: the state of a batch, and the numbers that its rule
 needs. A step copies one small tensor to the host, with the choice, its variances and,
 where there is one, the bound that decides whether the batch goes on.
 """
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.batch import Appended, BatchState
+from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.points import Moments, Points
+from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.transfers import read
+from botorch_sparse.posteriors.pending import PendingRows
 
-if TYPE_CHECKING:
-    from botorch_sparse.optim.candidate_pool import CandidatePool
+
+class EmbeddedPoints(Points, Protocol):
+    """All rows embedded under a Nystrom posterior.
+
+    Attributes:
+        chunk_size: Rows looked at together where all are.
+    """
+
+    chunk_size: int
+
+    @property
+    def whitening(self) -> Tensor:
+        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
+        ...
+
+    def cross_covariance(self, index: Tensor | slice) -> Tensor:
+        """`k_S(x)` of some rows, `m x k`."""
+        ...
 
 
 def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
@@ -33,26 +54,6 @@ def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
     return num_features * one_pass < passes * (one_pass + launch)
 
 
-def read(*scalars: Tensor) -> list[float]:
-    """The values of tensors of one element, in one copy from the device.
-
-    Integers up to 2^53 come through as they are.
-    """
-    return torch.cat([scalar.double().view(1) for scalar in scalars]).tolist()
-
-
-def upload(*vectors: Tensor, device: torch.device) -> list[Tensor]:
-    """Vectors of the host on a device, in one copy, or as they are if it is the host.
-
-    Integers up to 2^53 come through as they are.
-    """
-    if device.type == "cpu":
-        return list(vectors)
-    packed = torch.cat([vector.double() for vector in vectors]).to(device)
-    parts = packed.split([len(vector) for vector in vectors])
-    return [part.to(v.dtype) for part, v in zip(parts, vectors, strict=True)]
-
-
 class Choice(NamedTuple):
     """Tensors of one element, not read yet."""
 
@@ -67,42 +68,41 @@ class Choice(NamedTuple):
         return cls(index, variance.index_select(0, index.view(1)))
 
 
-class OneReadUCB(ABC):
+class DeviceBatch(BatchState):
     """An argmax whose answer is read together with what else a step needs to know.
 
     Args:
-        initial: Variances of all candidates at the batch's start, `A`.
-        mean: Their means, `A`.
+        points: The points to choose from.
+        moments: Those of all of them at the batch's start.
+        rule: What ends the batch; None for no rule.
         choosable: Which of them may be chosen.
-
-    Attributes:
-        firsts: Those that are known on the host, by candidate.
     """
 
-    def __init__(self, initial: Tensor, mean: Tensor, choosable: Choosable) -> None:
-        self._initial = initial
-        self._mean = choosable.mean(mean)
+    def __init__(
+        self, points: Points, moments: Moments, rule: Rule | None, choosable: Choosable
+    ) -> None:
+        super().__init__(points, rule, reads_late=True)
+        self._initial = moments.variance
+        self._mean = choosable.mean(moments.mean)
         self._once = choosable.once
-        self.firsts: dict[int, float] = {}
-        self._chosen = -1  # the last argmax
-        self._now: float | None = None  # its variance, as long as that is known
+        self._chosen: tuple[int, Appended] | None = None  # the last argmax
 
     @abstractmethod
     def _choose(self) -> Choice:
         """The candidate of largest bound; the lowest index among equals."""
 
     @abstractmethod
-    def _append(self, index: int) -> Tensor:
+    def _make_pending(self, row: int) -> Tensor:
         """Make a candidate pending; its variance just before, a scalar."""
 
-    def _refresh_all(self) -> None:  # noqa: B027 (only where a choice may be uncertain)
+    def _refresh_all(self) -> None:
         """Make the next choice certain."""
 
     def argmax(self) -> int:
-        """The candidate of largest bound; ties go to the lowest index."""
-        return self.argmax_and()[0]
+        """See `BatchState`; one copy from the device."""
+        return self._argmax_and()[0]
 
-    def argmax_and(self, *unread: Tensor) -> tuple[int, list[float]]:
+    def _argmax_and(self, *unread: Tensor) -> tuple[int, list[float]]:
         """The argmax, and the values of some scalars, in one copy from the device.
 
         Args:
@@ -116,97 +116,112 @@ class OneReadUCB(ABC):
         )
         if certain and not values.pop():
             self._refresh_all()
-            return self.argmax_and(*unread)
-        self._chosen, self._now = int(index), now
-        self.firsts[self._chosen] = initial
-        return self._chosen, values
+            return self._argmax_and(*unread)
+        self._chosen = int(index), Appended(initial, now)
+        self.initial[int(index)] = initial
+        return int(index), values
 
-    def initial(self, index: int) -> float:
-        """A candidate's variance at the start; known already where it was an argmax."""
-        if index not in self.firsts:
-            self.firsts[index] = float(self._initial[index])
-        return self.firsts[index]
-
-    def append(self, index: int) -> float | Tensor:
-        """Make a candidate pending; its variance just before.
-
-        Returns:
-            A number for the last argmax, else a scalar on the device.
-        """
-        now = self._now if index == self._chosen else None
-        self._now = None
+    def _append(self, row: int) -> Appended:
+        chosen, self._chosen = self._chosen, None
         if self._once:
-            self._mean[index] = -torch.inf
-        before = self._append(index)
-        return before if now is None else now
+            self._mean[row] = -torch.inf
+        before = self._make_pending(row)
+        if chosen is not None and chosen[0] == row:
+            return chosen[1]
+        return Appended(*read(self._initial[row], before))
+
+    def choose(self, limit: int) -> list[int]:
+        """See `BatchState.choose`.
+
+        A bound that a pass over the pool has left on the device is read together with
+        the next maximizer, which is looked for before it is known to be needed.
+        """
+        chosen: list[int] = []
+        if self.is_over():
+            return chosen
+        following: int | None = self.argmax()
+        while following is not None:
+            chosen.append(following)
+            if len(chosen) == limit:
+                break
+            self.append(following)
+            following = self._following()
+        return chosen
+
+    def _following(self) -> int | None:
+        """The next maximizer; None where the batch is over."""
+        if self.rule is None:
+            return self.argmax()
+        bound = self.rule.bound(self)
+        if not isinstance(bound, Tensor):
+            return None if bound > self.rule.ratio_threshold else self.argmax()
+        row, (value,) = self._argmax_and(bound)
+        self._local.note(bound, value)
+        return None if value > self.rule.ratio_threshold else row
 
 
-class _RankOneUCB(OneReadUCB):
+class _RankOneBatch(DeviceBatch):
     """A bound that the rows `u_j` of the pending points lower.
 
     Args:
         pool: An embedded pool.
         multiplier: What multiplies the Bayesian standard deviation.
-        noise: Noise variance of a pending evaluation (lambda).
-        choosable: What may be chosen; all candidates by default.
+        rule: What ends the batch.
+        choosable: What may be chosen.
     """
 
     def __init__(
         self,
-        pool: "CandidatePool",
+        pool: EmbeddedPoints,
         multiplier: float,
-        noise: float,
-        choosable: Choosable = ALL,
+        rule: Rule | None,
+        choosable: Choosable,
     ) -> None:
-        super().__init__(pool.variance, pool.mean, choosable)
+        super().__init__(pool, pool.all_moments(), rule, choosable)
         self._pool = pool
         self._multiplier = multiplier
-        self._noise = noise
-        self._variance = pool.variance.clone()
-        self._U = pool.whitening[:0]
+        self._variance = self._initial.clone()
+        self._rows = PendingRows.none(pool.whitening[:, 0])
 
     def _bound(self, mean: Tensor, variance: Tensor) -> Tensor:
         return mean + self._multiplier * variance.clamp_min(0.0).sqrt()
 
     def _new_row(self, k: Tensor) -> Tensor:
         """`u_j` times `L_B^-1 L^-1`, from the point's `k_S(x)`, `m x 1`; O(j m)."""
-        w = (self._pool.whitening @ k).squeeze(-1)
-        a = w - self._U.mT @ (self._U @ w)
-        u = a / (self._noise + torch.maximum(w @ a, a @ a)).sqrt()
-        self._U = torch.cat([self._U, u.unsqueeze(0)])
+        row = self._rows.row((self._pool.whitening @ k).squeeze(-1))
+        u = row.u(self.noise)
+        self._rows = self._rows.append(u)
         return u @ self._pool.whitening
 
 
-class EagerUCB(_RankOneUCB):
+class EagerBatch(_RankOneBatch):
     """One matrix-vector product over all candidates for each pending point.
 
-    Arguments as in `LazyUCB`; the pool keeps its features.
+    The pool keeps `k_S(x)` of all.
     """
 
     def values(self) -> Tensor:
-        """The bounds of all candidates, `A`."""
+        """See `BatchState`."""
         return self._bound(self._mean, self._variance)
 
     def _choose(self) -> Choice:
         return Choice.among_all(self.values(), self._variance)
 
-    def _append(self, index: int) -> Tensor:
-        before = self._variance[index]
-        p = self._new_row(self._pool.cross_covariance(slice(index, index + 1)))
+    def _make_pending(self, row: int) -> Tensor:
+        before = self._variance[row]
+        p = self._new_row(self._pool.cross_covariance(slice(row, row + 1)))
         drop = p @ self._pool.cross_covariance(slice(None))  # w(x)'u for all x, O(A m)
         self._variance = self._variance - drop.square()
         return before
 
 
-class BlockUCB(_RankOneUCB):
+class BlockBatch(_RankOneBatch):
     """Refreshes the candidates of largest stale bounds, a block of them at a step.
 
     For pools that are streamed, or so large that a pass over their features takes
     longer. A stale bound is an upper bound, so the choice is certain where the best of
     the block is above all bounds outside. Where it is not, which the same copy tells,
     a pass over all is made, and blocks double: a second copy at that step.
-
-    Arguments as in `LazyUCB`.
 
     Attributes:
         first_block: Candidates refreshed at a step, at first.
@@ -216,18 +231,18 @@ class BlockUCB(_RankOneUCB):
 
     def __init__(
         self,
-        pool: "CandidatePool",
+        pool: EmbeddedPoints,
         multiplier: float,
-        noise: float,
-        choosable: Choosable = ALL,
+        rule: Rule | None,
+        choosable: Choosable,
     ) -> None:
-        super().__init__(pool, multiplier, noise, choosable)
+        super().__init__(pool, multiplier, rule, choosable)
         self._ucb = self._bound(self._mean, self._variance)
         self._P = pool.whitening[:0]  # rows that `_variance` does not know of
         self._size = self.first_block
 
     def values(self) -> Tensor:
-        """The bounds of all candidates, `A`, all of them refreshed."""
+        """See `BatchState`."""
         self._absorb()
         return self._ucb.clone()
 
@@ -247,11 +262,11 @@ class BlockUCB(_RankOneUCB):
         is_certain = best > bounds[-1]
         return Choice(index, variance.index_select(0, place), is_certain)
 
-    def _append(self, index: int) -> Tensor:
-        k = self._pool.cross_covariance(slice(index, index + 1))
-        before = self._variance[index] - (self._P @ k).square().sum()
+    def _make_pending(self, row: int) -> Tensor:
+        k = self._pool.cross_covariance(slice(row, row + 1))
+        before = self._variance[row] - (self._P @ k).square().sum()
         if self._once:
-            self._ucb[index] = -torch.inf
+            self._ucb[row] = -torch.inf
         self._P = torch.cat([self._P, self._new_row(k).unsqueeze(0)])
         return before.clamp_min(0.0)
 

@@ -1,0 +1,65 @@
+"""Kernel columns of a table on the host, looked up by point."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+
+class KernelColumns:
+    """Kernel columns by point, the least recently used ones replaced first.
+
+    All are dropped when the kernel or one of its parameters is another than before.
+    Each column is computed by itself, so that its bits do not depend on what was kept
+    before; a run that was saved and loaded rounds alike.
+
+    Attributes:
+        values: `slots x A` columns.
+        version: It changes when a slot gets another column.
+    """
+
+    def __init__(self) -> None:
+        self.values = torch.empty(0, 0)
+        self.version = 0
+        self._slot: dict[bytes, int] = {}  # in the order of the last use
+        self._kernel: tuple[Any, ...] = ()
+
+    def clear(self) -> None:
+        """Forget all columns, such as those of a kernel that failed."""
+        self._slot, self.version = {}, self.version + 1
+
+    def find(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        points: Tensor,
+        capacity: int,
+    ) -> Tensor:
+        """The slots of `points`; columns not kept are computed one at a time."""
+        kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
+        if kernel != self._kernel:
+            self._kernel = kernel
+            self.clear()
+        keys = [point.tobytes() for point in points.cpu().numpy()]
+        for key, point in zip(keys, points, strict=True):
+            if key not in self._slot:
+                column = covar_module(point.unsqueeze(0), X).to_dense()
+                slot = self._free_slot(X, capacity, keys)
+                self.values[slot] = column.squeeze(0)
+                self._slot[key] = slot
+        for key in keys:
+            self._slot[key] = self._slot.pop(key)
+        return torch.tensor([self._slot[key] for key in keys])
+
+    def _free_slot(self, X: Tensor, capacity: int, keys: Sequence[bytes]) -> int:
+        """A new slot up to the capacity, else the stalest that is not in `keys`."""
+        used = len(self._slot)
+        if used >= capacity:
+            needed, self.version = set(keys), self.version + 1
+            return self._slot.pop(next(k for k in self._slot if k not in needed))
+        if used == len(self.values):
+            room = X.new_empty(min(capacity - used, max(16, used)), len(X))
+            self.values = torch.cat([self.values.to(X).view(used, len(X)), room])
+        return used

@@ -1,0 +1,69 @@
+r"""The local bound over all rows of a table, a pass over them only where it matters.
+
+.. math:: 1 + \max_x \frac{\max\{\sum_s \mathrm{cov}_{fb}(x, x_s)^2,
+    \sum_s (w(x)^\top w(x_s))^2\}}{\lambda \, \mathrm{var}_{fb}(x)}
+
+The sum of embedded covariances bounds the ratio of this posterior with its inducing set
+frozen; the sum of full ones (Lemma 3 of [Calandriello2020]_ as its code has it) stands
+for the exact GP's ratio, up to Lemma 2's factor. The full sum alone is not a bound on
+this posterior's ratio, since residual covariances may be negative.
+"""
+
+from collections import Counter
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
+from botorch_sparse.optim.points import Points
+
+# New points of a batch whose squares are computed in one pass over the candidates.
+POINTS_AT_A_TIME = 8
+
+
+class LocalSums:
+    """Sums of squared covariances of all rows with the points of a batch.
+
+    Points that join the batch once more bring the same squares, which are kept as far
+    as `square_memory` goes. It takes the variances of all rows.
+
+    Args:
+        points: The rows.
+    """
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+        variance = points.all_variances()
+        self._sums = variance.new_zeros(2, len(points))  # full and embedded
+        self._squares: dict[int, Tensor] = {}
+        size = self._sums.numel() * self._sums.element_size()
+        self._room = points.square_memory // size
+        least = torch.finfo(variance.dtype).tiny
+        self._scale = points.noise * variance.clamp_min(least)
+
+    def add(self, rows: list[int]) -> None:
+        """Add points of the batch. Cost: O(A m) for each new one, else O(A)."""
+        new = Counter(rows)
+        unknown = [row for row in new if row not in self._squares]
+        for start in range(0, len(unknown), POINTS_AT_A_TIME):
+            self._add_squares(unknown[start : start + POINTS_AT_A_TIME], new)
+        for row, count in new.items():
+            self._sums.add_(self._squares[row], alpha=count)
+
+    def ratio(self, covariance: LocalBound) -> Tensor:
+        """The largest local bound: a scalar that is not read yet."""
+        full, embedded = self._sums
+        sums = local_sum(full, embedded, covariance)
+        return local_ratio(sums, self._scale).max()
+
+    def _add_squares(self, rows: list[int], new: Counter[int]) -> None:
+        """Keep the squares of new points while there is room, or sum them up."""
+        # Filled in there: a list would be copied from the host.
+        fill = partial(torch.full, (1,), device=self._scale.device)
+        squares = self._points.squared_covariances(torch.cat([fill(r) for r in rows]))
+        for row, square in zip(rows, squares, strict=True):
+            if len(self._squares) < self._room:
+                self._squares[row] = square
+            else:
+                self._sums.add_(square, alpha=new.pop(row))

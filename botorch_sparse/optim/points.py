@@ -1,0 +1,117 @@
+"""What a batch asks of the points that it is chosen from."""
+
+from typing import NamedTuple, Protocol
+
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.rules import BatchView, Rule
+
+
+class Moments(NamedTuple):
+    """Posterior means and variances of `k` rows, `k` each."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+class Batch(BatchView, Protocol):
+    """A batch that grows point by point; see `optim/batch.py`.
+
+    Attributes:
+        rows: The rows in it.
+        initial: Variances at the start that the host knows, by row.
+    """
+
+    rows: list[int]
+    initial: dict[int, float]
+
+    def argmax(self) -> int:
+        """The row of largest bound; ties go to the lowest."""
+        ...
+
+    def append(self, row: int) -> None:
+        """Make a row pending."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether the rule ends the batch."""
+        ...
+
+    def choose(self, limit: int) -> list[int]:
+        """Maximizers, one after the other, until the batch is over."""
+        ...
+
+    def values(self) -> Tensor:
+        """The bounds of all rows, `A`."""
+        ...
+
+
+class Points(Protocol):
+    """Rows 0 to A - 1 of a table under a posterior that stands still.
+
+    Attributes:
+        noise: Noise variance lambda of one evaluation.
+    """
+
+    noise: float
+
+    def __len__(self) -> int:
+        """The number of rows `A`."""
+        ...
+
+    @property
+    def square_memory(self) -> int:
+        """Bytes that a batch may keep of `squared_covariances`."""
+        ...
+
+    def moments(self, rows: Tensor) -> Moments:
+        """Exact means and variances of `k` rows."""
+        ...
+
+    def all_moments(self) -> Moments:
+        """Those of all rows, `A` each; embeds what is not embedded yet."""
+        ...
+
+    def all_variances(self) -> Tensor:
+        """The variances of all rows, `A`; embeds what is not embedded yet."""
+        ...
+
+    def squared_covariances(self, rows: Tensor) -> Tensor:
+        """Squared covariances of `k` rows with all, full and embedded: `k x 2 x A`."""
+        ...
+
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None = None,
+        choosable: Choosable = ALL,
+    ) -> Batch:
+        r"""Start a batch by the bound :math:`\mu(x) + \beta^{1/2} \sigma_t(x)`.
+
+        Args:
+            multiplier: What multiplies the Bayesian standard deviation.
+            rule: What ends the batch; None for no rule.
+            choosable: What may be chosen; all rows by default.
+        """
+        ...
+
+
+def validate_candidates(X: Tensor) -> None:
+    """Check a table of candidates at the door; see `NystromPool`."""
+    if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise BotorchTensorDimensionError(
+            f"Got candidates of shape {tuple(X.shape)}; need `A x d` with A, d > 0."
+        )
+    if not X.is_floating_point() or not X.isfinite().all():
+        raise InputDataError(
+            f"Got candidates of dtype {X.dtype} with {int((~X.isfinite()).sum())} "
+            "entries that are not finite; need float32 or float64 without NaN or "
+            "infinity."
+        )
+
+
+def on_device(X: Tensor) -> bool:
+    """Whether a copy to the host has to wait for an accelerator."""
+    return X.device.type != "cpu"

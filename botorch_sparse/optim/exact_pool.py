@@ -182,6 +182,10 @@ class ExactPool:
         """See `Points`."""
         return self.variance
 
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Points`."""
+        return values.max()
+
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:
         """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""

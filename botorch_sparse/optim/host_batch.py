@@ -6,7 +6,7 @@ calls take a fraction of a microsecond.
 """
 
 import math
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -50,22 +50,38 @@ class TiledPoints(Points, Protocol):
         ...
 
 
+class Look(NamedTuple):
+    """What there is to know of a candidate that becomes pending.
+
+    Attributes:
+        row: The candidate.
+        cross: Its `k_S(x)`, `m`.
+        initial: Its variance at the start of the batch.
+        before: Its variance just before.
+    """
+
+    row: int
+    cross: Tensor
+    initial: np.floating
+    before: np.floating
+
+
 class _Run:
     """`count` pending evaluations of one candidate in a row: one row of `U`.
 
     Args:
-        index: The candidate.
+        look: The candidate.
         row: What it brings.
-        before: Its variance before the run.
     """
 
-    def __init__(self, index: int, row: PendingRow, before: np.floating) -> None:
-        self.index = index
+    def __init__(self, look: Look, row: PendingRow) -> None:
+        self.index = look.row
+        self.initial = look.initial
         self.row = row
         self.count = 0
-        self._before = before
+        self._before = look.before
         self._gain = float(row.gain)
-        self._product = before  # its w'a, as a tile has it
+        self._product = look.before  # its w'a, as a tile has it
 
     def set_product(self, product: np.floating) -> None:
         """Take the value that a tile gives."""
@@ -137,8 +153,9 @@ class HostBatch(BatchState):
     def argmax(self) -> int:
         """See `BatchState`."""
         if self._run is not None:
-            fresh = self._ucb[self._run.index]
-            if self._run.index == self._chosen and fresh > self._runner_up:
+            row = self._run.index
+            fresh = self._ucb[row] if row >= 0 else -np.inf
+            if row == self._chosen and fresh > self._runner_up:
                 return self._chosen
             self._refresh_within_reach(fresh)
         self._chosen = int(self._ucb.argmax())
@@ -148,41 +165,68 @@ class HostBatch(BatchState):
         self._ucb[self._chosen] = best
         return self._chosen
 
+    def best(self) -> float:
+        """The largest bound, of `argmax`."""
+        return float(self._ucb[self._chosen])
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
     def _append(self, row: int) -> Appended:
-        run = self._run
-        if run is None or run.index != row:
-            run = self._start_run(row)
-        before = run.variance(self.noise)
-        run.count += 1
-        self._scales[self._num_rows - 1] = run.scale(self.noise)
-        if self._once:
-            self._mean[row] = -np.inf
-        sigma = np.sqrt(run.variance(self.noise))
-        self._ucb[row] = self._mean[row] + self._multiplier * sigma
-        return Appended(float(self._initial[row]), float(before))
+        if not self.continues(row):
+            self.start(self.look(row))
+        return self.repeat()
 
-    def _start_run(self, row: int) -> _Run:
-        """Close the open run, and begin a new row of `U`. Cost: O(m^2 + j m)."""
-        if self._run is not None:
-            last, self._run = self._run, None
-            self._pending = self._pending.append(last.row.u(self.noise, last.count))
-        whitening = self._pool.whitening
+    def continues(self, row: int) -> bool:
+        """Whether a row is that of the open run."""
+        return self._run is not None and self._run.index == row
+
+    def look(self, row: int) -> Look:
+        """What there is to know of a row that becomes pending. Cost: O(j m)."""
+        self._close()
         (before,) = self._variances(np.array([row]))  # this leaves k_S(x) in the tile
-        w = whitening @ self._K[: len(whitening), 0]
-        run = self._run = _Run(row, self._pending.row(w), before)
+        cross = self._K[: len(self._pool.whitening), 0].clone()
+        return Look(row, cross, self._initial[row], before)
+
+    def start(self, look: Look) -> None:
+        """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
+
+        Args:
+            look: Of one of the rows, or of a row that is elsewhere: a negative number.
+        """
+        self._close()
+        whitening = self._pool.whitening
+        self._K[: len(whitening), 0] = look.cross
+        run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
         place = self._num_rows
         if place == len(self._P):
             self._P = torch.cat([self._P, torch.zeros_like(self._P)])
             self._scales = np.concatenate([self._scales, 0 * self._scales])
-        self._P[place, : len(w)] = run.row.a @ whitening
+        self._P[place, : len(whitening)] = run.row.a @ whitening
         self._num_rows += 1
         run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
-        return run
+
+    def repeat(self) -> Appended:
+        """One more evaluation of the open run."""
+        run = self._run
+        assert run is not None
+        row, before = run.index, run.variance(self.noise)
+        run.count += 1
+        self._scales[self._num_rows - 1] = run.scale(self.noise)
+        if row >= 0:
+            if self._once:
+                self._mean[row] = -np.inf
+            sigma = np.sqrt(run.variance(self.noise))
+            self._ucb[row] = self._mean[row] + self._multiplier * sigma
+        return Appended(float(run.initial), float(before))
+
+    def _close(self) -> None:
+        """The open run is over: its row does not change any more."""
+        if self._run is not None:
+            last, self._run = self._run, None
+            self._pending = self._pending.append(last.row.u(self.noise, last.count))
 
     @property
     def _num_closed(self) -> int:

@@ -56,6 +56,8 @@ class NystromPool:
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
+        table_size: Rows of the whole table where `X` are some of its rows: whether
+            kernel columns are kept, which round otherwise, does not depend on the part.
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
@@ -69,11 +71,13 @@ class NystromPool:
         *,
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
+        table_size: int | None = None,
     ) -> None:
         validate_candidates(X)
         self.X = X
         self.noise = noise
         self.max_memory = max_memory
+        self.table_size = len(X) if table_size is None else table_size
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
@@ -130,7 +134,11 @@ class NystromPool:
     @property
     def square_memory(self) -> int:
         """See `Points`."""
-        return self.max_memory // 4 if self.in_memory else 0
+        if len(self.whitening) > self._capacity:
+            return 0
+        row = 2 * self.X.element_size()
+        room = self.max_memory // 4 // (row * self.table_size)
+        return room * row * len(self)
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of all candidates is kept; it may take half the memory."""
@@ -139,8 +147,8 @@ class NystromPool:
 
     def _keeps_columns(self, num_inducing: int) -> bool:
         """Whether kernel columns are kept by point."""
-        large = self.on_device or self.X.numel() > LARGE_POOL
-        return not large and num_inducing > 0 and self.fits_in_memory(num_inducing)
+        large = self.on_device or self.table_size * self.X.shape[-1] > LARGE_POOL
+        return not large and 0 < num_inducing <= self._capacity
 
     @torch.no_grad()
     def update(
@@ -302,6 +310,10 @@ class NystromPool:
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)
 
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Points`."""
+        return values.max()
+
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:
         r"""Squared posterior covariances of all candidates with the points of a batch.
@@ -318,10 +330,20 @@ class NystromPool:
         Returns:
             A `k x 2 x A` tensor. Cost: O(k A m).
         """
+        return self.squares_with(self.X[rows], self.cross_covariance(rows))
+
+    @torch.no_grad()
+    def squares_with(self, X_s: Tensor, K_s: Tensor) -> Tensor:
+        """The same with `k` points that may be of another part of the table.
+
+        Args:
+            X_s: `k x d` points.
+            K_s: `m x k`, their covariances with the inducing points.
+        """
         state = self._embedded()
         posterior = state.posterior
-        L_B, X_s, k = posterior.chol_inner, self.X[rows], len(rows)
-        w_s = self.cross(rows)  # k x m
+        L_B, k = posterior.chol_inner, len(X_s)
+        w_s = (self.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ self.whitening
         both = both.view(2 * k, -1)
         slots = self._batch_slots(state, X_s)
@@ -349,7 +371,7 @@ class NystromPool:
     @property
     def _capacity(self) -> int:
         """Kernel columns that may be kept."""
-        return self.max_memory // 2 // (len(self) * self.X.element_size())
+        return self.max_memory // 2 // (self.table_size * self.X.element_size())
 
     def _slots(self, state: "_State") -> Tensor:
         """Where the columns `k(X, x_s)` of the inducing points are kept."""

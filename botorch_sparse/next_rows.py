@@ -35,7 +35,10 @@ def propose(strategy: Any, size: int) -> tuple[list[int], int]:
     num_drawn = max(0, strategy.settings.num_initial - known)
     rows: list[int] = []
     while len(rows) < size and not strategy.is_finished:
-        rows += strategy.ask(size - len(rows)).indices.tolist()
+        batch = strategy.ask(size - len(rows))
+        if not len(batch):  # those that wait for results are enough for now
+            break
+        rows += batch.indices.tolist()
     is_first = len(strategy.history) == 0
     return rows, len(rows) if is_first else min(num_drawn, len(rows))
 

@@ -135,7 +135,7 @@ def rebuild(
     measured, so none is proposed, and what varies among them alone counts too.
 
     Args:
-        args: The options `strategy`, `minimize` and `seed`.
+        args: The options `strategy`, `batch`, `minimize` and `seed`.
         pool: The candidates.
         results: All measurements.
         pending: Rows that wait for results.
@@ -146,7 +146,11 @@ def rebuild(
     table = _with_points(pool.table, results.points)
     with _naming(pool.text.name):
         strategy = kind(
-            table, minimize=args.minimize, unique=True, seed=int(drawn[0] >> 1)
+            table,
+            batch_size=args.batch,
+            minimize=args.minimize,
+            unique=True,
+            seed=int(drawn[0] >> 1),
         )
     strategy.load_state_dict(
         strategy.state_dict()
@@ -161,6 +165,7 @@ def rebuild(
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
         with _naming(results.name):
             strategy.tell(Batch(table.X[index], index), Y)
+            strategy.learn()  # whatever is pending
     return strategy
 
 

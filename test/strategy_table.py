@@ -106,6 +106,11 @@ BATCHED = ["bbkb-global", "bbkb-global-local", "gpbucb-product", "gpbucb-sum"]
 GP = [name for name in TABLE if name not in ("thompson", "random")]
 
 
+def unending(name: str, **overrides: Any) -> Strategy:
+    """A strategy whose batches have a size that no test uses up."""
+    return TABLE[name](**{"batch_size": 50} | overrides)
+
+
 def equal(a: Any, b: Any) -> bool:
     """Whether two state dictionaries agree to the bit."""
     if isinstance(a, Tensor):

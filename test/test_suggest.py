@@ -148,7 +148,7 @@ def test_the_same_files_give_the_same_rows_and_none_comes_twice(
 def test_a_call_knows_all_that_the_files_hold(pool: Path, name: str) -> None:
     candidates = read_pool(pool, "id", "loss")
     results = Results("m.csv", [3, 4, 3], [1.0, 2.0, 1.5], [9])
-    args = SimpleNamespace(strategy=name, minimize=True, seed=0)
+    args = SimpleNamespace(strategy=name, batch=3, minimize=True, seed=0)
     strategy = rebuild(args, candidates, results, [7, 2])
     assert strategy.pending.tolist() == [7, 2] and strategy.minimize
     assert strategy.history.indices.tolist() == [3, 4, 3]
@@ -446,7 +446,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     assert read.rows == [1, 2, 3, 4, 5] and read.values == [-1, -3, -4, -6, -7]
     assert read.points == [[HEAT[2], 1, 0, DOSE[2]], [HEAT[5], 0, 1, DOSE[5]]]
     assert read.point_values == [-2.0, -5.0]
-    args = SimpleNamespace(strategy="thompson", minimize=True, seed=0)
+    args = SimpleNamespace(strategy="thompson", batch=3, minimize=True, seed=0)
     strategy = rebuild(args, read_pool(pool, key, "loss"), read, [0])
     assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -7, -2, -5]
     assert strategy.history.X[5:].tolist() == read.points

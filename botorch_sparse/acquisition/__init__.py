@@ -24,17 +24,19 @@ from botorch_sparse.acquisition.confidence import (
     discretization_constant,
     posterior_mean_norm,
 )
-from botorch_sparse.acquisition.exact_ratio import ExactRatio
 from botorch_sparse.acquisition.gap_stopping import (
     ConfidenceGapStopping,
     LowerConfidenceBound,
     confidence_gap,
     model_confidence_gap,
 )
-from botorch_sparse.acquisition.global_local import GlobalLocal
-from botorch_sparse.acquisition.global_ratio import GlobalRatioBound
-from botorch_sparse.acquisition.local_ratio import LocalRatioBound
-from botorch_sparse.acquisition.product_ratio import ProductRatioBound
+from botorch_sparse.acquisition.pointwise_rules import (
+    ExactRatio,
+    GlobalLocal,
+    GlobalRatioBound,
+    LocalRatioBound,
+    ProductRatioBound,
+)
 from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 

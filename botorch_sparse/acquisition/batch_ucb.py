@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.acquisition.input_constructors import acqf_input_constructor
 from botorch.acquisition.objective import PosteriorTransform
@@ -11,7 +10,7 @@ from botorch.models.model import Model
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-from botorch_sparse.acquisition.frozen import FrozenPosterior, FrozenTable, freeze
+from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 
 # The smallest variance, as in BoTorch's analytic acquisition functions.
 MIN_VARIANCE = 1e-12
@@ -96,32 +95,29 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         Returns:
             A `batch_shape` tensor, in the space of the untransformed outcomes.
         """
-        points, frozen = X.reshape(-1, X.shape[-1]), self.frozen
-        f = frozen.features(points)
-        variance = frozen.sequential_variance(f, X.flatten(0, -3))
-        mean, sigma = self._moments(
-            points, frozen.mean(f), variance, frozen.initial_variance(f)
-        )
-        mean, sigma = (v.view(X.shape[:-1]).mean(-1) for v in (mean, sigma))
+        points = X.reshape(-1, X.shape[-1])
+        f = self.frozen.features(points)
+        variance = self.frozen.sequential_variance(f, X.flatten(0, -3))
+        moments = self.moments(points, f, variance)
+        mean, sigma = (v.view(X.shape[:-1]).mean(-1) for v in moments)
         return self.bound_from_moments(mean, sigma)
-
-    @torch.no_grad()
-    def values(self, table: FrozenTable) -> Tensor:
-        """The bounds of all choices of a table, `A`. Cost: O(A)."""
-        moments = self._moments(
-            table.X, table.mean, table.reduced_variance, table.variance
-        )
-        return self.bound_from_moments(*moments)
 
     def bound_from_moments(self, mean: Tensor, sigma: Tensor) -> Tensor:
         """The bound from untransformed means and standard deviations, elementwise."""
         root = self.beta.to(mean.dtype).sqrt()
         return (mean if self.maximize else -mean) + root * sigma
 
-    def _moments(
-        self, X: Tensor, mean: Tensor, variance: Tensor, variance_fb: Tensor
+    def moments(
+        self, X: Tensor, f: Features, variance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Untransformed mean and standard deviation of points, each `N`."""
+        """Untransformed mean and standard deviation of points, each `N`.
+
+        Args:
+            X: `N x d` points.
+            f: Their features.
+            variance: Their variances in the transformed space, `aug x N`.
+        """
+        mean = self.frozen.mean(f)
 
         def posterior(variance: Tensor) -> Any:
             return self.frozen.posterior_from_moments(
@@ -132,7 +128,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         now = before = posterior(variance)
         if transform is not None and not transform._is_linear:
             # Undone, the mean of such outcomes depends on the variance.
-            before = posterior(variance_fb)
+            before = posterior(self.frozen.initial_variance(f))
         sigma = now.variance.clamp_min(MIN_VARIANCE).sqrt()
         return before.mean.view(len(X)), sigma.view(len(X))
 

@@ -10,14 +10,9 @@ from botorch.models.model import Model
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-from botorch_sparse.acquisition.frozen import (
-    FrozenPoints,
-    FrozenPosterior,
-    FrozenTable,
-    freeze,
-)
+from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.maximize_bound import maximize_bound
-from botorch_sparse.acquisition.ratios import validate_ratio_threshold
+from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
 
 # Rows of choices whose features are computed at a time.
 CHUNK_SIZE = 4096
@@ -35,7 +30,8 @@ class RatioBound(AcquisitionFunction):
     The model is read once: build the bound after the model is fitted.
 
     Args:
-        model: `SparseSingleTaskGP`, or an exact GP such as `SingleTaskGP`.
+        model: `SparseSingleTaskGP`, or an exact GP such as `SingleTaskGP`; or a
+            posterior that is frozen already, with its pending points.
         X_batch: `s x d` points of the batch so far, or None.
         noise: `s` noise variances of their evaluations in the space of transformed
             outcomes; that of the likelihood by default (its mean, if it was given
@@ -43,10 +39,15 @@ class RatioBound(AcquisitionFunction):
     """
 
     def __init__(
-        self, model: Model, X_batch: Tensor | None = None, noise: Tensor | None = None
+        self,
+        model: Model | FrozenPosterior,
+        X_batch: Tensor | None = None,
+        noise: Tensor | None = None,
     ) -> None:
-        super().__init__(model)
-        self.frozen: FrozenPosterior = freeze(model).with_batch(X_batch, noise)
+        frozen = freeze(model)
+        super().__init__(frozen.model)
+        is_given = X_batch is not None or noise is not None
+        self.frozen = frozen.with_batch(X_batch, noise) if is_given else frozen
 
     @property
     def X_batch(self) -> Tensor:
@@ -81,16 +82,16 @@ class RatioBound(AcquisitionFunction):
         Returns:
             A `batch_shape` tensor of values of at least one.
         """
-        points = FrozenPoints(self.frozen, X.reshape(-1, X.shape[-1]))
-        return self.at(points).to(X.dtype).reshape(X.shape[:-2])
+        f = self.frozen.features(X.reshape(-1, X.shape[-1]))
+        return self.at(f).to(X.dtype).reshape(X.shape[:-2])
 
-    def at(self, points: FrozenPoints) -> Tensor:
-        """The bound at points at hand, `N`."""
-        ratio = self._ratio(points)
+    def at(self, f: Features) -> Tensor:
+        """The bound at points whose features are at hand, `N`."""
+        ratio = self._ratio(f)
         return ratio.amax(0) if self.frozen.aug_shape else ratio
 
     @abstractmethod
-    def _ratio(self, points: FrozenPoints) -> Tensor:
+    def _ratio(self, f: Features) -> Tensor:
         """The bound for each output, `aug x N`."""
 
     def constant(self) -> float | None:
@@ -99,12 +100,12 @@ class RatioBound(AcquisitionFunction):
 
     def global_bound(self) -> float:
         """The sum bound of Lemma 1, which no bound but the product is above."""
-        return self.frozen.global_bound()
+        return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
 
     def maximum(
         self,
         *,
-        choices: Tensor | FrozenTable | None = None,
+        choices: Tensor | None = None,
         bounds: Tensor | None = None,
         optimizer_options: dict[str, Any] | None = None,
         enough: float = float("inf"),
@@ -115,8 +116,7 @@ class RatioBound(AcquisitionFunction):
         points; where that fails, it is the global bound.
 
         Args:
-            choices: `A x d` choices, or a table of them. Cost: O(A m^2), for a table
-                O(A m) for each point of the batch that is new to it.
+            choices: `A x d` choices. Cost: O(A m^2).
             bounds: A `2 x d` tensor of lower and upper bounds.
             optimizer_options: For `optimize_acqf`: `num_restarts` and `raw_samples`
                 (default: the batch's points alone), constraints, `fixed_features`, ...
@@ -129,19 +129,18 @@ class RatioBound(AcquisitionFunction):
             raise InputDataError("Give either choices or bounds.")
         if (value := self.constant()) is not None:
             return value
-        if not len(self.X_batch):
+        X, options = self.X_batch, optimizer_options or {}
+        if not len(X):
             return 1.0
-        if isinstance(choices, FrozenTable):
-            return float(self.at(choices).max())
         if choices is not None:
             return self._maximum_over(choices)
-        return maximize_bound(self, bounds, optimizer_options or {}, enough)
+        return maximize_bound(self, X, self.global_bound(), bounds, options, enough)
 
     def bound(
         self,
         ratio_threshold: float,
         *,
-        choices: Tensor | FrozenTable | None = None,
+        choices: Tensor | None = None,
         bounds: Tensor | None = None,
         optimizer_options: dict[str, Any] | None = None,
     ) -> float:
@@ -159,8 +158,8 @@ class RatioBound(AcquisitionFunction):
         validate_ratio_threshold(ratio_threshold)
         if (value := self.constant()) is not None:
             return value
-        if not self.frozen.global_exceeds(ratio_threshold):
-            return self.global_bound()
+        if (total := self.global_bound()) <= ratio_threshold:
+            return total
         return self.maximum(
             choices=choices,
             bounds=bounds,
@@ -181,3 +180,8 @@ class RatioBound(AcquisitionFunction):
     def _maximum_over(self, choices: Tensor) -> float:
         values = [self(X.unsqueeze(-2)).max() for X in choices.split(CHUNK_SIZE)]
         return float(torch.stack(values).max())
+
+    def _everywhere(self, ratio: Tensor, f: Features) -> Tensor:
+        """A number for each output at all points, `aug x N`."""
+        # A constant with a gradient of zero, which optimizers ask for.
+        return ratio.unsqueeze(-1) + 0.0 * f.phi.sum(-1)

@@ -5,20 +5,38 @@ from botorch_sparse.optim.adaptive_batch import (
     optimize_adaptive_batch,
 )
 from botorch_sparse.optim.batch import BatchState
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.pool import NystromPool
-from botorch_sparse.optim.rules import Global, Local, Product, Rule
+from botorch_sparse.optim.rules import (
+    BatchView,
+    FixedSize,
+    Global,
+    Local,
+    Product,
+    Rule,
+    Single,
+    UntilHalved,
+    rule_of,
+)
 
 __all__ = [
+    "MAX_BOX_BATCH",
     "AdaptiveBatch",
     "BatchState",
+    "BatchView",
+    "BoxBatch",
     "ExactPool",
+    "FixedSize",
     "Global",
     "Local",
     "NystromPool",
     "Points",
     "Product",
     "Rule",
+    "Single",
+    "UntilHalved",
     "optimize_adaptive_batch",
+    "rule_of",
 ]

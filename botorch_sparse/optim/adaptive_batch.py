@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
@@ -12,12 +11,17 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
-from botorch_sparse.optim.next_point import Box, Choices
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
+from botorch_sparse.optim.choice_batch import ChoiceBatch
+from botorch_sparse.optim.choice_pool import PoolBatch, suits_pool
+from botorch_sparse.optim.frozen_batch import FrozenBatch
+from botorch_sparse.optim.rule_of_bound import Pointwise, rule_of_bound
+from botorch_sparse.optim.rules import BatchView, Rule, rule_of
 
-# Where a batch ends at the latest: points without variance add nothing to any bound.
+# Where a batch among choices ends at the latest.
 MAX_BATCH_SIZE = 10_000
 
-Reason = Literal["ratio_threshold", "max_batch_size", "choices"]
+Reason = Literal["ratio_threshold", "max_batch_size", "choices", "variance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +32,8 @@ class AdaptiveBatch:
         X: `q x d` points, in the order they were chosen.
         values: `q` values of the acquisition function when each was chosen.
         reason: `"ratio_threshold"` if the last point crossed it, `"choices"` if
-            `unique` left none, else `"max_batch_size"`.
+            `unique` left none, `"variance"` if the last point of a box had so little
+            that it adds nothing to any bound, else `"max_batch_size"`.
         bound: The bound on the ratio of variances that the rule looked at last.
         indices: `q` rows of the choices, or None on a box.
     """
@@ -42,8 +47,8 @@ class AdaptiveBatch:
 
 def optimize_adaptive_batch(
     acqf: AcquisitionFunction,
-    termination: RatioBound,
-    ratio_threshold: float = 2.0,
+    termination: Rule | RatioBound,
+    ratio_threshold: float | None = None,
     *,
     bounds: Tensor | None = None,
     choices: Tensor | None = None,
@@ -61,17 +66,21 @@ def optimize_adaptive_batch(
     Points of `termination`, or else pending points of `acqf`, count from the start;
     both are left as they were.
 
-    With `BatchUpperConfidenceBound`, choices are embedded once, and a point costs
-    O(A m) for `A` of them; other acquisition functions are evaluated at all of them
-    each time. A choice may be taken more than once, unless `unique` says otherwise.
+    With `BatchUpperConfidenceBound`, choices are embedded once, and a point costs at
+    most O(A m) for `A` of them; other acquisition functions are evaluated at all of
+    them each time. A choice may be taken more than once, unless `unique` says
+    otherwise.
 
     Args:
         acqf: An acquisition function that knows `X_pending`.
-        termination: A rule, such as `GlobalLocal(model)`.
-        ratio_threshold: Largest ratio of variances allowed, at least one.
+        termination: A rule, such as `Local(2.0)`, or its form for each `x`, such as
+            `GlobalLocal(model)`.
+        ratio_threshold: Largest ratio of variances allowed, at least one; 2 by default.
+            A rule has its own.
         bounds: A `2 x d` tensor of lower and upper bounds, or
         choices: `A x d` choices.
-        max_batch_size: Largest size, 10,000 by default.
+        max_batch_size: Largest size; by default 10,000 choices, or 256 points of a box,
+            each of which is an optimization.
         min_batch_size: The rule is not asked before: the ratio may be larger then.
         unique: Whether a choice is taken once at most, equal rows counting as one, as
             in `optimize_acqf_discrete`. The batch ends where none is left.
@@ -90,84 +99,115 @@ def optimize_adaptive_batch(
     Example:
         >>> from botorch.models import SingleTaskGP
         >>> from botorch_sparse.acquisition import BatchUpperConfidenceBound
-        >>> from botorch_sparse.acquisition import GlobalLocal
+        >>> from botorch_sparse.optim import Local
         >>> X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
         >>> model = SingleTaskGP(X, (6 * X).sin())
         >>> batch = optimize_adaptive_batch(
         ...     BatchUpperConfidenceBound(model, beta=4.0),
-        ...     GlobalLocal(model),
+        ...     Local(2.0),
         ...     choices=torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1),
         ... )
         >>> batch.reason
         'ratio_threshold'
     """
-    _validate(acqf, bounds, choices, max_batch_size, min_batch_size)
-    validate_ratio_threshold(ratio_threshold)
+    if max_batch_size is None:
+        max_batch_size = MAX_BOX_BATCH if choices is None else MAX_BATCH_SIZE
+    _validate(acqf, max_batch_size, min_batch_size)
+    rule, frozen = _rule_and_view(acqf, termination, ratio_threshold)
     if unique and choices is None:
         raise InputDataError(
             "Got unique=True with bounds; points of a box never repeat."
         )
-    if choices is not None:
-        _validate_choices(choices, termination.X_batch.shape[-1])
-    pending, frozen = acqf.X_pending, termination.frozen
-    if not len(termination.X_batch):
-        termination.frozen = _view(acqf, termination)
-    source: Box | Choices = (
-        Choices(acqf, termination, choices, unique=unique)
-        if choices is not None
-        else Box(acqf, termination, bounds, optimizer_options)
-    )
+    later, pending = _Later(rule, len(frozen.X_batch) + min_batch_size), acqf.X_pending
+    batch: FrozenBatch | PoolBatch
+    if choices is not None and bounds is None:
+        batch = _among(choices, acqf, later, frozen, unique=unique)
+    elif bounds is not None and choices is None:
+        batch = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
+    else:
+        raise InputDataError("Give either choices or bounds.")
     try:
-        return _choose(source, ratio_threshold, max_batch_size, min_batch_size)
+        return _choose(batch, rule, max_batch_size)
     finally:
-        termination.frozen = frozen
         acqf.set_X_pending(pending)
 
 
-def _choose(
-    source: Box | Choices,
-    ratio_threshold: float,
-    max_batch_size: int | None,
-    min_batch_size: int,
-) -> AdaptiveBatch:
-    """The loop over the points of a batch."""
-    limit = MAX_BATCH_SIZE if max_batch_size is None else max_batch_size
-    reason: Reason = "max_batch_size"
-    chosen = []
-    for size in range(1, limit + 1):
-        chosen.append(source.choose())
-        if size >= min_batch_size or source.is_exhausted:
-            bound = source.bound(ratio_threshold)
-            if bound > ratio_threshold:
-                reason = "ratio_threshold"
-                break
-        if source.is_exhausted:
-            reason = "choices"
-            break
-    X, values, rows = (torch.cat(v) for v in zip(*chosen, strict=True))
-    return AdaptiveBatch(X, values, reason, bound, source.indices(rows))
+@dataclass(frozen=True)
+class _Later:
+    """A rule that is asked from a size on.
+
+    Args:
+        rule: The rule.
+        size: The size.
+    """
+
+    rule: Rule
+    size: int
+
+    @property
+    def ratio_threshold(self) -> float:
+        """The rule's."""
+        return self.rule.ratio_threshold
+
+    def bound(self, batch: BatchView) -> float | Tensor:
+        """The rule's, or one."""
+        return 1.0 if batch.size < self.size else self.rule.bound(batch)
 
 
-def _view(acqf: AcquisitionFunction, termination: RatioBound) -> FrozenPosterior:
-    """The rule's posterior with the pending points; shared with `acqf` if it can be."""
-    is_batch_ucb = isinstance(acqf, BatchUpperConfidenceBound)
-    if is_batch_ucb and acqf.model is termination.model:
-        return acqf.frozen
-    return termination.frozen.with_batch(acqf.X_pending)
+def _among(
+    choices: Tensor,
+    acqf: AcquisitionFunction,
+    rule: _Later,
+    frozen: FrozenPosterior,
+    *,
+    unique: bool,
+) -> FrozenBatch | PoolBatch:
+    """A batch among choices: in a pool where one has the same bound."""
+    _validate_choices(choices, frozen.X_batch.shape[-1])
+    if suits_pool(acqf, frozen) and not isinstance(rule.rule, Pointwise):
+        return PoolBatch(acqf, rule, choices, unique=unique)
+    return ChoiceBatch(acqf, rule, frozen, choices, unique=unique)
+
+
+def _choose(batch: FrozenBatch | PoolBatch, rule: Rule, limit: int) -> AdaptiveBatch:
+    """The batch, and what its last bound says."""
+    X = batch.choose(limit)
+    bound = float(rule.bound(batch.view))
+    reason: Reason = "ratio_threshold"
+    if bound <= rule.ratio_threshold:
+        exhausted: Reason = "variance" if isinstance(batch, BoxBatch) else "choices"
+        reason = exhausted if batch.is_exhausted else "max_batch_size"
+    return AdaptiveBatch(X, batch.values, reason, bound, batch.indices)
+
+
+def _rule_and_view(
+    acqf: AcquisitionFunction,
+    termination: Rule | RatioBound,
+    ratio_threshold: float | None,
+) -> tuple[Rule, FrozenPosterior]:
+    """The rule, and the posterior that it looks at; shared with `acqf` if it can be."""
+    if not isinstance(termination, RatioBound):
+        if ratio_threshold is not None:
+            raise InputDataError(
+                f"Got ratio_threshold={ratio_threshold} and {termination!r}, which has "
+                "its own; leave the first out."
+            )
+        return rule_of(termination), frozen_of(acqf)
+    threshold = 2.0 if ratio_threshold is None else ratio_threshold
+    validate_ratio_threshold(threshold)
+    rule = rule_of_bound(termination, threshold)
+    if len(termination.X_batch):
+        return rule, termination.frozen
+    if isinstance(acqf, BatchUpperConfidenceBound) and acqf.model is termination.model:
+        return rule, acqf.frozen
+    return rule, termination.frozen.with_batch(acqf.X_pending)
 
 
 def _validate(
-    acqf: AcquisitionFunction,
-    bounds: Tensor | None,
-    choices: Tensor | None,
-    max_batch_size: int | None,
-    min_batch_size: int,
+    acqf: AcquisitionFunction, max_batch_size: int, min_batch_size: int
 ) -> None:
     """Check what `optimize_adaptive_batch` was given."""
-    if (choices is None) == (bounds is None):
-        raise InputDataError("Give either choices or bounds.")
-    limit = MAX_BATCH_SIZE if max_batch_size is None else max_batch_size
-    if not 1 <= min_batch_size <= limit:
+    if not 1 <= min_batch_size <= max_batch_size:
         raise InputDataError(
             f"Got min_batch_size={min_batch_size} and max_batch_size={max_batch_size}; "
             "need 1 <= min_batch_size <= max_batch_size."

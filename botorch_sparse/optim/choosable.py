@@ -1,6 +1,6 @@
 """Which candidates of a pool may be chosen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,12 @@ class Choosable:
 
     excluded: Tensor | None = None
     once: bool = False
+
+    def to(self, device: torch.device) -> "Choosable":
+        """The same where the pool is."""
+        if self.excluded is None:
+            return self
+        return replace(self, excluded=self.excluded.to(device))
 
     def mean(self, mean: Tensor) -> Tensor:
         """The means of all candidates (`A`), minus infinity where excluded.

@@ -20,8 +20,6 @@ estimated from both (`posteriors/constant_mean.py`).
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
@@ -76,6 +74,7 @@ class ExactPool:
         self.num_rows = 0
         self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
         self._run: _ExactRun | None = None
+        self._open_row: Tensor | None = None
         prior = self.mean_module(self.X)
         self._moments = _Moments.prior(prior, self.has_constant)
         self.variance = self.covar_module(self.X, diag=True)
@@ -85,16 +84,15 @@ class ExactPool:
         """Posterior means of all candidates, `A`."""
         return self._moments.mean
 
-    def snapshot(self) -> dict[str, Any]:
-        """What `restore` needs; one row of size `A` is copied, an open run's."""
-        rows = slice(max(self.num_rows - 1, 0), self.num_rows)
-        return vars(self) | {"_run": copy(self._run), "last": self._F[rows].clone()}
+    def fork(self) -> "ExactPool":
+        """A pool that goes on from here, while this one stays as it is.
 
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Become what the pool was at the snapshot."""
-        last = snapshot["last"]
-        vars(self).update({k: v for k, v in snapshot.items() if k != "last"})
-        self._F[max(self.num_rows - 1, 0) : self.num_rows] = last
+        Both write into the same memory, each behind its own rows, and the last of
+        these may be an open run's, which either writes again before it is read.
+        """
+        pool = copy(self)
+        pool._run = copy(self._run)
+        return pool
 
     @torch.no_grad()
     def rebuild(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
@@ -116,7 +114,8 @@ class ExactPool:
         self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
         log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
         self.information_gain = max(float(log_det), 0.0)
-        self._F, self.num_rows, self._run = F.contiguous(), len(X), None
+        self._F, self.num_rows = F.contiguous(), len(X)
+        self._run = self._open_row = None
 
     @torch.no_grad()
     def variance_at(self, X: Tensor, point: Tensor) -> Tensor:
@@ -146,6 +145,7 @@ class ExactPool:
         run.total += Y
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
         f = self.set_row(self.num_rows - 1, run.covariance / scale)
+        self._open_row = f
         self.variance = (run.variance - f.square()).clamp_min(0.0)
         feedback = f.new_full((), run.total / run.count)
         moments = run.moments or self._moments
@@ -154,11 +154,17 @@ class ExactPool:
 
     def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
         """The posterior covariance of a candidate with all given the first rows."""
-        F = self._F[:num_rows]
+        F = self._rows(num_rows)
         k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
         covariance = k - F[:, index] @ F
         covariance[index] = covariance[index].clamp_min(0.0)
         return _ExactRun(index, covariance, variance)
+
+    def _rows(self, num_rows: int) -> Tensor:
+        """The first rows, with this pool's own open run."""
+        if self._open_row is not None:
+            self._F[self.num_rows - 1] = self._open_row
+        return self._F[:num_rows]
 
     def set_row(self, row: int, values: Tensor) -> Tensor:
         """Write one row of `F`; the buffer doubles when it is full."""
@@ -189,7 +195,7 @@ class ExactPool:
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:
         """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""
-        F = self._F[: self.num_rows]
+        F = self._rows(self.num_rows)
         K = self.covar_module(self.X[rows], self.X).to_dense()
         squares = (K - F[:, rows].mT @ F).square_()
         return squares.unsqueeze(1).expand(-1, 2, -1)

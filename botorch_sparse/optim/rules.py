@@ -1,43 +1,48 @@
-r"""What ends a batch: bounds on the ratio of variances `var_fb(x) / var_t(x)`.
+r"""Rules that end a batch: a number that a batch must keep below a threshold.
 
-Inside a batch the variances shrink while mean and inducing set stand still. A batch
-goes on while the bound is at most the threshold, and the point that crosses it belongs
-to the batch.
+Inside a batch the variances shrink while mean and inducing set stand still. The rules
+of the papers bound the ratio :math:`\mathrm{var}_{fb}(x) / \mathrm{var}_t(x)` for all
+`x`; a batch goes on while the bound is at most `ratio_threshold`, and the point that
+crosses it belongs to the batch. All variances are Bayesian, hence the divisions by
+lambda. The formulas are those of `acquisition/ratios.py`.
+
+A rule is any object with `bound` and `ratio_threshold`, a frozen dataclass best: saved
+states know it by its class and its fields.
 
 References:
     [Calandriello2020]_ Lemma 1 (global), Lemma 3 and Appendix B.3 (local);
-    [Desautels2014]_ Eq. 20 (product).
+    [Desautels2014]_ Eq. 20 (product). The first prints standard deviations where its
+    proofs have variances.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import (
     LocalBound,
     validate_local_bound,
+    validate_ratio_threshold,
 )
 
 
 class BatchView(Protocol):
-    """What a rule looks at: a batch on a table or on a box.
+    r"""What a rule sees of a batch, on a table or on a box.
 
     Attributes:
-        size: Points in the batch, pending ones included.
-        noise: Noise variance lambda of one evaluation.
-        variances: `var_fb(x_s)` of its points.
-        variances_before: `var_{s-1}(x_s)` of its points.
-        sum_ratio: The bound of the sum rule.
+        size: Points of the batch, those that were pending at its start among them.
+        variances: :math:`\mathrm{var}_{fb}(x_s)`, at the batch's start.
+        variances_before: :math:`\mathrm{var}_{s-1}(x_s)`, just before each point.
+        noise: Lambda, the noise variance of an evaluation.
+        sum_ratio: The sum bound, :math:`1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda`.
         sum_ratio_before: The same without the last point.
-        product_ratio: The bound of the product rule.
+        product_ratio: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`.
     """
-
-    noise: float
-    sum_ratio: float
-    sum_ratio_before: float
-    product_ratio: float
 
     @property
     def size(self) -> int:
@@ -54,70 +59,251 @@ class BatchView(Protocol):
         """See the attributes."""
         ...
 
+    @property
+    def noise(self) -> float:
+        """See the attributes."""
+        ...
+
+    @property
+    def sum_ratio(self) -> float:
+        """See the attributes."""
+        ...
+
+    @property
+    def sum_ratio_before(self) -> float:
+        """See the attributes."""
+        ...
+
+    @property
+    def product_ratio(self) -> float:
+        """See the attributes."""
+        ...
+
     def local_ratio(self, covariance: LocalBound, threshold: float) -> float | Tensor:
-        """The largest local bound, or a bound of it that is at most `threshold`."""
+        """The largest local bound over the domain, or a bound of it.
+
+        Args:
+            covariance: As in `Local`.
+            threshold: Where a cheaper bound is at most that, it is the answer.
+
+        Returns:
+            A number; a scalar tensor where an accelerator holds it, not read yet.
+        """
         ...
 
 
+@runtime_checkable
 class Rule(Protocol):
-    """A frozen dataclass of its options, whose repr is what saved states know it by.
+    """Ends a batch once `bound` is above `ratio_threshold`.
 
-    Attributes:
-        ratio_threshold: Largest ratio of variances allowed, at least one.
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class OnePlate:
+        ...     wells: int
+        ...     ratio_threshold: float = 2.0
+        ...
+        ...     def bound(self, batch: BatchView) -> float | Tensor:
+        ...         is_full = batch.size >= self.wells
+        ...         return math.inf if is_full else batch.sum_ratio
+        >>> isinstance(OnePlate(96), Rule)
+        True
     """
 
     @property
     def ratio_threshold(self) -> float:
-        """See the attributes."""
+        """Largest ratio of variances allowed, at least one."""
         ...
 
     def bound(self, batch: BatchView) -> float | Tensor:
-        """The batch is over once this is above `ratio_threshold`."""
+        """What must not be above the threshold; called after each point."""
         ...
 
 
 @dataclass(frozen=True)
+class Single:
+    """Batches of one point.
+
+    Args:
+        ratio_threshold: What the confidence radius knows of the batches.
+    """
+
+    ratio_threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
+
+    def bound(self, batch: BatchView) -> float:
+        """Above every threshold from the first point on."""
+        return math.inf if batch.size else 1.0
+
+
+@dataclass(frozen=True)
 class Global:
-    r"""The sum rule of Lemma 1: :math:`1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda`."""
+    r"""The sum rule of Lemma 1 [Calandriello2020]_.
+
+    .. math:: 1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda
+
+    Args:
+        ratio_threshold: Largest ratio of variances allowed, at least one.
+    """
 
     ratio_threshold: float = 2.0
 
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
+
     def bound(self, batch: BatchView) -> float:
-        """See `Rule`."""
+        """The sum. Cost: O(1)."""
         return batch.sum_ratio
 
 
 @dataclass(frozen=True)
 class Product:
-    r"""That of GP-BUCB: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`."""
+    r"""The product rule of GP-BUCB [Desautels2014]_.
+
+    .. math:: \prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)
+
+    For the exact GP it is `det(I + K_batch / lam)` under the posterior at the batch's
+    start, hence never below the sum rule, one plus the trace of the same matrix.
+
+    Args:
+        ratio_threshold: Largest ratio of variances allowed, at least one.
+    """
 
     ratio_threshold: float = 2.0
 
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
+
     def bound(self, batch: BatchView) -> float:
-        """See `Rule`."""
+        """The product. Cost: O(1)."""
         return batch.product_ratio
 
 
 @dataclass(frozen=True)
 class Local:
-    """The global bound until it crosses the threshold, then the local one.
+    r"""The sum rule until it crosses the threshold, then the local one.
+
+    .. math:: 1 + \max_x \frac{\max\{\sum_s \mathrm{cov}_{fb}(x, x_s)^2,
+        \sum_s (w(x)^\top w(x_s))^2\}}{\lambda \, \mathrm{var}_{fb}(x)}
+
+    The sum of embedded covariances bounds the ratio of this posterior with its inducing
+    set frozen; the sum of full ones (Lemma 3 of [Calandriello2020]_ as its code has it)
+    stands for the exact GP's ratio, up to Lemma 2's factor. The full sum alone is not a
+    bound on this posterior's ratio, since residual covariances may be negative.
+
+    The local bound is never above the sum, so that nothing is maximized before.
 
     Args:
         ratio_threshold: Largest ratio of variances allowed, at least one.
-        covariance: `"both"`, `"embedded"`, or `"paper"` for the published batches: the
-            full sum, looked at from the first point after the global bound crossed.
+        covariance: `"both"` for the maximum of the two sums, `"embedded"` for the
+            second alone (larger batches), `"paper"` for the published batches: the full
+            sum, looked at from the first point after the sum rule crossed.
     """
 
     ratio_threshold: float = 2.0
     covariance: LocalBound = "both"
 
     def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
         validate_local_bound(self.covariance)
 
     def bound(self, batch: BatchView) -> float | Tensor:
-        """See `Rule`."""
-        threshold, is_paper = self.ratio_threshold, self.covariance == "paper"
-        watched = batch.sum_ratio_before if is_paper else batch.sum_ratio
+        """The sum or the local bound. Cost: O(1), or a pass over the domain."""
+        threshold, waits = self.ratio_threshold, self.covariance == "paper"
+        watched = batch.sum_ratio_before if waits else batch.sum_ratio
         if watched <= threshold:
             return min(batch.sum_ratio, threshold)
         return batch.local_ratio(self.covariance, threshold)
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """Batches of a size, which no theorem covers but that of a size of one.
+
+    Args:
+        size: Points in each batch.
+        ratio_threshold: What the confidence radius knows of the batches.
+    """
+
+    size: int
+    ratio_threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
+        if self.size < 1:
+            raise InputDataError(
+                f"Got batch_size={self.size}; need a size of at least 1."
+            )
+
+    def bound(self, batch: BatchView) -> float:
+        """Above every threshold once the batch has its size."""
+        return math.inf if batch.size >= self.size else 1.0
+
+
+@dataclass(frozen=True)
+class UntilHalved:
+    r"""One point, evaluated until its variance is half of what it was.
+
+    After `c` evaluations it is :math:`v / (1 + c v / \lambda)`, and by Lemma 1 of
+    [Calandriello2020]_ no variance anywhere has shrunk more.
+
+    Args:
+        ratio_threshold: What the confidence radius knows of the batches.
+    """
+
+    ratio_threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
+
+    def bound(self, batch: BatchView) -> float:
+        """Above every threshold from the first point on."""
+        return math.inf if batch.size else 1.0
+
+    def evaluations(self, variance: float, noise: float, limit: int) -> int:
+        """How often the point is evaluated.
+
+        Args:
+            variance: Its variance `v` before.
+            noise: Lambda.
+            limit: The largest number.
+        """
+        if variance * limit <= noise:
+            return limit
+        return min(limit, int(-(-noise // variance)))
+
+
+SHORT_NAMES: dict[str, Callable[[float, LocalBound], Rule]] = {
+    "single": lambda threshold, covariance: Single(),
+    "global": lambda threshold, covariance: Global(threshold),
+    "global-local": Local,
+    "product": lambda threshold, covariance: Product(threshold),
+}
+
+
+def rule_of(
+    rule: str | Rule,
+    ratio_threshold: float = 2.0,
+    covariance: LocalBound = "both",
+) -> Rule:
+    """A rule by its short name, or a rule as it is.
+
+    Args:
+        rule: `"single"`, `"global"`, `"global-local"`, `"product"`, or an object.
+        ratio_threshold: For a name; an object has its own.
+        covariance: As in `Local`, for `"global-local"`.
+
+    Raises:
+        InputDataError: If it is neither a short name nor a rule.
+    """
+    if isinstance(rule, str) and rule in SHORT_NAMES:
+        return SHORT_NAMES[rule](ratio_threshold, covariance)
+    is_other = isinstance(rule, str | type | RatioBound)  # a bound has a model
+    if is_other or not isinstance(rule, Rule):
+        raise InputDataError(
+            f"Got rule={rule!r}; need one of {tuple(SHORT_NAMES)}, or an object with "
+            "`bound` and `ratio_threshold` such as Local(2.0)."
+        )
+    validate_ratio_threshold(rule.ratio_threshold)
+    return rule

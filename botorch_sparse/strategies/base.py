@@ -5,7 +5,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
-from functools import cached_property
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
@@ -14,13 +13,8 @@ from torch import Tensor
 
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.checkpoint import check_state, read_state, write_state
-from botorch_sparse.strategies.domain import (
-    Box,
-    DomainOptions,
-    names_config,
-    one_domain,
-    table_config,
-)
+from botorch_sparse.strategies.box import Box, DomainOptions
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.feedback import (
     Feedback,
     Points,
@@ -32,7 +26,7 @@ from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.running import Callback, RunOptions, run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class Strategy(ABC):
@@ -40,9 +34,23 @@ class Strategy(ABC):
 
     Maximizes over the rows of a table, or over a continuous domain. `ask` proposes a
     batch and keeps it pending; `tell` takes feedback, whole or in parts, in any order,
-    also for points that were never proposed. The strategy learns once all pending
-    points are told, or at the next `ask` from what there is; points still pending then
-    shrink the variance alone.
+    also for points that were never proposed.
+
+    What a strategy knows stands still within a batch: all points that it was asked for
+    since it learned, by however many calls of `ask`, and those that were pending then.
+    It learns from all feedback at once when what it was asked for since is told, has
+    failed or is withdrawn; where batches have a size, when as many are told; before
+    anything is pending, with each `tell`. Until then points that are told count as
+    those that are pending: they shrink the variance alone. Points that fail or are
+    withdrawn count no more. Feedback on points that nobody waited for has no part in a
+    batch, and is learned with the others.
+
+    Where a rule ends batches (`BBKB`, `BKB`, `GPUCB`, `GPBUCB`), its threshold is one
+    for the whole batch: once that is used up, `ask` returns an empty batch, whose
+    `note` says so. A user who works asynchronously asks until then, tells results as
+    they come, and either waits for those that are missing or calls `learn`, which
+    takes in what there is and leaves the others pending. Strategies without such a
+    rule learn at each `ask` from what there is.
 
     Each proposal of a point is a trial with an id: 0, 1, 2, ... over the run, however
     often the same point comes. `tell` and `fail` take ids.
@@ -66,6 +74,8 @@ class Strategy(ABC):
     """
 
     history_type: ClassVar[type[History]] = History
+    # Whether `ask` leaves feedback for a part of a batch alone.
+    waits_for_batch: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -75,9 +85,7 @@ class Strategy(ABC):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        self.box = one_domain(candidates, domain)
-        self.table = None if self.box else CandidateTable.of(candidates)
-        self.candidates = _candidates_of(self.box, self.table)
+        self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
             self.candidates, table=self.table, minimize=minimize, predict=self.predict
@@ -87,6 +95,23 @@ class Strategy(ABC):
         self._failed: set[int] = set()
         self._num_learned = 0
         self._finder = PointFinder(self.candidates, self.box)
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        return self.domain.box
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        return self.domain.table
+
+    @property
+    def candidates(self) -> Tensor:
+        """`A x d` candidates; none on a box."""
+        if (table := self.table) is not None:
+            return table.X
+        return self.domain.rows(torch.empty(0, dtype=torch.long))
 
     @property
     def pending(self) -> Tensor:
@@ -116,6 +141,16 @@ class Strategy(ABC):
     def pending_points(self) -> list[int]:
         """`pending` as a list."""
         return [trial.point for trial in self._trials]
+
+    def batch_points(self) -> list[int]:
+        """Points of the batch in progress: pending, or told and not learned yet.
+
+        Returns:
+            Their numbers in the order of proposal, repeats included.
+        """
+        told = self.history.told_since(self._num_learned)
+        points = {trial.id: trial.point for trial in [*told, *self._trials]}
+        return [points[id] for id in sorted(points)]
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower confidence bound; see strategies with one.
@@ -151,7 +186,8 @@ class Strategy(ABC):
                 its size to the strategy.
 
         Returns:
-            At least one point.
+            At least one point; none where the batch in progress is over, and must be
+            told first (see `Strategy`).
 
         Raises:
             InputDataError: If `max_batch_size` is below one.
@@ -169,26 +205,40 @@ class Strategy(ABC):
         if again and (room == 0 or not self._can_select()):
             self._trials.resend(again)
             return self._batch(again)
-        if self._num_learned < len(self.history):
-            self._learn()
-        batch = self._batch([*again, *self._propose(room, start)])
+        if self._is_complete() or not self.waits_for_batch:
+            self.learn()
+        is_begun = len(self.batch_points()) > 0 and not self.is_finished
+        is_over = is_begun and self._is_batch_over()
+        trials = [*again, *([] if is_over else self._propose(room, start))]
+        batch = self._batch(trials, note="" if trials else self._note())
         self._trials.resend(again)
         return batch
 
+    def learn(self) -> None:
+        """Take in all feedback that was told, whether its batch is complete or not.
+
+        Points that are pending stay so, and count as pending in the next batch.
+        """
+        if self._num_learned < len(self.history):
+            self._learn()
+
     def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
-        """New trials; none if something fails."""
+        """New trials; none if something fails, or nothing is selected."""
         extra, generator = self.history.num_extra, self.generator.get_state()
-        number, proposed = len(self.history.batches), self._trials.num_proposed
+        number = len(self.history.batches)
+        before = self._trials.num_proposed, self._trials.has_asked
         try:
             record = self._describe()
             chosen = self._select(max_batch_size)
+            if not chosen:
+                return []
             trials = self._trials.propose(chosen, number)
             record.size = len(chosen)
             record.ask_seconds = time.perf_counter() - start
             self.history.batches.append(record)
         except BaseException:
             del self.history.batches[number:]
-            self._trials.take_back(proposed)
+            self._trials.take_back(*before)
             self.history.truncate(len(self.history), extra)
             self.generator.set_state(generator)
             raise
@@ -222,17 +272,16 @@ class Strategy(ABC):
         self._refuse_rows_as_ids(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
-        waiting = [trial.id for trial in self._trials.waiting()]
         try:
             trials = self._trials_of(told)
             self.history.append(trials, told.values)
             self._trials.settle(trials)
-            if not len(self._trials) and self._num_learned < len(self.history):
-                self._learn()
+            if self._is_complete():
+                self.learn()
         except BaseException:
             if self._num_learned <= evaluations:  # else it is learned, and stays
                 self.history.truncate(evaluations, extra)
-                self._trials.restore(trials, waiting)
+                self._trials.restore(trials)
                 self.generator.set_state(generator)
             raise
         if trials and trials[-1].batch >= 0:
@@ -358,7 +407,7 @@ class Strategy(ABC):
 
         Trials that failed and wait for the next `ask` are left out.
         """
-        out = [t for t in self._trials if not self._trials.is_waiting(t.id)]
+        out = [trial for trial in self._trials if not trial.is_waiting]
         return self._batch(out[:max_batch_size])
 
     def trial(self, id: int) -> Trial:
@@ -474,31 +523,47 @@ class Strategy(ABC):
         """Whether `_select` would find something now."""
         return not self.is_finished
 
+    def _is_batch_over(self) -> bool:
+        """Whether the points of the batch in progress leave room for no other."""
+        return False
+
+    def _is_complete(self) -> bool:
+        """Whether nothing is missing that was asked for since the strategy learned."""
+        size = self._batch_size()
+        if size is None or self._trials.are_settled:
+            return self._trials.are_settled
+        return len(self.history.told_since(self._num_learned)) >= size
+
+    def _note(self) -> str:
+        """Why there is nothing more to ask for."""
+        pending, told = len(self._trials), len(self.history) - self._num_learned
+        can_learn = told > 0 and self.waits_for_batch
+        learn = f", or learn() from the {told} that are told" if can_learn else ""
+        return (
+            f"The batch is over: {pending} of its points are pending. Tell their "
+            "feedback, fail(ids) or withdraw(ids) first, before asking for more"
+            f"{learn}."
+        )
+
     def _learn(self) -> None:
         """Take the whole history into account."""
         self._num_learned = len(self.history)
+        self._trials.begin()
 
     def _describe(self) -> BatchRecord:
         """The record of a batch that is about to be chosen."""
         return BatchRecord(size=0)
 
-    @cached_property
-    def _names(self) -> dict[str, Any]:
-        """The names of the table, for `_config`: they never change."""
-        return {} if self.table is None else names_config(self.table)
-
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        domain = {} if self.box is None else self.box.config()
-        if self.table is not None:
-            domain = table_config(self.table) | self._names
-        return {"strategy": type(self).__name__, "minimize": self.minimize} | domain
+        own = {"strategy": type(self).__name__, "minimize": self.minimize}
+        return own | self.domain.config()
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""
         self._trials.settle(trials)
 
-    def _batch(self, trials: Sequence[Trial]) -> Batch:
+    def _batch(self, trials: Sequence[Trial], note: str = "") -> Batch:
         """Trials as a batch."""
         points = torch.tensor([trial.point for trial in trials], dtype=torch.long)
         ids = torch.tensor([trial.id for trial in trials], dtype=torch.long)
@@ -509,6 +574,7 @@ class Strategy(ABC):
             numbers.pop() if len(numbers) == 1 else -1,
             ids,
             self.table,
+            note,
         )
 
     def _expect_pending(self, ids: Sequence[int]) -> list[Trial]:
@@ -583,11 +649,6 @@ class Strategy(ABC):
                 "or another strategy proposed it. Tell its points instead: "
                 "tell(batch.X, Y), or a DataFrame without its column of trials."
             )
-
-
-def _candidates_of(box: Box | None, table: CandidateTable | None) -> Tensor:
-    """`A x d` candidates; none on a box."""
-    return box.bounds[:0] if box else table.X if table else torch.empty(0, 0)
 
 
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:

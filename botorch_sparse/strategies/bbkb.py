@@ -1,16 +1,17 @@
 """Batch budgeted kernelized bandits."""
 
+from functools import partial
 from typing import Any, Literal, Unpack, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.acquisition.ratios import LocalBound
-from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
+from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.strategies.model_strategy import NystromSettings
-from botorch_sparse.strategies.rules import BatchRule, Repeat
-from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
+from botorch_sparse.optim.rules import Rule, rule_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 Termination = Literal["global", "global-local"]
 
@@ -46,11 +47,16 @@ class BBKB(UCBStrategy):
         ratio_threshold: The papers' C-tilde, at least one; one gives batches of one.
         termination: `"global"` for the sum rule (Lemma 1), `"global-local"` for the sum
             until it crosses and the local rule (Lemma 3) from there: larger batches.
-        local_bound: See `GlobalLocalRule`.
-        initial_sampler: See `NystromSurrogate`.
+        rule: A rule of one's own in place of the last two: an object with `bound` and
+            `ratio_threshold`, such as those of `botorch_sparse.optim.rules`, or a short
+            name.
+        sampler: A sampler of inducing points of one's own in place of
+            `PosteriorVarianceSampler(oversampling)`.
+        local_bound: See `Local`.
+        initial_sampler: See `Surrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
-        repeat: See `BatchRule`.
+        repeat: See `UCBStrategy`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed`, `radius`,
             `bounds` and `min_batch_width`.
 
@@ -79,6 +85,8 @@ class BBKB(UCBStrategy):
         ratio_threshold: float = 2.0,
         termination: Termination = "global-local",
         *,
+        rule: Rule | str | None = None,
+        sampler: InducingPointSampler | None = None,
         local_bound: LocalBound = "both",
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
@@ -89,14 +97,19 @@ class BBKB(UCBStrategy):
             raise InputDataError(
                 f"Got termination={termination!r}; need one of {get_args(Termination)}."
             )
-        super().__init__(
+        validate_local_bound(local_bound)
+        parts = parts_of(
             candidates,
             covar_module,
             lam,
-            noise_variance,
-            norm_bound,
-            delta,
-            rule=BatchRule(termination, ratio_threshold, local_bound, repeat),
-            nystrom=NystromSettings(oversampling, initial_sampler, max_memory),
-            **options,
+            rule_of(rule or termination, ratio_threshold, local_bound),
+            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            repeat,
+            options,
+        )
+        super().__init__(
+            **parts,
+            sampler=sampler or PosteriorVarianceSampler(oversampling),
+            initial_sampler=initial_sampler,
+            max_memory=max_memory,
         )

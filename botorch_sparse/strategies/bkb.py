@@ -1,15 +1,15 @@
 """Budgeted kernelized bandits."""
 
+from functools import partial
 from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BKBRadius
-from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.strategies.model_strategy import NystromSettings
-from botorch_sparse.strategies.rules import BatchRule, Repeat
-from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
+from botorch_sparse.optim.rules import Single
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
 class BKB(UCBStrategy):
@@ -29,14 +29,14 @@ class BKB(UCBStrategy):
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
         oversampling: The papers' q-bar; see `PosteriorVarianceSampler`.
-        initial_sampler: See `NystromSurrogate`.
+        sampler: A sampler of inducing points of one's own in place of
+            `PosteriorVarianceSampler(oversampling)`.
+        initial_sampler: See `Surrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
-        repeat: See `BatchRule`.
+        repeat: See `UCBStrategy`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
-
-    default_radius = BKBRadius
 
     def __init__(
         self,
@@ -48,19 +48,24 @@ class BKB(UCBStrategy):
         delta: float = 1e-3,
         oversampling: float = 2.0,
         *,
+        sampler: InducingPointSampler | None = None,
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
         repeat: Repeat | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
-        super().__init__(
+        parts = parts_of(
             candidates,
             covar_module,
             lam,
-            noise_variance,
-            norm_bound,
-            delta,
-            rule=BatchRule("single", repeat=repeat),
-            nystrom=NystromSettings(oversampling, initial_sampler, max_memory),
-            **options,
+            Single(),
+            partial(BKBRadius, norm_bound, noise_variance, delta),
+            repeat,
+            options,
+        )
+        super().__init__(
+            **parts,
+            sampler=sampler or PosteriorVarianceSampler(oversampling),
+            initial_sampler=initial_sampler,
+            max_memory=max_memory,
         )

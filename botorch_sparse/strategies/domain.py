@@ -1,181 +1,382 @@
-"""Continuous domains of strategies: a box, linear constraints, fixed features."""
+"""Where a strategy chooses from: the rows of a table, or a box."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
-from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.feasibility import (
-    LinearConstraint,
-    validate_constraints,
-)
+from botorch_sparse.strategies.seeding import draw_seed
 
-# Relative to the side of the box; the optimizers meet constraints to about this.
-TOLERANCE = 1e-6
-
-
-class DomainOptions(TypedDict, total=False):
-    """A continuous domain, as `optimize_acqf` takes it."""
-
-    bounds: Tensor | None
-    inequality_constraints: Sequence[LinearConstraint] | None
-    equality_constraints: Sequence[LinearConstraint] | None
-    fixed_features: Mapping[int, float] | None
+# Gives a point that is not in a table its number; see `History.add_point`.
+AddPoint = Callable[[Tensor], int]
+# Points before a model is used; one-hot columns of a table are many.
+FEWEST_INITIAL, MOST_INITIAL = 5, 20
+OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
-@dataclass(frozen=True, eq=False)
-class Box:
-    r"""A box, cut by linear constraints and fixed features.
+class Domain(Protocol):
+    """What strategies ask of a table or of a box alike.
 
-    Args:
-        bounds: `2 x d` lower and upper bounds.
-        inequality_constraints: Triples of indices, coefficients and a right-hand side
-            with :math:`\sum_i c_i x_{j_i} \ge b`, as in `optimize_acqf`.
-        equality_constraints: The same with equality.
-        fixed_features: Values of features that do not move, by their index.
+    Points have numbers: rows of a table, and what `History` gives to others.
 
-    Raises:
-        BotorchTensorDimensionError: If the bounds are not `2 x d`.
-        InputDataError: If they are not finite floating point with lower below upper, a
-            fixed feature is outside them, or the constraints leave no point.
+    Attributes:
+        table: The table, or None.
+        box: The box, or None.
+        num_rows: Rows `A` of the table; 0 on a box.
+        dim: Number `d` of features.
+        ranges: `2 x d`, the smallest and the largest value of each feature, float64.
+        dtype: Of the points.
+        device: Where they are.
     """
 
-    bounds: Tensor
-    inequality_constraints: Sequence[LinearConstraint] | None = None
-    equality_constraints: Sequence[LinearConstraint] | None = None
-    fixed_features: Mapping[int, float] | None = None
+    @property
+    def table(self) -> CandidateTable | None:
+        """See the attributes."""
+        ...
 
-    def __post_init__(self) -> None:
-        bounds = self.bounds
-        if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
-            raise BotorchTensorDimensionError(
-                f"Got bounds of shape {tuple(bounds.shape)}; need `2 x d`: the lower "
-                "bounds, then the upper ones."
-            )
-        finite = bounds.is_floating_point() and bool(bounds.isfinite().all())
-        if not finite or not bool((bounds[0] < bounds[1]).all()):
-            raise InputDataError(
-                f"Got bounds {bounds.tolist()} of dtype {bounds.dtype}; need finite "
-                "float32 or float64 with every lower bound below its upper one."
-            )
-        for index, value in (self.fixed_features or {}).items():
-            if not 0 <= index < self.dim or not self._within(index, value):
-                raise InputDataError(
-                    f"Got fixed_features[{index}]={value}; need an index from 0 to "
-                    f"{self.dim - 1} and a value within its bounds."
-                )
-        validate_constraints(
-            bounds,
-            self.inequality_constraints,
-            self.equality_constraints,
-            self.fixed_features,
-        )
+    @property
+    def box(self) -> Box | None:
+        """See the attributes."""
+        ...
+
+    @property
+    def num_rows(self) -> int:
+        """See the attributes."""
+        ...
 
     @property
     def dim(self) -> int:
-        """The number `d` of features."""
-        return self.bounds.shape[-1]
+        """See the attributes."""
+        ...
 
-    def _within(self, index: int, value: float) -> bool:
-        low, high = self.bounds[:, index].tolist()
-        return low <= value <= high
+    @property
+    def ranges(self) -> Tensor:
+        """See the attributes."""
+        ...
 
-    def arguments(self) -> dict[str, Any]:
-        """What `optimize_acqf` needs, in float64."""
-        return {
-            "bounds": self.bounds.double(),
-            "inequality_constraints": self._double(self.inequality_constraints),
-            "equality_constraints": self._double(self.equality_constraints),
-            "fixed_features": dict(self.fixed_features or {}) or None,
-        }
+    @property
+    def dtype(self) -> torch.dtype:
+        """See the attributes."""
+        ...
 
-    def sample(self, num: int, seed: int) -> Tensor:
-        """Feasible points, `num x d`: Sobol's in a box, else uniform by hit and run.
+    @property
+    def device(self) -> torch.device:
+        """See the attributes."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the `d` features."""
+        ...
+
+    def rows(self, number: Tensor) -> Tensor:
+        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
+        ...
+
+    def few(self) -> Tensor:
+        """Some points, always the same ones, for a kernel to be known by."""
+        ...
+
+    def sample(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+    ) -> list[int]:
+        """Numbers of different points, spread over all; fewer if there are no more.
 
         Args:
-            num: How many; with a seed the first ones do not depend on it in a box.
-            seed: Decides on all of them.
+            num: How many.
+            generator: Source of randomness.
+            add_point: Gives points of a box their numbers.
+            excluded: Rows that are left out.
         """
-        arguments = self.arguments()
-        fixed = arguments.pop("fixed_features") or {}
-        bounds = arguments["bounds"]
-        if not self.inequality_constraints and not self.equality_constraints:
-            X = draw_sobol_samples(bounds, n=num, q=1, seed=seed).squeeze(1)
-        else:
-            pinned = [
-                (torch.tensor([i], device=bounds.device), bounds.new_ones(1), value)
-                for i, value in fixed.items()
-            ]
-            equalities = [*(arguments["equality_constraints"] or []), *pinned]
-            arguments["equality_constraints"] = equalities or None
-            X = get_polytope_samples(num, seed=seed, **arguments)
-        for index, value in fixed.items():
-            X[:, index] = value
-        return self.clamp(X)
+        ...
 
-    def clamp(self, X: Tensor) -> Tensor:
-        """Points in the dtype of the bounds, rounded into the box."""
-        X = X.detach().to(self.bounds)
-        return torch.minimum(torch.maximum(X, self.bounds[0]), self.bounds[1])
+    def uniform(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+        *,
+        unique: bool = False,
+    ) -> list[int]:
+        """As `sample`, but rows may come again unless `unique`."""
+        ...
 
-    def is_feasible(self, X: Tensor) -> Tensor:
-        """Which of `n x d` points are in the domain, `n` truth values."""
-        X, bounds = X.double(), self.bounds.double()
-        slack = TOLERANCE * (bounds[1] - bounds[0])
-        inside = ((X >= bounds[0] - slack) & (X <= bounds[1] + slack)).all(-1)
-        for index, value in (self.fixed_features or {}).items():
-            inside &= (X[:, index] - value).abs() <= slack[index]
-        for i, c, b in self._double(self.inequality_constraints) or []:
-            inside &= X[:, i] @ c >= b - (c.abs() @ slack[i])
-        for i, c, b in self._double(self.equality_constraints) or []:
-            inside &= (X[:, i] @ c - b).abs() <= c.abs() @ slack[i]
-        return inside
+    def num_choosable(
+        self, limit: int, excluded: Collection[int], *, unique: bool
+    ) -> int:
+        """The largest batch of at most `limit` points that can be proposed."""
+        ...
+
+    def num_initial(self, *, is_known: bool) -> int:
+        """Points before a model is used by default, with or without a kernel."""
+        ...
+
+    def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Options of `optimize_acqf`, with defaults.
+
+        Raises:
+            InputDataError: If options are given for a table.
+        """
+        ...
+
+    def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
+        """Whether points are proposed once; by default for tables without a kernel.
+
+        Raises:
+            InputDataError: If it is asked for on a box.
+        """
+        ...
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        return {
-            "bounds": [self.bounds.tolist(), str(self.bounds.dtype)],
-            "constraints": [
-                [(i.tolist(), c.tolist(), float(b)) for i, c, b in constraints or []]
-                for constraints in (
-                    self.inequality_constraints,
-                    self.equality_constraints,
-                )
-            ],
-            "fixed_features": sorted((self.fixed_features or {}).items()),
-        }
-
-    def _double(
-        self, constraints: Sequence[LinearConstraint] | None
-    ) -> list[LinearConstraint] | None:
-        device = self.bounds.device
-        return [
-            (i.to(device), c.double().to(device), b) for i, c, b in constraints or []
-        ] or None
+        ...
 
 
-def table_config(table: CandidateTable) -> dict[str, Any]:
-    """Plain values of a table for a state to agree on."""
-    X = table.X.detach()
-    checksum = zlib.crc32(X.cpu().contiguous().numpy().data)
-    return {"candidates": [*X.shape, str(X.dtype), checksum]}
+@dataclass(frozen=True, eq=False)
+class TableDomain:
+    """The rows of a table of candidates.
+
+    Attributes:
+        table: The table.
+    """
+
+    table: CandidateTable
+    box: ClassVar[None] = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows `A` of the table."""
+        return len(self.table)
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of encoded columns."""
+        return self.table.X.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Domain`."""
+        return self.table.X.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """See `Domain`."""
+        return self.table.X.device
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """See `Domain`."""
+        return self.table.feature_names
+
+    @cached_property
+    def ranges(self) -> Tensor:
+        """See `Domain`. Cost: O(A d), once."""
+        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
+
+    @cached_property
+    def checksum(self) -> int:
+        """Of all coordinates. Cost: O(A d), once."""
+        X = self.table.X.detach().cpu().contiguous()
+        return zlib.crc32(X.numpy().data)
+
+    @cached_property
+    def _names(self) -> int:
+        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
+        table = self.table
+        columns = [(spec.label, spec.categories) for spec in table.columns]
+        names = repr((table.key_names, table.keys, columns))
+        return zlib.crc32(names.encode(errors="surrogatepass"))
+
+    def rows(self, number: Tensor) -> Tensor:
+        """See `Domain`."""
+        return self.table.X[number]
+
+    def pool(
+        self, inputs: Callable[[Tensor], Tensor], max_memory: int
+    ) -> NystromPool:
+        """All rows as inputs of a kernel, without a posterior yet."""
+        return NystromPool(inputs(self.table.X), max_memory=max_memory)
+
+    def few(self) -> Tensor:
+        """At most four rows, spread over all."""
+        return self.table.X[:: -(-self.num_rows // 4)]
+
+    def sample(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+    ) -> list[int]:
+        """See `Domain`. Cost: O(A)."""
+        if num == 1 and not excluded:
+            return torch.randint(self.num_rows, (1,), generator=generator).tolist()
+        order = torch.randperm(self.num_rows, generator=generator)
+        out = torch.tensor(sorted(excluded), dtype=torch.long)
+        return order[~torch.isin(order, out)][:num].tolist()
+
+    def uniform(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+        *,
+        unique: bool = False,
+    ) -> list[int]:
+        """See `Domain`. Cost: O(A)."""
+        left = torch.ones(self.num_rows, dtype=torch.bool)
+        left[list(excluded)] = False
+        rows = left.nonzero().squeeze(-1)
+        if unique or not len(rows):
+            return rows[torch.randperm(len(rows), generator=generator)[:num]].tolist()
+        return rows[torch.randint(len(rows), (num,), generator=generator)].tolist()
+
+    def num_choosable(
+        self, limit: int, excluded: Collection[int], *, unique: bool
+    ) -> int:
+        """See `Domain`."""
+        left = self.num_rows - len(excluded)
+        return min(limit, left if unique else left * limit)
+
+    def num_initial(self, *, is_known: bool) -> int:
+        """See `Domain`."""
+        return 1 if is_known else min(max(FEWEST_INITIAL, 2 * self.dim), MOST_INITIAL)
+
+    def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """See `Domain`."""
+        if given is not None:
+            raise InputDataError(
+                "Got optimizer_options with candidates, whose maximum is exact; they "
+                "belong to a continuous domain. Leave them out."
+            )
+        return {}
+
+    def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
+        """See `Domain`."""
+        return not is_known if unique is None else unique
+
+    def config(self) -> dict[str, Any]:
+        """See `Domain`."""
+        shape = [self.num_rows, self.dim, str(self.dtype)]
+        return {"candidates": [*shape, self.checksum], "names": self._names}
 
 
-def names_config(table: CandidateTable) -> dict[str, Any]:
-    """Plain values of the names of a table's rows, columns and categories. O(A)."""
-    columns = [(spec.label, spec.categories) for spec in table.columns]
-    names = repr((table.key_names, table.keys, columns))
-    return {"names": zlib.crc32(names.encode(errors="surrogatepass"))}
+@dataclass(frozen=True, eq=False)
+class BoxDomain:
+    """A box, cut by linear constraints and fixed features.
+
+    Attributes:
+        box: The box.
+    """
+
+    box: Box
+    table: ClassVar[None] = None
+    num_rows: ClassVar[int] = 0
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of features."""
+        return self.box.dim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Domain`."""
+        return self.box.bounds.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """See `Domain`."""
+        return self.box.bounds.device
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """See `Domain`."""
+        return tuple(f"x{i}" for i in range(self.dim))
+
+    @property
+    def ranges(self) -> Tensor:
+        """The bounds."""
+        return self.box.bounds.double()
+
+    def rows(self, number: Tensor) -> Tensor:
+        """None: there are no rows."""
+        return self.box.bounds[:0][number]
+
+    def few(self) -> Tensor:
+        """Two corners and the middle."""
+        bounds = self.ranges
+        return torch.cat([bounds, bounds.mean(0, keepdim=True)])
+
+    def sample(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+    ) -> list[int]:
+        """See `Domain` and `Box.sample`."""
+        return [add_point(x) for x in self.box.sample(num, draw_seed(generator))]
+
+    def uniform(
+        self,
+        num: int,
+        generator: torch.Generator,
+        add_point: AddPoint,
+        excluded: Collection[int] = (),
+        *,
+        unique: bool = False,
+    ) -> list[int]:
+        """As `sample`: points of a box never repeat."""
+        return self.sample(num, generator, add_point)
+
+    def num_choosable(
+        self, limit: int, excluded: Collection[int], *, unique: bool
+    ) -> int:
+        """See `Domain`."""
+        return limit
+
+    def num_initial(self, *, is_known: bool) -> int:
+        """See `Domain`."""
+        return 1 if is_known else max(FEWEST_INITIAL, 2 * self.dim)
+
+    def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """See `Domain`."""
+        return OPTIMIZER_OPTIONS | dict(given or {})
+
+    def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
+        """See `Domain`."""
+        if unique:
+            raise InputDataError(
+                "Got unique=True with bounds; points of a continuous domain have no "
+                "numbers. Leave it out, or give a table of candidates."
+            )
+        return False
+
+    def config(self) -> dict[str, Any]:
+        """See `Domain`."""
+        return self.box.config()
 
 
-def one_domain(candidates: Tensor | None, options: DomainOptions) -> Box | None:
-    """The box that was asked for, or None for a table.
+def domain_of(candidates: Any, options: DomainOptions) -> Domain:
+    """The table or the box that was asked for; a domain is itself.
+
+    Args:
+        candidates: See `CandidateTable.of`; or a domain; None for a box.
+        options: Bounds and constraints of a box.
 
     Raises:
         InputDataError: Unless there is one domain, and only a box has constraints.
@@ -192,13 +393,8 @@ def one_domain(candidates: Tensor | None, options: DomainOptions) -> Box | None:
             f"Got candidates with {sorted(given)}, which belong to bounds; leave out "
             "of the table the candidates that are not allowed."
         )
-    return Box(**given) if given else None  # type: ignore[arg-type]
-
-
-def validate_unique(unique: bool | None, box: Box | None) -> None:
-    """Refuse to take each point of a continuous domain once."""
-    if unique and box is not None:
-        raise InputDataError(
-            "Got unique=True with bounds; points of a continuous domain have no "
-            "numbers. Leave it out, or give a table of candidates."
-        )
+    if given:
+        return BoxDomain(Box(**given))  # type: ignore[arg-type]
+    if isinstance(candidates, TableDomain | BoxDomain):
+        return candidates
+    return TableDomain(CandidateTable.of(candidates))

@@ -46,8 +46,19 @@ class FoldedValues:
             counts=torch.from_numpy(counts[order]).double(),
         )
 
+    @classmethod
+    def first(cls, history: History, num_evaluations: int) -> "FoldedValues":
+        """The first evaluations of a history."""
+        num = num_evaluations
+        return cls.of(history.point_list[:num], history.values[:num])
+
     def __len__(self) -> int:
         return len(self.point)
+
+    def places(self, numbers: Sequence[int]) -> Tensor:
+        """Where some points stand, by their numbers."""
+        place = {number: row for row, number in enumerate(self.point.tolist())}
+        return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
     def at(self, history: History, chosen: Tensor) -> "FoldedEvaluations":
         """With coordinates, where the points of a history are; one copy to there.
@@ -86,9 +97,7 @@ class FoldedEvaluations:
     @classmethod
     def of(cls, history: History, num_evaluations: int) -> "FoldedEvaluations":
         """Fold the first evaluations of a history; no place is chosen."""
-        values = FoldedValues.of(
-            history.point_list[:num_evaluations], history.values[:num_evaluations]
-        )
+        values = FoldedValues.first(history, num_evaluations)
         return values.at(history, values.point[:0])
 
     def __len__(self) -> int:

@@ -1,14 +1,16 @@
 """Batch GP-UCB with the exact posterior and adaptive batches."""
 
+from functools import partial
 from typing import Any, Literal, Unpack
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.strategies.rules import BatchRule, Repeat, RuleName
-from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
+from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.optim.rules import Global, Product, Rule, rule_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
-RULES: dict[str, RuleName] = {"product": "product", "sum": "global"}
+RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
 
 
 class GPBUCB(UCBStrategy):
@@ -29,8 +31,8 @@ class GPBUCB(UCBStrategy):
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
         ratio_threshold: Largest ratio of variances within a batch, at least one.
-        rule: `"product"` or `"sum"`.
-        repeat: See `BatchRule`.
+        rule: `"product"`, `"sum"`, or an object; see `BBKB`.
+        repeat: See `UCBStrategy`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
@@ -43,27 +45,22 @@ class GPBUCB(UCBStrategy):
         norm_bound: float = 1.0,
         delta: float = 1e-3,
         ratio_threshold: float = 2.0,
-        rule: Literal["product", "sum"] = "product",
+        rule: Literal["product", "sum"] | Rule = "product",
         *,
         repeat: Repeat | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
-        if rule not in RULES:
-            raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")
-        super().__init__(
+        if isinstance(rule, str):
+            if rule not in RULES:
+                raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")
+            rule = RULES[rule](ratio_threshold)
+        parts = parts_of(
             candidates,
             covar_module,
             lam,
-            noise_variance,
-            norm_bound,
-            delta,
-            rule=BatchRule(RULES[rule], ratio_threshold, repeat=repeat),
-            nystrom=None,
-            **options,
+            rule_of(rule),
+            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            repeat,
+            options,
         )
-        self.rule = rule
-
-    def _config(self) -> dict[str, Any]:
-        config = super()._config()
-        del config["termination"]
-        return config | {"rule": self.rule}
+        super().__init__(**parts, sampler=None)

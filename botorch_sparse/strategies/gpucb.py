@@ -1,11 +1,13 @@
 """GP-UCB with the exact posterior."""
 
+from functools import partial
 from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.strategies.rules import BatchRule, Repeat
-from botorch_sparse.strategies.ucb import UCBOptions, UCBStrategy
+from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.optim.rules import Single
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
 class GPUCB(UCBStrategy):
@@ -25,7 +27,7 @@ class GPUCB(UCBStrategy):
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
-        repeat: See `BatchRule`.
+        repeat: See `UCBStrategy`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
@@ -41,14 +43,13 @@ class GPUCB(UCBStrategy):
         repeat: Repeat | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
-        super().__init__(
+        parts = parts_of(
             candidates,
             covar_module,
             lam,
-            noise_variance,
-            norm_bound,
-            delta,
-            rule=BatchRule("single", repeat=repeat),
-            nystrom=None,
-            **options,
+            Single(),
+            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            repeat,
+            options,
         )
+        super().__init__(**parts, sampler=None)

@@ -31,6 +31,7 @@ class Batch:
         ids: `b` ids of the trials that the points are, of type long; None for points
             that were put together by hand.
         table: The table that the rows are of; None on a continuous domain.
+        note: Why there is no point; "" where there are some.
     """
 
     X: Tensor
@@ -38,6 +39,7 @@ class Batch:
     number: int = -1
     ids: Tensor | None = None
     table: CandidateTable | None = field(default=None, repr=False)
+    note: str = ""
 
     def __len__(self) -> int:
         return self.X.shape[0]
@@ -303,6 +305,19 @@ class History:
         self.values += [-y for y in Y] if self.minimize else Y
         self._batch += [trial.batch for trial in trials]
         self._trial += [trial.id for trial in trials]
+
+    def told_since(self, start: int) -> list[Trial]:
+        """The trials among the evaluations from a place on, in the order of feedback.
+
+        Those of points that nobody waited for are left out.
+        """
+        told = zip(
+            self._trial[start:],
+            self.point_list[start:],
+            self._batch[start:],
+            strict=True,
+        )
+        return [Trial(*which) for which in told if which[0] >= 0]
 
     def last_batch(self) -> Batch | None:
         """What was told of the newest batch that something was told of, or None."""

@@ -170,23 +170,17 @@ class ModelBuilder:
         return model
 
     @torch.no_grad()
-    def kernel_config(self, X: Tensor | None = None) -> dict[str, Any]:
+    def kernel_config(self, X: Tensor) -> dict[str, Any]:
         """A kernel's parameters, exactly, and a few values of it.
 
         The values are rounded, since their last bits may differ between machines.
 
         Args:
-            X: Points to evaluate it at, at most four of them spread over all; the
-                corners and the middle of the bounds by default.
+            X: A few points to evaluate it at.
         """
         if self.covar_module is None:
             return {"default": True}
-        bounds = self.bounds
-        if X is None:
-            few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
-        else:
-            few = X[:: -(-len(X) // 4)]
-        K = self.covar_module(few)
+        K = self.covar_module(X)
         values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
         state = self.covar_module.state_dict()
         return {"values": values} | {k: v.tolist() for k, v in state.items()}

@@ -1,4 +1,4 @@
-"""How the model of a strategy is built and fitted."""
+"""How the posterior of a strategy is built and fitted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,28 +6,30 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 
+from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.identity import identity
 
 DEFAULT_GROWTH = 1.2
-FEWEST_INITIAL = 5
+DEFAULT_LAM = 1e-4
 FEWEST_FITTED = 3
-# Of a table; one-hot columns are many.
-MOST_INITIAL = 20
-OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How the model of a strategy is built, fitted and, on a box, maximized over.
+    """How the posterior of a strategy is built, fitted and, on a box, maximized over.
 
     Args:
         covar_module: The kernel for float64 inputs, or None to infer all.
         lam: Noise variance of an evaluation, or None with the kernel.
         refit: When hyperparameters are fitted; None for never.
-        num_initial: Points before the model is used.
+        num_initial: Points before the posterior is used.
         optimizer_options: For `optimize_acqf`.
+        mean_module: The prior mean of a kernel that is given; None for a constant that
+            the data decide on.
     """
 
     covar_module: Kernel | None
@@ -35,44 +37,43 @@ class ModelSettings:
     refit: RefitSchedule | None
     num_initial: int
     optimizer_options: dict[str, Any] = field(default_factory=dict)
+    mean_module: Mean | None = None
 
     @classmethod
     def of(
         cls,
-        covar_module: Kernel | None,
-        lam: float | None,
-        refit: RefitSchedule | None,
-        num_initial: int | None,
-        optimizer_options: Mapping[str, Any] | None,
-        box: Box | None,
-        dim: int,
+        domain: Domain,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
+        *,
+        mean_module: Mean | None = None,
+        refit: RefitSchedule | None = None,
+        num_initial: int | None = None,
+        optimizer_options: Mapping[str, Any] | None = None,
     ) -> "ModelSettings":
         """Settings with defaults, which differ with and without a kernel.
 
+        See `ModelStrategy` for what the arguments are.
+
         Raises:
-            InputDataError: For options of an optimizer on a table, or a number of
-                initial points below one.
+            InputDataError: For options of an optimizer on a table, a number of initial
+                points below one, or a noise variance or mean that do not fit.
         """
-        if box is None and optimizer_options is not None:
-            raise InputDataError(
-                "Got optimizer_options with candidates, whose maximum is exact; they "
-                "belong to a continuous domain. Leave them out."
-            )
+        options = domain.optimizer_options(optimizer_options)
         if num_initial is not None and num_initial < 1:
             raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
-        if covar_module is None and refit is None:
-            refit = RefitSchedule(growth=DEFAULT_GROWTH)
-        is_known = covar_module is not None and refit is None
-        default = 1 if is_known else max(FEWEST_INITIAL, 2 * dim)
-        if box is None:
-            default = min(default, MOST_INITIAL)
-        return cls(
-            covar_module,
-            lam,
-            None if refit is None else replace(refit),
-            default if num_initial is None else num_initial,
-            OPTIMIZER_OPTIONS | dict(optimizer_options or {}),
-        )
+        is_inferred = covar_module is None
+        validate_lam(lam, is_inferred=is_inferred)
+        validate_mean(mean_module, is_inferred=is_inferred)
+        if covar_module is None:
+            refit = RefitSchedule(growth=DEFAULT_GROWTH) if refit is None else refit
+        else:
+            lam = DEFAULT_LAM if lam is None else lam
+            covar_module = in_double(covar_module, domain.dtype)
+        if num_initial is None:
+            num_initial = domain.num_initial(is_known=refit is None)
+        refit = None if refit is None else replace(refit)
+        return cls(covar_module, lam, refit, num_initial, options, mean_module)
 
     def is_refit_due(self, values: Sequence[float], last_fit: int | None) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
@@ -90,11 +91,52 @@ class ModelSettings:
         return schedule.is_due(num_evaluations)
 
     def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        refit = self.refit
+        """Plain values for a state to agree on; the kernel is not among them."""
         return {
             "lam": self.lam,
-            "refit": None if refit is None else [refit.every, refit.growth],
+            "mean": _mean_config(self.mean_module),
+            "refit": identity(self.refit, "refit"),
             "num_initial": self.num_initial,
-            "optimizer_options": repr(sorted(self.optimizer_options.items())),
+            "optimizer_options": identity(self.optimizer_options, "optimizer_options"),
         }
+
+
+def validate_lam(lam: float | None, *, is_inferred: bool = False) -> None:
+    """Refuse a regularizer that is not positive, or that will be inferred."""
+    if lam is None:
+        return
+    if is_inferred:
+        raise InputDataError(
+            f"Got lam={lam} without covar_module: noise and kernel are given together "
+            "or inferred together. Give both, or neither."
+        )
+    if not lam > 0:
+        raise InputDataError(
+            f"Got lam={lam}; need a positive noise variance, such as 1e-4 times the "
+            "variance of the observations."
+        )
+
+
+def validate_mean(mean_module: object, *, is_inferred: bool) -> None:
+    """Refuse what is not a prior mean, or one without a kernel."""
+    if mean_module is None:
+        return
+    if not isinstance(mean_module, Mean):
+        raise InputDataError(
+            f"Got mean_module={mean_module!r}; need a GPyTorch mean, such as "
+            "ZeroMean(), or None for a constant that the data decide on."
+        )
+    if is_inferred:
+        raise InputDataError(
+            "Got mean_module without covar_module: the mean is inferred with the "
+            "kernel. Give both, or neither."
+        )
+
+
+def _mean_config(mean_module: Mean | None) -> Any:
+    """A prior mean in plain values; None for a constant that data decide on."""
+    if mean_module is None:
+        return None
+    state = mean_module.state_dict().items()
+    parameters = {name: value.tolist() for name, value in state}
+    return [type(mean_module).__name__, parameters]

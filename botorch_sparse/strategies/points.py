@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History, row_bytes
 from botorch_sparse.strategies.trials import PendingTrials
 

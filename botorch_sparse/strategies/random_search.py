@@ -3,13 +3,10 @@
 from collections.abc import Collection
 from typing import Any, Unpack
 
-import torch
 from botorch.exceptions import InputDataError, UnsupportedError
-from torch import Tensor
 
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import DomainOptions, validate_unique
-from botorch_sparse.strategies.seeding import draw_seed
+from botorch_sparse.strategies.box import DomainOptions
 
 
 class RandomSearch(Strategy):
@@ -41,7 +38,7 @@ class RandomSearch(Strategy):
         super().__init__(candidates, seed=seed, minimize=minimize, **domain)
         if batch_size < 1:
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
-        validate_unique(unique, self.box)
+        self.domain.is_unique(unique, is_known=True)
         self.batch_size = batch_size
         self.unique = unique
 
@@ -55,24 +52,17 @@ class RandomSearch(Strategy):
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         size = min(self.batch_size, max_batch_size or self.batch_size)
-        if self.box is not None:
-            seed = draw_seed(self.generator)
-            return [self.history.add_point(x) for x in self.box.sample(size, seed)]
-        rows = self._rows()
-        if self.unique:
-            order = torch.randperm(len(rows), generator=self.generator)
-            return rows[order[:size]].tolist()
-        draw = torch.randint(len(rows), (size,), generator=self.generator)
-        return rows[draw].tolist()
-
-    def _rows(self) -> Tensor:
-        """The rows to draw from; O(A)."""
-        left = torch.ones(len(self.candidates), dtype=torch.bool)
-        left[list(self.excluded_points)] = False
-        if not left.any():
+        chosen = self.domain.uniform(
+            size,
+            self.generator,
+            self.history.add_point,
+            self.excluded_points,
+            unique=self.unique,
+        )
+        if not chosen:
             reason = "have failed" + ", are evaluated or pending" * self.unique
             raise UnsupportedError(f"All candidates {reason}: none is left.")
-        return left.nonzero().squeeze(-1)
+        return chosen
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {

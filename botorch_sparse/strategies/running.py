@@ -159,7 +159,8 @@ def _next_batch(
     if strategy.is_finished and len(strategy.pending_ids) == 0:
         return None
     with undivided():
-        return strategy.ask(limit)
+        batch = strategy.ask(limit)
+    return batch if len(batch) else None
 
 
 def _save(strategy: "Strategy", options: RunOptions) -> None:

@@ -5,16 +5,13 @@ from typing import Any, Unpack
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.optim.path_maximizers import require_random_features
-from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
-    NystromSettings,
+    split_options,
 )
-from botorch_sparse.strategies.nystrom_surrogate import NystromSurrogate
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 
 DEFAULT_BATCH_SIZE = 20
 
@@ -43,7 +40,9 @@ class ThompsonSampling(ModelStrategy):
         lam: The noise variance of an evaluation; see `ModelStrategy`.
         oversampling: See `PosteriorVarianceSampler`.
         batch_size: Points in each batch.
-        initial_sampler: See `NystromSurrogate`.
+        sampler: A sampler of inducing points of one's own in place of
+            `PosteriorVarianceSampler(oversampling)`.
+        initial_sampler: See `Surrogate`.
         **options: Keyword arguments of `ModelStrategy`, such as `seed`, `unique`,
             `bounds` and `refit`.
 
@@ -58,8 +57,6 @@ class ThompsonSampling(ModelStrategy):
         (20, 20)
     """
 
-    surrogate: NystromSurrogate | ModelSurrogate
-
     def __init__(
         self,
         candidates: Any = None,
@@ -68,18 +65,21 @@ class ThompsonSampling(ModelStrategy):
         oversampling: float = 2.0,
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
+        sampler: InducingPointSampler | None = None,
         initial_sampler: InducingPointSampler | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
+        domain, posterior, rest = split_options(candidates, covar_module, lam, options)
         super().__init__(
-            candidates,
-            covar_module,
-            lam,
-            nystrom=NystromSettings(oversampling, initial_sampler, embeds=False),
-            **options,
+            domain,
+            posterior,
+            sampler or PosteriorVarianceSampler(oversampling),
+            initial_sampler=initial_sampler,
+            embeds=False,
+            **rest,
         )
         if covar_module is not None:
-            require_random_features(covar_module, self.candidates.shape[-1])
+            require_random_features(covar_module, domain.dim)
         if batch_size < 1:
             raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
         self.batch_size = batch_size
@@ -88,15 +88,9 @@ class ThompsonSampling(ModelStrategy):
         return self.batch_size
 
     def _select_by_model(self, limit: int) -> list[int]:
-        request = BatchRequest(
-            0.0,
-            BatchRule("single"),
-            self.pending_points(),
-            limit,
-            sorted(self.excluded_points),
-            self.unique,
+        return self.surrogate.view.maximizers(
+            limit, self._choosable(), self.history, self.generator
         )
-        return self.surrogate.sample_maximizers(request, self.history, self.generator)
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {"batch_size": self.batch_size}

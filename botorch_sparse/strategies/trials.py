@@ -18,12 +18,23 @@ class Trial:
         point: Number of the point.
         batch: Which `ask` proposed it; -1 for none.
         failures: How often its evaluation has failed.
+        is_waiting: Whether it failed and is to be asked for once more.
+        is_awaited: Whether it is out, and was asked for since the strategy learned.
     """
 
     id: int
     point: int
     batch: int
     failures: int = 0
+    is_waiting: bool = False
+    is_awaited: bool = False
+
+
+    @classmethod
+    def of_entry(cls, entry: Sequence[Any]) -> "Trial":
+        """The trial of which `astuple`, or its first four parts, made an entry."""
+        id, point, batch, failures = map(int, entry[:4])
+        return cls(id, point, batch, failures, *map(bool, entry[4:]))
 
 
 class PendingTrials:
@@ -33,13 +44,16 @@ class PendingTrials:
 
     Attributes:
         num_proposed: Trials of the whole run, those that are settled included.
+        has_asked: Whether some were asked for since the strategy learned.
     """
 
     def __init__(self) -> None:
         self.num_proposed = 0
+        self.has_asked = False
         self._trials: dict[int, Trial] = {}
         self._at: dict[int, dict[int, None]] = {}  # ids by point, the oldest first
         self._waiting: set[int] = set()  # ids to be asked for once more
+        self._awaited: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -84,68 +98,91 @@ class PendingTrials:
     def propose(self, points: Sequence[int], batch: int) -> list[Trial]:
         """New trials of points."""
         first = self.num_proposed
-        trials = [Trial(first + i, point, batch) for i, point in enumerate(points)]
+        trials = [
+            Trial(first + i, point, batch, is_awaited=True)
+            for i, point in enumerate(points)
+        ]
         self.restore(trials)
         self.num_proposed = first + len(points)
+        self.has_asked |= len(points) > 0
         return trials
 
-    def take_back(self, num_proposed: int) -> None:
+    def take_back(self, num_proposed: int, has_asked: bool) -> None:
         """Undo all proposals but the first; those have never been seen."""
         self.settle([trial for trial in self if trial.id >= num_proposed])
-        self.num_proposed = num_proposed
+        self.num_proposed, self.has_asked = num_proposed, has_asked
 
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
         for trial in trials:
             self._trials.pop(trial.id, None)
             self._waiting.discard(trial.id)
+            self._awaited.discard(trial.id)
             ids = self._at.get(trial.point, {})
             ids.pop(trial.id, None)
             if not ids:
                 self._at.pop(trial.point, None)
 
-    def restore(self, trials: Iterable[Trial], waiting: Iterable[int] = ()) -> None:
-        """They are pending, whether they were or not.
-
-        Args:
-            trials: Those to add, or to set.
-            waiting: Ids of those that are to be asked for once more.
-        """
+    def restore(self, trials: Iterable[Trial]) -> None:
+        """They are pending, whether they were or not; those with id -1 are left out."""
         for trial in trials:
             if trial.id < 0:
                 continue
+            is_new = trial.id not in self._trials
             self._trials[trial.id] = trial
-            ids = self._at.setdefault(trial.point, {})
-            is_last = not ids or trial.id > next(reversed(ids))
-            ids[trial.id] = None
-            if not is_last:
-                self._at[trial.point] = dict.fromkeys(sorted(ids))
-        self._waiting |= set(waiting)
+            for which in (self._waiting, self._awaited):
+                which.discard(trial.id)
+            if trial.is_waiting:
+                self._waiting.add(trial.id)
+            if trial.is_awaited:
+                self._awaited.add(trial.id)
+            if is_new:
+                self._place(trial)
 
-    def fail(self, trials: Sequence[Trial]) -> None:
+    def _place(self, trial: Trial) -> None:
+        """Put a trial among those of its point."""
+        ids = self._at.setdefault(trial.point, {})
+        is_last = not ids or trial.id > next(reversed(ids))
+        ids[trial.id] = None
+        if not is_last:
+            self._at[trial.point] = dict.fromkeys(sorted(ids))
+
+    def fail(self, trials: Iterable[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""
-        counted = [replace(trial, failures=trial.failures + 1) for trial in trials]
-        self.restore(counted, [trial.id for trial in trials])
+        self.restore(
+            replace(t, failures=t.failures + 1, is_waiting=True, is_awaited=False)
+            for t in trials
+        )
 
     def waiting(self, most: int | None = None) -> list[Trial]:
         """The trials to be asked for once more, in the order of their proposal."""
         return [self._trials[id] for id in sorted(self._waiting)[:most]]
 
-    def is_waiting(self, id: int) -> bool:
-        """Whether a trial is to be asked for once more."""
-        return id in self._waiting
-
-    def resend(self, trials: Iterable[Trial]) -> None:
+    def resend(self, trials: Sequence[Trial]) -> None:
         """They are asked for once more, and wait no longer."""
-        for trial in trials:
-            self._waiting.discard(trial.id)
+        self.restore(replace(t, is_waiting=False, is_awaited=True) for t in trials)
+        self.has_asked |= len(trials) > 0
+
+    def begin(self) -> None:
+        """The strategy has learned: nothing has been asked for since."""
+        self.restore(replace(self[id], is_awaited=False) for id in list(self._awaited))
+        self.has_asked = False
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether none is out of those asked for since the strategy learned.
+
+        Where none was asked for since, whether none is out at all.
+        """
+        is_one_out = len(self._trials) > len(self._waiting)
+        return not self._awaited if self.has_asked else not is_one_out
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain Python values."""
         return {
             "num_proposed": self.num_proposed,
             "pending": [list(astuple(trial)) for trial in self],
-            "waiting": sorted(self._waiting),
+            "has_asked": self.has_asked,
         }
 
     @classmethod
@@ -156,13 +193,12 @@ class PendingTrials:
             InputDataError: If ids repeat, or were never proposed.
         """
         trials = cls()
-        pending = [Trial(*map(int, entry)) for entry in state["pending"]]
+        pending = [Trial.of_entry(entry) for entry in state["pending"]]
         ids = {trial.id for trial in pending}
         known = set(range(int(state["num_proposed"])))
         if len(ids) < len(pending) or not ids <= known:
             raise InputDataError("Pending trials repeat, or were never proposed.")
-        if not set(state["waiting"]) <= ids:
-            raise InputDataError("A trial that failed and waits is not pending.")
         trials.num_proposed = int(state["num_proposed"])
-        trials.restore(pending, state["waiting"])
+        trials.has_asked = bool(state["has_asked"])
+        trials.restore(pending)
         return trials

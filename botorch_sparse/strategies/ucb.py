@@ -1,36 +1,53 @@
 """Upper confidence bound strategies, on tables and on continuous domains."""
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
+from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
-    BBKBRadius,
-    BKBRadius,
     ConfidenceRadius,
     FixedBeta,
     RadiusStatistics,
 )
+from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
-from botorch_sparse.optim.exact_pool import ExactPool
-from botorch_sparse.strategies.exact_surrogate import ExactSurrogate
+from botorch_sparse.optim.pool import MAX_MEMORY
+from botorch_sparse.optim.rules import (
+    FixedSize,
+    Rule,
+    Single,
+    UntilHalved,
+    rule_of,
+)
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
+from botorch_sparse.strategies.identity import identity
+from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
     ModelStrategy,
-    NystromSettings,
+    RunOptions,
+    split_options,
 )
-from botorch_sparse.strategies.nystrom_surrogate import NystromSurrogate
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
-from botorch_sparse.strategies.table import uncertainty_sampling, validate_width
+from botorch_sparse.strategies.prior import Prior
+from botorch_sparse.strategies.surrogate import PointBatch, Surrogate
+from botorch_sparse.strategies.table import (
+    exact_pool,
+    uncertainty_sampling,
+    validate_width,
+)
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
+
+Repeat: TypeAlias = Literal["until-uncertainty-halves"]
 
 
 class UCBOptions(ModelOptions, total=False):
@@ -44,73 +61,83 @@ class UCBOptions(ModelOptions, total=False):
     min_batch_width: int | None
 
 
+class UCBParts(RunOptions):
+    """What `parts_of` makes of the arguments that these strategies share."""
+
+    domain: Domain
+    posterior: ModelSettings
+    rule: Rule
+    radius: ConfidenceRadius
+    min_batch_width: int | None
+
+
 class UCBStrategy(ModelStrategy):
     r"""Batches of maximizers of :math:`\mu_{fb}(x) + \beta^{1/2} \sigma_t(x)`.
 
     Mean and inducing set stand still within a batch, variances shrink with each of its
-    points, and a rule ends it.
+    points, and a rule ends it. `BBKB`, `BKB`, `GPUCB` and `GPBUCB` are made of these
+    parts, and so is a strategy of one's own.
 
     Args:
-        candidates: `A x d` points to choose from.
-        covar_module: The kernel, or None to infer it; see `ModelStrategy`.
-        lam: See `ModelStrategy`.
-        noise_variance: Variance of the feedback's noise, for the default radius of a
-            kernel that is given, as the next two.
-        norm_bound: Bound on the RKHS norm of the objective.
-        delta: Failure probability, in (0, 1).
+        domain: The table, or the box.
+        posterior: What the posterior is built from.
         rule: What ends a batch.
-        nystrom: How inducing points are chosen; None for the exact posterior.
-        radius: A confidence radius in place of the practical one of the strategy's
-            paper; `FixedBeta(4.0)` is the default where the kernel is left out. There
-            outcomes are standardized, and so are the units of a radius that is given.
-            `UnknownHyperparameters` shrinks lengthscales, given or inferred.
-        batch_size: Points in each batch, in place of the rule: where rounds of feedback
-            have a size of their own. No theorem covers it but that of a size of one.
+        sampler: Sampler of inducing points; None for the exact posterior.
+        radius: The confidence radius. Where the kernel is inferred outcomes are
+            standardized, and so are its units. `UnknownHyperparameters` shrinks
+            lengthscales, given or inferred.
+        initial_sampler: See `Surrogate`.
+        max_memory: See `NystromPool`.
         min_batch_width: P. Begin by uncertainty sampling, until the largest exact
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
             points, with high probability ([Calandriello2020]_ Algorithm 3). Tables
             with a kernel alone; it takes O(A n) memory for `n` points.
-        **options: Keyword arguments of `ModelStrategy`.
+        **options: `unique`, `minimize` and `seed`; see `ModelStrategy`.
+
+    The strategies have two arguments more for the rule: with `batch_size` so many
+    points are in each batch, where rounds of feedback have a size of their own (no
+    theorem covers it but that of a size of one), and with
+    `repeat="until-uncertainty-halves"` a batch is one point with as many evaluations.
     """
 
-    default_radius: ClassVar[type[BBKBRadius] | type[BKBRadius]] = BBKBRadius
+    waits_for_batch = True
 
     def __init__(
         self,
-        candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
-        noise_variance: float = 1e-4,
-        norm_bound: float = 1.0,
-        delta: float = 1e-3,
+        domain: Domain,
+        posterior: ModelSettings,
+        rule: Rule,
+        sampler: InducingPointSampler | None,
+        radius: ConfidenceRadius,
         *,
-        rule: BatchRule,
-        nystrom: NystromSettings | None,
-        radius: ConfidenceRadius | None = None,
-        batch_size: int | None = None,
+        initial_sampler: InducingPointSampler | None = None,
+        max_memory: int = MAX_MEMORY,
         min_batch_width: int | None = None,
-        **options: Unpack[ModelOptions],
+        **options: Unpack[RunOptions],
     ) -> None:
-        options["unique"] = unique_or_repeated(options.get("unique"), rule)
-        super().__init__(candidates, covar_module, lam, nystrom=nystrom, **options)
-        is_table = self.box is None and covar_module is not None
+        options["unique"] = _unique_or_repeated(options.get("unique"), rule)
+        super().__init__(
+            domain,
+            posterior,
+            sampler,
+            initial_sampler=initial_sampler,
+            max_memory=max_memory,
+            **options,
+        )
+        kernel = posterior.covar_module
+        is_table = domain.num_rows > 0 and kernel is not None
         validate_width(min_batch_width, is_table=is_table)
-        if radius is None:
-            radius = (
-                FixedBeta(PRACTICAL_BETA)
-                if covar_module is None
-                else self.default_radius(norm_bound, noise_variance, delta)
-            )
         validate_radius(radius)
-        self.radius = radius.in_dimension(self.surrogate.dim)
-        later = RadiusStatistics(lam=self.surrogate.lam, num_evaluations=2**60)
-        if covar_module is not None and self.radius.lengthscale_factor(later) < 1.0:
-            shrink_lengthscales(covar_module, 0.5)  # refuses kernels without any
-        self.batch_rule = rule = replace(rule, size=batch_size)
+        source, lam = self.surrogate.source, self.surrogate.lam
+        self.radius = radius.in_dimension(source.builder.bounds.shape[-1])
+        later = RadiusStatistics(lam=lam, num_evaluations=2**60)
+        if kernel is not None and self.radius.lengthscale_factor(later) < 1.0:
+            shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
+        self.rule = rule_of(rule)
         self.min_batch_width = min_batch_width
         self._is_initializing = min_batch_width is not None
         self.statistics = RadiusStatistics(
-            lam=self.surrogate.lam, ratio_threshold=rule.ratio_threshold
+            lam=lam, ratio_threshold=rule.ratio_threshold
         )
 
     def confidence_gap(self) -> float:
@@ -119,7 +146,7 @@ class UCBStrategy(ModelStrategy):
             return float("inf")
         multiplier = self.radius.interval_multiplier(self.statistics)
         offset = self.radius.offset(self.statistics)
-        return self.surrogate.confidence_gap(multiplier, offset)
+        return self.surrogate.view.confidence_gap(multiplier, offset)
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         if self._is_initializing:
@@ -127,39 +154,60 @@ class UCBStrategy(ModelStrategy):
             if chosen := self._sample_uncertainty(limit):
                 return chosen
             self._is_initializing = False
+            if self.batch_points() and self._is_batch_over():
+                return []
         return super()._select(max_batch_size)
 
-    def _batch_size(self) -> int | None:
-        return self.batch_rule.size
-
     def _select_by_model(self, limit: int) -> list[int]:
-        request = self._request(limit)
-        return self.surrogate.select(request, self.history, self.generator)
+        batch = self._batch_so_far()
+        if isinstance(self.rule, UntilHalved):
+            batch.append(point := batch.argmax())
+            variance = batch.variances_before[-1]
+            return [point] * self.rule.evaluations(variance, batch.noise, limit)
+        return batch.choose(limit)
 
-    def _request(self, limit: int) -> BatchRequest:
-        """What is asked for."""
-        return BatchRequest(
+    def _batch_so_far(self) -> PointBatch:
+        """The batch in progress, with the points that are in it already."""
+        sized = isinstance(self.rule, FixedSize | UntilHalved)
+        return self.surrogate.view.batch(
             self.radius.multiplier(self.statistics),
-            self.batch_rule,
-            self.pending_points(),
-            limit,
-            sorted(self.excluded_points),
-            self.unique,
+            None if sized else self.rule,
+            self.batch_points(),
+            self._choosable(),
+            self.history,
+            self.generator,
         )
+
+    def _batch_size(self) -> int | None:
+        return self.rule.size if isinstance(self.rule, FixedSize) else None
+
+    def _is_batch_over(self) -> bool:
+        """Whether the rule ends a batch of the points in progress."""
+        known = len(self.history) + len(self._trials)
+        is_drawing = self._is_initializing or known < self.settings.num_initial
+        if is_drawing or isinstance(self.rule, FixedSize):
+            return False
+        if isinstance(self.rule, Single | UntilHalved) or self._num_learned == 0:
+            return True
+        generator = self.generator.get_state()
+        is_over = self._batch_so_far().is_over()
+        self.generator.set_state(generator)
+        return is_over
 
     def _sample_uncertainty(self, limit: int) -> list[int]:
         """The next points of Algorithm 3; none once the variances are small enough."""
         surrogate, lam = self.surrogate, self.statistics.lam
-        if not isinstance(surrogate, NystromSurrogate | ExactSurrogate):
-            return []
-        pool = ExactPool(surrogate.pool.X, surrogate.covar_module, lam)
+        prior = Prior(surrogate.covar_module, lam, mean_module=ZeroMean())
+        pool = exact_pool(surrogate.pool.X, prior)
         if len(self.history) > 0:
             data = FoldedEvaluations.of(self.history, len(self.history))
             X = surrogate.source.inputs(data.X)
-            pool.rebuild(X, data.Y, lam / data.counts)
-        pending = self.pending_points()
+            pool.rebuild(X, data.Y * 0.0, lam / data.counts)
         largest = lam / float(self.min_batch_width or 1)
-        choosable = self._request(limit).choosable(pool.X.device)
+        excluded, is_once = self.excluded_points, self.unique
+        limit = self.domain.num_choosable(limit, excluded, unique=is_once)
+        choosable = self._choosable().to(pool.X.device)
+        pending = self.pending_points()
         return uncertainty_sampling(pool, pending, largest, limit, choosable)
 
     def _learn_in_order(self) -> None:
@@ -168,44 +216,39 @@ class UCBStrategy(ModelStrategy):
         The log-determinant and the inducing set are taken with the variances from
         before the feedback; then the posterior is built.
         """
-        history, lam = self.history, self.statistics.lam
+        history, before = self.history, self.surrogate
         new = history.point[self._num_learned :]
-        leverage = self._finite(self.surrogate.variance(history, new)) / lam
+        leverage = _finite(before.variance(history, new)) / self.statistics.lam
         statistics = self.statistics.add_batch(leverage)
         factor = self.radius.lengthscale_factor(statistics)
-        is_other_prior = self.surrogate.learn(history, self.generator, factor)
-        if self._num_learned == 0 or is_other_prior:
-            statistics = self._with_chain_rule(statistics, is_other_prior)
-        variance = self._finite(self.surrogate.variance(history, history.point))
-        lam = self.surrogate.lam
-        leverage_sum = float(variance.sum()) / lam
-        self.statistics = self._with_evidence(
-            replace(statistics, lam=lam, leverage_sum=leverage_sum)
-        )
+        surrogate = before.learn(history, self.generator, factor)
+        _finite(surrogate.variance(history, new))
+        statistics = replace(statistics, lam=surrogate.lam)
+        is_other = surrogate.prior is not before.prior
+        if self._num_learned == 0 or is_other:
+            statistics = self._with_chain_rule(statistics, surrogate, is_other)
+        self.statistics = self._with_evidence(statistics, surrogate)
+        self.surrogate = surrogate
 
-    def _with_evidence(self, statistics: RadiusStatistics) -> RadiusStatistics:
+    def _with_evidence(
+        self, statistics: RadiusStatistics, surrogate: Surrogate
+    ) -> RadiusStatistics:
         """What the radius wants to know of the new posterior itself."""
-        radius, surrogate = self.radius, self.surrogate
+        radius, history = self.radius, self.history
+        if getattr(radius, "needs_leverage_sum", False):
+            variance = _finite(surrogate.variance(history, history.point))
+            leverage = float(variance.sum()) / surrogate.lam
+            statistics = replace(statistics, leverage_sum=leverage)
         if getattr(radius, "needs_lambda_max", False):
-            r = surrogate.residual_trace(self.history)
+            r = surrogate.residual_trace(history)
             statistics = replace(statistics, lambda_max=r)
         if getattr(radius, "needs_mean_norm", False):
-            mean_norm = surrogate.mean_norm(self.history)
+            mean_norm = surrogate.mean_norm(history)
             statistics = radius.update(statistics, mean_norm)
         return statistics
 
-    @staticmethod
-    def _finite(variance: Tensor) -> Tensor:
-        """The variances, if they are finite."""
-        if not variance.isfinite().all():
-            raise InputDataError(
-                "The kernel returned NaN or infinity, and nothing was learned. Check "
-                "the points told and the kernel's hyperparameters."
-            )
-        return variance
-
     def _with_chain_rule(
-        self, statistics: RadiusStatistics, is_other_prior: bool
+        self, statistics: RadiusStatistics, surrogate: Surrogate, is_other_prior: bool
     ) -> RadiusStatistics:
         r"""The sums over all feedback, by the chain rule where that is smaller.
 
@@ -214,7 +257,7 @@ class UCBStrategy(ModelStrategy):
         gain, and :math:`\log(1 + 3 v) \le 3 \log(1 + v)`. Under other hyperparameters
         than before, the old sums and norms mean nothing.
         """
-        gain = self.surrogate.information_gain(self.history)
+        gain = surrogate.information_gain(self.history)
         most = float("inf")
         log_det = most if is_other_prior else statistics.log_det_sum
         inflated = most if is_other_prior else statistics.log_det_sum_inflated
@@ -244,28 +287,81 @@ class UCBStrategy(ModelStrategy):
         self._is_initializing = state["is_initializing"]
 
     def _config(self) -> dict[str, Any]:
-        rule = self.batch_rule
         return super()._config() | {
-            "radius": repr(self.radius),
+            "radius": identity(self.radius, "radius"),
             "min_batch_width": self.min_batch_width,
-            "termination": rule.name,
-            "ratio_threshold": rule.ratio_threshold,
-            "local_bound": rule.local_bound,
-            "repeat": rule.repeat,
-            "batch_size": rule.size,
+            "rule": identity(self.rule, "rule"),
         }
 
 
-def unique_or_repeated(unique: bool | None, rule: BatchRule) -> bool | None:
+def parts_of(
+    candidates: Any,
+    covar_module: Kernel | None,
+    lam: float | None,
+    rule: Rule,
+    default_radius: Callable[[], ConfidenceRadius],
+    repeat: Repeat | None,
+    options: UCBOptions,
+) -> UCBParts:
+    """The parts of a strategy, and its other options.
+
+    Args:
+        candidates: The table; None for a box.
+        covar_module: The kernel, or None to infer it.
+        lam: Noise variance of an evaluation.
+        rule: What ends a batch, unless `repeat` or `batch_size` does.
+        default_radius: The practical one of the strategy's paper, for a kernel that is
+            given; without one the default is `FixedBeta(4.0)`.
+        repeat: See `UCBStrategy`, as `batch_size`.
+        options: Those that were given.
+    """
+    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
+    size = options.get("batch_size")
+    if repeat not in (None, *get_args(Repeat)):
+        raise InputDataError(
+            f"Got repeat={repeat!r}; need one of {get_args(Repeat)} or None."
+        )
+    if size is not None and repeat is not None:
+        raise InputDataError(
+            f"Got batch_size={size} and repeat={repeat!r}; need one of them."
+        )
+    if repeat is not None:
+        rule = UntilHalved(rule.ratio_threshold)
+    elif size is not None:
+        rule = FixedSize(size, rule.ratio_threshold)
+    if (radius := options.get("radius")) is None:
+        is_inferred = covar_module is None
+        radius = FixedBeta(PRACTICAL_BETA) if is_inferred else default_radius()
+    return UCBParts(
+        domain=domain,
+        posterior=posterior,
+        rule=rule,
+        radius=radius,
+        min_batch_width=options.get("min_batch_width"),
+        **rest,
+    )
+
+
+def _unique_or_repeated(unique: bool | None, rule: Rule) -> bool | None:
     """Whether each candidate comes once; never by default where a rule repeats one."""
-    if rule.repeat is None:
+    if not isinstance(rule, UntilHalved):
         return unique
     if unique:
         raise InputDataError(
-            f"Got unique=True with repeat={rule.repeat!r}: a candidate comes once or "
-            "several times. Leave one of them out."
+            "Got unique=True with repeat='until-uncertainty-halves': a candidate comes "
+            "once or several times. Leave one of them out."
         )
     return False
+
+
+def _finite(variance: Tensor) -> Tensor:
+    """The variances, if they are finite."""
+    if not variance.isfinite().all():
+        raise InputDataError(
+            "The kernel returned NaN or infinity, and nothing was learned. Check the "
+            "points told and the kernel's hyperparameters."
+        )
+    return variance
 
 
 def validate_radius(radius: object) -> None:

@@ -36,7 +36,6 @@ from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from botorch.utils.datasets import SupervisedDataset
 
 from botorch_sparse.acquisition import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.frozen import FrozenTable
 from botorch_sparse.models import SparseSingleTaskGP
 
 BETA = 3.0
@@ -173,8 +172,6 @@ def test_outcome_and_posterior_transforms(kind: str, double: dict[str, Any]) -> 
     minus = BatchUpperConfidenceBound(model, BETA, X_pending, posterior_transform=sign)
     lowest = BatchUpperConfidenceBound(model, BETA, X_pending, maximize=False)
     assert_close(minus(Z), lowest(Z), rtol=1e-10)
-    table = FrozenTable(minus.frozen, Z.squeeze(-2))
-    assert_close(minus.values(table), minus(Z), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -34,9 +34,8 @@ from botorch_sparse.acquisition import (
     ProductRatioBound,
     RatioBound,
 )
-from botorch_sparse.acquisition.frozen import FrozenTable, freeze
+from botorch_sparse.acquisition.frozen import freeze
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import Global, Local, Product
 
 COVARIANCES = ["both", "embedded", "paper"]
 
@@ -95,7 +94,7 @@ def test_the_papers_local_bound_fails_at_some_percent_of_points() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
-    """`add` is the constructor's; a table kept along is the bound computed anew."""
+    """`add` is the constructor's, of a model or of a posterior that is frozen."""
     for seed in fewer(range(3), double):
         problem = sparse_problem(seed)
         batch, noise = random_batch(
@@ -103,19 +102,13 @@ def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
         )
         X, X_batch, d = tensors(problem, batch, noise, **double)
         model = problem.model(kind, **double)
-        whole, grown = (
-            all_bounds(model, *args) for args in ((X_batch, d), (None, None))
-        )
-        table = FrozenTable(freeze(model), X.squeeze(-2))
+        whole = all_bounds(model, X_batch, d)
+        grown = all_bounds(freeze(model), None, None)
         for s in range(len(batch)):
             for bound in grown.values():
                 bound.add(X_batch[s : s + 1], d[s : s + 1])
-            table.add(grown["both"].frozen)
-            if s % 4 == 0:
-                table.sums()
         for name, bound in whole.items():
             assert_close(grown[name](X), bound(X), rtol=1e-7)
-            assert_close(grown[name].at(table), bound(X), rtol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,42 +121,6 @@ def test_gradients(kind: str, double: dict[str, Any]) -> None:
     points = (X[:3] + 0.013).requires_grad_(True)
     for name in fewer(["both", "exact", "embedded", "paper", "global"], double):
         assert torch.autograd.gradcheck(bounds[name], (points,), atol=1e-6), name
-
-
-def test_rules_for_tables_are_these_bounds(double: dict[str, Any]) -> None:
-    """The fast rules over a pool and the acquisition functions say the same."""
-    ended, seeds = 0, fewer(range(20), double)
-    for seed in seeds:
-        problem = sparse_problem(seed)
-        batch, _ = random_batch(problem, seed, size=10)
-        X, X_batch, _ = tensors(problem, batch, np.ones(10), **double)
-        d = torch.full((10,), problem.lam, **double)
-        model, pool = problem.model("nystrom", **double), problem.pool(**double)
-        full = Dense(problem).global_bound(batch)
-        threshold = 1 + (full - 1) * float(np.random.default_rng(seed).uniform(0.1, 1))
-        pairs = [
-            (Global(threshold), GlobalRatioBound(model)),
-            (Product(threshold), ProductRatioBound(model)),
-        ] + [
-            (Local(threshold, k), GlobalLocal(model, None, 3.0, k))
-            for k in ("both", "embedded")
-        ]
-        for rule, bound in pairs:
-            table = FrozenTable(bound.frozen, X.squeeze(-2))
-            state = pool.batch(1.0, rule)
-            for s, index in enumerate(batch):
-                bound.add(X_batch[s : s + 1], d[s : s + 1])
-                table.add(bound.frozen)
-                state.append(index)
-                before = float(bound.frozen.variance_before[-1])
-                assert state.variances_before[-1] == pytest.approx(before, rel=1e-6)
-                assert state.is_over() is bound.terminates(threshold, choices=table)
-                if state.is_over():
-                    expected = bound.bound(threshold, choices=X.squeeze(-2))
-                    assert float(rule.bound(state)) == pytest.approx(expected, rel=1e-7)
-                    ended += 1
-                    break
-    assert ended >= 2 * len(seeds)
 
 
 def test_global_local_switches(double: dict[str, Any]) -> None:

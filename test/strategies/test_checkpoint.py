@@ -141,7 +141,6 @@ BROKEN: list[tuple[str, Any]] = [
     ("pending", [[7, 3, 0, 0]]),
     ("pending", [[4, 3, 0, 0], [4, 3, 0, 0]]),
     ("pending", [[4]]),
-    ("waiting", [1]),
     ("failed", [-1]),
     ("num_proposed", None),
     ("num_learned", 4),

@@ -7,17 +7,18 @@ from strategy_table import TABLE, objective
 
 from botorch_sparse.optim import NystromPool
 from botorch_sparse.optim.device_batch import BlockBatch
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
+from botorch_sparse.optim.choosable import ALL
+from botorch_sparse.optim.rules import Global, Local, Product, Rule, Single
 
-BATCHES: dict[str, tuple[str, BatchRule]] = {
-    "global": ("bbkb-global", BatchRule("global", 4.0)),
-    "global-local": ("bbkb-global-local", BatchRule("global-local", 4.0)),
-    "streamed": ("bbkb-streamed", BatchRule("global-local", 4.0)),
-    "published": ("bbkb-global-local", BatchRule("global-local", 4.0, "paper")),
-    "single": ("bkb", BatchRule("single")),
-    "product": ("gpbucb-product", BatchRule("product", 4.0)),
-    "sum": ("gpbucb-sum", BatchRule("global", 4.0)),
-    "exact-single": ("gpucb", BatchRule("single")),
+BATCHES: dict[str, tuple[str, Rule]] = {
+    "global": ("bbkb-global", Global(4.0)),
+    "global-local": ("bbkb-global-local", Local(4.0)),
+    "streamed": ("bbkb-streamed", Local(4.0)),
+    "published": ("bbkb-global-local", Local(4.0, "paper")),
+    "single": ("bkb", Single()),
+    "product": ("gpbucb-product", Product(4.0)),
+    "sum": ("gpbucb-sum", Global(4.0)),
+    "exact-single": ("gpucb", Single()),
 }
 
 
@@ -43,9 +44,9 @@ def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCo
     strategy = TABLE[BATCHES[name][0]]()
     strategy.run(objective, 25, progress=False)
     rule = BATCHES[name][1]
-    request = BatchRequest(3.0, rule, pending, limit)
+    view, where = strategy.surrogate.view, (strategy.history, strategy.generator)
     with HostCopies() as copies:
-        batch = strategy.surrogate.select(request, strategy.history, strategy.generator)
+        batch = view.batch(3.0, rule, pending, ALL, *where).choose(limit)
     return batch, copies
 
 

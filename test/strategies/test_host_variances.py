@@ -34,7 +34,7 @@ def test_each_variance_is_copied_once() -> None:
         assert variances.at(source, rows).tolist() == [2.0, 3.0, 2.0]
         assert variances.at(source, rows[:2]).tolist() == [2.0, 3.0]
         assert variances.largest(source) == 5.0
-        variances.note(source, {1: 1.0})
+        variances.known(source)[1] = 1.0
         assert variances.at(source, torch.tensor([1])).tolist() == [1.0]
         assert traffic.waits.total() == 1
         other = source + 1

@@ -42,7 +42,7 @@ def build(name: str, radius: ConfidenceRadius, **kwargs: Any) -> Any:
 
 
 def kernel_of(strategy: Any) -> Any:
-    return strategy.surrogate.builder.covar_module if strategy.box else KERNEL
+    return strategy.surrogate.source.builder.covar_module if strategy.box else KERNEL
 
 
 KERNEL = strategy_table.make_kernel()
@@ -64,7 +64,7 @@ def dense_norm_and_trace(strategy: Any) -> tuple[float, float]:
     X, Y = strategy.history.X, strategy.history.Y
     kernel, numbers = kernel_of(strategy), strategy.surrogate
     S = X.unique(dim=0)
-    if strategy.nystrom is not None:
+    if numbers.sampler is not None:
         S = strategy.history.points(torch.tensor(numbers.state_dict()["inducing"]))
 
     def dense(A: Tensor, B: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def dense_norm_and_trace(strategy: Any) -> tuple[float, float]:
     Q = oracles.nystrom_kernel(dense, S)(X, X)
     trace = float((dense(X, X) - Q).trace()) / NOISE
     covariance = Q + NOISE * torch.eye(len(X)).to(Q)
-    if strategy.mean_module is None:  # the constant of generalized least squares
+    if strategy.settings.mean_module is None:  # the constant of generalized least squares
         weights = torch.linalg.solve(covariance, torch.ones_like(Y))
         Y = Y - weights @ Y / weights.sum()
     alpha = torch.linalg.solve(covariance, Y)
@@ -93,7 +93,7 @@ def test_an_unknown_norm_doubles_within_a_run(
     strategy.ask()  # learns what is left
     mean_norm, trace = dense_norm_and_trace(strategy)
     statistics = strategy.statistics
-    if strategy.nystrom is None:
+    if strategy.surrogate.sampler is None:
         trace = 0.0
     assert statistics.lambda_max == pytest.approx(trace, rel=1e-3, abs=1e-3)
     start = replace(statistics, norm_lower_bound=0.0)
@@ -141,7 +141,7 @@ def test_other_hyperparameters_are_another_norm() -> None:
     statistics = strategy.statistics
     assert statistics.norm_lower_bound > 0
     for is_other, kept in ((True, 0.0), (False, statistics.norm_lower_bound)):
-        again = strategy._with_chain_rule(statistics, is_other)
+        again = strategy._with_chain_rule(statistics, strategy.surrogate, is_other)
         assert again.norm_lower_bound == kept
 
 

@@ -9,7 +9,7 @@ from strategy_table import TABLE, equal, make_candidates, objective, without_tim
 from torch import Tensor
 
 from botorch_sparse.strategies import Batch
-from botorch_sparse.strategies.rules import BatchRule
+from botorch_sparse.optim.rules import UntilHalved
 
 NAMES = ["bbkb-global", "bbkb-global-local", "bkb", "gpucb", "gpbucb-product"]
 LAM = 1.0
@@ -31,7 +31,7 @@ def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
     strategy = build(name, repeat=REPEAT)
     for _ in range(15):
         pool = strategy.surrogate.pool
-        before = pool.all_moments().variance.clone()
+        before = pool.all_variances().clone()
         batch = strategy.ask()
         X, counts = batch.unique()
         assert len(X) == 1 and counts.tolist() == [len(batch)]
@@ -63,40 +63,29 @@ def test_fewer_switches_and_points(name: str) -> None:
     assert ours.num_switches < 0.7 * theirs.num_switches
     assert ours.num_unique < theirs.num_unique
     f = objective(repeated.candidates)
-    best = [
-        float(f[s.surrogate.pool.all_moments().mean.argmax()])
-        for s in (plain, repeated)
-    ]
+    best = [float(f[s.surrogate.pool.all_moments().mean.argmax()]) for s in (plain, repeated)]
     assert best[1] > float(f.max()) - 0.3
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pending_repeats_count(name: str) -> None:
-    """Points pending shrink the variance that is to be halved."""
+def test_one_point_is_a_batch_however_often(name: str) -> None:
+    """There is no other before all of its evaluations are told or withdrawn."""
     strategy = build(name, repeat=REPEAT)
     strategy.run(noisy, 60, progress=False)
-    first, second = strategy.ask(), strategy.ask()
-    ucb = strategy.surrogate.pool.batch(1.0)
-    for index in first.indices.tolist():
-        ucb.append(index)
-    ucb.append(int(second.indices[0]))
-    v = ucb.variances_before[-1]
-    assert len(second) == max(1, -(-LAM // v))
-    assert len(strategy.ask(3)) <= 3
-    strategy.tell(second, noisy(second.X))  # out of order, then in part
-    strategy.tell(Batch(first.X[:1], first.indices[:1], first.number), torch.ones(1))
-    assert len(strategy.pending) >= len(first) - 1
+    batch = strategy.ask()
+    assert len(batch) > 1 and len(strategy.ask(3)) == 0
+    strategy.tell(Batch(batch.X[:1], batch.indices[:1], batch.number), torch.ones(1))
+    assert len(strategy.pending) == len(batch) - 1 and len(strategy.ask()) == 0
     strategy.run(noisy, 100, progress=False)
 
 
 def test_evaluations_at_the_edge() -> None:
-    rule = BatchRule("single", repeat=REPEAT)
+    rule = UntilHalved()
     assert rule.evaluations(2.0, 1.0, 50) == 1
     assert rule.evaluations(0.3, 1.0, 50) == 4
     assert rule.evaluations(0.25, 1.0, 50) == 4
     assert rule.evaluations(0.3, 1.0, 2) == 2
     assert rule.evaluations(0.0, 1.0, 50) == 50
-    assert BatchRule("single").evaluations(0.3, 1.0, 50) == 1
 
 
 def test_num_switches_and_unique_points() -> None:

@@ -183,7 +183,6 @@ def test_lengthscales_are_shrunk_on_a_box() -> None:
     for num in (4, 7, 40):
         told = torch.rand(num, 1, generator=generator, dtype=torch.float64)
         strategy.tell(told, objective(0)(told))
-        strategy.ask(1)
         factor = strategy.radius.lengthscale_factor(strategy.statistics)
         expected = factor * kernel.lengthscale
         torch.testing.assert_close(strategy.model.covar_module.lengthscale, expected)

@@ -26,6 +26,7 @@ class RadiusStatistics:
         log_det_sum_inflated: The same with :math:`3\,\mathrm{var}_{fb}(x_s)`, which
             bounds the exact variance ([Calandriello2020]_ Lemma 2).
         leverage_sum: :math:`\sum_s \mathrm{var}_t(x_s)/\lambda`, current variances.
+            Strategies measure it for radii that set `needs_leverage_sum`.
         lambda_max: An upper bound r on :math:`\lambda_{\max}(K - Q)/\lambda`, the
             largest error of the Nystrom approximation at the data in units of the
             noise; 0 for an exact posterior. Strategies measure it for radii that set
@@ -90,6 +91,11 @@ class ConfidenceRadius(Protocol):
 
     needs_lambda_max: ClassVar[bool] = False
     needs_mean_norm: ClassVar[bool] = False
+
+    @property
+    def needs_leverage_sum(self) -> bool:
+        """Whether it looks at `leverage_sum`: O(n) on tables, O(n m^2) on boxes."""
+        return False
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r"""The number that the paper prints; each class says what it multiplies.

@@ -52,6 +52,11 @@ class BKBRadius(NormBoundRadius):
         require(self, "(0, inf)", kernel_bound="the outputscale")
         require(self, "(0, 1)", accuracy="0.5")
 
+    @property
+    def needs_leverage_sum(self) -> bool:
+        """It does: the gain of the evaluated points."""
+        return True
+
     def paper_value(self, statistics: RadiusStatistics) -> float:
         """Theorem 2's beta, or the practical one."""
         num_evaluations = max(1, statistics.num_evaluations)

@@ -61,6 +61,11 @@ class GuessAndDouble(ConfidenceRadius):
         require(self.radius, "(0, inf)", norm_bound="1")
 
     @property
+    def needs_leverage_sum(self) -> bool:
+        """That of the radius."""
+        return self.radius.needs_leverage_sum
+
+    @property
     def constants(self) -> str:
         """Those of the radius."""
         return self.radius.constants

@@ -98,6 +98,11 @@ class RandomizedRadius(ConfidenceRadius):
         return self.radius.offset(statistics)
 
     @property
+    def needs_leverage_sum(self) -> bool:
+        """That of the radius."""
+        return self.radius.needs_leverage_sum
+
+    @property
     def needs_lambda_max(self) -> bool:  # type: ignore[override]
         """That of the radius."""
         return self.radius.needs_lambda_max

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -40,7 +40,6 @@ from botorch_sparse.acquisition.frozen.model_space import (
     validate_model,
     validate_noise,
 )
-from botorch_sparse.acquisition.ratios import sum_ratio
 
 
 class Features(NamedTuple):
@@ -51,27 +50,25 @@ class Features(NamedTuple):
     phi: Tensor  # `aug x N x r`
     w: Tensor  # `aug x N x m`
 
-    def rows(self, index: slice | Tensor) -> Features:
-        """The features of some of the points."""
+    def row(self, index: int) -> Features:
+        """The features of one of the points, the last for -1."""
+        one = slice(index, index + 1 or None)
         return Features(
-            self.Z[..., index, :],
-            self.prior_variance[..., index],
-            self.phi[..., index, :],
-            self.w[..., index, :],
+            self.Z[..., one, :],
+            self.prior_variance[..., one],
+            self.phi[..., one, :],
+            self.w[..., one, :],
         )
 
     def append(self, other: Features) -> Features:
         """The features of these points and then of others."""
-        return Features(
-            torch.cat([self.Z, other.Z], -2),
-            torch.cat([self.prior_variance, other.prior_variance], -1),
-            torch.cat([self.phi, other.phi], -2),
-            torch.cat([self.w, other.w], -2),
-        )
+        dims = (-2, -1, -2, -2)
+        pairs = zip(self, other, dims, strict=True)
+        return Features(*(torch.cat([mine, more], dim) for mine, more, dim in pairs))
 
 
 class Covariances(NamedTuple):
-    """Covariances of `N` points with a batch's points, each `aug x N x s`."""
+    """Covariances of `N` points with `s` points, each `aug x N x s`."""
 
     full: Tensor
     embedded: Tensor
@@ -93,10 +90,8 @@ class FrozenPosterior(ABC):
         noise: `aug x s`, the noise variances :math:`d_s` of their evaluations.
         variance: `aug x s`, :math:`\mathrm{var}_{fb}(x_s)`.
         variance_before: `aug x s`, :math:`\mathrm{var}_{s-1}(x_s)`.
+        lam: `aug`, the noise variance of an evaluation where no other is given.
     """
-
-    # Whether the row of a new point depends on those of the points before it.
-    needs_all_rows: ClassVar[bool] = False
 
     def __init__(self, model: Model) -> None:
         validate_model(model)
@@ -104,9 +99,6 @@ class FrozenPosterior(ABC):
         m = model.num_outputs
         self.aug_shape = torch.Size([m] if m > 1 else [])
         self.dtype = torch.float64
-        self.X_batch = torch.empty(0, 0)
-        self._global_bound: float | None = None
-        self._global_floor = 1.0  # the bound for fewer points, which is no larger
 
     @torch.no_grad()
     def _start(self) -> None:
@@ -146,20 +138,15 @@ class FrozenPosterior(ABC):
                 of transformed outcomes, positive; that of the likelihood by default
                 (its mean where noise was given with the data).
         """
-        return self.add_features(X, self.features(X), noise)
-
-    @torch.no_grad()
-    def add_features(self, X: Tensor, f: Features, noise: Tensor | None = None) -> Self:
-        """As `add`, with the points' features at hand."""
+        f, view = self.features(X), self
         if noise is None:
             noise = self.lam.unsqueeze(-1)
         else:
             validate_noise(noise, len(X))
         noise = noise.to(f.Z).expand(*self.aug_shape, len(X))
-        view = self
         for i in range(len(X)):
             one = slice(i, i + 1)
-            view = view._add_one(X[one], f.rows(one), noise[..., one])
+            view = view._add_one(X[one], f.row(i), noise[..., one])
         return view
 
     def _add_one(self, X: Tensor, f: Features, noise: Tensor) -> Self:
@@ -172,20 +159,8 @@ class FrozenPosterior(ABC):
         view.noise = torch.cat([self.noise, noise], -1)
         view.variance = torch.cat([self.variance, residual + embedded], -1)
         view.variance_before = torch.cat([self.variance_before, residual + left], -1)
-        view._global_bound, view._global_floor = None, self._global_floor
         view._extend(f, noise, rows, left)
         return view
-
-    def global_bound(self) -> float:
-        """The sum bound of Lemma 1, the largest of all outputs; copied once."""
-        if self._global_bound is None:
-            self._global_bound = float(sum_ratio(self.variance, self.noise).max())
-            self._global_floor = self._global_bound
-        return self._global_bound
-
-    def global_exceeds(self, threshold: float) -> bool:
-        """Whether the sum bound does; once it did for fewer points nothing is asked."""
-        return self._global_floor > threshold or self.global_bound() > threshold
 
     @abstractmethod
     def _extend(
@@ -210,8 +185,8 @@ class FrozenPosterior(ABC):
         """The kernel between transformed inputs, `... x N x N2`."""
 
     @abstractmethod
-    def covariances(self, f: Features, start: int = 0) -> Covariances:
-        """Covariances with the batch's points from the `start`-th on."""
+    def covariances(self, f: Features, g: Features) -> Covariances:
+        """Covariances at the last feedback of some points with others."""
 
     @abstractmethod
     def reduction(self, f: Features) -> Tensor:
@@ -219,12 +194,35 @@ class FrozenPosterior(ABC):
 
     @abstractmethod
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
-        """The row of the last pending point alone, given those before; `aug x N`."""
+        """The row of the last pending point, given those before; `aug x N x 1`."""
 
     def features(self, X: Tensor) -> Features:
         """Features of `N x d` points as the user sees them. Cost: O(N m^2)."""
         Z = transformed_inputs(self.model, X).to(self.dtype)
         return self._features(Z.expand(*self.aug_shape, *Z.shape))
+
+    def initial_variance(self, f: Features) -> Tensor:
+        r""":math:`\mathrm{var}_{fb}(x)`, `aug x N`."""
+        residual, embedded = self.parts(f)
+        return residual + embedded
+
+    def present_variance(self, f: Features) -> Tensor:
+        r""":math:`\mathrm{var}_t(x)`, with the pending points; `aug x N`."""
+        residual, embedded = self.parts(f)
+        return residual + (embedded - self.reduction(f).square().sum(-1)).clamp_min(0.0)
+
+    def squared_sums(self, f: Features) -> tuple[Tensor, Tensor]:
+        r"""Sums over the batch, :math:`1/d_s` times squared covariances; `aug x N`.
+
+        Returns:
+            The sum of full, and of embedded covariances.
+        """
+        weights = self.noise.reciprocal().unsqueeze(-1)
+        full, embedded = self.covariances(f, self.batch)
+        return (
+            (full.square() @ weights).squeeze(-1),
+            (embedded.square() @ weights).squeeze(-1),
+        )
 
     def posterior(
         self, X: Tensor, posterior_transform: PosteriorTransform | None = None
@@ -273,11 +271,6 @@ class FrozenPosterior(ABC):
             posterior_transform,
         )
 
-    def initial_variance(self, f: Features) -> Tensor:
-        """The variance at the last feedback, `aug x N`."""
-        residual, embedded = self.parts(f)
-        return residual + embedded
-
     def sequential_variance(self, f: Features, X: Tensor) -> Tensor:
         r"""Variances of a block's points, each with those before it pending too.
 
@@ -291,15 +284,13 @@ class FrozenPosterior(ABC):
         Returns:
             A tensor `aug x (b q)`.
         """
+        if X.shape[-2] == 1:
+            return self.present_variance(f)
+        E, d = self._embedded_blocks(f, X), self.lam.unsqueeze(-1)
+        L = psd_safe_cholesky(E + torch.diag_embed(d.expand(E.shape[:-1])))
+        left = L.diagonal(dim1=-2, dim2=-1).square() - d  # b x aug x q
         residual, embedded = self.parts(f)
-        left = embedded - self.reduction(f).square().sum(-1)
-        if X.shape[-2] > 1:
-            E = self._embedded_blocks(f, X)
-            d = self.lam.unsqueeze(-1)
-            L = psd_safe_cholesky(E + torch.diag_embed(d.expand(E.shape[:-1])))
-            blocks = L.diagonal(dim1=-2, dim2=-1).square() - d  # b x aug x q
-            left = blocks.movedim(0, -2).reshape(left.shape)
-        return residual + left.clamp_min(0.0)
+        return residual + left.movedim(0, -2).reshape(embedded.shape).clamp_min(0.0)
 
     @abstractmethod
     def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:

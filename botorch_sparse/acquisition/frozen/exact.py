@@ -1,6 +1,6 @@
 """The frozen view of an exact GP: pending points by a factor of their covariance."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from botorch.models.model import Model
@@ -35,8 +35,6 @@ class FrozenExactPosterior(FrozenPosterior):
     Args:
         model: A fitted exact GP with Gaussian noise.
     """
-
-    needs_all_rows: ClassVar[bool] = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -75,23 +73,21 @@ class FrozenExactPosterior(FrozenPosterior):
         prior = self._prior(torch.cat([Z, Z2.expand(*Z.shape[:-2], -1, -1)], -2))
         return prior.lazy_covariance_matrix[..., :n, n:].to_dense()
 
-    def covariances(self, f: Features, start: int = 0) -> Covariances:
+    def covariances(self, f: Features, g: Features) -> Covariances:
         """See `FrozenPosterior`. Cost: O(n) for each pair."""
-        s = self.batch.rows(slice(start, None))
-        full = self.prior_covariance(f.Z, s.Z) - f.phi @ s.phi.mT
+        full = self.prior_covariance(f.Z, g.Z) - f.phi @ g.phi.mT
         return Covariances(full, full)
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""
-        full = self.covariances(f).full
+        full = self.covariances(f, self.batch).full
         return torch.linalg.solve_triangular(self.chol_batch, full.mT, upper=False).mT
 
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
         """See `FrozenPosterior`."""
-        last = self.chol_batch[..., -1, :]
-        full = self.covariances(f, len(self.X_batch) - 1).full.squeeze(-1)
-        known = (rows @ last[..., :-1].unsqueeze(-1)).squeeze(-1)
-        return (full - known) / last[..., -1:]
+        last = self.chol_batch[..., -1:, :]
+        full = self.covariances(f, self.batch.row(-1)).full
+        return (full - rows @ last[..., :-1].mT) / last[..., -1:]
 
     def _features(self, Z: Tensor) -> Features:
         cross = self.prior_covariance(Z, self.train_X)

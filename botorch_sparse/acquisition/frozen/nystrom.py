@@ -9,8 +9,8 @@ from botorch_sparse.acquisition.frozen.base import (
     Features,
     FrozenPosterior,
 )
-from botorch_sparse.linear_operators import RankOneUpdatedLinearOperator
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.pending import PendingRows
 
 
 class FrozenNystromPosterior(FrozenPosterior):
@@ -32,10 +32,8 @@ class FrozenNystromPosterior(FrozenPosterior):
             self.nystrom: NystromPosterior = self.model.nystrom_posterior()
         L_B = self.nystrom.chol_inner
         self.dtype = L_B.dtype
-        self.update = RankOneUpdatedLinearOperator.identity(
-            L_B.shape[-1], self.aug_shape, dtype=L_B.dtype, device=L_B.device
-        )
         self._last = L_B.new_zeros(*self.aug_shape, L_B.shape[-1])
+        self._pending = PendingRows.none(self._last)
         self._start()
 
     def mean(self, f: Features) -> Tensor:
@@ -52,20 +50,19 @@ class FrozenNystromPosterior(FrozenPosterior):
         """See `FrozenPosterior`."""
         return self.nystrom.covar_module(Z, Z2).to_dense()
 
-    def covariances(self, f: Features, start: int = 0) -> Covariances:
+    def covariances(self, f: Features, g: Features) -> Covariances:
         """See `FrozenPosterior`. Cost: O(m) for each pair."""
-        s = self.batch.rows(slice(start, None))
-        embedded = f.w @ s.w.mT
-        K = self.prior_covariance(f.Z, s.Z)
-        return Covariances(K - f.phi @ s.phi.mT + embedded, embedded)
+        embedded = f.w @ g.w.mT
+        K = self.prior_covariance(f.Z, g.Z)
+        return Covariances(K - f.phi @ g.phi.mT + embedded, embedded)
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""
-        return f.w @ self.update.U.mT
+        return f.w @ self._pending.U.mT
 
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
         """See `FrozenPosterior`."""
-        return (f.w @ self._last.unsqueeze(-1)).squeeze(-1)
+        return f.w @ self._last.unsqueeze(-1)
 
     def _features(self, Z: Tensor) -> Features:
         phi = self.nystrom.features(Z)
@@ -75,15 +72,9 @@ class FrozenNystromPosterior(FrozenPosterior):
     def _extend(
         self, f: Features, noise: Tensor, rows: Tensor, embedded: Tensor
     ) -> None:
-        p = (f.w / noise.sqrt().unsqueeze(-1)).squeeze(-2)
-        self._last = self.update.new_row(p)
-        self.update = self.update.append(p)
+        self._last = self._pending.row(f.w.squeeze(-2)).u(noise.squeeze(-1))
+        self._pending = self._pending.append(self._last)
 
     def _embedded_blocks(self, f: Features, X: Tensor) -> Tensor:
         w, g = self._blocks(f.w, X), self._blocks(self.reduction(f), X)
         return w @ w.mT - g @ g.mT
-
-
-def uses_nystrom(model: Model) -> bool:
-    """Whether a model answers from a Nystrom posterior, and not as the exact GP."""
-    return not getattr(model, "is_exact", True)

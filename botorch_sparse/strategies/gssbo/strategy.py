@@ -25,11 +25,10 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
-from botorch_sparse.kernels import in_double
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import Box, DomainOptions
+from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
@@ -44,9 +43,8 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetOptions,
     SubsetSurrogate,
 )
+from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
-from botorch_sparse.strategies.model_strategy import DEFAULT_LAM, validate_lam
-from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
 
@@ -111,7 +109,6 @@ class GSSBO(Strategy):
 
     history: SubsetHistory
     history_type = SubsetHistory
-    box: Box
 
     def __init__(
         self,
@@ -139,18 +136,13 @@ class GSSBO(Strategy):
     ) -> None:
         _refuse_table(candidates, type(self).__name__)
         super().__init__(seed=seed, minimize=minimize, **domain)
-        validate_lam(lam, is_inferred=covar_module is None)
-        if covar_module is not None:
-            lam = DEFAULT_LAM if lam is None else lam
-            covar_module = in_double(covar_module, self.candidates.dtype)
         self.settings = ModelSettings.of(
+            self.domain,
             covar_module,
             lam,
-            refit,
-            num_initial,
-            optimizer_options,
-            self.box,
-            self.candidates.shape[-1],
+            refit=refit,
+            num_initial=num_initial,
+            optimizer_options=optimizer_options,
         )
         self.buffer = SubsetBuffer(
             subset_size, Z, window, patience, smallest=num_initial
@@ -193,8 +185,7 @@ class GSSBO(Strategy):
 
     def _draw(self, num: int) -> list[int]:
         """Points of the initial design."""
-        seed = draw_seed(self.generator)
-        return [self.history.add_point(x) for x in self.box.sample(num, seed)]
+        return self.domain.sample(num, self.generator, self.history.add_point)
 
     def _upper_confidence_bound(
         self, model: SubsetSingleTaskGP, X_pending: Tensor | None
@@ -252,10 +243,8 @@ class GSSBO(Strategy):
         return super()._config() | {
             **self.surrogate.config(),
             **self.buffer.config(),
-            "radius": repr(self.radius),
-            "acquisition": getattr(
-                self.acquisition, "__qualname__", repr(self.acquisition)
-            ),
+            "radius": identity(self.radius, "radius"),
+            "acquisition": identity(self.acquisition, "acquisition"),
         }
 
 

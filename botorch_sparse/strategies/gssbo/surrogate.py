@@ -26,8 +26,9 @@ from torch import Tensor
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.selection import selection_named
 from botorch_sparse.models.subset.validation import validate_gradients
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
@@ -63,8 +64,7 @@ class SubsetOptions:
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        name = getattr(self.selection, "__qualname__", repr(self.selection))
-        return vars(self) | {"selection": name}
+        return vars(self) | {"selection": identity(self.selection, "selection")}
 
 
 class SubsetSurrogate:
@@ -200,9 +200,11 @@ class SubsetSurrogate:
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
         given = self.settings
-        kernel = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
+        builder = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
+        bounds = builder.bounds
+        few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
         settings = given.config() | self.options.config()
-        return {"kernel": kernel.kernel_config()} | settings
+        return {"kernel": builder.kernel_config(few)} | settings
 
     def snapshot(self) -> dict[str, Any]:
         """What `restore` needs; no copies, since learning replaces what it changes."""

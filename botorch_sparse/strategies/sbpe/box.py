@@ -12,7 +12,7 @@ from botorch_sparse.acquisition.confidence import (
     ConfidenceRadius,
     SBPEContinuousRadius,
 )
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy

@@ -11,7 +11,7 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.kernels import in_double
 from botorch_sparse.optim.points import validate_candidates
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.sbpe.box import BoxSearch
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
 from botorch_sparse.strategies.sbpe.search import Exploration, Search

@@ -5,7 +5,6 @@ constant mean and scale are fitted to its feedback and fixed from then on.
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,10 +15,9 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
-from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
@@ -28,7 +26,7 @@ from botorch_sparse.strategies.sbpe.bounds import BatchData
 from botorch_sparse.strategies.sbpe.domains import SearchPrior
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
 from botorch_sparse.strategies.sbpe.units import ScaledInputsKernel, Units
-from botorch_sparse.strategies.table_prior import Prior, PriorSource
+from botorch_sparse.strategies.prior import Prior, PriorSource
 
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0
@@ -38,13 +36,12 @@ class FirstBatch:
     """Draws no conclusions but the prior of the batches that follow.
 
     Args:
-        domain: `A x d` candidates, or a box.
+        domain: The table, or the box.
         num_evaluations: The horizon.
         num_initial: Length of the batch; None for `2 d`, at least 5, on a table at
             most 20, and a third of the horizon at most.
         lam: The regularizer in squared units of Y; None for the fitted noise variance.
         noise_std: R in units of Y; None for the root of the fitted noise variance.
-        feature_names: `d` names, for what is said of a column.
 
     Raises:
         InputDataError: If the horizon leaves no room for it, or all candidates are
@@ -53,25 +50,19 @@ class FirstBatch:
 
     def __init__(
         self,
-        domain: Tensor | Box,
+        domain: Domain,
         num_evaluations: int,
         num_initial: int | None = None,
         lam: float | None = None,
         noise_std: float | None = None,
-        feature_names: Sequence[str] = (),
     ) -> None:
-        box = domain if isinstance(domain, Box) else None
-        points = domain.bounds if isinstance(domain, Box) else domain
-        dim = points.shape[-1]
-        settings = ModelSettings.of(None, None, None, num_initial, None, box, dim)
+        settings = ModelSettings.of(domain, num_initial=num_initial)
         most = at_least_one("num_evaluations", num_evaluations) // 3
-        if box is None:
-            validate_candidates(points)
-            most = min(most, len(points))
+        most = domain.num_choosable(most, (), unique=True)
         self.length = _length(num_initial, settings.num_initial, most, num_evaluations)
         self.lam = lam
         self.noise_std = noise_std
-        self.source = PriorSource(points, settings, None, feature_names)
+        self.source = PriorSource(domain, settings)
 
     @staticmethod
     def can_fit(history: History) -> bool:
@@ -87,7 +78,7 @@ class FirstBatch:
         """
         prior = self.source.fitted(self.source.initial(), history, generator)
         center = self._center(prior, history)
-        return {"prior": self.source.state_dict(prior), "center": center}
+        return {"prior": prior.state_dict(), "center": center}
 
     @torch.no_grad()
     def _center(self, prior: Prior, history: History) -> float:

@@ -16,7 +16,7 @@ from botorch.optim import optimize_acqf
 from torch import Tensor
 from torch.nn import Module
 
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.seeding import draw_seed
 

@@ -32,8 +32,8 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import DomainOptions, one_domain
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.domains import make_search
@@ -129,9 +129,9 @@ class UncertaintyReduction(RoundStrategy):
                 "fitted to other data in these units, with lam and noise_std; or take "
                 "SBPE or BBKB, which infer theirs."
             )
-        box = one_domain(candidates, domain)
+        place = domain_of(candidates, domain)
+        box, table = place.box, place.table
         policy = CertificatePolicy(refresh, delta, num_batches=1)
-        table = None if box else CandidateTable.of(candidates)
         where = table.X if table else box
         search = make_search(where, covar_module, lam, policy, "variance")
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, BatchData
@@ -93,22 +93,30 @@ class RoundStrategy(Strategy):
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """Propose the batch, or a part of it; see `Strategy.ask`.
 
+        Returns:
+            At least one point; none while all points of the batch are proposed, and
+            some are still pending.
+
         Raises:
-            UnsupportedError: If all points of the batch are proposed and some are still
-                pending, the horizon is reached, or all that survives has failed.
+            UnsupportedError: If the horizon is reached, or all that survives has
+                failed.
         """
         batch = super().ask(max_batch_size)
-        self.history.batches[-1].num_inducing = self.search.num_inducing
+        if len(batch):
+            self.history.batches[-1].num_inducing = self.search.num_inducing
         return batch
+
+    def _is_batch_over(self) -> bool:
+        """Whether all points of the batch are proposed, and some are pending."""
+        return self.num_left == 0 and bool(self._pending_here())
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Give up trials; the batch ends if nothing else is missing."""
-        waiting = [trial.id for trial in self._trials.waiting()]
         try:
             super()._drop(trials)
             self._learn()
         except BaseException:
-            self._trials.restore(trials, waiting)
+            self._trials.restore(trials)
             raise
 
     def run(
@@ -170,7 +178,6 @@ class RoundStrategy(Strategy):
         saved = self._round_state()
         try:
             if self.num_left == 0:
-                self._refuse_while_pending()
                 self._end_round()
             if self.round_number == len(self.lengths):
                 raise UnsupportedError(
@@ -191,15 +198,6 @@ class RoundStrategy(Strategy):
         except BaseException:
             self._load_round_state(saved)
             raise
-
-    def _refuse_while_pending(self) -> None:
-        """Nothing can be chosen before the feedback of a whole batch."""
-        if pending := len(self._pending_here()):
-            raise UnsupportedError(
-                f"All points of this batch are proposed, and {pending} of them are "
-                "pending: tell their feedback, or withdraw(batch) those that can't be "
-                "evaluated, before asking for more."
-            )
 
     def _learn(self) -> None:
         if self.num_left == 0 and not self._pending_here() and self._can_conclude():

@@ -34,7 +34,8 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Box, DomainOptions, one_domain
+from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import Domain, domain_of
 from botorch_sparse.strategies.sbpe.box import BoxSearch
 from botorch_sparse.strategies.sbpe.domains import SearchPrior, SearchSetup
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
@@ -162,12 +163,11 @@ class SBPE(RoundStrategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        box = one_domain(candidates, domain)
-        table = None if box else CandidateTable.of(candidates)
+        place = domain_of(candidates, domain)
+        box, table = place.box, place.table
         where = box or CandidateTable.of(table).X
-        names = () if table is None else table.feature_names
         self._first_batch = _first_batch(
-            where, covar_module, num_evaluations, num_initial, lam, noise_std, names
+            place, covar_module, num_evaluations, num_initial, lam, noise_std
         )
         first = [] if self._first_batch is None else [self._first_batch.length]
         num_left = num_evaluations - sum(first)
@@ -311,19 +311,16 @@ class SBPE(RoundStrategy):
 
 
 def _first_batch(
-    domain: Tensor | Box,
+    domain: Domain,
     covar_module: Kernel | None,
     num_evaluations: int,
     num_initial: int | None,
     lam: float | None,
     noise_std: float | None,
-    feature_names: Sequence[str],
 ) -> FirstBatch | None:
     """What the kernel is fitted to; None where it is given."""
     if covar_module is None:
-        return FirstBatch(
-            domain, num_evaluations, num_initial, lam, noise_std, feature_names
-        )
+        return FirstBatch(domain, num_evaluations, num_initial, lam, noise_std)
     if num_initial is not None:
         raise InputDataError(
             f"Got num_initial={num_initial} with covar_module; it is the length of the "

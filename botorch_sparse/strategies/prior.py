@@ -1,4 +1,4 @@
-"""Kernel, noise and units of a table: given, or fitted to the feedback."""
+"""Kernel, noise and units of a posterior: given, or fitted to the feedback."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.kernels import in_double
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
@@ -33,7 +33,7 @@ ENOUGH_POINTS = 10
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What the posterior of a table starts from.
+    """What a posterior starts from.
 
     Attributes:
         covar_module: The kernel, float64, of the inputs of `PriorSource.inputs`.
@@ -53,42 +53,42 @@ class Prior:
     last_fit: int | None = None
     lengthscale_factor: float = 1.0
 
+    def state_dict(self) -> dict[str, Any]:
+        """What `PriorSource.from_state` needs."""
+        return {
+            "hyperparameters": self.hyperparameters,
+            "scale": self.scale,
+            "last_fit": self.last_fit,
+            "lengthscale_factor": self.lengthscale_factor,
+        }
+
 
 class PriorSource:
-    """Makes the prior of a table, and makes it anew when a fit is due.
+    """Makes a prior, and makes it anew when a fit is due.
 
-    Without a kernel the inputs are the columns that vary, scaled to [0, 1] by the
-    table's own ranges, and feedback is in units of its standard deviation at the last
+    Without a kernel the inputs are the features that vary, scaled to [0, 1] by the
+    domain's own ranges, and feedback is in units of its standard deviation at the last
     fit; kernel and noise are those of `SparseSingleTaskGP`.
 
     Args:
-        candidates: `A x d` candidates.
+        domain: Where points are.
         settings: What is given, and when to fit.
-        mean_module: The prior mean of a given kernel.
-        feature_names: `d` names, for what is said of a column.
     """
 
-    def __init__(
-        self,
-        candidates: Tensor,
-        settings: ModelSettings,
-        mean_module: Mean | None = None,
-        feature_names: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, domain: Domain, settings: ModelSettings) -> None:
         self.settings = settings
-        low, high = candidates.double().aminmax(dim=0)
+        low, high = domain.ranges
         columns = None
         if settings.covar_module is None:
-            columns = _varying(low, high, feature_names)
+            columns = _varying(low, high, domain.feature_names)
             low, high = low[columns], high[columns]
         self._low, self._span = low, high - low
-        kernel = settings.covar_module
         self.builder = ModelBuilder(
             torch.stack([low, high]),
-            None if kernel is None else in_double(kernel, candidates.dtype),
+            settings.covar_module,
             settings.lam,
             is_fitted=settings.refit is not None,
-            mean_module=mean_module,
+            mean_module=settings.mean_module,
             columns=columns,
         )
 
@@ -166,15 +166,6 @@ class PriorSource:
             lengthscale_factor,
         )
 
-    def state_dict(self, prior: Prior) -> dict[str, Any]:
-        """What `from_state` needs."""
-        return {
-            "hyperparameters": prior.hyperparameters,
-            "scale": prior.scale,
-            "last_fit": prior.last_fit,
-            "lengthscale_factor": prior.lengthscale_factor,
-        }
-
     def from_state(self, state: dict[str, Any]) -> Prior:
         """The prior that a state came from."""
         if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
@@ -201,7 +192,7 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
         )
     if not varies.all():
         constant = (~varies).nonzero().squeeze(-1).tolist()
-        shown = ", ".join(names[i] if names else str(i) for i in constant[:10])
+        shown = ", ".join(names[i] for i in constant[:10])
         warnings.warn(
             f"Columns {shown}{', ...' * (len(constant) > 10)} of the candidates are "
             "constant and left out.",
@@ -217,7 +208,7 @@ def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
     Args:
         Y: Means of the feedback at different points.
         lam: Noise variance of an evaluation.
-        k_diag: The kernel's variance, its mean over the candidates.
+        k_diag: The kernel's variance, its mean over the points.
 
     Returns:
         Whether there was enough feedback to judge.
@@ -240,12 +231,3 @@ def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
             stacklevel=2,
         )
     return True
-
-
-def mean_config(mean_module: Mean | None) -> Any:
-    """A prior mean in plain values; None for a constant that data decide on."""
-    if mean_module is None:
-        return None
-    state = mean_module.state_dict().items()
-    parameters = {name: value.tolist() for name, value in state}
-    return [type(mean_module).__name__, parameters]

@@ -1,0 +1,93 @@
+"""A batch on a box, each point by `optimize_acqf`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
+from torch import Tensor
+
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
+from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
+from botorch_sparse.optim.frozen_batch import FrozenBatch, Point
+from botorch_sparse.optim.rules import Rule
+
+# Where a batch on a box ends at the latest by default: each point is an optimization.
+MAX_BOX_BATCH = 256
+# Variance over noise of a point that adds nothing: a million of them end no batch.
+LEAST_LEVERAGE = 1e-6
+DEFAULT_OPTIONS = {"num_restarts": 10, "raw_samples": 256}
+# Arguments of `optimize_acqf` that are not the user's: one best point is asked for.
+OWN_OPTIONS = {"acq_function", "bounds", "q", "return_best_only"}
+
+
+class BoxBatch(FrozenBatch):
+    """Maximizers over a box, until the rule ends the batch or a point adds nothing.
+
+    Args:
+        acqf: As in `FrozenBatch`; its pending points are in the batch.
+        rule: What ends the batch; None for no rule.
+        bounds: A `2 x d` tensor of lower and upper bounds.
+        optimizer_options: For `optimize_acqf`, beyond `DEFAULT_OPTIONS`. With a seed
+            among its `options` the batch is the same each time.
+        frozen: The posterior that the rule looks at; that of `acqf` by default.
+        clamp: What is done to each maximizer, such as rounding it into the box.
+    """
+
+    def __init__(
+        self,
+        acqf: AcquisitionFunction,
+        rule: Rule | None,
+        bounds: Tensor,
+        optimizer_options: dict[str, Any] | None = None,
+        *,
+        frozen: FrozenPosterior | None = None,
+        clamp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        options = _with_defaults(optimizer_options or {})
+        frozen = frozen_of(acqf) if frozen is None else frozen
+        super().__init__(acqf, rule, frozen, bounds=bounds, optimizer_options=options)
+        self._clamp = clamp
+        self._step = 0
+
+    def _best(self) -> Point:
+        options = dict(self.domain["optimizer_options"])
+        inner = dict(options.get("options") or {})
+        seed = inner.get("seed")
+        if seed is not None:
+            seed = inner["seed"] = seed + self._step  # other starts for each point
+            options["options"] = inner
+        with manual_seed(seed):
+            X, value = optimize_acqf(
+                self.acqf, bounds=self.domain["bounds"], q=1, **options
+            )
+        self._step += 1
+        return Point(X if self._clamp is None else self._clamp(X), float(value))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the last point's variance is too small for any rule to see."""
+        leverage = self.frozen.variance[..., -1:] / self.frozen.noise[..., -1:]
+        return bool((leverage <= LEAST_LEVERAGE).all())
+
+
+def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
+    """The posterior of an acquisition function's model, with its pending points."""
+    if isinstance(acqf, BatchUpperConfidenceBound):
+        return acqf.frozen
+    return freeze(acqf.model).with_batch(acqf.X_pending)
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of `optimize_acqf` for one point."""
+    if own := sorted(OWN_OPTIONS & given.keys()):
+        raise InputDataError(
+            f"Got optimizer_options with {own}; points are chosen one by one. "
+            "Leave them out; max_batch_size limits their number."
+        )
+    # Given starts stay alone, since random ones need not satisfy the constraints.
+    starts = given.get("batch_initial_conditions")
+    default = DEFAULT_OPTIONS if starts is None else {"num_restarts": len(starts)}
+    return default | given

@@ -1,0 +1,158 @@
+"""A box, cut by linear constraints and fixed features."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
+from torch import Tensor
+
+from botorch_sparse.strategies.feasibility import (
+    LinearConstraint,
+    validate_constraints,
+)
+
+# Relative to the side of the box; the optimizers meet constraints to about this.
+TOLERANCE = 1e-6
+
+
+class DomainOptions(TypedDict, total=False):
+    """A continuous domain, as `optimize_acqf` takes it."""
+
+    bounds: Tensor | None
+    inequality_constraints: Sequence[LinearConstraint] | None
+    equality_constraints: Sequence[LinearConstraint] | None
+    fixed_features: Mapping[int, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    r"""A box, cut by linear constraints and fixed features.
+
+    Args:
+        bounds: `2 x d` lower and upper bounds.
+        inequality_constraints: Triples of indices, coefficients and a right-hand side
+            with :math:`\sum_i c_i x_{j_i} \ge b`, as in `optimize_acqf`.
+        equality_constraints: The same with equality.
+        fixed_features: Values of features that do not move, by their index.
+
+    Raises:
+        BotorchTensorDimensionError: If the bounds are not `2 x d`.
+        InputDataError: If they are not finite floating point with lower below upper, a
+            fixed feature is outside them, or the constraints leave no point.
+    """
+
+    bounds: Tensor
+    inequality_constraints: Sequence[LinearConstraint] | None = None
+    equality_constraints: Sequence[LinearConstraint] | None = None
+    fixed_features: Mapping[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        bounds = self.bounds
+        if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
+            raise BotorchTensorDimensionError(
+                f"Got bounds of shape {tuple(bounds.shape)}; need `2 x d`: the lower "
+                "bounds, then the upper ones."
+            )
+        finite = bounds.is_floating_point() and bool(bounds.isfinite().all())
+        if not finite or not bool((bounds[0] < bounds[1]).all()):
+            raise InputDataError(
+                f"Got bounds {bounds.tolist()} of dtype {bounds.dtype}; need finite "
+                "float32 or float64 with every lower bound below its upper one."
+            )
+        for index, value in (self.fixed_features or {}).items():
+            if not 0 <= index < self.dim or not self._within(index, value):
+                raise InputDataError(
+                    f"Got fixed_features[{index}]={value}; need an index from 0 to "
+                    f"{self.dim - 1} and a value within its bounds."
+                )
+        validate_constraints(
+            bounds,
+            self.inequality_constraints,
+            self.equality_constraints,
+            self.fixed_features,
+        )
+
+    @property
+    def dim(self) -> int:
+        """The number `d` of features."""
+        return self.bounds.shape[-1]
+
+    def _within(self, index: int, value: float) -> bool:
+        low, high = self.bounds[:, index].tolist()
+        return low <= value <= high
+
+    def arguments(self) -> dict[str, Any]:
+        """What `optimize_acqf` needs, in float64."""
+        return {
+            "bounds": self.bounds.double(),
+            "inequality_constraints": self._double(self.inequality_constraints),
+            "equality_constraints": self._double(self.equality_constraints),
+            "fixed_features": dict(self.fixed_features or {}) or None,
+        }
+
+    def sample(self, num: int, seed: int) -> Tensor:
+        """Feasible points, `num x d`: Sobol's in a box, else uniform by hit and run.
+
+        Args:
+            num: How many; with a seed the first ones do not depend on it in a box.
+            seed: Decides on all of them.
+        """
+        arguments = self.arguments()
+        fixed = arguments.pop("fixed_features") or {}
+        bounds = arguments["bounds"]
+        if not self.inequality_constraints and not self.equality_constraints:
+            X = draw_sobol_samples(bounds, n=num, q=1, seed=seed).squeeze(1)
+        else:
+            pinned = [
+                (torch.tensor([i], device=bounds.device), bounds.new_ones(1), value)
+                for i, value in fixed.items()
+            ]
+            equalities = [*(arguments["equality_constraints"] or []), *pinned]
+            arguments["equality_constraints"] = equalities or None
+            X = get_polytope_samples(num, seed=seed, **arguments)
+        for index, value in fixed.items():
+            X[:, index] = value
+        return self.clamp(X)
+
+    def clamp(self, X: Tensor) -> Tensor:
+        """Points in the dtype of the bounds, rounded into the box."""
+        X = X.detach().to(self.bounds)
+        return torch.minimum(torch.maximum(X, self.bounds[0]), self.bounds[1])
+
+    def is_feasible(self, X: Tensor) -> Tensor:
+        """Which of `n x d` points are in the domain, `n` truth values."""
+        X, bounds = X.double(), self.bounds.double()
+        slack = TOLERANCE * (bounds[1] - bounds[0])
+        inside = ((X >= bounds[0] - slack) & (X <= bounds[1] + slack)).all(-1)
+        for index, value in (self.fixed_features or {}).items():
+            inside &= (X[:, index] - value).abs() <= slack[index]
+        for i, c, b in self._double(self.inequality_constraints) or []:
+            inside &= X[:, i] @ c >= b - (c.abs() @ slack[i])
+        for i, c, b in self._double(self.equality_constraints) or []:
+            inside &= (X[:, i] @ c - b).abs() <= c.abs() @ slack[i]
+        return inside
+
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        return {
+            "bounds": [self.bounds.tolist(), str(self.bounds.dtype)],
+            "constraints": [
+                [(i.tolist(), c.tolist(), float(b)) for i, c, b in constraints or []]
+                for constraints in (
+                    self.inequality_constraints,
+                    self.equality_constraints,
+                )
+            ],
+            "fixed_features": sorted((self.fixed_features or {}).items()),
+        }
+
+    def _double(
+        self, constraints: Sequence[LinearConstraint] | None
+    ) -> list[LinearConstraint] | None:
+        device = self.bounds.device
+        return [
+            (i.to(device), c.double().to(device), b) for i, c, b in constraints or []
+        ] or None

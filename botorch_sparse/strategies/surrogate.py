@@ -1,0 +1,362 @@
+"""What a strategy has learned: a Gaussian process, sparse or exact, on any domain."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.acquisition.confidence import posterior_mean_norm
+from botorch_sparse.inducing import (
+    InducingPointSampler,
+    PosteriorVarianceSampler,
+    RecursiveRLSSampler,
+)
+from botorch_sparse.models.inducing_points import EXACT_SIZE
+from botorch_sparse.models.sampling import sample_inducing_points
+from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.rules import Rule
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.prior import Prior, PriorSource, announce_scale
+
+
+class PointBatch(Protocol):
+    """A batch that grows: points by their numbers."""
+
+    @property
+    def noise(self) -> float:
+        """Noise variance lambda of an evaluation."""
+        ...
+
+    @property
+    def variances_before(self) -> list[float]:
+        """Variances just before each point of the batch."""
+        ...
+
+    def argmax(self) -> int:
+        """The point of largest bound."""
+        ...
+
+    def append(self, point: int) -> None:
+        """Make a point pending."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether the rule ends the batch."""
+        ...
+
+    def choose(self, limit: int) -> list[int]:
+        """Maximizers, one after the other, until the batch is over."""
+        ...
+
+
+class PosteriorView(Protocol):
+    """A posterior of folded data on a domain, and what is chosen from it; it stands.
+
+    Attributes:
+        prior: What it started from.
+        posterior: The Nystrom posterior; None before data, and for the exact one.
+    """
+
+    @property
+    def prior(self) -> Prior:
+        """See the attributes."""
+        ...
+
+    @property
+    def posterior(self) -> NystromPosterior | None:
+        """See the attributes."""
+        ...
+
+    def blank(self, prior: Prior) -> Self:
+        """The view without data under another prior."""
+        ...
+
+    def cleared(self) -> Self:
+        """The same without what it keeps for later views, which may be wrong."""
+        ...
+
+    def learned(
+        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+    ) -> Self:
+        """The view of all evaluations.
+
+        Args:
+            prior: The prior; another object than before where it is another one.
+            history: The evaluations that `values` are, from the first one on.
+            values: They, folded.
+            chosen: Places of the inducing points among them, on the host.
+        """
+        ...
+
+    def posterior_of(self, history: History) -> NystromPosterior | None:
+        """The posterior, computed anew where the view has none; None without data."""
+        ...
+
+    def log_det(self) -> float:
+        """`log det(I + Q D^-1)` of the data when they were last factorized anew."""
+        ...
+
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers, both on the host."""
+        ...
+
+    def max_variance(self) -> float:
+        """The largest present variance over the domain; NaN where not known."""
+        ...
+
+    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+        """Posterior mean and standard deviation at `q x d` points, in units of Y."""
+        ...
+
+    def confidence_gap(self, multiplier: float, offset: float) -> float:
+        """The largest upper less the largest lower bound, in units of Y."""
+        ...
+
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None,
+        pending: list[int],
+        choosable: Choosable,
+        history: History,
+        generator: torch.Generator,
+    ) -> PointBatch:
+        """Start a batch by the upper confidence bound.
+
+        Args:
+            multiplier: What multiplies the Bayesian standard deviation.
+            rule: What ends it.
+            pending: Points that are in it from the start.
+            choosable: Which rows may be chosen; excluded ones on the host.
+            history: Gives new points their numbers.
+            generator: Source of randomness.
+        """
+        ...
+
+    def maximizers(
+        self,
+        num_paths: int,
+        choosable: Choosable,
+        history: History,
+        generator: torch.Generator,
+    ) -> list[int]:
+        """Points where sample paths are largest."""
+        ...
+
+    def num_inducing(self) -> int:
+        """Inducing points in use; for an exact posterior its unique points."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `restored` needs beside the history, the prior and inducing points."""
+        ...
+
+    def restored(
+        self,
+        prior: Prior,
+        history: History,
+        num_learned: int,
+        inducing: list[int],
+        state: dict[str, Any],
+    ) -> Self:
+        """The view of a saved run, to the bit."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """A posterior whose inducing set is drawn anew each time it learns; a value.
+
+    Without inducing points yet, from more than one unique point, the first draw is by
+    `initial_sampler`; afterwards `sampler` sees the variances of the posterior before
+    ([Calandriello2020]_, Algorithm 1, lines 10-15). Where hyperparameters were fitted
+    since, these are the variances of the previous inducing set under the new ones.
+    Without a sampler all points are inducing points. Where the kernel is inferred,
+    which no theorem covers, so it is up to `exact_size` points, and from there on there
+    are `max_inducing` of them at most.
+
+    Attributes:
+        source: Makes the prior.
+        view: The posterior, on its domain.
+        sampler: Sampler of inducing points, or None. `PosteriorVarianceSampler` draws
+            on the host, which knows the variances.
+        initial_sampler: Sampler of the first ones; `BLESSSampler` for a warm start from
+            much data.
+        exact_size: See above.
+        max_inducing: The largest number of inducing points, where the kernel is
+            inferred.
+        inducing: Numbers of the inducing points in use.
+        is_scale_known: Whether the scale of the feedback has been looked at.
+    """
+
+    source: PriorSource
+    view: PosteriorView
+    sampler: InducingPointSampler | None = None
+    initial_sampler: InducingPointSampler = RecursiveRLSSampler()
+    exact_size: int = EXACT_SIZE
+    max_inducing: int = EXACT_SIZE
+    inducing: tuple[int, ...] = ()
+    is_scale_known: bool = False
+
+    @property
+    def prior(self) -> Prior:
+        """What the posterior started from."""
+        return self.view.prior
+
+    @property
+    def pool(self) -> Any:
+        """The candidates of a table under the posterior; None on a box."""
+        return getattr(self.view, "pool", None)
+
+    @property
+    def covar_module(self) -> Kernel:
+        """The kernel, of the inputs that `source` makes of points."""
+        return self.prior.covar_module
+
+    @property
+    def lam(self) -> float:
+        """Noise variance of one evaluation, on the scale of the variances."""
+        return self.prior.lam
+
+    @property
+    def scale(self) -> float:
+        """Unit of the pool's means and standard deviations, in units of Y."""
+        return self.prior.scale
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points in use; for an exact posterior its unique points."""
+        return self.view.num_inducing()
+
+    @torch.no_grad()
+    def information_gain(self, history: History) -> float:
+        r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
+
+        This is twice the mutual information in nats. It is
+        :math:`\log\det B + \mathrm{tr}((K - Q) D^{-1})`: the logarithm of the
+        determinant is concave.
+        """
+        return max(self.view.log_det(), 0.0) + self.residual_trace(history)
+
+    @torch.no_grad()
+    def residual_trace(self, history: History) -> float:
+        """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
+
+        An upper bound on its largest eigenvalue. Cost: O(n m^2).
+        """
+        posterior = self.view.posterior
+        if posterior is None:
+            return 0.0
+        data = FoldedEvaluations.of(history, len(history))
+        X = self.source.inputs(data.X)
+        residual = posterior.residual(X, posterior.features(X))
+        return float((residual * data.counts).sum()) / self.lam
+
+    @torch.no_grad()
+    def mean_norm(self, history: History) -> float:
+        """The RKHS norm of the posterior mean of a history that was learned.
+
+        Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
+        """
+        posterior = self.view.posterior_of(history)
+        return 0.0 if posterior is None else posterior_mean_norm(posterior)
+
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers, both on the host."""
+        return self.view.variance(history, point)
+
+    def learn(
+        self,
+        history: History,
+        generator: torch.Generator,
+        lengthscale_factor: float = 1.0,
+    ) -> "Surrogate":
+        """Fit where that is due, draw the inducing set anew, and condition.
+
+        Args:
+            history: The evaluations, all of which are taken into account.
+            generator: Source of randomness.
+            lengthscale_factor: What multiplies the kernel's lengthscales.
+
+        Returns:
+            What is known then; `prior` is another object where it is another prior.
+        """
+        values, source = FoldedValues.of(history.point_list, history.values), self.source
+        prior = self.prior
+        if source.is_due(prior, history):
+            prior = source.fitted(prior, history, generator)
+        prior = source.shrunk(prior, lengthscale_factor)
+        chosen = self._draw(prior, history, values, generator)
+        view = self.view.learned(prior, history, values, chosen)
+        is_known = self.is_scale_known
+        if not is_known and not source.awaits_fit(prior):
+            X = source.inputs(history.points(values.point))
+            k_diag = float(prior.covar_module(X, diag=True).detach().mean())
+            is_known = announce_scale(values.Y, prior.lam, k_diag)
+        inducing = tuple(values.point[chosen].tolist())
+        return replace(self, view=view, inducing=inducing, is_scale_known=is_known)
+
+    def _draw(
+        self,
+        prior: Prior,
+        history: History,
+        values: FoldedValues,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Places of the next inducing points among the unique points; on the host."""
+        is_inferred = self.source.is_inferred
+        is_small = is_inferred and len(values) <= self.exact_size
+        if self.sampler is None or is_small:
+            return torch.arange(len(values))
+        variance = self._variance_before(prior, history, values)
+        fresh = not self.inducing and len(values) > 1
+        sampler = self.initial_sampler if fresh else self.sampler
+        if type(sampler) is PosteriorVarianceSampler and not is_inferred:
+            return sampler.draw(variance / (prior.lam / values.counts), generator)
+        data = values.at(history, values.point[:0])
+        return sample_inducing_points(
+            sampler,
+            prior.covar_module,
+            self.source.inputs(data.X),
+            prior.lam / data.counts,
+            generator=generator,
+            variance=variance.to(data.X.device),
+            cap=self.max_inducing if is_inferred else None,
+        ).cpu()
+
+    @torch.no_grad()
+    def _variance_before(
+        self, prior: Prior, history: History, values: FoldedValues
+    ) -> Tensor:
+        """Variances at the unique points with the inducing points there were."""
+        if prior is self.prior:
+            return self.variance(history, values.point)
+        data = values.at(history, values.places(self.inducing))
+        X = self.source.inputs(data.X)
+        if not self.inducing:
+            return prior.covar_module(X, diag=True).cpu()
+        blank = NystromPosterior.prior(prior.covar_module, X[data.chosen])
+        posterior = blank.condition(X, data.Y, prior.lam / data.counts)
+        return posterior.variance(X).cpu()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Hyperparameters, and the point numbers of the inducing set."""
+        own = self.view.state_dict()
+        inducing = {} if own else {"inducing": list(self.inducing)}
+        return {"prior": self.prior.state_dict()} | inducing | own
+
+    def restored(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> "Surrogate":
+        """What a saved run had learned, to the bit, from `state_dict`."""
+        if num_learned == 0:
+            view = self.view.blank(self.source.initial())
+            return replace(self, view=view, inducing=())
+        prior = self.source.from_state(state["prior"])
+        inducing = list(state.get("inducing", ()))
+        view = self.view.restored(prior, history, num_learned, inducing, state)
+        return replace(self, view=view, inducing=tuple(inducing))

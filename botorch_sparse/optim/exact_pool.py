@@ -20,6 +20,7 @@ estimated from both (`posteriors/constant_mean.py`).
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
@@ -31,6 +32,7 @@ from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
 from botorch_sparse.optim.points import Moments, validate_candidates
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.shards import Shard
 
 
 class ExactPool:
@@ -187,6 +189,11 @@ class ExactPool:
     def all_variances(self) -> Tensor:
         """See `Points`."""
         return self.variance
+
+    @property
+    def shard(self) -> Shard:
+        """All rows are here."""
+        return Shard(len(self))
 
     def largest(self, values: Tensor) -> Tensor:
         """See `Points`."""

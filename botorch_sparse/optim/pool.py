@@ -24,6 +24,7 @@ from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.shards import Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
@@ -309,6 +310,11 @@ class NystromPool:
         if self.in_memory and eager_is_cheaper(len(self), m):
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)
+
+    @property
+    def shard(self) -> Shard:
+        """All rows are here."""
+        return Shard(len(self))
 
     def largest(self, values: Tensor) -> Tensor:
         """See `Points`."""

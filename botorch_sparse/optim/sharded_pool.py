@@ -5,7 +5,9 @@ where it begins a run: all ranks make it pending alike, by the same arithmetic a
 process would. Whatever is compared has the same bits on any number of ranks.
 """
 
+from copy import copy
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -18,31 +20,90 @@ from botorch_sparse.optim.points import Moments
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.shards import Shard
+from botorch_sparse.posteriors import NystromPosterior
 
 
-@dataclass(frozen=True, eq=False)
 class ShardedPool:
-    """All rows of a table, of which this rank's are in a pool; see `Points`.
+    """All rows of a table, of which this rank's are in a pool; see `NystromPool`.
+
+    Args:
+        own: The pool of this rank's rows; its `table_size` is that of the whole table.
+        shard: Which rows they are.
 
     Attributes:
-        pool: This rank's rows; `table_size` is that of the whole table.
-        shard: Which rows they are.
+        chunk_size: See `NystromPool`.
+        on_device: False: ranks share tables on the host alone.
     """
 
-    pool: NystromPool
-    shard: Shard
+    on_device: ClassVar[bool] = False
 
-    @property
-    def noise(self) -> float:
-        """See `Points`."""
-        return self.pool.noise
+    def __init__(self, own: NystromPool, shard: Shard) -> None:
+        self.own = own
+        self.shard = shard
+        self.chunk_size = own.chunk_size
+
+    def __copy__(self) -> "ShardedPool":
+        return ShardedPool(copy(self.own), self.shard)
 
     def __len__(self) -> int:
         return self.shard.num_rows
 
+    @property
+    def X(self) -> Tensor:
+        """This rank's rows."""
+        return self.own.X
+
+    @property
+    def noise(self) -> float:
+        """See `Points`."""
+        return self.own.noise
+
+    @property
+    def posterior(self) -> NystromPosterior | None:
+        """See `NystromPool`."""
+        return self.own.posterior
+
+    def reset(self, k_diag: Tensor | None = None) -> None:
+        """See `NystromPool`; prior variances are those of this rank's rows."""
+        self.own.reset(k_diag)
+
+    def snapshot(self) -> Any:
+        """See `NystromPool`."""
+        return self.own.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        """See `NystromPool`."""
+        self.own.restore(snapshot)
+
+    def update(
+        self,
+        posterior: NystromPosterior,
+        k_diag: Tensor | None = None,
+        *,
+        noise: float | None = None,
+    ) -> None:
+        """See `NystromPool`; prior variances are those of this rank's rows."""
+        self.own.update(posterior, k_diag, noise=noise)
+
+    def hold(self, posterior: NystromPosterior) -> None:
+        """See `NystromPool`."""
+        self.own.hold(posterior)
+
+    def fits_in_memory(self, num_inducing: int) -> bool:
+        """See `NystromPool`."""
+        return self.own.fits_in_memory(num_inducing)
+
+    def all_moments(self) -> Moments:
+        """Those of this rank's rows."""
+        return self.own.all_moments()
+
+    def all_variances(self) -> Tensor:
+        """Those of this rank's rows."""
+        return self.own.all_variances()
+
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`; on all ranks."""
-        both = torch.stack(self.pool.all_moments(), dim=-1)
+        both = torch.stack(self.own.all_moments(), dim=-1)
         return Moments(*self.shard.at(both, rows).unbind(-1))
 
     def largest(self, values: Tensor) -> Tensor:
@@ -56,7 +117,7 @@ class ShardedPool:
         choosable: Choosable = ALL,
     ) -> BatchState:
         """See `Points`."""
-        own = self.pool.batch(multiplier, None, self.shard.choosable(choosable))
+        own = self.own.batch(multiplier, None, self.shard.choosable(choosable))
         if not isinstance(own, HostBatch):
             raise UnsupportedError(
                 "Ranks share tables on the host alone. Leave --device out, or run one "
@@ -75,9 +136,9 @@ class ShardedBatch(BatchState):
     """
 
     def __init__(self, points: ShardedPool, own: HostBatch, rule: Rule | None) -> None:
-        self._passed = _Passed(points.pool, points.shard, {})
+        self._passed = _Passed(points.own, points.shard, {})
         super().__init__(self._passed, rule)
-        self._shard, self._own, self._pool = points.shard, own, points.pool
+        self._shard, self._own, self._pool = points.shard, own, points.own
 
     def argmax(self) -> int:
         """See `BatchState`."""

@@ -11,9 +11,9 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.checkpoint import check_state, read_state, write_state
-from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.feedback import (
     Feedback,

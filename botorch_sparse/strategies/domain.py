@@ -1,7 +1,8 @@
 """Where a strategy chooses from: the rows of a table, or a box."""
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -11,6 +12,8 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.ranks import ALONE, Ranks
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.seeding import draw_seed
@@ -75,6 +78,11 @@ class Domain(Protocol):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the `d` features."""
+        ...
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that share it."""
         ...
 
     def rows(self, number: Tensor) -> Tensor:
@@ -145,74 +153,30 @@ class Domain(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class TableDomain:
-    """The rows of a table of candidates.
+class TableRows(ABC):
+    """What a table is by the numbers of its rows alone."""
 
-    Attributes:
-        table: The table.
-    """
-
-    table: CandidateTable
     box: ClassVar[None] = None
 
     @property
+    @abstractmethod
     def num_rows(self) -> int:
-        """Rows `A` of the table."""
-        return len(self.table)
+        """See `Domain`."""
 
     @property
+    @abstractmethod
     def dim(self) -> int:
-        """Number `d` of encoded columns."""
-        return self.table.X.shape[-1]
-
-    @property
-    def dtype(self) -> torch.dtype:
         """See `Domain`."""
-        return self.table.X.dtype
 
-    @property
-    def device(self) -> torch.device:
-        """See `Domain`."""
-        return self.table.X.device
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """See `Domain`."""
-        return self.table.feature_names
-
-    @cached_property
-    def ranges(self) -> Tensor:
-        """See `Domain`. Cost: O(A d), once."""
-        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
-
-    @cached_property
-    def checksum(self) -> int:
-        """Of all coordinates. Cost: O(A d), once."""
-        X = self.table.X.detach().cpu().contiguous()
-        return zlib.crc32(X.numpy().data)
-
-    @cached_property
-    def _names(self) -> int:
-        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
-        table = self.table
-        columns = [(spec.label, spec.categories) for spec in table.columns]
-        names = repr((table.key_names, table.keys, columns))
-        return zlib.crc32(names.encode(errors="surrogatepass"))
-
-    def rows(self, number: Tensor) -> Tensor:
-        """See `Domain`."""
-        return self.table.X[number]
-
+    @abstractmethod
     def pool(
         self, inputs: Callable[[Tensor], Tensor], max_memory: int
-    ) -> NystromPool:
+    ) -> NystromPool | ShardedPool:
         """All rows as inputs of a kernel, without a posterior yet."""
-        return NystromPool(inputs(self.table.X), max_memory=max_memory)
 
-    def few(self) -> Tensor:
-        """At most four rows, spread over all."""
-        return self.table.X[:: -(-self.num_rows // 4)]
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """See `Domain`."""
 
     def sample(
         self,
@@ -269,6 +233,73 @@ class TableDomain:
         """See `Domain`."""
         return not is_known if unique is None else unique
 
+
+@dataclass(frozen=True, eq=False)
+class TableDomain(TableRows):
+    """The rows of a table of candidates.
+
+    Attributes:
+        table: The table.
+    """
+
+    table: CandidateTable
+    ranks: ClassVar[Ranks] = ALONE
+
+    @property
+    def num_rows(self) -> int:
+        """Rows `A` of the table."""
+        return len(self.table)
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of encoded columns."""
+        return self.table.X.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `Domain`."""
+        return self.table.X.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """See `Domain`."""
+        return self.table.X.device
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """See `Domain`."""
+        return self.table.feature_names
+
+    @cached_property
+    def ranges(self) -> Tensor:
+        """See `Domain`. Cost: O(A d), once."""
+        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
+
+    @cached_property
+    def checksum(self) -> int:
+        """Of all coordinates. Cost: O(A d), once."""
+        X = self.table.X.detach().cpu().contiguous()
+        return zlib.crc32(X.numpy().data)
+
+    @cached_property
+    def _names(self) -> int:
+        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
+        table = self.table
+        columns = [(spec.label, spec.categories) for spec in table.columns]
+        return names_checksum(table.key_names, table.keys, columns)
+
+    def rows(self, number: Tensor) -> Tensor:
+        """See `Domain`."""
+        return self.table.X[number]
+
+    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
+        """All rows as inputs of a kernel, without a posterior yet."""
+        return NystromPool(inputs(self.table.X), max_memory=max_memory)
+
+    def few(self) -> Tensor:
+        """At most four rows, spread over all."""
+        return self.table.X[:: -(-self.num_rows // 4)]
+
     def config(self) -> dict[str, Any]:
         """See `Domain`."""
         shape = [self.num_rows, self.dim, str(self.dtype)]
@@ -286,6 +317,7 @@ class BoxDomain:
     box: Box
     table: ClassVar[None] = None
     num_rows: ClassVar[int] = 0
+    ranks: ClassVar[Ranks] = ALONE
 
     @property
     def dim(self) -> int:
@@ -371,6 +403,16 @@ class BoxDomain:
         return self.box.config()
 
 
+def names_checksum(
+    key_names: Sequence[Hashable],
+    keys: Sequence[Hashable] | None,
+    columns: Sequence[tuple[Hashable, Sequence[Hashable] | None]],
+) -> int:
+    """A checksum of the names of rows, columns and categories."""
+    names = repr((key_names, keys, columns))
+    return zlib.crc32(names.encode(errors="surrogatepass"))
+
+
 def domain_of(candidates: Any, options: DomainOptions) -> Domain:
     """The table or the box that was asked for; a domain is itself.
 
@@ -395,6 +437,6 @@ def domain_of(candidates: Any, options: DomainOptions) -> Domain:
         )
     if given:
         return BoxDomain(Box(**given))  # type: ignore[arg-type]
-    if isinstance(candidates, TableDomain | BoxDomain):
+    if isinstance(candidates, TableRows | BoxDomain):
         return candidates
     return TableDomain(CandidateTable.of(candidates))

@@ -53,7 +53,9 @@ def identity(value: Any, name: str) -> Any:
 
 def _of_mapping(value: Mapping[Any, Any], name: str) -> list[Any]:
     """The items of a mapping, in an order of their own."""
-    items = [[identity(k, name), identity(v, f"{name}[{k!r}]")] for k, v in value.items()]
+    items = [
+        [identity(k, name), identity(v, f"{name}[{k!r}]")] for k, v in value.items()
+    ]
     return ["mapping", sorted(items, key=repr)]
 
 

@@ -16,10 +16,11 @@ from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
-from botorch_sparse.strategies.domain import Domain, TableDomain, domain_of
+from botorch_sparse.strategies.domain import Domain, TableRows, domain_of
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -246,8 +247,14 @@ def _view(
 ) -> PosteriorView:
     """The posterior of a domain, without data."""
     prior = source.initial()
-    if isinstance(domain, TableDomain):
+    if isinstance(domain, TableRows):
         pool = domain.pool(source.inputs, max_memory)
+        if is_exact and isinstance(pool, ShardedPool):
+            raise UnsupportedError(
+                "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
+                "UncertaintyReduction take one process. Use BBKB, BKB or "
+                "ThompsonSampling."
+            )
         if is_exact:
             return ExactTable(source, prior, exact_pool(pool.X, prior))
         return NystromTable(source, prior, pool, embeds=embeds).blank(prior)

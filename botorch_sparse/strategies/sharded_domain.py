@@ -1,15 +1,18 @@
 """The rows of a table that several processes share."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.strategies.domain import TableRows, names_checksum
 
@@ -33,7 +36,6 @@ class ShardedDomain(TableRows):
     feature_names: tuple[str, ...] = ()
     _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
     table: ClassVar[None] = None
-    box: ClassVar[None] = None
 
     @property
     def ranks(self) -> Ranks:
@@ -90,6 +92,22 @@ class ShardedDomain(TableRows):
         if missing:
             found = self.shard.at(self.X, torch.tensor(missing))
             self._known.update(zip(missing, found, strict=True))
+
+    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
+        """See `TableRows`."""
+        if not self.X.is_cpu:
+            raise UnsupportedError(
+                "Ranks share tables on the host alone. Leave --device out, or run one "
+                "process on the accelerator."
+            )
+        size = self.num_rows
+        own = NystromPool(inputs(self.X), max_memory=max_memory, table_size=size)
+        return ShardedPool(own, self.shard)
+
+    def few(self) -> Tensor:
+        """At most four rows, spread over all."""
+        step = -(-self.num_rows // 4)
+        return self.rows(torch.arange(0, self.num_rows, step))
 
     def config(self) -> dict[str, Any]:
         """See `Domain`: what a strategy with the whole table has."""

@@ -29,7 +29,6 @@ class Trial:
     is_waiting: bool = False
     is_awaited: bool = False
 
-
     @classmethod
     def of_entry(cls, entry: Sequence[Any]) -> "Trial":
         """The trial of which `astuple`, or its first four parts, made an entry."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel

@@ -28,7 +28,7 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.box import Box, DomainOptions
+from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,

@@ -11,7 +11,6 @@ import torch
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
@@ -22,11 +21,11 @@ from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
+from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.sbpe.bounds import BatchData
 from botorch_sparse.strategies.sbpe.domains import SearchPrior
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
 from botorch_sparse.strategies.sbpe.units import ScaledInputsKernel, Units
-from botorch_sparse.strategies.prior import Prior, PriorSource
 
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0

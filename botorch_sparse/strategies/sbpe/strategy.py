@@ -33,8 +33,8 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
-from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import Domain, domain_of
 from botorch_sparse.strategies.sbpe.box import BoxSearch
 from botorch_sparse.strategies.sbpe.domains import SearchPrior, SearchSetup

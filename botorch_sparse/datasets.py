@@ -22,7 +22,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from botorch_sparse.csv_text import check_header, number
 from botorch_sparse.npy_tables import npy_header, read_shard
 from botorch_sparse.optim.ranks import ALONE, Ranks
 from botorch_sparse.optim.shards import Shard
+from botorch_sparse.strategies.sharded_domain import ShardedDomain
 from botorch_sparse.units import (
     Matrix,
     column_ranges,
@@ -81,9 +82,23 @@ class Table:
         """Candidates `A`, on all ranks together."""
         return self.shard.num_rows
 
+    @cached_property
+    def candidates(self) -> Tensor | ShardedDomain:
+        """The rows as strategies take them, from all ranks."""
+        if self.shard.ranks.size == 1:
+            return self.X
+        Y = self.Y.unsqueeze(-1)
+        return ShardedDomain(self.X, self.shard, self.feature_names, Y)
+
     def values(self, indices: Tensor) -> Tensor:
         """The target at `n` rows."""
         return self.shard.at(self.Y, indices)
+
+    def known_values(self, indices: Tensor) -> Tensor:
+        """The same at rows that a strategy has chosen, also on one rank alone."""
+        if isinstance(self.candidates, ShardedDomain):
+            return self.candidates.beside_of(indices).squeeze(-1)
+        return self.values(indices)
 
     def regret_ratio(self, indices: Tensor) -> Tensor:
         r"""Cumulative regret over the expected one of uniform choice.

@@ -73,7 +73,7 @@ def find_best(
     Returns:
         The history of each strategy by its name.
     """
-    X = table.X
+    X = table.candidates
     strategies: Strategies = {
         "BBKB": lambda: BBKB(X, batch_size=batch_size, seed=seed),
         THOMPSON: lambda: ThompsonSampling(X, batch_size=batch_size, seed=seed),
@@ -115,7 +115,7 @@ def compare(
     Returns:
         The history of each strategy by its name.
     """
-    shared: dict[str, Any] = {"candidates": table.X, "seed": seed}
+    shared: dict[str, Any] = {"candidates": table.candidates, "seed": seed}
     gp: dict[str, Any] = shared | {
         "covar_module": _kernel(table, lengthscale),
         "mean_module": ZeroMean(),
@@ -186,7 +186,7 @@ def noisy_rows(
         return torch.randn(size, generator=generator, dtype=table.Y.dtype)
 
     def objective(indices: Tensor) -> Tensor:
-        return table.values(indices) + NOISE_SD * noise(len(indices)).to(table.Y)
+        return table.known_values(indices) + NOISE_SD * noise(len(indices)).to(table.Y)
 
     if told is not None:
         for size in told.unique_consecutive(return_counts=True)[1].tolist():

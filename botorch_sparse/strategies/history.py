@@ -156,7 +156,9 @@ class History:
         self._table = table
         self._predict = predict
         self.minimize = minimize
-        self._extra = domain.rows(torch.empty(0, dtype=torch.long))  # points beside the table, with room for more
+        self._extra = domain.rows(
+            torch.empty(0, dtype=torch.long)
+        )  # points beside the table, with room for more
         self._extra_number: dict[bytes, int] = {}
         self.point_list: list[int] = []
         self.values: list[float] = []

@@ -1,7 +1,7 @@
 """The rows of a table that several processes share."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,11 +29,14 @@ class ShardedDomain(TableRows):
         X: `a x d` rows of this rank.
         shard: Which rows they are.
         feature_names: Names of the `d` features.
+        beside: `a x k` further columns of this rank's rows, such as targets: they are
+            sent with the coordinates.
     """
 
     X: Tensor
     shard: Shard
-    feature_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...]
+    beside: Tensor | None = None
     _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
     table: ClassVar[None] = None
 
@@ -82,16 +85,21 @@ class ShardedDomain(TableRows):
     def rows(self, number: Tensor) -> Tensor:
         """See `Domain`; a row that nobody has asked for yet is sent by its owner."""
         wanted = number.tolist()
-        self._fetch(row for row in dict.fromkeys(wanted) if row not in self._known)
-        if not wanted:
-            return self.X[:0]
-        return torch.stack([self._known[row] for row in wanted])
-
-    def _fetch(self, rows: Iterable[int]) -> None:
-        missing = list(rows)
-        if missing:
-            found = self.shard.at(self.X, torch.tensor(missing))
+        if missing := [row for row in dict.fromkeys(wanted) if row not in self._known]:
+            index = torch.tensor(missing)
+            parts = [self.X] if self.beside is None else [self.X, self.beside]
+            found = torch.cat([self.shard.at(part, index) for part in parts], dim=-1)
             self._known.update(zip(missing, found, strict=True))
+        return self._kept(wanted)[:, : self.dim]
+
+    def beside_of(self, number: Tensor) -> Tensor:
+        """`beside` at `k` rows whose coordinates were asked for, `k x ...`."""
+        return self._kept(number.tolist())[:, self.dim :]
+
+    def _kept(self, rows: list[int]) -> Tensor:
+        if not rows:
+            return self.X[:0]
+        return torch.stack([self._known[row] for row in rows])
 
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
         """See `TableRows`."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 
 from botorch_sparse.datasets import Table, load_table
 from botorch_sparse.demo import (
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RankError as error:
         say(f"{parser.prog}: error: {error}")
         raise SystemExit(1) from None
-    except InputDataError as error:
+    except (InputDataError, UnsupportedError) as error:
         parser.error(str(error))
 
 
@@ -80,6 +80,7 @@ def _check_setting(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     """The same on all ranks; the first one prints and writes."""
+    ranks.agree("command", lambda: sorted(map(str, vars(args).items())))
     device = own_device(args.device)
     table = load_table(args.data, target=args.target, device=device, ranks=ranks)
     path = ranks.once(lambda: _plot_path(args.output, table.name))

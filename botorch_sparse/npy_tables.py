@@ -44,7 +44,8 @@ def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
     problem, cells = _attempt(lambda: open_npy(path))
     _raise_first(ranks, problem)
     assert cells is not None
-    ranks.agree("table", (cells.shape, str(cells.dtype)))
+    shape, dtype = cells.shape, str(cells.dtype)
+    ranks.agree("table", lambda: (path.name, shape, dtype))
     shard = Shard(len(cells), ranks)
     own = np.array(cells[shard.start : shard.stop], dtype=np.float64)
     row = first_not_finite(own)

@@ -19,7 +19,7 @@ class _Table:
     """Where threads lay what they have."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=60)
+        self.barrier = threading.Barrier(size, timeout=20)
         self.places: list[Any] = [None] * size
 
 

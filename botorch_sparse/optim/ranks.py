@@ -128,17 +128,19 @@ class Ranks:
         """The largest over the ranks, entry by entry; NaN if one of them is NaN."""
         return self.stack(tensor).amax(0)
 
-    def agree(self, what: str, value: Any) -> None:
+    def agree(self, what: str, value: Callable[[], Any]) -> None:
         """Refuse to go on with ranks that were given something else.
 
         Args:
             what: What the value is, for the message.
-            value: Plain values that compare by `==`.
+            value: Returns plain values that compare by `==`.
 
         Raises:
             InputDataError: On all ranks, if one has another value than rank 0.
         """
-        values = self.gather(value)
+        if self.size == 1:
+            return
+        values = self.gather(value())
         others = [rank for rank, other in enumerate(values) if other != values[0]]
         if others:
             raise InputDataError(

@@ -2,6 +2,7 @@
 
 import os
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
@@ -506,6 +507,18 @@ class Strategy(ABC):
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
         self._finder.forget()
+
+    def agree(self) -> None:
+        """Refuse to go on with ranks whose strategy is another one.
+
+        Raises:
+            InputDataError: If one was built otherwise, with another seed, or knows
+                another history.
+        """
+        ranks = self.domain.ranks
+        ranks.agree("strategy", self._config)
+        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
+        ranks.agree("number of evaluations", lambda: len(self.history))
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:

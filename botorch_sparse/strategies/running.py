@@ -88,6 +88,7 @@ def run_to(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
+    strategy.agree()
     _refuse_to_overwrite(strategy, options.checkpoint)
     if _is_over(strategy, options):
         return history

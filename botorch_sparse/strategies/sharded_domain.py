@@ -3,7 +3,6 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -38,6 +37,7 @@ class ShardedDomain(TableRows):
     feature_names: tuple[str, ...]
     beside: Tensor | None = None
     _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    _once: dict[str, Any] = field(default_factory=dict, repr=False)
     table: ClassVar[None] = None
 
     @property
@@ -65,15 +65,27 @@ class ShardedDomain(TableRows):
         """See `Domain`."""
         return self.X.device
 
-    @cached_property
-    def ranges(self) -> Tensor:
-        """See `Domain`. Cost: O(A d), once."""
+    def __post_init__(self) -> None:
         low, high = self.X.aminmax(dim=0)
-        return torch.stack([self.ranks.min(low), self.ranks.max(high)]).double()
+        ends = [self.ranks.min(low), self.ranks.max(high)]
+        self._once["ranges"] = torch.stack(ends).double()
 
-    @cached_property
+    @property
+    def ranges(self) -> Tensor:
+        """See `Domain`."""
+        ranges: Tensor = self._once["ranges"]
+        return ranges
+
+    @property
     def checksum(self) -> int:
-        """That of the whole table: each rank goes on from the one before it."""
+        """That of the whole table, see `TableDomain`. Cost: O(A d), once."""
+        if "checksum" not in self._once:
+            self._once["checksum"] = self._checksum()
+        checksum: int = self._once["checksum"]
+        return checksum
+
+    def _checksum(self) -> int:
+        """Each rank goes on from the one before it."""
         crc = torch.zeros(1, dtype=torch.long)
         data = self.X.cpu().contiguous().numpy().data
         for owner in range(self.ranks.size):

@@ -2,7 +2,6 @@
 
 import os
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
@@ -89,13 +88,13 @@ class Strategy(ABC):
         self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
-            self.domain, table=self.table, minimize=minimize, predict=self.predict
+            self.candidates, table=self.table, minimize=minimize, predict=self.predict
         )
         self.generator = torch.Generator().manual_seed(seed)
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
-        self._finder = PointFinder(self.candidates, self.box, self.domain)
+        self._finder = PointFinder(self.candidates, self.box)
 
     @property
     def box(self) -> Box | None:
@@ -137,7 +136,7 @@ class Strategy(ABC):
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing left to propose."""
-        return 0 < self.domain.num_rows <= len(self.excluded_points)
+        return 0 < len(self.candidates) <= len(self.excluded_points)
 
     def pending_points(self) -> list[int]:
         """`pending` as a list."""
@@ -269,7 +268,7 @@ class Strategy(ABC):
                 one is outside of the bounds of a continuous domain.
         """
         start = time.perf_counter()
-        told = read_feedback(X, Y, self.table, self.domain.dim)
+        told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
         self._refuse_rows_as_ids(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
@@ -425,8 +424,7 @@ class Strategy(ABC):
         Raises:
             OSError: If the folder is not there, or can't be written to.
         """
-        state = self.state_dict()
-        self.domain.ranks.once(lambda: write_state(state, path))
+        write_state(self.state_dict(), path)
 
     def resume(self, path: str | os.PathLike[str]) -> Self:
         """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.
@@ -439,7 +437,7 @@ class Strategy(ABC):
             InputDataError: If the file is torn or holds something else, or the state
                 came from a strategy built otherwise.
         """
-        self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))
+        self.load_state_dict(read_state(path))
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -466,7 +464,7 @@ class Strategy(ABC):
         self._check_fits(state)
         before = self.state_dict()
         try:
-            check_state(state, self.domain.num_rows, self.domain.dim)
+            check_state(state, *self.candidates.shape)
             self._load_state(state)
         except BaseException as error:
             self._load_state(before)
@@ -508,18 +506,6 @@ class Strategy(ABC):
         self.generator.set_state(state["generator"].cpu())
         self._finder.forget()
 
-    def agree(self) -> None:
-        """Refuse to go on with ranks whose strategy is another one.
-
-        Raises:
-            InputDataError: If one was built otherwise, with another seed, or knows
-                another history.
-        """
-        ranks = self.domain.ranks
-        ranks.agree("strategy", self._config)
-        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
-        ranks.agree("number of evaluations", lambda: len(self.history))
-
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
         """Choose a batch: numbers of points, those of new ones by `add_point`."""
@@ -527,7 +513,7 @@ class Strategy(ABC):
     def _taken(self) -> set[int]:
         """Rows of the table that failed, were evaluated or are pending."""
         taken = {*self._failed, *self.history.point_list, *self.pending_points()}
-        return {point for point in taken if point < self.domain.num_rows}
+        return {point for point in taken if point < len(self.candidates)}
 
     def _batch_size(self) -> int | None:
         """Points of a batch that the user asked for; None for as many as chosen."""
@@ -636,7 +622,7 @@ class Strategy(ABC):
             self._check_points(told.X, trials, told.rows)
             return trials
         if told.rows is not None:
-            rows = _check_rows(told.rows, self.domain.num_rows)
+            rows = _check_rows(told.rows, len(self.candidates))
             return self._trials.oldest([[row] for row in rows])
         if told.X is None:
             return []

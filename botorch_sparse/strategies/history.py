@@ -10,7 +10,6 @@ from torch import Tensor
 
 from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.frames import points_frame, with_columns
 from botorch_sparse.strategies.trials import Trial
 
@@ -146,19 +145,17 @@ class History:
 
     def __init__(
         self,
-        domain: Domain,
+        candidates: Tensor,
         *,
         table: CandidateTable | None = None,
         minimize: bool = False,
         predict: Predict | None = None,
     ) -> None:
-        self._domain = domain
+        self._candidates = candidates
         self._table = table
         self._predict = predict
         self.minimize = minimize
-        self._extra = domain.rows(
-            torch.empty(0, dtype=torch.long)
-        )  # points beside the table, with room for more
+        self._extra = candidates[:0]  # points beside the table, with room for more
         self._extra_number: dict[bytes, int] = {}
         self.point_list: list[int] = []
         self.values: list[float] = []
@@ -178,7 +175,7 @@ class History:
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
         point = self.point
-        return torch.where(point < self._domain.num_rows, point, -1)
+        return torch.where(point < len(self._candidates), point, -1)
 
     @property
     def X(self) -> Tensor:
@@ -189,7 +186,7 @@ class History:
     def Y(self) -> Tensor:
         """`n` observations, on the candidates' device and in their dtype."""
         values = torch.tensor(self.values, dtype=torch.float64)
-        return (-values if self.minimize else values).to(self._extra)
+        return (-values if self.minimize else values).to(self._candidates)
 
     @property
     def batch_number(self) -> Tensor:
@@ -240,7 +237,7 @@ class History:
         point = max(means, key=means.__getitem__)
         X = self.points(torch.tensor([point]))
         predicted = self._prediction(X)
-        row = point if point < self._domain.num_rows else None
+        row = point if point < len(self._candidates) else None
         keys = None if self._table is None else self._table.keys
         return Best(
             X=X[0],
@@ -278,7 +275,7 @@ class History:
     @property
     def device(self) -> torch.device:
         """Where the points are."""
-        return self._domain.device
+        return self._candidates.device
 
     def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
         """Coordinates of point numbers, `k x d`.
@@ -287,16 +284,15 @@ class History:
             number: `k` numbers, on the host.
             there: The same where the points are, if they are there already.
         """
-        A = self._domain.num_rows
-        beside = number.cpu() >= A
-        there = number.to(self.device) if there is None else there
+        X, beside = self._candidates, number.cpu() >= len(self._candidates)
+        there = number.to(X.device) if there is None else there
         if not beside.any():
-            return self._domain.rows(there)
-        extra = self._extra[(there - A).clamp_min(0)]
+            return X[there]
+        extra = self._extra[(there - len(X)).clamp_min(0)]
         if beside.all():
             return extra
-        rows = self._domain.rows(there.clamp_max(A - 1))
-        return torch.where((there >= A).unsqueeze(-1), extra, rows)
+        rows = X[there.clamp_max(len(X) - 1)]
+        return torch.where((there >= len(X)).unsqueeze(-1), extra, rows)
 
     def append(self, trials: Sequence[Trial], Y: Sequence[float]) -> None:
         """Add evaluations.
@@ -344,7 +340,7 @@ class History:
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
         used = len(self._extra_number)
-        number = self._domain.num_rows + used
+        number = len(self._candidates) + used
         known = self._extra_number.setdefault(row_bytes(x), number)
         if known == number:
             if used == len(self._extra):
@@ -380,9 +376,9 @@ class History:
         """Become the history that `state_dict` came from."""
         self.point_list, self.values = list(state["point"]), list(state["Y"])
         self._batch, self._trial = list(state["batch"]), list(state["trial"])
-        self._extra, self._extra_number = self._extra[:0], {}
+        self._extra, self._extra_number = self._candidates[:0], {}
         for x in state["extra"]:
-            self.add_point(x.to(self._extra))
+            self.add_point(x.to(self._candidates))
         self.batches = [BatchRecord(**b) for b in state["batches"]]
 
 

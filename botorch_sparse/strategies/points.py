@@ -5,13 +5,12 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
 from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.history import History, row_bytes
 from botorch_sparse.strategies.trials import PendingTrials
 
@@ -37,9 +36,8 @@ class PointFinder:
         box: The continuous domain, or None.
     """
 
-    def __init__(self, candidates: Tensor, box: Box | None, domain: Domain) -> None:
+    def __init__(self, candidates: Tensor, box: Box | None) -> None:
         self._candidates = candidates
-        self._domain = domain
         self._box = box
         self._known: dict[torch.dtype, KnownRows] = {}
         self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
@@ -47,7 +45,8 @@ class PointFinder:
     @cached_property
     def _scale(self) -> Tensor:
         """What rounding is relative to in each of the `d` columns."""
-        low, high = self._domain.ranges
+        X = self._candidates if self._box is None else self._box.bounds
+        low, high = X.detach().double().aminmax(dim=0)
         return torch.maximum(torch.maximum(low.abs(), high.abs()), high - low)
 
     @cached_property
@@ -76,11 +75,6 @@ class PointFinder:
         Raises:
             InputDataError: If a point may be several, or is outside of the box.
         """
-        if len(self._candidates) < self._domain.num_rows:
-            raise UnsupportedError(
-                "Points of a table that ranks share are not found by coordinates; tell "
-                "a batch, ids of trials, or run with by_index=True."
-            )
         known_rows = self._known_rows(X.dtype)
         numbers = known_rows.find(X)
         if X.dtype != self._candidates.dtype and known_rows.has_copies:

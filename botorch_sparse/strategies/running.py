@@ -88,12 +88,10 @@ def run_to(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
-    strategy.agree()
     _refuse_to_overwrite(strategy, options.checkpoint)
     if _is_over(strategy, options):
         return history
     evaluation = Evaluation(strategy, objective, options)
-    progress = progress and strategy.domain.ranks.rank == 0
     with Progress(history, type(strategy).__name__, num_evaluations, progress) as bar:
         try:
             while len(history) < num_evaluations:
@@ -111,9 +109,8 @@ def run_to(
 
 
 def _call(strategy: "Strategy", batch: Batch, options: RunOptions) -> bool:
-    """Whether a callback stops the run; all are called, and rank 0 decides."""
-    stops = [c(strategy, batch, strategy.history) for c in options.callbacks]
-    return strategy.domain.ranks.gather(any(stops))[0]
+    """Whether a callback stops the run; all are called."""
+    return any([c(strategy, batch, strategy.history) for c in options.callbacks])
 
 
 def _is_over(strategy: "Strategy", options: RunOptions) -> bool:
@@ -126,13 +123,10 @@ def _refuse_to_overwrite(
     strategy: "Strategy", checkpoint: str | os.PathLike[str] | None
 ) -> None:
     """A strategy that does not know all that is in a file does not replace it."""
-    ranks = strategy.domain.ranks
-    if checkpoint is None or not ranks.once(lambda: os.path.exists(checkpoint)):
+    if checkpoint is None or not os.path.exists(checkpoint):
         return
     is_new = len(strategy.history) == 0 and len(strategy.pending_ids) == 0
-    if is_new or not _knows(
-        strategy.state_dict(), ranks.once(lambda: read_state(checkpoint))
-    ):
+    if is_new or not _knows(strategy.state_dict(), read_state(checkpoint)):
         raise InputDataError(
             f"There is a run at checkpoint={os.fspath(checkpoint)!r} already, and this "
             "strategy does not know all of it. Go on with "
@@ -204,8 +198,7 @@ class Evaluation:
     def _at_once(self, batch: Batch) -> Any:
         """What the objective returns for a batch."""
         try:
-            inputs, ranks = self._inputs(batch), self.strategy.domain.ranks
-            return ranks.once(lambda: self.objective(inputs))
+            return self.objective(self._inputs(batch))
         except Exception as error:
             points = self._trials_of(batch)
             which = ", ".join(self._name(trial) for trial in points[:5])

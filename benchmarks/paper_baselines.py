@@ -168,5 +168,5 @@ class RegularizedEvolution(Strategy):
             return torch.randint(len(self.candidates), (1,), generator=g).tolist()
         young = torch.randperm(self.population, generator=g)[: self.sample]
         alive = (n - self.population + young).tolist()
-        parent = max(alive, key=lambda i: self.history.values[i])
-        return [self.mutate(self.history.point_list[parent], g)]
+        parent = max(alive, key=lambda i: float(self.history.values[i]))
+        return [self.mutate(int(self.history.point[parent]), g)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from botorch_sparse.csv_text import TextTable, number, read_table, shown
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import Column, few
-from botorch_sparse.strategies.points import KnownRows, NearRows
+from botorch_sparse.strategies.near_rows import KnownRows, NearRows
 
 
 @dataclass(frozen=True, eq=False)

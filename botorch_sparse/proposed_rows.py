@@ -17,7 +17,7 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.csv_text import shown
 from botorch_sparse.lab_files import Pool, encode_fit
 from botorch_sparse.strategies.checkpoint import read_state, write_state
-from botorch_sparse.strategies.points import KnownRows
+from botorch_sparse.strategies.near_rows import KnownRows
 
 VERSION = 1
 # Seconds that a call waits for another one with the same file.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from operator import methodcaller
 
 import torch.distributed as dist
 
@@ -29,7 +30,7 @@ def heartbeat(store: dist.Store, rank: int, size: int) -> Iterator[None]:
         size: Number of processes.
     """
     over = threading.Event()
-    watch = _Watch(store.clone(), rank, size)
+    watch = _Watch(methodcaller("clone")(store), rank, size)  # its own connection
     thread = threading.Thread(target=watch.run, args=(over,), daemon=True)
     thread.start()
     try:

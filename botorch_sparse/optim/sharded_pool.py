@@ -81,9 +81,10 @@ class ShardedPool:
         k_diag: Tensor | None = None,
         *,
         noise: float | None = None,
+        is_awaited: bool = True,
     ) -> None:
         """See `NystromPool`; prior variances are those of this rank's rows."""
-        self.own.update(posterior, k_diag, noise=noise)
+        self.own.update(posterior, k_diag, noise=noise, is_awaited=is_awaited)
 
     def hold(self, posterior: NystromPosterior) -> None:
         """See `NystromPool`."""

@@ -1,13 +1,14 @@
 """Whole algorithms with ask and tell, on tables of candidates and on boxes."""
 
 from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.batch import Batch, BatchRecord, Best
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
 from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
-from botorch_sparse.strategies.history import Batch, BatchRecord, Best, History
+from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.random_search import RandomSearch
 from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
 from botorch_sparse.strategies.stopping import (

@@ -2,31 +2,34 @@
 
 import os
 import time
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
+from copy import copy
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.strategies.batch import Batch, BatchRecord
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.checkpoint import check_state, read_state, write_state
-from botorch_sparse.strategies.domain import domain_of
-from botorch_sparse.strategies.feedback import (
-    Feedback,
-    Points,
-    as_ids,
-    read_feedback,
+from botorch_sparse.strategies.checkpoint import (
+    STATE_VERSION,
+    check_fits,
+    check_state,
+    read_state,
+    write_state,
 )
-from botorch_sparse.strategies.history import Batch, BatchRecord, History
+from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
+from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.points import PointFinder
-from botorch_sparse.strategies.running import Callback, RunOptions, run_to
+from botorch_sparse.strategies.runnable import Callback, RunOptions
+from botorch_sparse.strategies.running import run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
-
-STATE_VERSION = 4
 
 
 class Strategy(ABC):
@@ -64,7 +67,8 @@ class Strategy(ABC):
 
     Args:
         candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas
-            DataFrame or a `CandidateTable`.
+            DataFrame, a `CandidateTable`, a `numpy.memmap` or the path of a `.npy`
+            file.
         seed: Seed of the strategy's generator.
         minimize: Look for small values instead. Feedback, and what is shown of it, have
             the user's sign; what learns from it sees minus the values.
@@ -88,13 +92,13 @@ class Strategy(ABC):
         self.domain = domain_of(candidates, domain)
         self.minimize = minimize
         self.history = self.history_type(
-            self.candidates, table=self.table, minimize=minimize, predict=self.predict
+            self.domain, minimize=minimize, predict=self.predict
         )
         self.generator = torch.Generator().manual_seed(seed)
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
-        self._finder = PointFinder(self.candidates, self.box)
+        self._finder = PointFinder(self.domain)
 
     @property
     def box(self) -> Box | None:
@@ -136,7 +140,7 @@ class Strategy(ABC):
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing left to propose."""
-        return 0 < len(self.candidates) <= len(self.excluded_points)
+        return 0 < self.domain.num_rows <= len(self.excluded_points)
 
     def pending_points(self) -> list[int]:
         """`pending` as a list."""
@@ -204,13 +208,13 @@ class Strategy(ABC):
         room = None if most is None else most - len(again)
         if again and (room == 0 or not self._can_select()):
             self._trials.resend(again)
-            return self._batch(again)
+            return self.history.batch_of(again)
         if self._is_complete() or not self.waits_for_batch:
             self.learn()
         is_begun = len(self.batch_points()) > 0 and not self.is_finished
         is_over = is_begun and self._is_batch_over()
         trials = [*again, *([] if is_over else self._propose(room, start))]
-        batch = self._batch(trials, note="" if trials else self._note())
+        batch = self.history.batch_of(trials, note="" if trials else self._note())
         self._trials.resend(again)
         return batch
 
@@ -268,12 +272,12 @@ class Strategy(ABC):
                 one is outside of the bounds of a continuous domain.
         """
         start = time.perf_counter()
-        told = read_feedback(X, Y, self.table, self.candidates.shape[-1])
-        self._refuse_rows_as_ids(X, told.ids)
+        told = read_feedback(X, Y, self.table, self.domain.dim)
+        self._refuse_rows(X, told.ids)
         evaluations, extra = len(self.history), self.history.num_extra
         generator, trials = self.generator.get_state(), list[Trial]()
         try:
-            trials = self._trials_of(told)
+            trials = self._finder.trials_of(told, self.history, self._trials)
             self.history.append(trials, told.values)
             self._trials.settle(trials)
             if self._is_complete():
@@ -299,9 +303,9 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one is not pending, or they are no ids.
         """
-        ids = _ids_of(trials)
-        self._refuse_rows_as_ids(trials, ids)
-        failed = self._expect_pending(ids)
+        ids = ids_of(trials)
+        self._refuse_rows(trials, ids)
+        failed = self._trials.expect(ids, self.history.was_told)
         if retry:
             self._trials.fail(failed)
             return
@@ -322,14 +326,15 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one was never proposed, or is not of the batch's point.
         """
-        ids = _ids_of(trials)
-        self._refuse_rows_as_ids(trials, ids)
+        ids = ids_of(trials)
+        self._refuse_rows(trials, ids)
         if never := [i for i in ids if not 0 <= i < self._trials.num_proposed]:
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
         left = [self._trials[id] for id in dict.fromkeys(ids) if id in self._trials]
         if isinstance(trials, Batch):
             pending = torch.tensor([id in self._trials for id in ids], dtype=torch.bool)
-            self._check_points(trials.X[pending.to(trials.X.device)], left)
+            X = trials.X[pending.to(trials.X.device)]
+            self._finder.check_points(left, self.history, X)
         self._drop(left)
 
     def run(
@@ -408,7 +413,7 @@ class Strategy(ABC):
         Trials that failed and wait for the next `ask` are left out.
         """
         out = [trial for trial in self._trials if not trial.is_waiting]
-        return self._batch(out[:max_batch_size])
+        return self.history.batch_of(out[:max_batch_size])
 
     def trial(self, id: int) -> Trial:
         """A pending trial.
@@ -416,7 +421,7 @@ class Strategy(ABC):
         Raises:
             InputDataError: If it is not pending.
         """
-        return self._expect_pending([id])[0]
+        return self._trials.expect([id], self.history.was_told)[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.
@@ -424,7 +429,8 @@ class Strategy(ABC):
         Raises:
             OSError: If the folder is not there, or can't be written to.
         """
-        write_state(self.state_dict(), path)
+        state = self.state_dict()
+        self.domain.ranks.once(lambda: write_state(state, path))
 
     def resume(self, path: str | os.PathLike[str]) -> Self:
         """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.
@@ -437,7 +443,7 @@ class Strategy(ABC):
             InputDataError: If the file is torn or holds something else, or the state
                 came from a strategy built otherwise.
         """
-        self.load_state_dict(read_state(path))
+        self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -461,50 +467,51 @@ class Strategy(ABC):
             InputDataError: If the state came from a strategy built otherwise, or is
                 damaged.
         """
-        self._check_fits(state)
-        before = self.state_dict()
+        check_fits(state, self._config())
+        loaded = copy(self)
+        loaded.history, loaded.generator = copy(self.history), torch.Generator()
         try:
-            check_state(state, *self.candidates.shape)
-            self._load_state(state)
-        except BaseException as error:
-            self._load_state(before)
-            if not isinstance(error, Exception):
-                raise
+            check_state(state, self.domain.num_rows, self.domain.dim)
+            loaded._load_state(state)
+        except Exception as error:
             raise InputDataError(
                 f"The state is damaged ({type(error).__name__}: {error}), and nothing "
                 "of it was taken over. Take an earlier one."
             ) from error
-
-    def _check_fits(self, state: dict[str, Any]) -> None:
-        """Refuse the state of a strategy built otherwise."""
-        if not isinstance(state, dict):
-            raise InputDataError(f"Got {type(state).__name__}; need a state_dict.")
-        ours, theirs = self._config(), state.get("config")
-        if theirs is not None and state.get("version") != STATE_VERSION:
-            raise InputDataError(
-                f"The state does not fit this strategy: it has the version "
-                f"{state.get('version')!r}, and this release of botorch_sparse reads "
-                f"{STATE_VERSION}. Load it with the release that wrote it, or tell a "
-                "new strategy the history."
-            )
-        theirs = theirs if isinstance(theirs, dict) else {}
-        if theirs != ours:
-            keys = ours.keys() | theirs.keys()
-            different = sorted(k for k in keys if theirs.get(k) != ours.get(k))
-            raise InputDataError(
-                f"The state does not fit this strategy: {different} differ. Build the "
-                "strategy with the arguments that it was saved with (names: the keys, "
-                "columns and categories of the candidates)."
-            )
+        vars(self.history).update(vars(loaded.history))
+        self.generator.set_state(loaded.generator.get_state())
+        own = {"history": self.history, "generator": self.generator}
+        vars(self).update(vars(loaded) | own)
 
     def _load_state(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` came from; the state is one of ours."""
+        """Become what `state_dict` came from; the state is one of ours.
+
+        The strategy is a shallow copy, which is dropped if this fails: attributes are
+        assigned, and what they refer to is not changed but replaced.
+        """
         self.history.load_state_dict(state["history"])
         self._trials = PendingTrials.of_state(state)
         self._failed = set(state["failed"])
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
-        self._finder.forget()
+        self._finder = self._finder.anew()
+
+    def agree(self, options: RunOptions) -> None:
+        """Refuse to run with ranks whose strategy is another one.
+
+        Raises:
+            InputDataError: If one was built otherwise, with another seed, or knows
+                another history.
+            UnsupportedError: If points would be evaluated one by one.
+        """
+        ranks = self.domain.ranks
+        if ranks.size > 1 and (options.executor is not None or options.catch):
+            raise UnsupportedError(
+                "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
+            )
+        ranks.agree("strategy", self._config)
+        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
+        ranks.agree("number of evaluations", lambda: len(self.history))
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
@@ -512,8 +519,12 @@ class Strategy(ABC):
 
     def _taken(self) -> set[int]:
         """Rows of the table that failed, were evaluated or are pending."""
-        taken = {*self._failed, *self.history.point_list, *self.pending_points()}
-        return {point for point in taken if point < len(self.candidates)}
+        taken = {
+            *self._failed,
+            *self.history.folded().point.tolist(),
+            *self.pending_points(),
+        }
+        return {point for point in taken if point < self.domain.num_rows}
 
     def _batch_size(self) -> int | None:
         """Points of a batch that the user asked for; None for as many as chosen."""
@@ -532,7 +543,8 @@ class Strategy(ABC):
         size = self._batch_size()
         if size is None or self._trials.are_settled:
             return self._trials.are_settled
-        return len(self.history.told_since(self._num_learned)) >= size
+        told = self.history.trial[self._num_learned :] >= 0
+        return int(told.sum()) >= size
 
     def _note(self) -> str:
         """Why there is nothing more to ask for."""
@@ -559,119 +571,16 @@ class Strategy(ABC):
         own = {"strategy": type(self).__name__, "minimize": self.minimize}
         return own | self.domain.config()
 
+    def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
+        """Refuse an array of rows of a table for ids."""
+        if self.box is None and ids and hasattr(given, "dtype"):
+            self._trials.refuse_rows(ids)
+
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""
         self._trials.settle(trials)
-
-    def _batch(self, trials: Sequence[Trial], note: str = "") -> Batch:
-        """Trials as a batch."""
-        points = torch.tensor([trial.point for trial in trials], dtype=torch.long)
-        ids = torch.tensor([trial.id for trial in trials], dtype=torch.long)
-        numbers = {trial.batch for trial in trials}
-        return Batch(
-            self.history.points(points),
-            points if self.box is None else None,
-            numbers.pop() if len(numbers) == 1 else -1,
-            ids,
-            self.table,
-            note,
-        )
-
-    def _expect_pending(self, ids: Sequence[int]) -> list[Trial]:
-        """Pending trials by their ids.
-
-        Raises:
-            InputDataError: If one is not pending, or comes twice.
-        """
-        for id in ids:
-            if id not in self._trials:
-                is_told, proposed = self.history.was_told(id), self._trials.num_proposed
-                why = "was given up" if 0 <= id < proposed else "was never proposed"
-                raise InputDataError(
-                    f"Trial {id} {'is told already' if is_told else why}; need ids in "
-                    "pending_ids. Feedback on a point that nobody waits for is told "
-                    "by its coordinates, or by key in a DataFrame without the column "
-                    "of trials."
-                )
-        if len(set(ids)) < len(ids):
-            raise InputDataError("Got the same trial twice in one call.")
-        return [self._trials[id] for id in ids]
-
-    def _refuse_rows_as_ids(self, given: Any, ids: Sequence[int] | None) -> None:
-        """Refuse an array of ids that are the rows of a pending batch, and not its ids.
-
-        O(p) for `p` pending trials.
-        """
-        if self.box is not None or not ids or not hasattr(given, "dtype"):
-            return
-        batches: dict[int, list[Trial]] = {}
-        for trial in self._trials:
-            batches.setdefault(trial.batch, []).append(trial)
-        out = batches.values()
-        is_row = any([trial.point for trial in trials] == ids for trials in out)
-        if is_row and not any([trial.id for trial in trials] == ids for trials in out):
-            raise InputDataError(
-                f"Got {ids[:10]}, which may be ids of trials, but are the rows of a "
-                "pending batch. Give its ids, batch.ids, or the batch."
-            )
-
-    def _trials_of(self, told: Feedback) -> list[Trial]:
-        """The trials that feedback is about, pending ones where there are some."""
-        if told.ids is not None:
-            trials = self._expect_pending(told.ids)
-            self._check_points(told.X, trials, told.rows)
-            return trials
-        if told.rows is not None:
-            rows = _check_rows(told.rows, len(self.candidates))
-            return self._trials.oldest([[row] for row in rows])
-        if told.X is None:
-            return []
-        points = self._finder.find(told.X, self.history, self._trials)
-        if not len(self._trials):
-            return self._trials.oldest([[point] for point in points])
-        return self._trials.oldest([self._finder.copies(point) for point in points])
-
-    def _check_points(
-        self,
-        X: Tensor | None,
-        trials: Sequence[Trial],
-        rows: Sequence[int] | None = None,
-    ) -> None:
-        """Refuse a batch or a frame whose points are not those of its trials."""
-        points = [trial.point for trial in trials]
-        ours = self.history.points(torch.tensor(points, dtype=torch.long))
-        is_ours = rows is None or list(rows) == points
-        if is_ours and X is not None:
-            is_ours = len(X) == len(points) and self._finder.is_same(X, ours)
-        if not is_ours:
-            raise InputDataError(
-                "Got a batch whose points are not those of its trials: it was edited, "
-                "or another strategy proposed it. Tell its points instead: "
-                "tell(batch.X, Y), or a DataFrame without its column of trials."
-            )
 
 
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
     """Callbacks, also where one came alone."""
     return tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
-
-
-def _ids_of(trials: Batch | Iterable[int]) -> list[int]:
-    """Ids of trials."""
-    given = trials.ids if isinstance(trials, Batch) else trials
-    if isinstance(given, Set | Iterator):
-        given = list(given)
-    ids = None if given is None else as_ids(given)
-    if ids is None:
-        raise InputDataError(
-            "Got no ids of trials; need whole numbers such as batch.ids, or a batch "
-            "that ask() returned."
-        )
-    return ids
-
-
-def _check_rows(rows: Sequence[int], num_rows: int) -> Sequence[int]:
-    """Rows of a table, if they are there."""
-    if any(not 0 <= row < num_rows for row in rows):
-        raise InputDataError(f"Got rows outside of the table of {num_rows} candidates.")
-    return rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from botorch_sparse.strategies.columns import (
     listed,
     read_column,
 )
+from botorch_sparse.strategies.numeric import read_numbers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,7 +39,8 @@ class CandidateTable:
     pandas' order of the categories or else in that of first appearance.
 
     Attributes:
-        X: `A x d` encoded candidates, float64; a tensor that was given is itself.
+        X: `A x d` encoded candidates, float64; a tensor that was given is itself, and
+            a file is not read into memory.
         feature_names: Names of the `d` encoded columns: `label`, or `label=category`.
         keys: `A` different names of the rows; None where they are known by number.
         columns: The user's columns, in their order.
@@ -64,20 +66,35 @@ class CandidateTable:
     key_names: tuple[Hashable, ...] = ()
 
     @classmethod
-    def of(cls, candidates: Any, *, key: Hashable | None = None) -> "CandidateTable":
+    def of(
+        cls,
+        candidates: Any,
+        *,
+        key: Hashable | None = None,
+        rows: slice | None = None,
+    ) -> "CandidateTable":
         """The table of any kind of candidates.
 
         Args:
             candidates: `A x d` tensor, NumPy array or list of lists of numbers, a
                 pandas DataFrame, or a `CandidateTable`, which is returned as it is.
+                A `numpy.memmap`, or the path of a `.npy` file, stays on the disk.
             key: Column of a DataFrame that names its rows; by default its index does,
                 unless that only counts from 0.
+            rows: Of numbers take these alone, and read no others.
 
         Raises:
             BotorchTensorDimensionError: If numbers come in another shape than `A x d`.
             InputDataError: If a cell is missing or infinite, keys repeat, there are
                 no rows or no columns, or a key is asked of what has no names.
+            OSError: If there is no such file, or it can't be read.
         """
+        is_frame = hasattr(candidates, "columns") and hasattr(candidates, "index")
+        if rows is not None and (is_frame or isinstance(candidates, cls)):
+            raise InputDataError(
+                f"Got rows={rows} of a {type(candidates).__name__}; need numbers "
+                "without names: a tensor, an array or a .npy file."
+            )
         if isinstance(candidates, cls):
             if key is not None and candidates.key_names != (key,):
                 raise InputDataError(
@@ -85,14 +102,14 @@ class CandidateTable:
                     f"{candidates.key_names or 'row numbers'}; give it to `of` first."
                 )
             return candidates
-        if hasattr(candidates, "columns") and hasattr(candidates, "index"):
+        if is_frame:
             return cls._of_frame(candidates, key)
         if key is not None:
             raise InputDataError(
                 f"Got key={key!r} for a {type(candidates).__name__} without column "
                 "names; need a pandas DataFrame."
             )
-        return cls._of_numbers(candidates)
+        return cls._of_numbers(read_numbers(candidates, rows))
 
     @classmethod
     def from_columns(
@@ -157,21 +174,7 @@ class CandidateTable:
         return cls(_matrix(specs, parts), names, rows, tuple(specs), key_names)
 
     @classmethod
-    def _of_numbers(cls, candidates: Any) -> "CandidateTable":
-        X = candidates if isinstance(candidates, Tensor) else _tensor(candidates)
-        if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
-            raise BotorchTensorDimensionError(
-                f"Got candidates of shape {tuple(X.shape)}; need `A x d` with A, d > 0."
-            )
-        if not X.is_floating_point():
-            raise InputDataError(
-                f"Got candidates of dtype {X.dtype}; need float32 or float64."
-            )
-        if not X.isfinite().all():
-            row, column = (~X.isfinite()).nonzero()[0].tolist()
-            value = X[row, column].item()
-            reason = f"got {value}; need entries that are finite."
-            raise CellError(row, f"x{column}", reason)
+    def _of_numbers(cls, X: Tensor) -> "CandidateTable":
         names = tuple(f"x{i}" for i in range(X.shape[1]))
         dtype = str(X.dtype).removeprefix("torch.")
         specs = tuple(Column(name, dtype, i, None) for i, name in enumerate(names))
@@ -327,14 +330,3 @@ def _matrix(specs: Sequence[Column], parts: Sequence[NDArray[Any]]) -> Tensor:
     for spec, part in zip(specs, parts, strict=True):
         spec.put(part, X)
     return torch.from_numpy(X)
-
-
-def _tensor(candidates: Any) -> Tensor:
-    try:
-        array = np.array(candidates, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputDataError(
-            f"Got candidates as {type(candidates).__name__} that are no matrix of "
-            f"numbers ({error}); give tables with text as a pandas DataFrame."
-        ) from error
-    return torch.from_numpy(array)

@@ -11,6 +11,8 @@ from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.trials import PendingTrials
 
+STATE_VERSION = 4
+
 
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state so that the file is the old one or the new one at any moment.
@@ -67,6 +69,37 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             "state as Strategy.save writes it."
         )
     return state
+
+
+def check_fits(state: dict[str, Any], config: dict[str, Any]) -> None:
+    """Refuse the state of a strategy that was built otherwise.
+
+    Args:
+        state: What `Strategy.state_dict` returned once.
+        config: What it has to agree on with the strategy that loads it.
+
+    Raises:
+        InputDataError: If it does not, or is of another version.
+    """
+    if not isinstance(state, dict):
+        raise InputDataError(f"Got {type(state).__name__}; need a state_dict.")
+    theirs = state.get("config")
+    if theirs is not None and state.get("version") != STATE_VERSION:
+        raise InputDataError(
+            f"The state does not fit this strategy: it has the version "
+            f"{state.get('version')!r}, and this release of botorch_sparse reads "
+            f"{STATE_VERSION}. Load it with the release that wrote it, or tell a "
+            "new strategy the history."
+        )
+    theirs = theirs if isinstance(theirs, dict) else {}
+    if theirs != config:
+        keys = config.keys() | theirs.keys()
+        different = sorted(k for k in keys if theirs.get(k) != config.get(k))
+        raise InputDataError(
+            f"The state does not fit this strategy: {different} differ. Build the "
+            "strategy with the arguments that it was saved with (names: the keys, "
+            "columns and categories of the candidates)."
+        )
 
 
 def check_state(state: dict[str, Any], num_rows: int, dim: int) -> None:

@@ -186,7 +186,7 @@ class BoxView:
         state: dict[str, Any],
     ) -> Self:
         """See `PosteriorView`."""
-        values = FoldedValues.first(history, num_learned)
+        values = history.folded(num_learned)
         return self.learned(prior, history, values, values.places(inducing))
 
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -25,73 +25,70 @@ FEWEST_INITIAL, MOST_INITIAL = 5, 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
-class Domain(Protocol):
-    """What strategies ask of a table or of a box alike.
-
-    Points have numbers: rows of a table, and what `History` gives to others.
+class TableRows(ABC):
+    """What a table is by the numbers of its rows; see `TableDomain`.
 
     Attributes:
-        table: The table, or None.
-        box: The box, or None.
-        num_rows: Rows `A` of the table; 0 on a box.
-        dim: Number `d` of features.
-        ranges: `2 x d`, the smallest and the largest value of each feature, float64.
-        dtype: Of the points.
-        device: Where they are.
+        table: The table, where it is here as a whole.
+        box: None.
+        ranks: The processes that share the rows.
     """
 
-    @property
-    def table(self) -> CandidateTable | None:
-        """See the attributes."""
-        ...
+    table: CandidateTable | None
+    box: ClassVar[None] = None
 
     @property
-    def box(self) -> Box | None:
+    @abstractmethod
+    def ranks(self) -> Ranks:
         """See the attributes."""
-        ...
 
     @property
+    @abstractmethod
     def num_rows(self) -> int:
-        """See the attributes."""
-        ...
+        """Rows `A` of the table."""
 
     @property
+    @abstractmethod
     def dim(self) -> int:
-        """See the attributes."""
-        ...
+        """Number `d` of encoded columns."""
 
     @property
-    def ranges(self) -> Tensor:
-        """See the attributes."""
-        ...
-
-    @property
+    @abstractmethod
     def dtype(self) -> torch.dtype:
-        """See the attributes."""
-        ...
+        """Of the points."""
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
-        """See the attributes."""
-        ...
+        """Where the points are."""
 
     @property
+    @abstractmethod
     def feature_names(self) -> tuple[str, ...]:
         """Names of the `d` features."""
-        ...
 
     @property
-    def ranks(self) -> Ranks:
-        """The processes that share it."""
-        ...
+    @abstractmethod
+    def ranges(self) -> Tensor:
+        """`2 x d`: smallest and largest value of each, float64."""
 
+    @abstractmethod
     def rows(self, number: Tensor) -> Tensor:
         """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
-        ...
 
+    @abstractmethod
+    def pool(
+        self, inputs: Callable[[Tensor], Tensor], max_memory: int
+    ) -> NystromPool | ShardedPool:
+        """All rows as inputs of a kernel, without a posterior yet."""
+
+    @abstractmethod
     def few(self) -> Tensor:
-        """Some points, always the same ones, for a kernel to be known by."""
-        ...
+        """At most four rows, spread over all, for a kernel to be known by."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
 
     def sample(
         self,
@@ -107,85 +104,10 @@ class Domain(Protocol):
             generator: Source of randomness.
             add_point: Gives points of a box their numbers.
             excluded: Rows that are left out.
+
+        Returns:
+            Their numbers. Cost: O(A).
         """
-        ...
-
-    def uniform(
-        self,
-        num: int,
-        generator: torch.Generator,
-        add_point: AddPoint,
-        excluded: Collection[int] = (),
-        *,
-        unique: bool = False,
-    ) -> list[int]:
-        """As `sample`, but rows may come again unless `unique`."""
-        ...
-
-    def num_choosable(
-        self, limit: int, excluded: Collection[int], *, unique: bool
-    ) -> int:
-        """The largest batch of at most `limit` points that can be proposed."""
-        ...
-
-    def num_initial(self, *, is_known: bool) -> int:
-        """Points before a model is used by default, with or without a kernel."""
-        ...
-
-    def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Options of `optimize_acqf`, with defaults.
-
-        Raises:
-            InputDataError: If options are given for a table.
-        """
-        ...
-
-    def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """Whether points are proposed once; by default for tables without a kernel.
-
-        Raises:
-            InputDataError: If it is asked for on a box.
-        """
-        ...
-
-    def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        ...
-
-
-class TableRows(ABC):
-    """What a table is by the numbers of its rows alone."""
-
-    box: ClassVar[None] = None
-
-    @property
-    @abstractmethod
-    def num_rows(self) -> int:
-        """See `Domain`."""
-
-    @property
-    @abstractmethod
-    def dim(self) -> int:
-        """See `Domain`."""
-
-    @abstractmethod
-    def pool(
-        self, inputs: Callable[[Tensor], Tensor], max_memory: int
-    ) -> NystromPool | ShardedPool:
-        """All rows as inputs of a kernel, without a posterior yet."""
-
-    @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """See `Domain`."""
-
-    def sample(
-        self,
-        num: int,
-        generator: torch.Generator,
-        add_point: AddPoint,
-        excluded: Collection[int] = (),
-    ) -> list[int]:
-        """See `Domain`. Cost: O(A)."""
         if num == 1 and not excluded:
             return torch.randint(self.num_rows, (1,), generator=generator).tolist()
         order = torch.randperm(self.num_rows, generator=generator)
@@ -201,7 +123,7 @@ class TableRows(ABC):
         *,
         unique: bool = False,
     ) -> list[int]:
-        """See `Domain`. Cost: O(A)."""
+        """As `sample`, but rows may come again unless `unique`."""
         left = torch.ones(self.num_rows, dtype=torch.bool)
         left[list(excluded)] = False
         rows = left.nonzero().squeeze(-1)
@@ -212,16 +134,20 @@ class TableRows(ABC):
     def num_choosable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
-        """See `Domain`."""
+        """The largest batch of at most `limit` points that can be proposed."""
         left = self.num_rows - len(excluded)
         return min(limit, left if unique else left * limit)
 
     def num_initial(self, *, is_known: bool) -> int:
-        """See `Domain`."""
+        """Points before a posterior is used by default, with or without a kernel."""
         return 1 if is_known else min(max(FEWEST_INITIAL, 2 * self.dim), MOST_INITIAL)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """See `Domain`."""
+        """Options of `optimize_acqf`, with defaults.
+
+        Raises:
+            InputDataError: If options are given for a table.
+        """
         if given is not None:
             raise InputDataError(
                 "Got optimizer_options with candidates, whose maximum is exact; they "
@@ -230,7 +156,11 @@ class TableRows(ABC):
         return {}
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """See `Domain`."""
+        """Whether points are proposed once; by default for tables without a kernel.
+
+        Raises:
+            InputDataError: If it is asked for on a box.
+        """
         return not is_known if unique is None else unique
 
 
@@ -238,12 +168,15 @@ class TableRows(ABC):
 class TableDomain(TableRows):
     """The rows of a table of candidates.
 
+    Points have numbers: these rows, and what `History` gives to others.
+
     Attributes:
         table: The table.
+        box: None.
     """
 
     table: CandidateTable
-    ranks: ClassVar[Ranks] = ALONE
+    ranks: ClassVar[Ranks] = ALONE  # type: ignore[misc]
 
     @property
     def num_rows(self) -> int:
@@ -257,22 +190,22 @@ class TableDomain(TableRows):
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `Domain`."""
+        """Of the points."""
         return self.table.X.dtype
 
     @property
     def device(self) -> torch.device:
-        """See `Domain`."""
+        """Where the points are."""
         return self.table.X.device
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """See `Domain`."""
+        """Names of the `d` features."""
         return self.table.feature_names
 
     @cached_property
     def ranges(self) -> Tensor:
-        """See `Domain`. Cost: O(A d), once."""
+        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
         return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
 
     @cached_property
@@ -289,7 +222,7 @@ class TableDomain(TableRows):
         return names_checksum(table.key_names, table.keys, columns)
 
     def rows(self, number: Tensor) -> Tensor:
-        """See `Domain`."""
+        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
         return self.table.X[number]
 
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
@@ -297,11 +230,11 @@ class TableDomain(TableRows):
         return NystromPool(inputs(self.table.X), max_memory=max_memory)
 
     def few(self) -> Tensor:
-        """At most four rows, spread over all."""
+        """At most four rows, spread over all, for a kernel to be known by."""
         return self.table.X[:: -(-self.num_rows // 4)]
 
     def config(self) -> dict[str, Any]:
-        """See `Domain`."""
+        """Plain values for a state to agree on."""
         shape = [self.num_rows, self.dim, str(self.dtype)]
         return {"candidates": [*shape, self.checksum], "names": self._names}
 
@@ -312,6 +245,8 @@ class BoxDomain:
 
     Attributes:
         box: The box.
+        table: None.
+        num_rows: 0.
     """
 
     box: Box
@@ -326,17 +261,17 @@ class BoxDomain:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.bounds.dtype
 
     @property
     def device(self) -> torch.device:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.bounds.device
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return tuple(f"x{i}" for i in range(self.dim))
 
     @property
@@ -360,7 +295,7 @@ class BoxDomain:
         add_point: AddPoint,
         excluded: Collection[int] = (),
     ) -> list[int]:
-        """See `Domain` and `Box.sample`."""
+        """See `TableDomain` and `Box.sample`."""
         return [add_point(x) for x in self.box.sample(num, draw_seed(generator))]
 
     def uniform(
@@ -378,19 +313,19 @@ class BoxDomain:
     def num_choosable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return limit
 
     def num_initial(self, *, is_known: bool) -> int:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return 1 if is_known else max(FEWEST_INITIAL, 2 * self.dim)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return OPTIMIZER_OPTIONS | dict(given or {})
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """See `Domain`."""
+        """See `TableDomain`."""
         if unique:
             raise InputDataError(
                 "Got unique=True with bounds; points of a continuous domain have no "
@@ -399,7 +334,7 @@ class BoxDomain:
         return False
 
     def config(self) -> dict[str, Any]:
-        """See `Domain`."""
+        """See `TableDomain`."""
         return self.box.config()
 
 
@@ -411,6 +346,9 @@ def names_checksum(
     """A checksum of the names of rows, columns and categories."""
     names = repr((key_names, keys, columns))
     return zlib.crc32(names.encode(errors="surrogatepass"))
+
+
+Domain: TypeAlias = TableRows | BoxDomain
 
 
 def domain_of(candidates: Any, options: DomainOptions) -> Domain:

@@ -1,7 +1,7 @@
 """Feedback at the door: what was told, and which points are meant."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,9 +11,9 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
-from botorch_sparse.strategies.history import Batch
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -200,6 +200,24 @@ def as_ids(X: Any) -> list[int] | None:
     if ids.is_complex():
         raise InputDataError("Got complex numbers for ids of trials; need batch.ids.")
     return [int(id) for id in ids.reshape(-1)]
+
+
+def ids_of(trials: Batch | Iterable[int]) -> list[int]:
+    """Ids of trials, or of a batch.
+
+    Raises:
+        InputDataError: If they are none.
+    """
+    given = trials.ids if isinstance(trials, Batch) else trials
+    if isinstance(given, Set | Iterator):
+        given = list(given)
+    ids = None if given is None else as_ids(given)
+    if ids is None:
+        raise InputDataError(
+            "Got no ids of trials; need whole numbers such as batch.ids, or a batch "
+            "that ask() returned."
+        )
+    return ids
 
 
 def _values(Y: Tensor, num: int) -> list[float]:

@@ -2,13 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from botorch_sparse.optim.transfers import upload
-from botorch_sparse.strategies.history import History
+
+
+class Evaluated(Protocol):
+    """What is asked of a `History`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        ...
+
+    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
+        """Coordinates of point numbers."""
+        ...
+
+    def folded(self, num_evaluations: int | None = None) -> "FoldedValues":
+        """The first evaluations by point."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,31 +43,25 @@ class FoldedValues:
     counts: Tensor
 
     @classmethod
-    def of(cls, point: Sequence[int], values: Sequence[float]) -> "FoldedValues":
+    def of(cls, point: Tensor, values: Tensor) -> "FoldedValues":
         """Fold `n` observations by the numbers of their points.
 
         Sums are taken in the order of the feedback, so that a prefix of a history
         always gives the same bits. Cost: O(n log n).
         """
         number, first, inverse, counts = np.unique(
-            np.asarray(point, dtype=np.int64),
+            point.numpy(),
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
-        total = np.bincount(inverse, weights=np.asarray(values), minlength=len(number))
+        total = np.bincount(inverse, weights=values.numpy(), minlength=len(number))
         order = np.argsort(first)
         return cls(
             point=torch.from_numpy(number[order]),
             Y=torch.from_numpy((total / counts)[order]),
             counts=torch.from_numpy(counts[order]).double(),
         )
-
-    @classmethod
-    def first(cls, history: History, num_evaluations: int) -> "FoldedValues":
-        """The first evaluations of a history."""
-        num = num_evaluations
-        return cls.of(history.point_list[:num], history.values[:num])
 
     def __len__(self) -> int:
         return len(self.point)
@@ -60,7 +71,7 @@ class FoldedValues:
         place = {number: row for row, number in enumerate(self.point.tolist())}
         return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
-    def at(self, history: History, chosen: Tensor) -> "FoldedEvaluations":
+    def at(self, history: Evaluated, chosen: Tensor) -> "FoldedEvaluations":
         """With coordinates, where the points of a history are; one copy to there.
 
         Args:
@@ -95,9 +106,9 @@ class FoldedEvaluations:
     chosen: Tensor
 
     @classmethod
-    def of(cls, history: History, num_evaluations: int) -> "FoldedEvaluations":
+    def of(cls, history: Evaluated, num_evaluations: int) -> "FoldedEvaluations":
         """Fold the first evaluations of a history; no place is chosen."""
-        values = FoldedValues.first(history, num_evaluations)
+        values = history.folded(num_evaluations)
         return values.at(history, values.point[:0])
 
     def __len__(self) -> int:

@@ -107,7 +107,7 @@ class ModelBuilder:
             lengthscale_factor: What multiplies their lengthscales.
         """
         X = self.inputs(history.points(history.point[evaluations]))
-        Y = torch.tensor(history.values, dtype=torch.float64)[evaluations]
+        Y = history.values[evaluations]
         model = self._model(X, Y.to(X.device).unsqueeze(-1), inducing_points)
         set_hyperparameters(model, hyperparameters)
         if lengthscale_factor != 1.0:

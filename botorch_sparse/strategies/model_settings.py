@@ -1,12 +1,13 @@
 """How the posterior of a strategy is built and fitted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
+from torch import Tensor
 
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
@@ -75,7 +76,7 @@ class ModelSettings:
         refit = None if refit is None else replace(refit)
         return cls(covar_module, lam, refit, num_initial, options, mean_module)
 
-    def is_refit_due(self, values: Sequence[float], last_fit: int | None) -> bool:
+    def is_refit_due(self, values: Tensor, last_fit: int | None) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 
         Not before there are three that differ: less says nothing of a kernel, and fits
@@ -84,7 +85,7 @@ class ModelSettings:
         num_evaluations = len(values)
         if self.refit is None or num_evaluations < FEWEST_FITTED:
             return False
-        if min(values) == max(values):
+        if bool(values.min() == values.max()):
             return False
         schedule = replace(self.refit)
         schedule.last_fit = last_fit

@@ -14,13 +14,14 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
-from botorch_sparse.strategies.domain import Domain, TableRows, domain_of
+from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -158,7 +159,9 @@ class ModelStrategy(Strategy):
         return self._taken() if self.unique else super().excluded_points
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        most = min(max_batch_size or MAX_BATCH_SIZE, self._largest_batch())
+        given = [size for size in (max_batch_size, self._batch_size()) if size]
+        default = MAX_BATCH_SIZE if self.domain.num_rows else MAX_BOX_BATCH
+        most = min(given, default=default)
         excluded = self.excluded_points
         limit = self.domain.num_choosable(most, excluded, unique=self.unique)
         if limit == 0:
@@ -225,9 +228,14 @@ class ModelStrategy(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        self.surrogate = self.surrogate.restored(
-            state["surrogate"], self.history, self._num_learned
-        )
+        before = self.surrogate
+        try:
+            self.surrogate = before.restored(
+                state["surrogate"], self.history, self._num_learned
+            )
+        except BaseException:
+            before.view.cleared()  # they share what is kept for later views
+            raise
 
     def _config(self) -> dict[str, Any]:
         surrogate = self.surrogate
@@ -247,18 +255,17 @@ def _view(
 ) -> PosteriorView:
     """The posterior of a domain, without data."""
     prior = source.initial()
-    if isinstance(domain, TableRows):
-        pool = domain.pool(source.inputs, max_memory)
-        if is_exact and isinstance(pool, ShardedPool):
-            raise UnsupportedError(
-                "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
-                "UncertaintyReduction take one process. Use BBKB, BKB or "
-                "ThompsonSampling."
-            )
-        if is_exact:
-            return ExactTable(source, prior, exact_pool(pool.X, prior))
-        return NystromTable(source, prior, pool, embeds=embeds).blank(prior)
-    return BoxView(domain.box, source, prior)
+    if isinstance(domain, BoxDomain):
+        return BoxView(domain.box, source, prior)
+    pool = domain.pool(source.inputs, max_memory)
+    if is_exact and isinstance(pool, ShardedPool):
+        raise UnsupportedError(
+            "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
+            "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."
+        )
+    if is_exact:
+        return ExactTable(source, prior, exact_pool(pool.X, prior))
+    return NystromTable(source, prior, pool, embeds=embeds).blank(prior)
 
 
 def split_options(
@@ -268,8 +275,13 @@ def split_options(
     options: ModelOptions,
 ) -> tuple[Domain, ModelSettings, RunOptions]:
     """The domain, what the posterior is built from, and the other options."""
-    own = {k: options[k] for k in DomainOptions.__annotations__ if k in options}  # type: ignore[literal-required]
-    domain = domain_of(candidates, DomainOptions(**own))
+    place = DomainOptions(
+        bounds=options.get("bounds"),
+        inequality_constraints=options.get("inequality_constraints"),
+        equality_constraints=options.get("equality_constraints"),
+        fixed_features=options.get("fixed_features"),
+    )
+    domain = domain_of(candidates, place)
     posterior = ModelSettings.of(
         domain,
         covar_module,
@@ -279,5 +291,9 @@ def split_options(
         num_initial=options.get("num_initial"),
         optimizer_options=options.get("optimizer_options"),
     )
-    rest = {k: options[k] for k in RunOptions.__annotations__ if k in options}  # type: ignore[literal-required]
-    return domain, posterior, RunOptions(**rest)
+    rest = RunOptions(
+        unique=options.get("unique"),
+        minimize=options.get("minimize", False),
+        seed=options.get("seed", 0),
+    )
+    return domain, posterior, rest

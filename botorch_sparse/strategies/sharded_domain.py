@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -34,11 +34,11 @@ class ShardedDomain(TableRows):
 
     X: Tensor
     shard: Shard
-    feature_names: tuple[str, ...]
+    feature_names: tuple[str, ...] = ()
     beside: Tensor | None = None
     _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _once: dict[str, Any] = field(default_factory=dict, repr=False)
-    table: ClassVar[None] = None
+    table: None = field(default=None, init=False)
 
     @property
     def ranks(self) -> Ranks:

@@ -6,7 +6,8 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.history import Batch, History
+from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.history import History
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ class StopOnNoImprovement:
         values = history.values
         if len(values) <= self.num_evaluations:
             return False
-        before = max(values[: -self.num_evaluations])
-        return max(values[-self.num_evaluations :]) - before <= self.min_gain
+        before = values[: -self.num_evaluations].max()
+        gain = values[-self.num_evaluations :].max() - before
+        return bool(gain <= self.min_gain)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
-from botorch_sparse.inducing import (
-    InducingPointSampler,
-    PosteriorVarianceSampler,
-    RecursiveRLSSampler,
-)
+from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.sampling import sample_inducing_points
 from botorch_sparse.optim.choosable import Choosable
@@ -195,8 +191,8 @@ class Surrogate:
 
     source: PriorSource
     view: PosteriorView
-    sampler: InducingPointSampler | None = None
-    initial_sampler: InducingPointSampler = RecursiveRLSSampler()
+    sampler: InducingPointSampler | None
+    initial_sampler: InducingPointSampler
     exact_size: int = EXACT_SIZE
     max_inducing: int = EXACT_SIZE
     inducing: tuple[int, ...] = ()
@@ -285,10 +281,7 @@ class Surrogate:
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
-        values, source = (
-            FoldedValues.of(history.point_list, history.values),
-            self.source,
-        )
+        values, source = history.folded(), self.source
         prior, ranks = self.prior, source.ranks
         history.points(values.point)  # all ranks know them from here on
         if source.is_due(prior, history):

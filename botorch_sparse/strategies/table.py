@@ -286,7 +286,7 @@ class NystromTable(_TableView):
         state: dict[str, Any],
     ) -> Self:
         """See `PosteriorView`."""
-        values = FoldedValues.first(history, num_learned)
+        values = history.folded(num_learned)
         return self.learned(prior, history, values, values.places(inducing))
 
 
@@ -352,13 +352,14 @@ class ExactTable(_TableView):
         """See `PosteriorView`. Cost: O(A n) for each new evaluation."""
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(history, values)
-        points = history.point_list[self.num_learned : int(values.counts.sum())]
+        new = slice(self.num_learned, int(values.counts.sum()))
+        points, Y = history.point[new].tolist(), history.values[new].tolist()
         beside = any(point >= len(self.pool) for point in points)
         if beside or self.num_learned == 0:
             return self._rebuilt(history, values)
         pool = self.pool.fork()
-        for place, point in enumerate(points, self.num_learned):
-            pool.append(point, history.values[place] / prior.scale)
+        for point, y in zip(points, Y, strict=True):
+            pool.append(point, y / prior.scale)
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(history, values)
         num = self.num_learned + len(points)
@@ -394,7 +395,7 @@ class ExactTable(_TableView):
         """See `PosteriorView`: factorized and appended as the saved run did."""
         view = self.blank(prior)
         for num in sorted({state["num_rebuilt"], num_learned}):
-            values = FoldedValues.first(history, num)
+            values = history.folded(num)
             view = view.learned(prior, history, values, values.point)
         return view
 

@@ -1,7 +1,7 @@
 """Trials: the points that were proposed, by the numbers of their proposals."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -66,6 +66,49 @@ class PendingTrials:
 
     def __getitem__(self, id: int) -> Trial:
         return self._trials[id]
+
+    def expect(
+        self, ids: Sequence[int], was_told: Callable[[int], bool]
+    ) -> list[Trial]:
+        """Pending trials by their ids.
+
+        Args:
+            ids: The ids.
+            was_told: Whether a trial that is not pending was told.
+
+        Raises:
+            InputDataError: If one is not pending, or comes twice.
+        """
+        for id in ids:
+            if id not in self:
+                why = "never proposed"
+                if 0 <= id < self.num_proposed:
+                    why = "told already" if was_told(id) else "given up"
+                raise InputDataError(
+                    f"Trial {id} {'is' if why == 'told already' else 'was'} {why}; "
+                    "need ids in pending_ids. Feedback on a point that nobody waits "
+                    "for is told by its coordinates, or by key in a DataFrame without "
+                    "the column of trials."
+                )
+        if len(set(ids)) < len(ids):
+            raise InputDataError("Got the same trial twice in one call.")
+        return [self[id] for id in ids]
+
+    def refuse_rows(self, ids: Sequence[int]) -> None:
+        """Refuse ids that are the rows of a pending batch, and not its ids.
+
+        O(p) for `p` pending trials.
+        """
+        batches: dict[int, list[Trial]] = {}
+        for trial in self:
+            batches.setdefault(trial.batch, []).append(trial)
+        out = batches.values()
+        is_row = any([trial.point for trial in trials] == ids for trials in out)
+        if is_row and not any([trial.id for trial in trials] == ids for trials in out):
+            raise InputDataError(
+                f"Got {ids[:10]}, which may be ids of trials, but are the rows of a "
+                "pending batch. Give its ids, batch.ids, or the batch."
+            )
 
     def at(self, point: int) -> Iterator[Trial]:
         """The trials of a point, the oldest first."""

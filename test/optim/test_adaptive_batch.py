@@ -1,5 +1,7 @@
 """Adaptive batches against a dense greedy loop, on choices and on boxes."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +13,7 @@ from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
+from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from host_copies import HostCopies
@@ -27,6 +29,8 @@ from botorch_sparse.acquisition import (
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
+    MAX_BOX_BATCH,
+    BatchView,
     Local,
     choice_batch,
     optimize_adaptive_batch,
@@ -104,39 +108,13 @@ def test_choices_are_the_dense_greedy_batch(
     assert max(sizes) > 2
 
 
-def test_choices_are_those_of_the_pool(double: dict[str, Any]) -> None:
-    """The fast path of the strategies and this one choose the same batch."""
-    for seed in fewer(range(8), double):
-        problem = sparse_problem(seed)
-        problem.count = torch.ones_like(problem.count)  # the same noise for all
-        pool, lam = problem.pool(**double), problem.lam
-        threshold = 1 + 2.5 * float(pool.all_variances().max()) / lam
-        rule = Local(threshold)
-        state = pool.batch(BETA**0.5, rule)
-        expected = state.choose(60)
-        model = problem.model("nystrom", **double)
-        batch = optimize_adaptive_batch(
-            BatchUpperConfidenceBound(model, BETA),
-            GlobalLocal(model),
-            threshold,
-            choices=problem.X.to(**double),
-            max_batch_size=60,
-        )
-        assert batch.indices is not None
-        assert batch.indices.tolist() == expected
-        if batch.reason == "ratio_threshold":
-            assert batch.bound == pytest.approx(float(rule.bound(state)), rel=1e-7)
-
-
 # BoTorch's joint posterior of a choice and itself, pending, is singular.
 @pytest.mark.filterwarnings("ignore:A not p.d.")
-@pytest.mark.parametrize("memory", [0, 2**31])
 @pytest.mark.parametrize("acqf", ["batch", "log-ei"])
 def test_unique_choices_are_those_of_ever_fewer(
-    acqf: str, memory: int, monkeypatch: Any, double: dict[str, Any]
+    acqf: str, double: dict[str, Any]
 ) -> None:
     """What is chosen, and what equals it, is left out of the choices by hand."""
-    monkeypatch.setattr(choice_batch, "MAX_MEMORY", memory)
     model = continuous(**double)
     g = torch.Generator().manual_seed(3)
     num = len(fewer(range(12), double, 5))
@@ -167,23 +145,8 @@ def test_unique_choices_are_those_of_ever_fewer(
     assert len(batch.X) == num and not len(left)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_tables_it_is_the_same(kind: str, double: dict[str, Any]) -> None:
-    """Choices too many for memory are embedded again at each step."""
-    problem = sparse_problem(7)
-    model, X = problem.model(kind, **double), problem.X.to(**double)
-    args = (BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model), 3.0)
-    kwargs = {"choices": X, "max_batch_size": 8}
-    kept = optimize_adaptive_batch(*args, **kwargs)
-    with patch("botorch_sparse.optim.choice_batch.MAX_MEMORY", 0):
-        streamed = optimize_adaptive_batch(*args, **kwargs)
-    assert torch.equal(kept.indices, streamed.indices)
-    assert_close(kept.values, streamed.values, rtol=1e-9)
-
-
-@pytest.mark.parametrize("missing", [0, 1])
 def test_choices_are_embedded_once(
-    missing: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no pool fits and their features do, phi and w; else at every step."""
     model, weights = two_outputs(**double)
@@ -191,17 +154,22 @@ def test_choices_are_embedded_once(
     ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
     f = ucb.frozen.batch
     needed = 2 * X.element_size() * 2 * len(X) * (f.phi.shape[-1] + f.w.shape[-1])
-    monkeypatch.setattr(choice_batch, "MAX_MEMORY", needed - missing)
-    rows, features = [], FrozenPosterior.features
+    chosen, features = [], FrozenPosterior.features
+    for memory, passes in ((needed, 1), (needed - 1, 12)):
+        monkeypatch.setattr(choice_batch, "MAX_MEMORY", memory)
+        rows = []
 
-    def spy(self: FrozenPosterior, X: torch.Tensor) -> Any:
-        rows.append(len(X))
-        return features(self, X)
+        def spy(self: FrozenPosterior, X: torch.Tensor, rows: list[int] = rows) -> Any:
+            rows.append(len(X))
+            return features(self, X)
 
-    with patch.object(FrozenPosterior, "features", spy):
-        batch = optimize_adaptive_batch(ucb, Local(1e9), choices=X, max_batch_size=12)
-    assert batch.reason == "max_batch_size"
-    assert rows.count(len(X)) == (12 if missing else 1)
+        with patch.object(FrozenPosterior, "features", spy):
+            batch = optimize_adaptive_batch(
+                ucb, Local(1e9), choices=X, max_batch_size=12
+            )
+        assert rows.count(len(X)) == passes and batch.reason == "max_batch_size"
+        chosen.append(batch.indices)
+    assert torch.equal(*chosen)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -387,12 +355,108 @@ def two_outputs(**tkwargs: Any) -> tuple[SingleTaskGP, ScalarizedPosteriorTransf
     return SingleTaskGP(X, Y, input_transform=Normalize(2)).eval(), weights
 
 
-def test_several_outputs(double: dict[str, Any]) -> None:
-    model, weights = two_outputs(**double)
-    ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
-    choices = torch.cartesian_prod(*[torch.linspace(0, 1, 9, **double)] * 2)
-    batch = optimize_adaptive_batch(ucb, GlobalLocal(model), 4.0, choices=choices)
+@pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", ["plain", "minimize", "minus", "log", "two"])
+def test_each_point_maximizes_the_acquisition_function(
+    case: str, kind: str, double: dict[str, Any]
+) -> None:
+    """Whatever is undone after it, with pending points that are no choices."""
+    g = torch.Generator().manual_seed(3)
+    X = torch.rand(30, 2, generator=g, dtype=torch.float64).to(**double)
+    Y, to_scalar = 0.3 * (5 * X).sin().sum(-1, keepdim=True).exp(), None
+    given: Any = Log() if case == "log" else Standardize(1)
+    if case == "two":
+        Y, given = torch.cat([Y, X[:, :1] ** 2], -1), Standardize(2)
+    if case in ("two", "minus"):
+        weights = torch.tensor([-1.0, 0.5], **double)[: Y.shape[-1]]
+        to_scalar = ScalarizedPosteriorTransform(weights, offset=0.3)
+    S = X if kind == "exact" else X[::3]
+    model = SparseSingleTaskGP(X, Y, inducing_points=S, outcome_transform=given)
+    model.likelihood.noise = 0.1
+    pending = X[:2] + 0.01
+    ucb = BatchUpperConfidenceBound(
+        model.eval(), BETA, pending, to_scalar, case != "minimize"
+    )
+    axis = torch.linspace(0, 1, 9, **double)
+    choices = torch.cartesian_prod(axis, axis)
+    batch = optimize_adaptive_batch(ucb, Local(1e9), choices=choices, max_batch_size=5)
     assert batch.indices is not None
     for s, index in enumerate(batch.indices.tolist()):
-        ucb.set_X_pending(batch.X[:s])
-        assert int(ucb(choices.unsqueeze(-2)).argmax()) == index
+        ucb.set_X_pending(torch.cat([pending, batch.X[:s]]))
+        values = ucb(choices.unsqueeze(-2)).detach()
+        assert int(values.argmax()) == index
+        assert float(batch.values[s]) == pytest.approx(float(values[index]), rel=1e-6)
+
+
+@dataclass(frozen=True)
+class OnePlate:
+    """A rule of a user: the sum rule, and no more points than wells."""
+
+    wells: int
+    ratio_threshold: float = 9.0
+
+    def bound(self, batch: BatchView) -> float:
+        return math.inf if batch.size >= self.wells else batch.sum_ratio
+
+
+# BoTorch's joint posterior of a choice and itself, pending, is singular.
+@pytest.mark.filterwarnings("ignore:A not p.d.")
+def test_a_rule_of_ones_own(double: dict[str, Any]) -> None:
+    """On choices in a pool, on choices by any function, on a box."""
+    model, axis = continuous(**double), torch.linspace(0, 1, 9, **double)
+    ucb = BatchUpperConfidenceBound(model, BETA)
+    choices = torch.cartesian_prod(axis, axis)
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    qei = qLogExpectedImprovement(model, best_f=0.0, sampler=sampler)
+    for acqf in (ucb, qei):
+        batch = optimize_adaptive_batch(acqf, OnePlate(3), choices=choices)
+        assert len(batch.X) == 3 and batch.reason == "ratio_threshold"
+    box: dict[str, Any] = {"bounds": torch.tensor(BOX, **double)}
+    box["optimizer_options"] = FAST
+    assert len(optimize_adaptive_batch(ucb, OnePlate(2), **box).X) == 2
+    ucb.set_X_pending(choices[:1])  # it is in the batch
+    assert len(optimize_adaptive_batch(ucb, OnePlate(2), choices=choices).X) == 1
+    with pytest.raises(InputDataError, match="which has its own; leave the first out"):
+        optimize_adaptive_batch(ucb, OnePlate(2), 3.0, choices=choices)
+    with pytest.raises(InputDataError, match="need one of"):
+        optimize_adaptive_batch(ucb, 3.0, choices=choices)  # type: ignore[arg-type]
+
+
+def test_both_forms_of_a_rule(double: dict[str, Any]) -> None:
+    """The rule, the bound for each `x`, and a subclass of it, which no pool serves."""
+
+    class Renamed(LocalRatioBound):
+        pass
+
+    problem = sparse_problem(7)
+    model, X = problem.model("nystrom", **double), problem.X.to(**double)
+    ucb = BatchUpperConfidenceBound(model, BETA)
+    threshold = 1 + 2.5 * float(ucb.frozen.add(X).variance.max() / ucb.frozen.lam)
+    rule = optimize_adaptive_batch(ucb, Local(threshold), choices=X)
+    assert len(rule.X) > 2
+    for bound in (GlobalLocal(model), LocalRatioBound(model), Renamed(model)):
+        batch = optimize_adaptive_batch(ucb, bound, threshold, choices=X)
+        assert torch.equal(batch.X, rule.X)
+        assert batch.bound == pytest.approx(rule.bound, rel=1e-7)
+
+
+def test_a_batch_on_a_box_is_not_endless(double: dict[str, Any]) -> None:
+    """It ends where a point has no variance to speak of, or at its default size."""
+    model, bounds = continuous(**double), torch.tensor(BOX, **double)
+    points = torch.rand(2 * MAX_BOX_BATCH, 1, 2).to(**double)
+    found = iter(zip(points, points[:, 0, 0], strict=True))
+    target = "botorch_sparse.optim.box_batch.optimize_acqf"
+    for noise, reason, size in (
+        (1e9, "variance", 1),
+        (1e3, "max_batch_size", len(fewer(range(MAX_BOX_BATCH), double, 3))),
+    ):
+        model.likelihood.noise = noise
+        limit = None if size in (1, MAX_BOX_BATCH) else size
+        ucb = BatchUpperConfidenceBound(model, BETA)
+        with patch(target, side_effect=lambda *args, **kwargs: next(found)):
+            batch = optimize_adaptive_batch(
+                ucb, Local(), bounds=bounds, max_batch_size=limit
+            )
+        assert (batch.reason, len(batch.X)) == (reason, size)
+        assert 1 < batch.bound < 2

@@ -190,17 +190,16 @@ def test_exact_pool(tkwargs: dict[str, Any]) -> None:
                 check_pool(pool, problem, data)
 
 
-def test_exact_pool_restores_the_constant(double: dict[str, Any]) -> None:
-    """Also in the middle of a run."""
+def test_an_exact_pool_stays_where_another_goes_on(double: dict[str, Any]) -> None:
+    """Also in the middle of a run, whose row the other one writes anew."""
     pool = exact_pool(make_problem(2, lam=0.1), **double)
     twin = exact_pool(make_problem(2, lam=0.1), **double)
     for p in (pool, twin):
         for index, y in [(1, 5.0), (2, 3.0), (2, 4.0)]:
             p.append(index, y)
-    snapshot = pool.snapshot()
+    other = pool.fork()
     for index, y in [(2, 1e3), (0, -1e3)]:
-        pool.append(index, y)
-    pool.restore(snapshot)
+        other.append(index, y)
     for p in (pool, twin):
         p.append(2, 3.5)
         p.append(0, 2.5)

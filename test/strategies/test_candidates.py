@@ -1,13 +1,17 @@
 """Tables of candidates: the way to numbers and back, keys, and what is refused."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
+from botorch_sparse.strategies import numeric
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import MAX_CATEGORIES, CellError, Column
 
@@ -231,3 +235,95 @@ def test_pandas_is_needed_for_frames_alone(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="DataFrame needs pandas: pip install"):
         table().frame()
+
+
+def saved(folder: Path, array: Any) -> Path:
+    """A file of an array."""
+    np.save(folder / "table.npy", array)
+    return folder / "table.npy"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_file_stays_where_it_is(tmp_path: Path, dtype: Any) -> None:
+    """By path or as a map of NumPy's, also one to read alone and a part of columns."""
+    array = np.arange(12, dtype=dtype).reshape(4, 3)
+    path = saved(tmp_path, array)
+    for candidates in (path, str(path), *(np.load(path, mmap_mode=m) for m in "rc")):
+        table = CandidateTable.of(candidates)
+        assert torch.equal(table.X, torch.from_numpy(array))
+        assert table.keys is None and table.feature_names == ("x0", "x1", "x2")
+    mapped = np.load(path, mmap_mode="r")
+    shared = CandidateTable.of(mapped).X
+    assert shared.data_ptr() == mapped.ctypes.data
+    assert torch.equal(CandidateTable.of(mapped[:, :2]).X, shared[:, :2])
+    CandidateTable.of(path).X[0, 0] = 7.0  # of one's own
+    assert np.load(path)[0, 0] == 0.0
+
+
+def test_no_row_is_read_but_those_asked_for(tmp_path: Path) -> None:
+    """A row of others, which would be refused, is not looked at."""
+    array = np.ones((1000, 2))
+    array[:300] = np.nan
+    array[700:] = np.inf
+    path = saved(tmp_path, array)
+    for candidates in (path, np.load(path, mmap_mode="r"), array):
+        table = CandidateTable.of(candidates, rows=slice(300, 700))
+        assert len(table) == 400 and bool((table.X == 1).all())
+    with pytest.raises(InputDataError, match=r"row 700 \(from 0\).*got inf"):
+        CandidateTable.of(path, rows=slice(300, None))
+    with pytest.raises(BotorchTensorDimensionError, match=r"\(0, 2\)"):
+        CandidateTable.of(path, rows=slice(5, 5))
+    with pytest.raises(InputDataError, match="without a step"):
+        CandidateTable.of(path, rows=slice(0, 10, 2))
+    with pytest.raises(InputDataError, match="need numbers without names"):
+        CandidateTable.of(pd.DataFrame(array), rows=slice(5))
+
+
+def test_numbers_are_looked_at_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At no time all of them: a file may be larger than the memory."""
+    monkeypatch.setattr(numeric, "CHUNK_ENTRIES", 64)
+    array = np.zeros((500, 4))
+    array[433, 2] = -np.inf
+    seen, isfinite = [], torch.Tensor.isfinite
+
+    def spy(self: torch.Tensor) -> torch.Tensor:
+        seen.append(self.numel())
+        return isfinite(self)
+
+    monkeypatch.setattr(torch.Tensor, "isfinite", spy)
+    with pytest.raises(InputDataError, match=r"row 433 \(from 0\), column 'x2'"):
+        CandidateTable.of(saved(tmp_path, array))
+    assert max(seen) == 64 and sum(seen) == 4 * 16 * 28
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    for array, match in [
+        (np.arange(6).reshape(3, 2), "dtype torch.int64; need float32"),
+        (np.array([["a", "b"]], dtype="U3"), "entries of type"),
+        (np.arange(6.0).reshape(3, 2).astype(">f8"), "byte order"),
+        (np.array([[{}]], dtype=object), "no .npy file with an array"),
+    ]:
+        with pytest.raises(InputDataError, match=match):
+            CandidateTable.of(saved(tmp_path, array))
+
+
+def test_paths_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputDataError, match=r"pandas.read_csv\(path\)"):
+        CandidateTable.of(tmp_path / "table.csv")
+    with pytest.raises(FileNotFoundError):
+        CandidateTable.of(str(tmp_path / "none.npy"))
+
+
+@pytest.mark.parametrize("name", ["random", "bbkb-global"])
+def test_a_strategy_on_a_file_is_that_on_its_numbers(tmp_path: Path, name: str) -> None:
+    X = make_candidates()
+    path = saved(tmp_path, X.numpy())
+    runs = [TABLE[name](candidates=c) for c in (X, path, np.load(path, mmap_mode="r"))]
+    states = []
+    for strategy in runs:
+        strategy.run(objective, 20, progress=False)
+        states.append(without_times(strategy.state_dict()))
+    assert equal(states[0], states[1]) and equal(states[0], states[2])

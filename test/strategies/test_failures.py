@@ -193,3 +193,23 @@ def test_a_kernel_that_returns_nan(name: str) -> None:
     assert caught > 0
     strategy.run(objective, 30, progress=False)
     assert strategy.surrogate.pool.all_moments().mean.isfinite().all()
+
+
+@gp_strategies
+@pytest.mark.parametrize("part", ["surrogate", "statistics"])
+def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:
+    """All is computed aside, so that nothing is to be computed anew."""
+    strategy, other = TABLE[name](seed=1), TABLE[name](seed=2)
+    for s in (strategy, other):
+        s.run(objective, 12, progress=False)
+    before, parts = strategy.state_dict(), dict(vars(strategy))
+    state = other.state_dict()
+    with pytest.raises(InputDataError, match="damaged"):
+        strategy.load_state_dict({k: v for k, v in state.items() if k != part})
+    assert vars(strategy).keys() == parts.keys()
+    assert all(vars(strategy)[key] is value for key, value in parts.items())
+    assert equal(strategy.state_dict(), before)
+    strategy.load_state_dict(state)
+    assert strategy.history is parts["history"]
+    assert strategy.generator is parts["generator"]
+    assert equal(strategy.state_dict(), state)

@@ -1,13 +1,21 @@
 """What a history shows: the best point, and tables of what happened."""
 
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
 import pandas as pd
 import pytest
 import torch
-from botorch.exceptions import InputDataError
-from strategy_table import TABLE, objective
+from botorch.exceptions import InputDataError, UnsupportedError
+from strategy_table import TABLE, make_candidates, objective
 from torch import Tensor
 
-from botorch_sparse.strategies import History, RandomSearch
+import botorch_sparse
+from botorch_sparse.strategies import History, RandomSearch, base
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.trials import Trial
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
@@ -29,7 +37,7 @@ def test_best_is_best_in_the_mean(minimize: bool) -> None:
     assert (best.row, best.key, best.value, best.mean) == (2, None, sign * 3.5, None)
     assert torch.equal(best.X, X[2])
     assert history.Y.tolist() == values
-    assert history.values == [sign * value for value in values]
+    assert history.values.tolist() == [sign * value for value in values]
 
 
 def test_the_first_of_equal_ones_is_best() -> None:
@@ -70,7 +78,7 @@ def test_best_asks_the_model_that_it_is_given() -> None:
         asked.append(X)
         return X.sum(-1), X.sum(-1)
 
-    history = History(X, predict=predict)
+    history = History(domain_of(X, {}), predict=predict)
     history.append([Trial(0, 2, 0)], [1.0])
     assert history.best().mean == 4.0
     assert torch.equal(asked[0], X[2:])
@@ -183,3 +191,149 @@ def test_batch_by_hand_has_no_trials() -> None:
     batch = RandomSearch(X).ask(2)
     by_hand = type(batch)(batch.X)
     assert by_hand.to_frame().columns.tolist() == ["x0", "x1"]
+
+
+def test_columns_are_views_that_later_feedback_leaves_alone() -> None:
+    """And none moves more often than a doubling of its room asks for."""
+    history = told([2, 0], [1.0, 2.0]).history
+    before = (history.point, history.values, history.batch_number, history.trial)
+    kept = [column.clone() for column in before]
+    moves, last = 0, history.values.data_ptr()
+    for i in range(5000):
+        history.append([Trial(i, i % 3, i)], [float(i)])
+        moves += history.values.data_ptr() != last
+        last = history.values.data_ptr()
+    assert moves < 10 and history.trial[-1] == 4999 and history.was_told(4999)
+    assert all(torch.equal(*pair) for pair in zip(before, kept, strict=True))
+    for name in ("point", "values", "batch_number", "trial"):
+        assert getattr(history, name).data_ptr() == getattr(history, name).data_ptr()
+
+
+@pytest.mark.parametrize("name", ["random", "bbkb-global"])
+def test_bookkeeping_does_not_grow_with_the_history(name: str) -> None:
+    """As many lines of this package run in a round after 4,000 evaluations as at 400.
+
+    What converts, searches or copies a list by itself would run more.
+    """
+    package = str(Path(botorch_sparse.__file__).parent / "strategies")
+
+    def lines_of_a_round(num: int) -> int:
+        strategy = TABLE[name](batch_size=4, candidates=X)
+        strategy.tell(X[torch.arange(num) % 3], torch.arange(num) % 5)
+        lines = 0
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal lines
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            lines += event == "line"
+            return trace
+
+        previous = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            batch = strategy.ask()
+            strategy.tell(batch.ids[:1], [0.5])
+            strategy.tell(batch.ids[1:], [0.5, 0.5, 0.5])
+            assert strategy.history.was_told(0)
+            strategy.history.best()
+        finally:
+            sys.settrace(previous)
+        return lines
+
+    few, many = lines_of_a_round(400), lines_of_a_round(4000)
+    assert few > 50 and abs(many - few) < 40
+
+
+def test_nothing_of_length_n_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list of all evaluations becomes a tensor, or a tensor a list, in a round."""
+    strategy = TABLE["bbkb-global"](batch_size=4, candidates=X)
+    strategy.tell(X[torch.arange(1000) % 3], torch.zeros(1000))
+    sizes, convert, listed = [0], torch.tensor, Tensor.tolist
+
+    def to_tensor(data: Any, **options: Any) -> Tensor:
+        sizes.append(len(data) if isinstance(data, list) else 1)
+        return convert(data, **options)
+
+    def to_list(self: Tensor) -> Any:
+        sizes.append(self.numel())
+        return listed(self)
+
+    monkeypatch.setattr(torch, "tensor", to_tensor)
+    monkeypatch.setattr(Tensor, "tolist", to_list)
+    for _ in range(3):
+        batch = strategy.ask()
+        strategy.tell(batch.ids[:2], [0.5, 0.5])
+        strategy.tell(batch.ids[2:], [0.5, 0.5])
+        strategy.history.best()
+    assert 1 < max(sizes) < 100
+
+
+def test_sums_by_point_are_those_of_all_feedback() -> None:
+    """Also after some of it was taken back, and of the first evaluations alone."""
+    g = torch.Generator().manual_seed(0)
+    point = torch.randint(7, (60,), generator=g)
+    values = torch.randn(60, generator=g, dtype=torch.float64)
+    domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
+    history = History(domain)
+    trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
+    for start, stop in ((0, 5), (5, 40), (40, 60)):
+        history.append(trials[start:stop], values[start:stop].tolist())
+    for size in (60, 33):
+        history.truncate(size, 0)
+        for n in (size, 20):
+            folded = history.folded(n)
+            first = list(dict.fromkeys(point[:n].tolist()))
+            assert folded.point.tolist() == first
+            assert folded.counts.tolist() == [
+                int((point[:n] == p).sum()) for p in first
+            ]
+            means = torch.stack([values[:n][point[:n] == p].mean() for p in first])
+            torch.testing.assert_close(folded.Y, means, rtol=1e-12, atol=1e-14)
+        assert history.num_unique == len(set(point[:size].tolist()))
+        assert history.was_told(size - 1) and not history.was_told(size)
+    history.append(trials[33:], values[33:].tolist())
+    other = History(domain)
+    other.load_state_dict(history.state_dict())
+    assert torch.equal(other.folded().Y, history.folded().Y)
+
+
+class Apart:
+    """A table whose rows are elsewhere, and are asked for one by one."""
+
+    table = box = None
+
+    def __init__(self, X: Tensor) -> None:
+        self._domain = domain_of(X, {})
+        self.asked = [0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._domain, name)
+
+    def rows(self, number: Tensor) -> Tensor:
+        self.asked.append(len(number))
+        return self._domain.rows(number)
+
+
+def test_a_table_whose_rows_are_not_all_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials, rows and states serve; coordinates are refused, since none is found."""
+    monkeypatch.setattr(base, "domain_of", lambda candidates, options: candidates)
+    candidates = make_candidates()
+    domain = Apart(candidates)
+    whole = RandomSearch(domain_of(candidates, {}), batch_size=4)
+    strategy = RandomSearch(domain, batch_size=4)
+    batch = strategy.ask()
+    assert torch.equal(batch.X, whole.ask().X)
+    assert torch.equal(candidates[batch.indices], batch.X)
+    strategy.tell(batch.ids[:1], [1.0])
+    with pytest.raises(UnsupportedError, match="several processes share"):
+        strategy.tell(batch.X[1:], [1.0, 2.0, 3.0])
+    strategy.tell(replace(batch, ids=None), [0.0, 4.0, 2.0, 3.0])
+    strategy.run(lambda rows: rows.double(), 20, by_index=True, progress=False)
+    history = strategy.history
+    assert torch.equal(history.X, candidates[history.indices])
+    assert history.best().row == int(history.indices[history.Y.argmax()])
+    other = RandomSearch(domain, batch_size=4)
+    other.load_state_dict(strategy.state_dict())
+    assert torch.equal(other.ask().X, strategy.ask().X)
+    assert max(domain.asked) <= 20

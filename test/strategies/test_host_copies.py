@@ -6,8 +6,8 @@ from host_copies import HostCopies
 from strategy_table import TABLE, objective
 
 from botorch_sparse.optim import NystromPool
-from botorch_sparse.optim.device_batch import BlockBatch
 from botorch_sparse.optim.choosable import ALL
+from botorch_sparse.optim.device_batch import BlockBatch
 from botorch_sparse.optim.rules import Global, Local, Product, Rule, Single
 
 BATCHES: dict[str, tuple[str, Rule]] = {

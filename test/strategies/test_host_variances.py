@@ -16,6 +16,7 @@ from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
+from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.table import HostVariances
@@ -46,9 +47,11 @@ def test_each_variance_is_copied_once() -> None:
 
 def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> None:
     X = make_candidates(5, **double)
-    history = History(X)
+    history = History(domain_of(X, {}))
     beside = history.add_point(X[0] + 1)
-    values = FoldedValues.of([3, beside, 3, 1], [1.0, 2.0, 4.0, 8.0])
+    values = FoldedValues.of(
+        torch.tensor([3, beside, 3, 1]), torch.tensor([1.0, 2.0, 4.0, 8.0]).double()
+    )
     assert values.point.tolist() == [3, beside, 1] and len(values) == 3
     data = values.at(history, torch.tensor([2, 0]))
     assert data.Y.tolist() == [2.5, 2.0, 8.0] and data.counts.tolist() == [2, 1, 1]

@@ -141,7 +141,7 @@ def test_a_gain_that_no_repr_shows(cls: Any) -> None:
     build(slow).load_state_dict(state)
     with pytest.raises(InputDataError, match=r"\['radius'\] differ"):
         build(fast).load_state_dict(state)
-    with pytest.raises(InputDataError, match="Got radius.*max_information_gain"):
+    with pytest.raises(InputDataError, match=r"Got radius.*max_information_gain"):
         build(lambda n: 1.0).state_dict()
 
 

@@ -53,7 +53,7 @@ def dense_posterior(
 
 def inducing(strategy: Any) -> Tensor | None:
     """The inducing points that the strategy saves; None for the exact posterior."""
-    saved = strategy.state_dict()["surrogate"].get("inducing")
+    saved = strategy.surrogate.state_dict().get("inducing")
     return (
         None if saved is None else strategy.history.points(torch.tensor(saved).long())
     )

@@ -73,7 +73,9 @@ def dense_norm_and_trace(strategy: Any) -> tuple[float, float]:
     Q = oracles.nystrom_kernel(dense, S)(X, X)
     trace = float((dense(X, X) - Q).trace()) / NOISE
     covariance = Q + NOISE * torch.eye(len(X)).to(Q)
-    if strategy.settings.mean_module is None:  # the constant of generalized least squares
+    if (
+        strategy.settings.mean_module is None
+    ):  # the constant of generalized least squares
         weights = torch.linalg.solve(covariance, torch.ones_like(Y))
         Y = Y - weights @ Y / weights.sum()
     alpha = torch.linalg.solve(covariance, Y)

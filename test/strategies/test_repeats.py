@@ -8,8 +8,8 @@ from botorch.exceptions import InputDataError
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 from torch import Tensor
 
-from botorch_sparse.strategies import Batch
 from botorch_sparse.optim.rules import UntilHalved
+from botorch_sparse.strategies import Batch
 
 NAMES = ["bbkb-global", "bbkb-global-local", "bkb", "gpucb", "gpbucb-product"]
 LAM = 1.0
@@ -63,7 +63,10 @@ def test_fewer_switches_and_points(name: str) -> None:
     assert ours.num_switches < 0.7 * theirs.num_switches
     assert ours.num_unique < theirs.num_unique
     f = objective(repeated.candidates)
-    best = [float(f[s.surrogate.pool.all_moments().mean.argmax()]) for s in (plain, repeated)]
+    best = [
+        float(f[s.surrogate.pool.all_moments().mean.argmax()])
+        for s in (plain, repeated)
+    ]
     assert best[1] > float(f.max()) - 0.3
 
 
@@ -116,7 +119,7 @@ def test_resumes_and_is_part_of_the_state(name: str) -> None:
     other.run(noisy, 90, progress=False)
     states = [without_times(s.state_dict()) for s in (part, other)]
     assert equal(*states)
-    with pytest.raises(InputDataError, match="'repeat'"):
+    with pytest.raises(InputDataError, match="'rule'"):
         build(name).load_state_dict(part.state_dict())
     with pytest.raises(InputDataError, match="repeat='often'; need one of"):
         build(name, repeat="often")

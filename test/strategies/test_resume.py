@@ -245,11 +245,11 @@ MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
         )
         for name in TABLE
     ],
-    ("bbkb-global", {"termination": "global-local"}, "'termination'"),
-    ("bbkb-global-local", {"local_bound": "paper"}, "'local_bound'"),
-    ("bbkb-global", {"oversampling": 3.0}, "'oversampling'"),
-    ("bbkb-global", {"ratio_threshold": 3.0}, "'ratio_threshold'"),
-    ("bkb", {"oversampling": 3.0}, "'oversampling'"),
+    ("bbkb-global", {"termination": "global-local"}, "'rule'"),
+    ("bbkb-global-local", {"local_bound": "paper"}, "'rule'"),
+    ("bbkb-global", {"oversampling": 3.0}, "'sampler'"),
+    ("bbkb-global", {"ratio_threshold": 3.0}, "'rule'"),
+    ("bkb", {"oversampling": 3.0}, "'sampler'"),
     ("gpbucb-sum", {"rule": "product"}, "'rule'"),
     ("bbkb-global", {"max_memory": 0}, "'max_memory'"),
     ("random", {"batch_size": 8}, "'batch_size'"),

@@ -31,7 +31,8 @@ from botorch_sparse.strategies import (
     StopOnConfidenceGap,
     StopOnNoImprovement,
     Strategy,
-    running,
+    evaluating,
+    interrupts,
 )
 
 EXECUTORS = ["threads", "processes", "dask"]
@@ -146,7 +147,7 @@ def test_dask_evaluates_the_same_point_again(dask_executor: Executor) -> None:
     """Dask takes equal calls for one; a noisy objective is to be called for each."""
     strategy = RandomSearch(torch.zeros(1, 1), batch_size=8)
     history = strategy.run(noise, 8, progress=False, executor=dask_executor)
-    assert len(set(history.values)) == 8  # two agree once in 6e5 runs
+    assert len(set(history.values.tolist())) == 8  # two agree once in 6e5 runs
 
 
 def test_results_are_told_as_they_come() -> None:
@@ -191,7 +192,7 @@ def test_what_has_begun_is_told_before_an_error_is_raised() -> None:
     with ThreadPoolExecutor(2) as executor:
         with pytest.raises(RuntimeError, match="lamp broken"):
             strategy.run(evaluate, 3, progress=False, executor=executor, by_index=True)
-    assert strategy.history.values == [7.0] and len(strategy.pending) == 2
+    assert strategy.history.values.tolist() == [7.0] and len(strategy.pending) == 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0]])
@@ -239,7 +240,7 @@ def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
 
 def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a box there is always another point: the error is raised in the end."""
-    monkeypatch.setattr(running, "MAX_FAILURES", 9)
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
     strategy = RandomSearch(bounds=box_table.BOUNDS, batch_size=3)
     calls: list[int] = []
 
@@ -349,7 +350,7 @@ def test_an_exception_in_the_strategy_itself(place: str) -> None:
 def test_a_second_ctrl_c_does_not_wait() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):
-        with running.undivided():
+        with interrupts.undivided():
             signal.raise_signal(signal.SIGINT)
             steps.append("after the first")
             signal.raise_signal(signal.SIGINT)
@@ -405,7 +406,7 @@ def test_ctrl_c_when_results_are_there() -> None:
     values = iter([1.0, 2.0, float("nan"), 4.0])
     with pytest.raises(KeyboardInterrupt):
         strategy.run(lambda X: next(values), 4, progress=False, executor=Immediate())
-    assert strategy.history.values == [1.0, 2.0, 4.0]
+    assert strategy.history.values.tolist() == [1.0, 2.0, 4.0]
     assert strategy.pending_ids.tolist() == [2]
 
 

@@ -162,7 +162,7 @@ def test_what_ranks_do_not_share_is_refused() -> None:
             GPUCB(domain_of(ranks))
         strategy = CASES["global"](domain_of(ranks))
         batch = strategy.ask()
-        with pytest.raises(UnsupportedError, match="not found by coordinates"):
+        with pytest.raises(UnsupportedError, match="not found by these"):
             strategy.tell(batch.X, objective(batch.X))
         strategy.tell(batch, objective(batch.X))
         assert len(strategy.history) == len(batch)

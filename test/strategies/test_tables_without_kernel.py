@@ -26,7 +26,8 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, model_building, table_prior
+from botorch_sparse.strategies import BBKB, model_building
+from botorch_sparse.strategies import prior as priors
 
 some_strategies = pytest.mark.parametrize(
     "name", ["bbkb", "thompson", pytest.param("gpucb", marks=pytest.mark.slow)]
@@ -231,13 +232,13 @@ def test_a_table_of_one_point() -> None:
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson"])
 def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When data grew by a fifth; between fits the hyperparameters stay."""
-    fits, fit = list[int](), table_prior.fit_hyperparameters
+    fits, fit = list[int](), priors.fit_hyperparameters
 
     def spy(builder: Any, history: Any, *args: Any) -> Any:
         fits.append(len(history))
         return fit(builder, history, *args)
 
-    monkeypatch.setattr(table_prior, "fit_hyperparameters", spy)
+    monkeypatch.setattr(priors, "fit_hyperparameters", spy)
     strategy = INFERRED[name]()
     seen = []
     for _ in range(10):  # one by one, whatever the batches
@@ -402,14 +403,14 @@ def test_an_interrupted_fit_leaves_no_trace(
         s.run(objective, 8, progress=False)
     X = strategy.candidates[:12]
     before = strategy.state_dict()
-    fit = table_prior.hyperparameters_of
+    fit = priors.hyperparameters_of
 
     def interrupt(model: Any) -> Any:
         fit(model)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_prior, "hyperparameters_of", interrupt)
+        patch.setattr(priors, "hyperparameters_of", interrupt)
         with pytest.raises(KeyboardInterrupt):
             strategy.tell(X, objective(X))
     assert equal(strategy.state_dict(), before)

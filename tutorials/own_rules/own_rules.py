@@ -1,58 +1,61 @@
 # %% [markdown]
-# # A termination rule and a sampler of your own
+# # A rule, a radius and a sampler of your own
 #
-# Two decisions in this library are plain objects that you can replace: what ends a
-# batch, and which observations become inducing points. Here is one of each.
+# Three decisions in this library are plain objects that you can replace: what ends a
+# batch, how wide confidence bounds are, and which observations become inducing points.
+# Here is one of each, and BBKB with all three.
 
 # %%
 # %matplotlib inline
+import math
 import os
+from dataclasses import dataclass
 
 import torch
 from botorch.models import SingleTaskGP, SingleTaskVariationalGP
+from gpytorch.kernels import RBFKernel
 from matplotlib.figure import Figure
 
-from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
+from botorch_sparse.acquisition import BatchUpperConfidenceBound, ConfidenceRadius
 from botorch_sparse.inducing import CertifiedSampler, SamplerInducingPointAllocator
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import optimize_adaptive_batch
+from botorch_sparse.optim import Local, optimize_adaptive_batch
+from botorch_sparse.strategies import BBKB
 
 torch.manual_seed(0)
 SMOKE_TEST = "SMOKE_TEST" in os.environ
 
 # %% [markdown]
-# ## A rule that knows what an experiment costs
+# ## A rule that knows how many samples fit on a plate
 #
 # A batch goes on as long as a *bound* is at most `ratio_threshold`. For the rules of
 # the papers it bounds the ratio of variances before and after the batch: while that is
 # small, choices made without feedback are nearly as good as choices made with it. A
-# rule is a BoTorch `AcquisitionFunction` with a method `bound`, and it always knows its
-# batch, `X_batch`.
+# rule is any object with `bound` and `ratio_threshold`. It sees the batch so far: its
+# `size`, the `variances` of its points at its start and just before each was chosen,
+# the `noise`, and the bounds of the papers, `sum_ratio`, `product_ratio` and
+# `local_ratio`.
 #
-# Say that the first coordinate is an oven's temperature, that a hot run costs more
-# power than a cold one, and that there is power for so much a day. We keep the
-# statistical rule, `GlobalLocal`, and add a bound of our own which crosses the
-# threshold when the day's power is used up. The batch ends with whichever comes first.
+# Say that samples are measured on plates with so many wells, and that a second plate
+# costs as much as the first. We keep the statistical rule, `Local`, and end the batch
+# where the plate is full, whichever comes first.
 
 
 # %%
-class WithinBudget(GlobalLocal):
-    def __init__(self, model, budget, **options):
-        super().__init__(model, **options)
-        self.budget = budget
+@dataclass(frozen=True)
+class OnePlate:
+    wells: int
+    ratio_threshold: float = 3.0
 
-    def cost(self):
-        return float((0.2 + self.X_batch[:, 0]).sum())
-
-    def bound(self, ratio_threshold, **domain):
-        spent = ratio_threshold * self.cost() / self.budget
-        return max(spent, super().bound(ratio_threshold, **domain))
+    def bound(self, batch):
+        is_full = batch.size >= self.wells
+        return math.inf if is_full else Local(self.ratio_threshold).bound(batch)
 
 
 # %% [markdown]
 # `optimize_adaptive_batch` takes any acquisition function that knows pending points and
-# any rule, and BoTorch's exact GP as well as ours. The bound that ended the batch is
-# part of the answer.
+# any rule, and BoTorch's exact GP as well as ours, on choices and on boxes. The bound
+# that ended the batch is part of the answer.
 
 
 # %%
@@ -64,22 +67,37 @@ X = torch.rand(100, 2).double()
 model = SingleTaskGP(X, f(X) + 0.3 * torch.randn(100, 1).double())
 model.likelihood.noise = 0.5  # of standardized outcomes
 choices = torch.cartesian_prod(*[torch.linspace(0, 1, 25).double()] * 2)
+acqf = BatchUpperConfidenceBound(model, beta=4.0)
 
-print(f"{'power for the day':<20}{'batch':>6}{'used':>7}")
-for budget in (2.0, 4.0, 1000.0):
-    rule = WithinBudget(model, budget, ratio_threshold=3.0)
-    acqf = BatchUpperConfidenceBound(model, beta=4.0)
-    batch = optimize_adaptive_batch(acqf, rule, 3.0, choices=choices)
-    rule.set_X_pending(batch.X)
-    print(f"{budget:<20}{len(batch.X):>6}{rule.cost():>7.2f}")
+print(f"{'wells':<8}{'batch':>6}{'bound':>8}")
+for wells in (3, 6, 1000):
+    batch = optimize_adaptive_batch(acqf, OnePlate(wells), choices=choices)
+    print(f"{wells:<8}{len(batch.X):>6}{batch.bound:>8.2f}")
 
 # %% [markdown]
 # The point that crosses the threshold belongs to the batch, as in the papers. In the
-# last line there is power for everything, and the posterior alone ends the batch.
+# last line there is room for everything, and the posterior alone ends the batch.
 #
-# A rule that is a bound on the ratio for each `x`, rather than a number, overrides
-# `_ratio` in place of `bound`; `LocalRatioBound` is twenty lines to start from.
+# A bound on the ratio for each `x`, as an acquisition function, is a `RatioBound`, such
+# as `GlobalLocal(model)`; `optimize_adaptive_batch` takes one in place of a rule.
 #
+# ## A radius
+#
+# A radius says what multiplies the standard deviation in the upper confidence bound. It
+# sees statistics of the run, such as the number of evaluations and the information
+# gained. Ours grows with the logarithm of time.
+
+
+# %%
+@dataclass(frozen=True)
+class SlowlyWider(ConfidenceRadius):
+    width: float = 1.0
+
+    def multiplier(self, statistics):
+        return self.width * math.sqrt(1 + math.log(1 + statistics.num_evaluations))
+
+
+# %% [markdown]
 # ## A sampler that is not random
 #
 # A sampler of inducing points is any callable with the signature below. It sees the
@@ -93,9 +111,9 @@ for budget in (2.0, 4.0, 1000.0):
 
 
 # %%
+@dataclass(frozen=True)
 class GreedySampler:
-    def __init__(self, num_inducing):
-        self.num_inducing = num_inducing
+    num_inducing: int
 
     @torch.no_grad()
     def __call__(self, covar_module, X, noise, *, generator, variance=None):
@@ -111,9 +129,9 @@ class GreedySampler:
         return torch.tensor(chosen, device=X.device).sort().values
 
 
+@dataclass(frozen=True)
 class UniformSampler:
-    def __init__(self, num_inducing):
-        self.num_inducing = num_inducing
+    num_inducing: int
 
     def __call__(self, covar_module, X, noise, *, generator, variance=None):
         order = torch.randperm(len(X), generator=generator)
@@ -169,3 +187,37 @@ svgp = SingleTaskVariationalGP(
     learn_inducing_points=False,
 )
 print(svgp.model.variational_strategy.inducing_points.shape)
+
+# %% [markdown]
+# ## All three in BBKB
+#
+# Strategies take the same objects. A state that `save` writes knows them by their class
+# and their fields, so that `resume` refuses a run with other ones: that is why they are
+# dataclasses. The last column is the function where the posterior mean is largest.
+
+# %%
+runs = {
+    "as in the paper": {},
+    "rule": {"rule": OnePlate(8)},
+    "rule and radius": {"rule": OnePlate(8), "radius": SlowlyWider()},
+    "all three": {
+        "rule": OnePlate(8),
+        "radius": SlowlyWider(),
+        "sampler": GreedySampler(40),
+    },
+}
+kernel = RBFKernel().double().requires_grad_(False)
+kernel.lengthscale = 0.3
+print(f"{'own':<18}{'batches':>8}{'largest':>9}{'f(best)':>9}")
+for name, own in runs.items():
+    noise = torch.Generator().manual_seed(0)
+    strategy = BBKB(choices, kernel, 0.5, seed=0, ratio_threshold=3.0, **own)
+    strategy.run(
+        lambda X, g=noise: f(X) + 0.1 * torch.randn(len(X), 1, generator=g).double(),
+        40 if SMOKE_TEST else 200,
+        progress=False,
+    )
+    sizes = [batch.size for batch in strategy.history.batches]
+    mean, _ = strategy.predict(choices)
+    best = float(f(choices[mean.argmax()].unsqueeze(0)))
+    print(f"{name:<18}{len(sizes):>8}{max(sizes):>9}{best:>9.3f}")

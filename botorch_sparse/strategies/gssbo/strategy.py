@@ -16,6 +16,7 @@ Theorem 5.2, the radius                `acquisition/confidence/gssbo.py`
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Unpack
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
@@ -29,6 +30,7 @@ from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.domain import BoxDomain, domain_of
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
@@ -134,10 +136,10 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        _refuse_table(candidates, type(self).__name__)
-        super().__init__(seed=seed, minimize=minimize, **domain)
+        place = _without_table(candidates, domain, type(self).__name__)
+        super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
-            self.domain,
+            place,
             covar_module,
             lam,
             refit=refit,
@@ -151,7 +153,7 @@ class GSSBO(Strategy):
         self.acquisition = acquisition
         self.clock = clock
         self.surrogate = SubsetSurrogate(
-            self.box,
+            place.box,
             self.settings,
             SubsetOptions(selection, reading, gradients, noise_scale),
         )
@@ -233,6 +235,7 @@ class GSSBO(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.buffer, self.surrogate = copy(self.buffer), copy(self.surrogate)
         self.buffer.load_state_dict(state["buffer"])
         self._learning_time = state["learning_time"]
         self.surrogate.load_state_dict(
@@ -244,14 +247,19 @@ class GSSBO(Strategy):
             **self.surrogate.config(),
             **self.buffer.config(),
             "radius": identity(self.radius, "radius"),
-            "acquisition": identity(self.acquisition, "acquisition"),
+            "acquisition": getattr(
+                self.acquisition, "__qualname__", repr(self.acquisition)
+            ),
         }
 
 
-def _refuse_table(candidates: Tensor | None, name: str) -> None:
-    """Say what serves for a table."""
-    if candidates is not None:
-        raise InputDataError(
-            f"Got candidates; {name} works on continuous domains. Give bounds, or take "
-            "BBKB for a table."
-        )
+def _without_table(
+    candidates: Tensor | None, options: DomainOptions, name: str
+) -> BoxDomain:
+    """The continuous domain; says what serves for a table."""
+    if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
+        return box
+    raise InputDataError(
+        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
+        "BBKB for a table."
+    )

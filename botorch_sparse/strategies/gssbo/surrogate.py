@@ -28,7 +28,6 @@ from botorch_sparse.models.subset.selection import selection_named
 from botorch_sparse.models.subset.validation import validate_gradients
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
@@ -64,7 +63,8 @@ class SubsetOptions:
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        return vars(self) | {"selection": identity(self.selection, "selection")}
+        name = getattr(self.selection, "__qualname__", repr(self.selection))
+        return vars(self) | {"selection": name}
 
 
 class SubsetSurrogate:
@@ -237,7 +237,7 @@ class SubsetSurrogate:
 def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
     """Points and values of some evaluations, `n x d` and `n x 1`, in float64."""
     X = history.points(history.point[start:stop]).double()
-    Y = torch.tensor(history.values[start:stop], dtype=torch.float64)
+    Y = history.values[start:stop].clone()
     return X, Y.to(X.device).unsqueeze(-1)
 
 

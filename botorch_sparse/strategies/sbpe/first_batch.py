@@ -66,7 +66,7 @@ class FirstBatch:
     @staticmethod
     def can_fit(history: History) -> bool:
         """Whether there are two different values, without which there is no scale."""
-        return len(set(history.values)) > 1
+        return bool((history.values != history.values[:1]).any())
 
     def fit(self, history: History, generator: torch.Generator) -> dict[str, Any]:
         """Fit to all feedback that there is.

@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
-
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.history import History
 
 
@@ -45,14 +44,9 @@ class RoundHistory(History):
         rounds: One `Round` for each batch that has ended.
     """
 
-    def __init__(self, candidates: Tensor, **options: Any) -> None:
-        super().__init__(candidates, **options)
+    def __init__(self, domain: Domain, **options: Any) -> None:
+        super().__init__(domain, **options)
         self.rounds: list[Round] = []
-
-    @property
-    def batch_list(self) -> list[int]:
-        """`batch_number` as a list."""
-        return self._batch
 
     def state_dict(self) -> dict[str, Any]:
         """See `History.state_dict`."""

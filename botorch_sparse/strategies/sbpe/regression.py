@@ -266,7 +266,6 @@ class UncertaintyReduction(RoundStrategy):
         """See `Strategy.state_dict`."""
         return super().state_dict() | {"lengths": list(self.lengths)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Strategy.load_state_dict`."""
-        super().load_state_dict(state)
+    def _load_state(self, state: dict[str, Any]) -> None:
+        super()._load_state(state)
         self.lengths = list(state["lengths"])

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
@@ -171,8 +172,8 @@ class RoundStrategy(Strategy):
 
     def _told(self) -> list[int]:
         """Places in the history of the feedback for the batch in progress."""
-        asks = self.history.batch_list
-        return [place for place, ask in enumerate(asks) if ask >= self._first_ask]
+        is_here = self.history.batch_number >= self._first_ask
+        return is_here.nonzero().squeeze(-1).tolist()
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         saved = self._round_state()
@@ -233,8 +234,8 @@ class RoundStrategy(Strategy):
 
     def _data(self, places: list[int]) -> BatchData:
         """The feedback at some places of the history."""
-        point = [self.history.point_list[place] for place in places]
-        values = FoldedValues.of(point, [self.history.values[p] for p in places])
+        history = self.history
+        values = FoldedValues.of(history.point[places], history.values[places])
         data = values.at(self.history, values.point[:0])
         return BatchData(data.X, data.Y, data.counts)
 
@@ -301,6 +302,7 @@ class RoundStrategy(Strategy):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.search = copy(self.search)
         self.search.load_state_dict(state["search"])
         self._first_ask = state["first_ask"]
         last, search = state["last_bounds"], self.search

@@ -1,0 +1,233 @@
+"""Evaluating a batch: at once, one by one, or with an executor."""
+
+import math
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions import BotorchWarning, InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.feedback import as_tensor
+from botorch_sparse.strategies.interrupts import undivided
+from botorch_sparse.strategies.runnable import Runnable, RunOptions
+from botorch_sparse.strategies.trials import Trial
+
+# So many failures in a row, with no result between them, are not those of points.
+MAX_FAILURES = 100
+
+
+@dataclass
+class Evaluation:
+    """Evaluates batches, and tells what comes of it.
+
+    Attributes:
+        strategy: What is told.
+        objective: What is evaluated.
+        options: How.
+        num_failures: Evaluations that failed since the last one that did not.
+    """
+
+    strategy: Runnable
+    objective: Callable[[Tensor], Any]
+    options: RunOptions
+    num_failures: int = field(default=0, init=False)
+
+    def evaluate(self, batch: Batch) -> None:
+        """Evaluate a batch, at once or point by point, and tell it."""
+        if self.options.executor is not None:
+            self._with_executor(batch, self.options.executor)
+        elif self.options.catch:
+            for id, call in self._calls(batch):
+                self._finish(id, call)
+        else:
+            self._tell(batch, self._at_once(batch))
+
+    def _at_once(self, batch: Batch) -> Any:
+        """What the objective returns for a batch."""
+        try:
+            inputs = self._inputs(batch)
+            return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
+        except Exception as error:
+            points = self._trials_of(batch)
+            which = ", ".join(self._name(trial) for trial in points[:5])
+            more = f" and {len(points) - 5} more" if len(points) > 5 else ""
+            error.add_note(f"The objective was called with {which}{more}.")
+            raise
+
+    def _tell(self, batch: Batch, Y: Any) -> None:
+        """Tell what is finite; the trials of the rest stay pending.
+
+        Raises:
+            InputDataError: If some is not finite.
+        """
+        Y = as_tensor(Y)
+        b, ids = len(batch), batch.ids
+        is_finite = Y.reshape(-1).isfinite().cpu()
+        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_finite.all()):
+            with undivided():
+                self.strategy.tell(batch, Y)
+            return
+        bad = [
+            t for t, f in zip(self._trials_of(batch), is_finite, strict=True) if not f
+        ]
+        if bool(is_finite.any()):
+            with undivided():
+                told = ids.cpu()[is_finite].tolist()
+                self.strategy.tell(told, Y.reshape(-1).cpu()[is_finite])
+        which = "; ".join(self._name(trial) for trial in bad[:5])
+        raise InputDataError(
+            f"The objective returned {len(bad)} values that are NaN or infinite: "
+            f"{which}{' and more' if len(bad) > 5 else ''}. They stay pending, and "
+            f"the other {b - len(bad)} of the batch are told. Run again to try once "
+            "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
+        )
+
+    def _trials_of(self, batch: Batch) -> list[Trial]:
+        ids = [] if batch.ids is None else batch.ids.tolist()
+        return [self.strategy.trial(id) for id in ids]
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """What the objective is called with."""
+        if self.options.by_index and batch.indices is not None:
+            return batch.indices
+        return batch.X
+
+    def _calls(self, batch: Batch) -> Iterator[tuple[int, Callable[[], list[float]]]]:
+        """The ids of the trials, and the evaluation of each."""
+        inputs = self._inputs(batch)
+        ids = [] if batch.ids is None else batch.ids.tolist()
+        for id, x in zip(ids, inputs.detach().cpu().numpy(), strict=True):
+            one = np.array(x)[None]  # a copy: a view would be pickled whole
+            name = uuid.uuid4().hex
+            yield (
+                id,
+                partial(evaluate_one, self.objective, one, str(inputs.device), name),
+            )
+
+    def _with_executor(self, batch: Batch, executor: Executor) -> None:
+        """Evaluate all points at once, and tell each as it comes."""
+        out: dict[Future[list[float]], int] = {}
+        arrived: SimpleQueue[Future[list[float]]] = SimpleQueue()
+        errors: list[Exception] = []
+        try:
+            for id, call in self._calls(batch):
+                future = executor.submit(call)
+                out[future] = id
+                future.add_done_callback(arrived.put)
+            while out:
+                future = arrived.get()
+                try:
+                    if not future.cancelled():
+                        self._finish(out[future], future.result)
+                except Exception as error:
+                    errors.append(error)
+                    _cancel(out)
+                del out[future]
+        except BaseException:
+            _cancel(out)
+            self._tell_arrived(out)
+            raise
+        if errors:
+            if len(errors) > 1:
+                errors[0].add_note(f"{len(errors) - 1} other trials failed too.")
+            raise errors[0]
+
+    def _tell_arrived(self, out: dict[Future[list[float]], int]) -> None:
+        """Tell the results that are there, and no others."""
+        pending = set(self.strategy.pending_ids.tolist())
+        for future, id in out.items():
+            is_there = future.done() and not future.cancelled()
+            if id in pending and is_there and future.exception() is None:
+                if _is_one_finite(values := future.result()):
+                    with undivided():
+                        self.strategy.tell([id], values)
+
+    def _finish(self, id: int, outcome: Callable[[], list[float]]) -> None:
+        """Tell one outcome, or that it failed."""
+        try:
+            values = _one_finite(outcome())
+        except BrokenExecutor as error:  # not of this point, whatever is caught
+            error.add_note(
+                "The executor broke down; the points that it had stay pending. Run "
+                "again with a new one."
+            )
+            raise
+        except self.options.catch as error:
+            self._fail(id, error)
+            return
+        except Exception as error:
+            error.add_note(f"Raised by {self._name(self.strategy.trial(id))}.")
+            raise
+        with undivided():
+            self.strategy.tell([id], values)
+        self.num_failures = 0
+
+    def _name(self, trial: Trial) -> str:
+        """How the user knows a trial."""
+        point = trial.point
+        X = self.strategy.history.points(torch.tensor([point]))[0].tolist()
+        name = f"trial {trial.id} at the point {X}"
+        if (table := self.strategy.table) is None:
+            return name
+        key = "" if table.keys is None else f", key {table.keys[point]!r}"
+        return f"{name} (row {point}{key})"
+
+    def _fail(self, id: int, error: Exception) -> None:
+        """Keep a trial for retry once, then leave it out."""
+        trial = self.strategy.trial(id)
+        again = trial.failures == 0
+        with undivided():
+            self.strategy.fail([id], retry=again)
+        self.num_failures += 1
+        warnings.warn(
+            f"T{self._name(trial)[1:]} raised {error!r}; it is "
+            f"{'tried once more' if again else 'left out'}.",
+            BotorchWarning,
+            stacklevel=6 + (self.options.executor is not None),
+        )
+        if self.num_failures >= MAX_FAILURES:
+            raise error
+
+
+def _cancel(out: dict[Future[list[float]], int]) -> None:
+    for future in out:
+        future.cancel()
+
+
+def evaluate_one(
+    objective: Callable[[Tensor], Any], x: NDArray[Any], device: str, name: str
+) -> list[float]:
+    """One evaluation, as plain numbers: these travel between processes.
+
+    Args:
+        objective: From `1 x d` points, or one index, to one observation.
+        x: `1 x d` point, or one index.
+        device: Where the objective wants it.
+        name: Of this call. Dask takes calls that are equal for one, which noise is not.
+    """
+    Y = torch.as_tensor(objective(torch.from_numpy(x).to(device)))
+    values: list[float] = Y.detach().double().reshape(-1).tolist()
+    return values
+
+
+def _is_one_finite(values: list[float]) -> bool:
+    return len(values) == 1 and math.isfinite(values[0])
+
+
+def _one_finite(values: list[float]) -> list[float]:
+    if not _is_one_finite(values):
+        raise InputDataError(
+            f"The objective returned {values[:5]} for one point; need one finite "
+            "number."
+        )
+    return values

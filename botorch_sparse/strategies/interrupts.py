@@ -1,0 +1,31 @@
+"""What Ctrl-C has to wait for."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended; a second one does not wait."""
+    usual = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not callable(usual):
+        yield
+        return
+    received: list[tuple[int, FrameType | None]] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        received.append((number, frame))
+        if len(received) > 1:
+            usual(number, frame)
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if received:
+        usual(*received[0])

@@ -1,0 +1,119 @@
+"""What a run is asked for, and what it asks of a strategy."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.trials import Trial
+
+# Called with strategy, batch and history after each batch; True stops the run.
+Callback: TypeAlias = Callable[[Any, Batch, History], Any]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run evaluates and when it stops; see `Strategy.run`."""
+
+    by_index: bool = False
+    executor: Executor | None = None
+    callbacks: tuple[Callback, ...] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+    catch: tuple[type[Exception], ...] = ()
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputDataError(f"Got batch_size={self.batch_size}; need at least 1.")
+        if self.executor is not None and not hasattr(self.executor, "submit"):
+            raise InputDataError(
+                f"Got executor={self.executor!r}; need a concurrent.futures.Executor, "
+                "such as ThreadPoolExecutor(4) or a Dask client's get_executor()."
+            )
+        for callback in self.callbacks:
+            if not callable(callback):
+                raise InputDataError(
+                    f"Got {callback!r} among callbacks; need functions of strategy, "
+                    "batch and history, or rules such as StopAfter(60.0)."
+                )
+        if self.checkpoint is not None:
+            folder = Path(self.checkpoint).absolute().parent
+            if not folder.is_dir() or not os.access(folder, os.W_OK):
+                raise InputDataError(
+                    f"Got checkpoint={os.fspath(self.checkpoint)!r}, but the folder "
+                    f"{os.fspath(folder)!r} is not there or can't be written to; make "
+                    "it first."
+                )
+
+
+class Runnable(Protocol):
+    """What a run asks of a strategy; see `Strategy`."""
+
+    history: History
+
+    @property
+    def domain(self) -> Domain:
+        """Where it chooses from."""
+        ...
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        ...
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        ...
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing left to propose."""
+        ...
+
+    @property
+    def pending_ids(self) -> Tensor:
+        """Ids of the trials asked for and not told yet."""
+        ...
+
+    def pending_batch(self, max_batch_size: int | None = None) -> Batch:
+        """What is out for evaluation."""
+        ...
+
+    def agree(self, options: RunOptions) -> None:
+        """Refuse to run with ranks whose strategy is another one."""
+        ...
+
+    def ask(self, max_batch_size: int | None = None) -> Batch:
+        """Propose a batch."""
+        ...
+
+    def tell(self, X: Any, Y: Any) -> None:
+        """Report feedback."""
+        ...
+
+    def fail(self, trials: Sequence[int], *, retry: bool = False) -> None:
+        """Report trials whose evaluation failed."""
+        ...
+
+    def trial(self, id: int) -> Trial:
+        """A pending trial."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All state."""
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file."""
+        ...

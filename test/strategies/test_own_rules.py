@@ -1,0 +1,94 @@
+"""A rule of one's own in a strategy, on tables and on boxes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from strategy_table import make_candidates, make_kernel, objective
+
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.optim import MAX_BOX_BATCH, BatchView, Local
+from botorch_sparse.strategies import BBKB, GPBUCB
+
+BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+OPTIONS = {"num_restarts": 1, "raw_samples": 16}
+
+
+@dataclass(frozen=True)
+class OnePlate:
+    """The local rule, and no more points than wells: a bound between the two."""
+
+    wells: int
+    ratio_threshold: float = 8.0
+
+    def bound(self, batch: BatchView) -> float | torch.Tensor:
+        filled = self.ratio_threshold * batch.size / (self.wells - 0.5)
+        is_full = filled > self.ratio_threshold
+        return filled if is_full else Local(self.ratio_threshold).bound(batch)
+
+
+def build(cls: Any, bounds: torch.Tensor | None, rule: Any) -> Any:
+    X = make_candidates(40) if bounds is None else None
+    options = {} if bounds is None else {"bounds": bounds, "optimizer_options": OPTIONS}
+    kernel, radius = make_kernel(), FixedBeta(100.0)
+    return cls(X, kernel, 1.0, rule=rule, radius=radius, seed=0, **options)
+
+
+@pytest.mark.parametrize("cls", [BBKB, GPBUCB])
+@pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
+def test_a_rule_of_ones_own(
+    cls: Any, bounds: torch.Tensor | None, tmp_path: Path
+) -> None:
+    """It ends the batches, and a run that is saved within one goes on to the bit."""
+    strategy, free = (build(cls, bounds, rule) for rule in (OnePlate(3), Local(8.0)))
+    for one in (strategy, free):
+        one.run(objective, 12, progress=False)
+    sizes = [record.size for record in strategy.history.batches[:-1]]
+    assert max(sizes) == 3 < max(record.size for record in free.history.batches)
+    first = strategy.ask(1)
+    strategy.save(tmp_path / "run.pt")
+    twin = build(cls, bounds, OnePlate(3))
+    twin.resume(tmp_path / "run.pt")
+    batches = []
+    for one in (strategy, twin):
+        rest = one.ask()
+        assert len(first) + len(rest) <= 3
+        batches.append(rest.X)
+    assert torch.equal(*batches)
+    with pytest.raises(InputDataError, match=r"\['rule'\] differ"):
+        build(cls, bounds, OnePlate(4)).resume(tmp_path / "run.pt")
+
+
+def test_a_rule_without_identity_is_refused_when_a_state_is_made() -> None:
+    class Unknown:
+        def __init__(self) -> None:
+            self.ratio_threshold = 2.0
+
+        def bound(self, batch: BatchView) -> float:
+            return batch.sum_ratio
+
+    strategy = build(BBKB, None, Unknown())
+    strategy.run(objective, 5, progress=False)
+    with pytest.raises(InputDataError, match=r"Got rule=.*make it a dataclass"):
+        strategy.state_dict()
+    with pytest.raises(InputDataError, match="need one of"):
+        build(BBKB, None, "sum")
+
+
+@pytest.mark.parametrize("lam", [1e7, 1e3])
+def test_a_batch_on_a_box_ends(lam: float) -> None:
+    """Where a point has no variance to speak of, or else after so many."""
+    points = torch.rand(2 * MAX_BOX_BATCH, 2, dtype=torch.float64)
+    found = ((x.unsqueeze(0), torch.zeros(())) for x in points)
+    strategy = BBKB(
+        None, make_kernel(), lam, bounds=BOUNDS, optimizer_options=OPTIONS, seed=0
+    )
+    strategy.run(objective, 3, progress=False)
+    target = "botorch_sparse.optim.box_batch.optimize_acqf"
+    with patch(target, side_effect=lambda *args, **kwargs: next(found)):
+        size = len(strategy.ask())
+    assert size == (1 if lam > 1e6 else MAX_BOX_BATCH)

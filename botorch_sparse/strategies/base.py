@@ -23,7 +23,7 @@ from botorch_sparse.strategies.checkpoint import (
     read_state,
     write_state,
 )
-from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.domain import domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.points import PointFinder
@@ -79,6 +79,8 @@ class Strategy(ABC):
 
     history_type: ClassVar[type[History]] = History
     # Whether `ask` leaves feedback for a part of a batch alone.
+    # Whether it chooses from a table that ranks share.
+    shares_tables: ClassVar[bool] = False
     waits_for_batch: ClassVar[bool] = False
 
     def __init__(
@@ -90,6 +92,8 @@ class Strategy(ABC):
         **domain: Unpack[DomainOptions],
     ) -> None:
         self.domain = domain_of(candidates, domain)
+        if not self.shares_tables:
+            require_whole(self.domain, type(self).__name__)
         self.minimize = minimize
         self.history = self.history_type(
             self.domain, minimize=minimize, predict=self.predict

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.optim.pool import NystromPool
@@ -349,6 +349,19 @@ def names_checksum(
 
 
 Domain: TypeAlias = TableRows | BoxDomain
+
+
+def require_whole(domain: Domain, name: str) -> None:
+    """Refuse a table that ranks share.
+
+    Raises:
+        UnsupportedError: If it is one.
+    """
+    if domain.ranks.size > 1:
+        raise UnsupportedError(
+            f"{name} does not share tables: give it a whole one, in one process, or "
+            "use BBKB, BKB, ThompsonSampling or RandomSearch."
+        )
 
 
 def domain_of(candidates: Any, options: DomainOptions) -> Domain:

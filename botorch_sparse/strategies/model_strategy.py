@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -100,6 +100,8 @@ class ModelStrategy(Strategy):
         minimize: See `Strategy`.
         seed: Seed of the strategy's generator.
     """
+
+    shares_tables: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -1,10 +1,12 @@
 """The rows of a table that several processes share."""
 
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.exceptions import UnsupportedError
 from torch import Tensor
@@ -13,6 +15,7 @@ from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
+from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import TableRows, names_checksum
 
 
@@ -64,6 +67,24 @@ class ShardedDomain(TableRows):
     def device(self) -> torch.device:
         """See `Domain`."""
         return self.X.device
+
+    @classmethod
+    def of(cls, candidates: Any, ranks: Ranks) -> "ShardedDomain":
+        """A table of numbers, or a file of which each rank reads its part.
+
+        Args:
+            candidates: `A x d` tensor or array, the same on all ranks; or a
+                `numpy.memmap`, or the path of an `.npy` file.
+            ranks: Who shares it; see `joined_ranks`.
+
+        Raises:
+            InputDataError: See `CandidateTable.of`; if there are too many ranks.
+        """
+        is_path = isinstance(candidates, str | os.PathLike)
+        cells = np.load(candidates, mmap_mode="c") if is_path else candidates
+        shard = Shard(len(cells), ranks)
+        own = CandidateTable.of(cells, rows=slice(shard.start, shard.stop))
+        return cls(own.X, shard, own.feature_names)
 
     def __post_init__(self) -> None:
         low, high = self.X.aminmax(dim=0)

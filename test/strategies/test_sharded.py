@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -18,6 +19,7 @@ from botorch_sparse.strategies import (
     BBKB,
     BKB,
     GPUCB,
+    SBPE,
     RandomSearch,
     StopOnConfidenceGap,
     Strategy,
@@ -102,6 +104,26 @@ def test_a_run_goes_on_with_another_number_of_ranks(name: str, tmp_path: Path) -
     assert expected[:first] == whole[:first]
 
 
+@pytest.mark.parametrize("kind", ["path", "memmap", "array"])
+def test_a_table_may_stay_in_a_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "X.npy"
+    np.save(path, table().numpy())
+    given: Any = {
+        "path": path,
+        "memmap": np.load(path, mmap_mode="r"),
+        "array": table().numpy(),
+    }[kind]
+
+    def rows(ranks: Ranks) -> tuple[Tensor, Tensor]:
+        domain = ShardedDomain.of(given, ranks)
+        return domain.X, domain.rows(torch.tensor([ROWS - 1, 3, TILE]))
+
+    parts = together(3, rows)
+    assert torch.equal(torch.cat([own for own, _ in parts]), table())
+    for _, found in parts:
+        assert torch.equal(found, table()[[ROWS - 1, 3, TILE]])
+
+
 def test_a_state_is_that_of_one_process() -> None:
     ours, *_ = together(3, lambda r: CASES["global"](domain_of(r)).state_dict())
     assert ours["config"] == CASES["global"](table()).state_dict()["config"]
@@ -160,6 +182,8 @@ def test_what_ranks_do_not_share_is_refused() -> None:
     def refuse(ranks: Ranks) -> None:
         with pytest.raises(UnsupportedError, match="Exact posteriors are not shared"):
             GPUCB(domain_of(ranks))
+        with pytest.raises(UnsupportedError, match="SBPE does not share tables"):
+            SBPE(domain_of(ranks))
         strategy = CASES["global"](domain_of(ranks))
         batch = strategy.ask()
         with pytest.raises(UnsupportedError, match="not found by these"):

@@ -35,7 +35,7 @@ from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Domain, domain_of
+from botorch_sparse.strategies.domain import Domain, domain_of, require_whole
 from botorch_sparse.strategies.sbpe.box import BoxSearch
 from botorch_sparse.strategies.sbpe.domains import SearchPrior, SearchSetup
 from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
@@ -164,6 +164,7 @@ class SBPE(RoundStrategy):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = domain_of(candidates, domain)
+        require_whole(place, "SBPE")
         box, table = place.box, place.table
         where = box or CandidateTable.of(table).X
         self._first_batch = _first_batch(

@@ -26,13 +26,13 @@ SETTINGS = {
 }
 
 
-def run(
+def build(
     table: Table, lengthscale: float, termination: str, seed: int, T: int
-) -> History:
-    """One run."""
+) -> BBKB:
+    """The paper's strategy."""
     kernel = RBFKernel().to(table.X)
     kernel.lengthscale = lengthscale
-    strategy = BBKB(
+    return BBKB(
         table.X,
         covar_module=kernel.requires_grad_(False),
         lam=1e-4,
@@ -45,6 +45,13 @@ def run(
         termination=termination,  # type: ignore[arg-type]
         seed=seed,
     )
+
+
+def run(
+    table: Table, lengthscale: float, termination: str, seed: int, T: int
+) -> History:
+    """One run."""
+    strategy = build(table, lengthscale, termination, seed, T)
     return strategy.run(noisy_rows(table, seed), T, progress=False, by_index=True)
 
 

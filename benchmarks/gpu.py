@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
@@ -27,7 +28,6 @@ from botorch_sparse.optim.choosable import ALL
 from botorch_sparse.optim.device_batch import EagerBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, GSSBO, SBPE, History, Strategy
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 
 # So smooth, noisy and curious that batches have tens of points, most of them different.
 LENGTHSCALE, LAM, MULTIPLIER = 8.0, 0.1, 50.0

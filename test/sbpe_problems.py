@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.strategies import SBPE
+from botorch_sparse.strategies import SBPE, Strategy
 
 LAM, NOISE = 1e-2, 0.05
 UNIT_BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -64,6 +64,16 @@ def with_noise(
         return f(X) + std * noise.to(X)
 
     return evaluate
+
+
+def play(
+    strategy: Strategy, f: Callable[[Tensor], Tensor], num_batches: int = 1
+) -> Any:
+    """Ask for whole batches, and tell them; the strategy."""
+    for _ in range(num_batches):
+        batch = strategy.ask()
+        strategy.tell(batch, f(batch.X))
+    return strategy
 
 
 def arguments(**overrides: Any) -> dict[str, Any]:

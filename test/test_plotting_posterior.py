@@ -246,10 +246,14 @@ def test_elimination_draws_each_interval_once(elimination: SBPE) -> None:
     for label, chosen in (("survives", alive), ("ruled out", ~alive)):
         segments = torch.as_tensor(np.stack(found[label].get_segments()))
         assert torch.equal(segments[:, 0, 0], elimination.candidates[chosen, 0].cpu())
-        assert torch.equal(segments[:, 0, 1], elimination.search.lower[chosen].cpu())
-        assert torch.equal(segments[:, 1, 1], elimination.search.upper[chosen].cpu())
+        assert torch.equal(
+            segments[:, 0, 1], elimination.progress.left.lower[chosen].cpu()
+        )
+        assert torch.equal(
+            segments[:, 1, 1], elimination.progress.left.upper[chosen].cpu()
+        )
     level = float(ax.get_lines()[0].get_ydata()[0])
-    assert level == float(elimination.search.lower[elimination.survivors].max())
+    assert level == float(elimination.progress.left.lower[elimination.survivors].max())
 
 
 def test_what_cannot_be_drawn_is_refused(double: dict[str, Any]) -> None:

@@ -29,8 +29,13 @@ def direction(U: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         `a`, `batch_shape x m`, and `w'a`, `batch_shape`. Cost: O(m j).
     """
     a = w - (U.mT @ (U @ w.unsqueeze(-1))).squeeze(-1)
-    # w'a >= |a|^2, since I - U'U <= I; the right side cannot round below zero.
-    return a, torch.maximum((w * a).sum(-1), a.square().sum(-1))
+    return a, gain(w, a)
+
+
+def gain(w: Tensor, a: Tensor) -> Tensor:
+    """The gain `w'a` of `a = M w` (`batch_shape x m`) where `0 <= M <= I`, guarded."""
+    # w'a >= |a|^2, since M <= I; the right side cannot round below zero.
+    return torch.maximum((w * a).sum(-1), a.square().sum(-1))
 
 
 def append_row(U: Tensor, u: Tensor) -> Tensor:

@@ -50,12 +50,6 @@ class ChoiceBatch(FrozenBatch):
         """Whether nothing is left to choose."""
         return self._unique and bool(self._is_taken.all())
 
-    @property
-    def indices(self) -> Tensor:
-        """See `FrozenBatch`."""
-        rows = [point.row for point in self.chosen]
-        return torch.tensor(rows, device=self._X.device)
-
     def append(self, X: Tensor) -> None:
         """See `FrozenBatch`."""
         super().append(X)

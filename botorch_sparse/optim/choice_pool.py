@@ -58,8 +58,7 @@ class PoolBatch:
         self, acqf: BatchUpperConfidenceBound, rule: Rule, X: Tensor, *, unique: bool
     ) -> None:
         frozen, device = acqf.frozen, X.device
-        self._X = X
-        self._unique = unique
+        self._X, self._unique = X, unique
         self._different = _first_of_equals(X) if unique else torch.arange(len(X))
         self._num_pending, size = len(frozen.X_batch), len(self._different)
         self._line = _Line.of(acqf)

@@ -48,43 +48,33 @@ class FrozenBatch(ABC):
     ) -> None:
         self.acqf = acqf
         self.rule = rule
-        self.frozen = frozen
         self.domain = domain
         self.noise = 1.0 if frozen.aug_shape else float(frozen.lam)
         self.chosen: list[Point] = []
         self._local: dict[LocalBound, tuple[float, float]] = {}
+        self._look(frozen)
+
+    def _look(self, frozen: FrozenPosterior) -> None:
+        """Take in the posterior with the points of the batch."""
+        noise, variance, before = frozen.noise, frozen.variance, frozen.variance_before
+        self.frozen = frozen
+        self.variances = self._largest(variance / noise)
+        self.variances_before = self._largest(before / noise)
+        self.sum_ratio = float(sum_ratio(variance, noise).max())
+        without = sum_ratio(variance[..., :-1], noise[..., :-1])
+        self.sum_ratio_before = float(without.max())
+        self.product_ratio = float(product_ratio(before, noise).max())
+
+    def _largest(self, ratio: Tensor) -> list[float]:
+        """The largest of the outputs' variances, in units of `noise`."""
+        largest = ratio.amax(0) if self.frozen.aug_shape else ratio
+        values: list[float] = (self.noise * largest).tolist()
+        return values
 
     @property
     def size(self) -> int:
         """See `BatchView`."""
         return len(self.frozen.X_batch)
-
-    @property
-    def variances(self) -> list[float]:
-        """See `BatchView`."""
-        return self._largest(self.frozen.variance)
-
-    @property
-    def variances_before(self) -> list[float]:
-        """See `BatchView`."""
-        return self._largest(self.frozen.variance_before)
-
-    @property
-    def sum_ratio(self) -> float:
-        """See `BatchView`."""
-        return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
-
-    @property
-    def sum_ratio_before(self) -> float:
-        """See `BatchView`."""
-        variance, noise = self.frozen.variance[..., :-1], self.frozen.noise[..., :-1]
-        return float(sum_ratio(variance, noise).max())
-
-    @property
-    def product_ratio(self) -> float:
-        """See `BatchView`."""
-        frozen = self.frozen
-        return float(product_ratio(frozen.variance_before, frozen.noise).max())
 
     def local_ratio(self, covariance: LocalBound, threshold: float) -> float:
         """See `BatchView`.
@@ -96,17 +86,10 @@ class FrozenBatch(ABC):
         raised = self.sum_ratio - total
         if known + raised <= threshold or not raised:
             return known + raised
-        bound = self._maximum(
-            LocalRatioBound(self.frozen, covariance=covariance), threshold
-        )
-        self._local[covariance] = bound, self.sum_ratio
-        return bound
-
-    def _largest(self, variance: Tensor) -> list[float]:
-        """The largest of the outputs' variances, in units of `noise`."""
-        ratio = variance / self.frozen.noise
-        largest = ratio.amax(0) if self.frozen.aug_shape else ratio
-        return (self.noise * largest).tolist()
+        bound = LocalRatioBound(self.frozen, covariance=covariance)
+        largest = self._maximum(bound, threshold)
+        self._local[covariance] = largest, self.sum_ratio
+        return largest
 
     def _maximum(self, bound: LocalRatioBound, enough: float) -> float:
         """The largest value over the domain, or one that is more than enough."""
@@ -125,30 +108,13 @@ class FrozenBatch(ABC):
         pending = self.acqf.X_pending
         both = X if pending is None else torch.cat([pending.to(X), X], -2)
         self.acqf.set_X_pending(both)
-        self.frozen = self.frozen.add(X)
+        self._look(self.frozen.add(X))
 
     def is_over(self) -> bool:
         """Whether the rule ends the batch; never without points or a rule."""
         if self.rule is None or not self.size:
             return False
         return float(self.rule.bound(self)) > self.rule.ratio_threshold
-
-    @property
-    def view(self) -> Self:
-        """What a rule sees."""
-        return self
-
-    @property
-    def values(self) -> Tensor:
-        """The values of the points of `chosen`, when each was."""
-        X = self.frozen.X_batch
-        values = [point.value for point in self.chosen]
-        return torch.tensor(values, dtype=X.dtype, device=X.device)
-
-    @property
-    def indices(self) -> Tensor | None:
-        """Their rows among choices, if that is where they are from."""
-        return None
 
     @property
     def is_exhausted(self) -> bool:
@@ -173,3 +139,22 @@ class FrozenBatch(ABC):
                 break
         none = self.frozen.X_batch[:0]
         return torch.cat([point.X for point in self.chosen]) if self.chosen else none
+
+    @property
+    def view(self) -> Self:
+        """What a rule sees."""
+        return self
+
+    @property
+    def values(self) -> Tensor:
+        """The values of the points of `chosen`, when each was."""
+        values = [point.value for point in self.chosen]
+        return self.frozen.X_batch.new_tensor(values)
+
+    @property
+    def indices(self) -> Tensor | None:
+        """Their rows among choices, if that is where they are from."""
+        if "choices" not in self.domain:
+            return None
+        rows = [point.row for point in self.chosen]
+        return torch.tensor(rows, device=self.frozen.X_batch.device)

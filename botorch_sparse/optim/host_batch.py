@@ -6,7 +6,7 @@ calls take a fraction of a microsecond.
 """
 
 import math
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,37 +17,12 @@ from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.embedding import ROWS
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.screening import Known
+from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 
 # Columns of a tile of products with pending rows.
 TILE = 64
-
-
-class TiledPoints(Points, Protocol):
-    """Rows whose `k_S(x)` are looked up in tiles.
-
-    Attributes:
-        num_rows: The number `m` of inducing points, padded.
-    """
-
-    @property
-    def num_rows(self) -> int:
-        """See the attributes."""
-        ...
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether all `k_S(x)` are at hand."""
-        ...
-
-    @property
-    def whitening(self) -> Tensor:
-        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        ...
-
-    def fill(self, index: np.ndarray, out: np.ndarray) -> None:
-        """Write `k_S(x)` of `k` rows into the first columns, `num_rows x TILE`."""
-        ...
 
 
 class Look(NamedTuple):
@@ -110,7 +85,8 @@ class HostBatch(BatchState):
     is computed.
 
     Args:
-        pool: The points to choose from.
+        points: The points to choose from.
+        known: What is known of them.
         multiplier: What multiplies the Bayesian standard deviation.
         rule: What ends the batch; None for no rule.
         choosable: What may be chosen.
@@ -124,22 +100,24 @@ class HostBatch(BatchState):
 
     def __init__(
         self,
-        pool: TiledPoints,
+        points: Points,
+        known: Known,
         multiplier: float,
         rule: Rule | None,
         choosable: Choosable,
     ) -> None:
-        super().__init__(pool, rule)
-        self._pool = pool
+        super().__init__(points, rule)
+        self._known = known
+        self._cross, self._whitening = known.cross, known.embedding.whitening
         self._once = choosable.once
-        moments = pool.all_moments()
-        self._mean: np.ndarray = choosable.mean(moments.mean).numpy()
-        self._initial: np.ndarray = moments.variance.numpy()
+        self._is_open: np.ndarray = choosable.mean(0 * known.mean).numpy()
+        self._mean: np.ndarray = known.mean.numpy()
+        self._initial: np.ndarray = known.variance.numpy()
         self._multiplier = self._initial.dtype.type(multiplier)
         self._base = self._initial  # variances under the first `_absorbed` rows
-        self._ucb = self._mean + self._multiplier * np.sqrt(self._initial)
-        m, dtype = pool.num_rows, moments.mean.dtype
-        self._pending = PendingRows.none(pool.whitening[:, 0])  # of closed runs
+        self._ucb: np.ndarray = known.bounds(multiplier).numpy() + self._is_open
+        m, dtype = known.embedding.num_rows, known.mean.dtype
+        self._pending = PendingRows.none(self._whitening[:, 0])  # of closed runs
         self._P = torch.zeros(ROWS, m, dtype=dtype)  # a L_B^-1 L^-1 of each run
         self._scales = np.zeros(ROWS, dtype=self._base.dtype)
         self._K = torch.zeros(m, TILE, dtype=dtype)
@@ -148,16 +126,19 @@ class HostBatch(BatchState):
         self._absorbed = 0  # closed rows that `_base` knows of
         self._run: _Run | None = None
         self._chosen = -1
+        self._best = self._ucb.max()  # of all bounds at the start
         self._runner_up = np.inf  # no bound but that of `_chosen` is above this
 
     def argmax(self) -> int:
         """See `BatchState`."""
-        if self._run is not None:
-            row = self._run.index
-            fresh = self._ucb[row] if row >= 0 else -np.inf
-            if row == self._chosen and fresh > self._runner_up:
+        run, fresh = self._run, -np.inf
+        if run is not None:
+            fresh = self._ucb[run.index] if run.index >= 0 else -np.inf
+            if run.index == self._chosen and fresh > self._runner_up:
                 return self._chosen
-            self._refresh_within_reach(fresh)
+        if run is not None or not self._known.is_whole:
+            with one_thread():
+                self._refresh_within_reach(fresh)
         self._chosen = int(self._ucb.argmax())
         best = self._ucb[self._chosen]
         self._ucb[self._chosen] = -np.inf
@@ -185,9 +166,11 @@ class HostBatch(BatchState):
 
     def look(self, row: int) -> Look:
         """What there is to know of a row that becomes pending. Cost: O(j m)."""
-        self._close()
-        (before,) = self._variances(np.array([row]))  # this leaves k_S(x) in the tile
-        cross = self._K[: len(self._pool.whitening), 0].clone()
+        with one_thread():
+            self._close()
+            self._known.resolve(torch.tensor([row]))
+            (before,) = self._variances(np.array([row]))  # k_S(x) stays in the tile
+            cross = self._K[: len(self._whitening), 0].clone()
         return Look(row, cross, self._initial[row], before)
 
     def start(self, look: Look) -> None:
@@ -196,30 +179,30 @@ class HostBatch(BatchState):
         Args:
             look: Of one of the rows, or of a row that is elsewhere: a negative number.
         """
-        self._close()
-        whitening = self._pool.whitening
-        self._K[: len(whitening), 0] = look.cross
-        run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
-        place = self._num_rows
-        if place == len(self._P):
-            self._P = torch.cat([self._P, torch.zeros_like(self._P)])
-            self._scales = np.concatenate([self._scales, 0 * self._scales])
-        self._P[place, : len(whitening)] = run.row.a @ whitening
-        self._num_rows += 1
-        run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
+        whitening = self._whitening
+        with one_thread():
+            self._close()
+            self._K[: len(whitening), 0] = look.cross
+            run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
+            place = self._num_rows
+            if place == len(self._P):
+                self._P = torch.cat([self._P, torch.zeros_like(self._P)])
+                self._scales = np.concatenate([self._scales, 0 * self._scales])
+            self._P[place, : len(whitening)] = run.row.a @ whitening
+            self._num_rows += 1
+            run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
 
     def repeat(self) -> Appended:
         """One more evaluation of the open run."""
         run = self._run
         assert run is not None
-        row, before = run.index, run.variance(self.noise)
+        before = run.variance(self.noise)
         run.count += 1
         self._scales[self._num_rows - 1] = run.scale(self.noise)
-        if row >= 0:
+        if run.index >= 0:
             if self._once:
-                self._mean[row] = -np.inf
-            sigma = np.sqrt(run.variance(self.noise))
-            self._ucb[row] = self._mean[row] + self._multiplier * sigma
+                self._is_open[run.index] = -np.inf
+            self._set_bounds(run.index, run.variance(self.noise))
         return Appended(float(run.initial), float(before))
 
     def _close(self) -> None:
@@ -232,7 +215,7 @@ class HostBatch(BatchState):
     def _num_closed(self) -> int:
         return self._num_rows - (self._run is not None)
 
-    def _refresh_within_reach(self, fresh: float) -> None:
+    def _refresh_within_reach(self, fresh: np.floating | float) -> None:
         """Refresh every candidate whose bound may not be below the best fresh one.
 
         Where the last candidate may not be chosen again, that is the best of those
@@ -242,11 +225,11 @@ class HostBatch(BatchState):
             block = np.argpartition(-self._ucb, self.first_block)[: self.first_block]
             self._refresh(block)
             fresh = self._ucb[block].max()
-        reach = np.flatnonzero(self._ucb >= fresh)
+        reach = self._settle(np.flatnonzero(self._ucb >= fresh), float(fresh))
         rows = self._num_rows - self._absorbed
         # Looking up a row costs about as much as three products with it.
         lookup, passing = len(reach) * (3 + rows), len(self._ucb) * (1 + rows)
-        if self._pool.in_memory and lookup > passing:
+        if self._cross.in_memory and lookup > passing:
             self._refresh_all()
             return
         if len(reach) <= self.first_block:
@@ -260,24 +243,51 @@ class HostBatch(BatchState):
             fresh = max(fresh, self._ucb[block].max())
             start, size = start + size, 2 * size
 
+    def _settle(self, reach: np.ndarray, fresh: float) -> np.ndarray:
+        """Those of some candidates that stay within reach by better bounds.
+
+        All of them are embedded then. What would be within reach if the best bound fell
+        once more as far as since the start is embedded as well, so that this does not
+        happen at each step.
+        """
+        known = self._known
+        rows = torch.from_numpy(reach)
+        rows = rows[known.level[rows] < known.num_levels]
+        if known.is_whole or not len(rows) or fresh == -np.inf:
+            return reach
+        multiplier = float(self._multiplier)
+        goal = fresh - max(self._best - fresh, 0.0)
+        known.screen(multiplier, rows, goal, grows=False)
+        index = rows.numpy()
+        self._ucb[index] = known.bounds(multiplier, rows).numpy() + self._is_open[index]
+        return reach[self._ucb[reach] >= fresh]
+
     def _refresh(self, index: np.ndarray) -> None:
         """Fresh bounds for some candidates."""
+        if not self._known.is_whole:
+            self._known.resolve(torch.from_numpy(index))
         variance = np.empty(len(index), dtype=self._base.dtype)
         for start in range(0, len(index), TILE):
             part = slice(start, start + TILE)
             variance[part] = self._variances(index[part])
-        sigma = np.sqrt(variance)
-        self._ucb[index] = self._mean[index] + self._multiplier * sigma
+        self._set_bounds(index, variance)
+
+    def _set_bounds(
+        self, index: np.ndarray | int, variance: np.ndarray | np.floating
+    ) -> None:
+        """Take fresh variances of candidates."""
+        bounds = self._mean[index] + self._multiplier * np.sqrt(variance)
+        self._ucb[index] = bounds + self._is_open[index]
 
     def _refresh_all(self) -> None:
         """Fresh bounds for all candidates, which later ones start from."""
+        self.points.all_variances()
         base = self._base.copy()
         for start in range(0, len(base), TILE):
             index = np.arange(start, min(start + TILE, len(base)))
             closed, fresh = self._after_rows(index)
             base[index] = closed
-            sigma = np.sqrt(fresh.clip(min=0.0))
-            self._ucb[index] = self._mean[index] + self._multiplier * sigma
+            self._set_bounds(index, fresh.clip(min=0.0))
         self._base, self._absorbed = base, self._num_closed
 
     def _variances(self, index: np.ndarray) -> np.ndarray:
@@ -289,7 +299,7 @@ class HostBatch(BatchState):
 
         Below zero where they round to that.
         """
-        self._pool.fill(index, self._K_host)
+        self._cross.fill(index, self._K_host)
         closed = fresh = self._base[index]
         for start in range(self._absorbed // ROWS * ROWS, self._num_rows, ROWS):
             drops = self._products(start)[:, : len(index)]

@@ -4,16 +4,17 @@ References:
     [Calandriello2020]_ Section 3.1 and Appendix A.3 (pre-embedding, lazy evaluation).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.cross_covariance import CrossCovariance
 from botorch_sparse.optim.device_batch import (
     BlockBatch,
     EagerBatch,
@@ -24,7 +25,9 @@ from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.shards import Shard
+from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
@@ -35,6 +38,26 @@ CHUNK_SIZE = 2**12
 DEVICE_CHUNK_SIZE = 2**15  # few long products on an accelerator
 # Entries of `X` above which a kernel column by itself costs more than as one of many.
 LARGE_POOL = 2**20
+# Entries of `k_S(x)` from which on only promising candidates are embedded.
+SCREENED = 2**20
+SAMPLE_SIZE = 256
+
+
+class Whole(NamedTuple):
+    """The table that a pool has some rows of; what is decided by it rounds alike.
+
+    Attributes:
+        num_rows: Its rows.
+        sample: The coordinates of `sampled_rows`.
+    """
+
+    num_rows: int
+    sample: Tensor
+
+
+def sampled_rows(num_rows: int) -> Tensor:
+    """Some rows that stand for all of a table."""
+    return torch.arange(0, num_rows, -(-num_rows // SAMPLE_SIZE))
 
 
 class NystromPool:
@@ -57,8 +80,7 @@ class NystromPool:
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
-        table_size: Rows of the whole table where `X` are some of its rows: whether
-            kernel columns are kept, which round otherwise, does not depend on the part.
+        whole: The table that `X` are rows of; None for one of no others.
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
@@ -72,16 +94,17 @@ class NystromPool:
         *,
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
-        table_size: int | None = None,
+        whole: Whole | None = None,
     ) -> None:
         validate_candidates(X)
         self.X = X
         self.noise = noise
         self.max_memory = max_memory
-        self.table_size = len(X) if table_size is None else table_size
+        self.whole = whole or Whole(len(X), X[sampled_rows(len(X)).to(X.device)])
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
+        self._promising = torch.arange(0)  # candidates that were best before
         self.reset()
 
     def reset(self, k_diag: Tensor | None = None) -> None:
@@ -90,7 +113,7 @@ class NystromPool:
         Args:
             k_diag: `A` prior variances, if they are known.
         """
-        self._state: _State | None = None
+        self._state: _Here | _There | None = None
         zero = self.X.new_zeros(len(self))
         self._prior = Moments(zero, zero if k_diag is None else k_diag)
 
@@ -117,39 +140,39 @@ class NystromPool:
         return None if self._state is None else self._state.posterior
 
     @property
-    def whitening(self) -> Tensor:
-        """The matrix `L_B^-1 L^-1` that turns `k_S(x)` into `w(x)`, `m x m`."""
-        return self._embedded().whitening
-
-    @property
-    def num_rows(self) -> int:
-        """The number `m` of inducing points, padded."""
-        return padded(len(self.whitening))
-
-    @property
     def in_memory(self) -> bool:
         """Whether the covariances of all candidates with `S` are at hand."""
+        return self._state is not None and self._state.in_memory
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the moments of all candidates are known."""
+        return self._state is None or self._state.is_embedded
+
+    @property
+    def num_exact(self) -> int:
+        """Candidates whose moments are known."""
         state = self._state
-        return state is not None and (state.keeps_columns or state.cross is not None)
+        if isinstance(state, _Here) and not state.is_embedded:
+            return int(state.known.is_exact.sum())
+        return len(self)
 
     @property
     def square_memory(self) -> int:
         """See `Points`."""
-        if len(self.whitening) > self._capacity:
-            return 0
         row = 2 * self.X.element_size()
-        room = self.max_memory // 4 // (row * self.table_size)
-        return room * row * len(self)
+        room = self.max_memory // 4 // (row * self.whole.num_rows)
+        return room * row * len(self) if self._may_fit(self._num_inducing) else 0
 
-    def fits_in_memory(self, num_inducing: int) -> bool:
-        """Whether `k_S(x)` of all candidates is kept; it may take half the memory."""
-        size = len(self) * num_inducing * self.X.element_size()
+    def _may_fit(self, num_inducing: int) -> bool:
+        """Whether `k_S(x)` of the whole table may be kept."""
+        size = self.whole.num_rows * padded(num_inducing) * self.X.element_size()
         return 2 * size <= self.max_memory
 
-    def _keeps_columns(self, num_inducing: int) -> bool:
-        """Whether kernel columns are kept by point."""
-        large = self.on_device or self.table_size * self.X.shape[-1] > LARGE_POOL
-        return not large and 0 < num_inducing <= self._capacity
+    def fits_in_memory(self, num_inducing: int) -> bool:
+        """Whether `k_S(x)` of all candidates may be kept, in half the memory."""
+        size = len(self) * padded(num_inducing) * self.X.element_size()
+        return 2 * size <= self.max_memory
 
     @torch.no_grad()
     def update(
@@ -160,7 +183,7 @@ class NystromPool:
         noise: float | None = None,
         is_awaited: bool = True,
     ) -> None:
-        """Embed all candidates under a new posterior.
+        """Take a new posterior, and embed all candidates where that is cheap.
 
         Args:
             posterior: An unbatched posterior.
@@ -173,44 +196,38 @@ class NystromPool:
             k_diag = posterior.covar_module(self.X, diag=True)
         prior = Moments(posterior.mean_module(self.X), k_diag)
         if self.on_device:
-            state = self._updated_there(posterior, prior, is_awaited)
+            self._state = self._updated_there(posterior, prior, is_awaited)
         else:
-            state = self._updated_here(posterior, prior)
-        self._state, self._prior = state, prior
+            with one_thread():
+                state = self._updated_here(posterior, prior)
+            if not state.known.screens:
+                state.known.resolve_all()
+            self._state = state
+        self._prior = prior
         self.noise = self.noise if noise is None else noise
 
-    def _updated_here(self, posterior: NystromPosterior, prior: Moments) -> "_State":
-        m = posterior.num_inducing
-        embedding = Embedding(posterior)
-        keeps_columns = self._keeps_columns(m)
-        cross = None
-        if not keeps_columns and self.fits_in_memory(m):
-            cross = self.X.new_empty(m, len(self))
-        state = _State(
-            posterior, embedding.whitening, prior, cross, keeps_columns=keeps_columns
+    def _updated_here(self, posterior: NystromPosterior, prior: Moments) -> "_Here":
+        m, num = posterior.num_inducing, self.whole.num_rows
+        screens, sample = m > 0 and num * m >= SCREENED, None
+        if screens:
+            sample = posterior.covariance_with_inducing(self.whole.sample)
+        embedding = Embedding.of(posterior, sample)
+        is_small = num * self.X.shape[-1] <= LARGE_POOL
+        small = is_small and m > 0 and self._may_fit(m)
+        capacity = self.max_memory // 2 // (num * self.X.element_size())
+        cross = CrossCovariance(
+            self.X,
+            embedding,
+            self._columns if small else None,
+            capacity,
+            self.max_memory // 4,
         )
-        mean, variance = prior.mean.clone(), prior.variance.clone()
-        tile = self.X.new_zeros(embedding.num_rows, TILE)
-        parts = self.X.new_zeros(2, TILE)
-        for start in range(0, len(self), self.chunk_size):
-            chunk = slice(start, min(start + self.chunk_size, len(self)))
-            K = self._kernel(state, chunk)
-            if cross is not None:
-                cross[:, chunk] = K
-            for first in range(chunk.start, chunk.stop, TILE):
-                rows = slice(first, min(first + TILE, chunk.stop))
-                size = rows.stop - rows.start
-                tile[:m, :size] = K[:, first - start : first - start + size]
-                parts[0, :size], parts[1, :size] = mean[rows], variance[rows]
-                embedding.embed(tile, parts[0], parts[1])
-                mean[rows], variance[rows] = parts[:, :size]
-        rounding = torch.finfo(variance.dtype).eps * prior.variance
-        state.moments = Moments(mean, torch.maximum(variance, rounding))
-        return state
+        known = Known(embedding, cross, prior, screens)
+        return _Here(posterior, embedding.whitening, known)
 
     def _updated_there(
         self, posterior: NystromPosterior, prior: Moments, is_awaited: bool
-    ) -> "_State":
+    ) -> "_There":
         """The same on an accelerator, in few long products."""
         m, num = posterior.num_inducing, len(self)
         L = pseudo_data_factor(posterior, is_awaited=is_awaited)
@@ -228,20 +245,7 @@ class NystromPool:
             variance[rows] -= f.square_().sum(0)
         rounding = torch.finfo(variance.dtype).eps * prior.variance
         moments = Moments(mean, torch.maximum(variance, rounding))
-        return _State(posterior, whitening, moments, cross)
-
-    def _kernel(self, state: "_State", rows: slice) -> Tensor:
-        """`k_S(x)` of a chunk, `m x chunk`."""
-        if state.keeps_columns:
-            slots = self._slots(state)
-            return self._columns.values[:, rows].index_select(0, slots)
-        if rows.stop - rows.start == self.chunk_size or len(self) < self.chunk_size:
-            X = self.X[rows]
-        else:  # the last chunk has the shape of all
-            index = torch.arange(rows.start, rows.start + self.chunk_size)
-            X = self.X[index.clamp_max_(len(self) - 1)]
-        K = state.posterior.covariance_with_inducing(X)
-        return K[:, : rows.stop - rows.start]
+        return _There(posterior, whitening, moments, cross)
 
     def hold(self, posterior: NystromPosterior) -> None:
         """Take a posterior without embedding the candidates; moments are not known.
@@ -250,52 +254,42 @@ class NystromPool:
         """
         unknown = self.X.new_full((len(self),), torch.nan)
         whitening = self.X.new_empty(0, 0)
-        self._state = _State(posterior, whitening, Moments(unknown, unknown))
+        self._state = _There(posterior, whitening, Moments(unknown, unknown))
 
+    @torch.no_grad()
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`; those of the prior before any posterior."""
-        mean, variance = self.all_moments()
+        if isinstance(self._state, _Here):
+            self._state.known.resolve(rows.unique())
+        mean, variance = self._present()
         return Moments(mean[rows], variance[rows])
 
+    @torch.no_grad()
     def all_moments(self) -> Moments:
         """See `Points`."""
-        return self._prior if self._state is None else self._state.moments
+        if not self.is_embedded and isinstance(self._state, _Here):
+            known = self._state.known
+            if not known.cross.in_memory and self.fits_in_memory(self._num_inducing):
+                known.cross.store_all(self.chunk_size)
+            known.resolve_all()
+        return self._present()
 
     def all_variances(self) -> Tensor:
         """See `Points`."""
         return self.all_moments().variance
 
-    @torch.no_grad()
-    def fill(self, index: np.ndarray, out: np.ndarray) -> None:
-        """Write `k_S(x)` of `k` rows on the host into the first columns of a tile."""
-        state, k = self._embedded(), len(index)
-        m = len(state.whitening)
-        if state.keeps_columns:
-            slots = self._slots(state).numpy()
-            values: np.ndarray = self._columns.values.numpy()
-            place = slots[:, None] * values.shape[1] + index
-            out[:m, :k] = values.reshape(-1).take(place)
-        elif state.cross is not None:
-            out[:m, :k] = state.cross.numpy()[:, index]
-        else:
-            full = np.resize(index, out.shape[1])  # one shape for all
-            K = state.posterior.covariance_with_inducing(self.X[torch.from_numpy(full)])
-            out[:m] = K.numpy()
+    def _present(self) -> Moments:
+        """What is known of all."""
+        return self._prior if self._state is None else self._state.moments
 
-    @torch.no_grad()
-    def cross_covariance(self, index: Tensor | slice) -> Tensor:
-        """`k_S(x)` of some candidates, `m x k`; looked up, or computed if streamed."""
-        state = self._embedded()
-        if state.cross is not None:
-            return state.cross[:, index]
-        if state.keeps_columns:
-            slots = self._slots(state)
-            return self._columns.values[:, index].index_select(0, slots)
-        return state.posterior.covariance_with_inducing(self.X[index])
+    @property
+    def _num_inducing(self) -> int:
+        return self._embedded().posterior.num_inducing
 
     def cross(self, rows: Tensor | slice) -> Tensor:
         """`w(x)` of some candidates, `k x m`. Cost: O(k m^2)."""
-        return (self.whitening @ self.cross_covariance(rows)).mT
+        state = self._embedded()
+        return (state.whitening @ state.cross_covariance(self.X, rows)).mT
 
     def batch(
         self,
@@ -304,12 +298,36 @@ class NystromPool:
         choosable: Choosable = ALL,
     ) -> BatchState:
         """See `Points`."""
-        m = self._embedded().posterior.num_inducing
-        if not self.on_device:
-            return HostBatch(self, multiplier, rule, choosable)
-        if self.in_memory and eager_is_cheaper(len(self), m):
+        state = self._embedded()
+        if isinstance(state, _Here):
+            self._screen(state.known, multiplier, choosable)
+            return HostBatch(self, state.known, multiplier, rule, choosable)
+        if self.in_memory and eager_is_cheaper(len(self), self._num_inducing):
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)
+
+    @torch.no_grad()
+    def _screen(self, known: Known, multiplier: float, choosable: Choosable) -> None:
+        """Embed the candidates that may have the largest bound.
+
+        A good first value comes from those that were best before.
+        """
+        if known.is_whole:
+            return
+        rows = torch.arange(len(self))
+        if choosable.excluded is not None:
+            rows = rows[torch.ones_like(rows).index_fill_(0, choosable.excluded, 0) > 0]
+        first = self._promising
+        if not len(first):
+            first = rows[:: max(1, len(rows) // SAMPLE_SIZE)]
+        known.resolve(first)
+        is_open = choosable.mean(known.mean).isfinite()
+        bounds = known.bounds(multiplier)
+        best = bounds.where(known.is_exact & is_open, -torch.inf).max()
+        rows = rows[known.level[rows] == 0]
+        known.screen(multiplier, rows, float(best), grows=True)
+        bounds = known.bounds(multiplier).where(known.is_exact, -torch.inf)
+        self._promising = bounds.topk(min(TILE, len(self))).indices
 
     @property
     def shard(self) -> Shard:
@@ -347,74 +365,113 @@ class NystromPool:
             K_s: `m x k`, their covariances with the inducing points.
         """
         state = self._embedded()
-        posterior = state.posterior
-        L_B, k = posterior.chol_inner, len(X_s)
-        w_s = (self.whitening @ K_s).mT  # k x m
-        both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ self.whitening
+        L_B, k = state.posterior.chol_inner, len(X_s)
+        w_s = (state.whitening @ K_s).mT  # k x m
+        both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
         both = both.view(2 * k, -1)
-        slots = self._batch_slots(state, X_s)
-        whole = state.cross is not None
-        step = len(self) if whole else self.chunk_size
+        step = len(self) if self.on_device and self.in_memory else self.chunk_size
         squares = self.X.new_empty(k, 2, len(self))
+        kernel = state.kernel_rows(self.X, X_s)
         for start in range(0, len(self), step):
             chunk = slice(start, start + step)
-            products = (both @ self.cross_covariance(chunk)).view(k, 2, -1)
-            products[:, 0] += (
-                posterior.covar_module(X_s, self.X[chunk]).to_dense()
-                if slots is None
-                else self._columns.values[slots, chunk]
-            )
+            products = both @ state.cross_covariance(self.X, chunk)
+            products = products.view(k, 2, -1)
+            products[:, 0] += kernel(chunk)
             squares[..., chunk] = products.square_()
         return squares
 
-    def _embedded(self) -> "_State":
+    def cross_covariance(self, index: Tensor | slice) -> Tensor:
+        """`k_S(x)` of some candidates, `m x k`; looked up, or computed if streamed."""
+        return self._embedded().cross_covariance(self.X, index)
+
+    @property
+    def whitening(self) -> Tensor:
+        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
+        return self._embedded().whitening
+
+    def _embedded(self) -> "_Here | _There":
         if self._state is None:
             raise InputDataError(
                 "The pool has no posterior yet: call update(posterior) first."
             )
         return self._state
 
+
+KernelRows: TypeAlias = Callable[[slice], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _Here:
+    """A posterior on the host, and what is known of the candidates under it.
+
+    Attributes:
+        posterior: The posterior.
+        whitening: The matrix that turns `k_S(x)`, in the embedding's order, into
+            `w(x)`, `m x m`.
+        known: What is known of the candidates.
+    """
+
+    posterior: NystromPosterior
+    whitening: Tensor
+    known: Known
+
     @property
-    def _capacity(self) -> int:
-        """Kernel columns that may be kept."""
-        return self.max_memory // 2 // (self.table_size * self.X.element_size())
+    def in_memory(self) -> bool:
+        return self.known.cross.in_memory
 
-    def _slots(self, state: "_State") -> Tensor:
-        """Where the columns `k(X, x_s)` of the inducing points are kept."""
-        version, slots = state.slots or (-1, torch.empty(0))
-        if version != self._columns.version:
-            slots = self._find(state, state.posterior.inducing_points)
-            state.slots = self._columns.version, slots
-        return slots
+    @property
+    def is_embedded(self) -> bool:
+        return self.known.is_whole
 
-    def _batch_slots(self, state: "_State", X: Tensor) -> Tensor | None:
-        """Those of other points; None where there is no room beside the former."""
-        points = torch.cat([state.posterior.inducing_points, X])
-        if not state.keeps_columns or len(points) > self._capacity:
-            return None
-        return self._find(state, points)[-len(X) :]
+    @property
+    def moments(self) -> Moments:
+        return Moments(self.known.mean, self.known.variance)
 
-    def _find(self, state: "_State", points: Tensor) -> Tensor:
-        covar_module = state.posterior.covar_module
-        return self._columns.find(covar_module, self.X, points, self._capacity)
+    def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
+        """`k_S(x)` of some candidates, `m x k`."""
+        rows = torch.arange(len(X))[index]
+        return self.known.cross.of(rows)[: len(self.whitening)]
+
+    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
+        """The covariances of points with chunks of the candidates."""
+        slots, columns = self.known.cross.find_beside(points), self.known.cross.columns
+        if slots is None or columns is None:
+            return _kernel_rows(self.posterior, X, points)
+        values = columns.values
+        return lambda chunk: values[:, chunk].index_select(0, slots)
 
 
-@dataclass(eq=False)
-class _State:
-    """A posterior, and what is known of the candidates under it.
+@dataclass(frozen=True, eq=False)
+class _There:
+    """A posterior on an accelerator, and the moments of all candidates.
 
     Attributes:
         posterior: The posterior.
         whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
         moments: Those of all candidates.
-        cross: `m x A`, `k_S(x)` of all, where it is kept whole.
-        keeps_columns: Whether it is looked up among kernel columns instead.
-        slots: Where these are, and for which version of the columns.
+        cross: `m x A`, `k_S(x)` of all, where it is kept.
     """
 
     posterior: NystromPosterior
     whitening: Tensor
     moments: Moments
     cross: Tensor | None = None
-    keeps_columns: bool = False
-    slots: tuple[int, Tensor] | None = None
+    is_embedded: ClassVar[bool] = True
+
+    @property
+    def in_memory(self) -> bool:
+        return self.cross is not None
+
+    def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
+        """`k_S(x)` of some candidates, `m x k`."""
+        if self.cross is not None:
+            return self.cross[:, index]
+        return self.posterior.covariance_with_inducing(X[index])
+
+    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
+        """The covariances of points with chunks of the candidates."""
+        return _kernel_rows(self.posterior, X, points)
+
+
+def _kernel_rows(posterior: NystromPosterior, X: Tensor, points: Tensor) -> KernelRows:
+    return lambda chunk: posterior.covar_module(points, X[chunk]).to_dense()

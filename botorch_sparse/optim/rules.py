@@ -4,10 +4,7 @@ Inside a batch the variances shrink while mean and inducing set stand still. The
 of the papers bound the ratio :math:`\mathrm{var}_{fb}(x) / \mathrm{var}_t(x)` for all
 `x`; a batch goes on while the bound is at most `ratio_threshold`, and the point that
 crosses it belongs to the batch. All variances are Bayesian, hence the divisions by
-lambda. The formulas are those of `acquisition/ratios.py`.
-
-A rule is any object with `bound` and `ratio_threshold`, a frozen dataclass best: saved
-states know it by its class and its fields.
+lambda; the formulas are those of `acquisition/ratios.py`.
 
 References:
     [Calandriello2020]_ Lemma 1 (global), Lemma 3 and Appendix B.3 (local);
@@ -16,7 +13,7 @@ References:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -34,49 +31,27 @@ from botorch_sparse.acquisition.ratios import (
 class BatchView(Protocol):
     r"""What a rule sees of a batch, on a table or on a box.
 
+    Points that were pending at its start are in it.
+
     Attributes:
-        size: Points of the batch, those that were pending at its start among them.
+        noise: Lambda, the noise variance of an evaluation.
         variances: :math:`\mathrm{var}_{fb}(x_s)`, at the batch's start.
         variances_before: :math:`\mathrm{var}_{s-1}(x_s)`, just before each point.
-        noise: Lambda, the noise variance of an evaluation.
         sum_ratio: The sum bound, :math:`1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda`.
         sum_ratio_before: The same without the last point.
         product_ratio: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`.
     """
 
+    noise: float
+    variances: list[float]
+    variances_before: list[float]
+    sum_ratio: float
+    sum_ratio_before: float
+    product_ratio: float
+
     @property
     def size(self) -> int:
-        """See the attributes."""
-        ...
-
-    @property
-    def variances(self) -> Sequence[float]:
-        """See the attributes."""
-        ...
-
-    @property
-    def variances_before(self) -> Sequence[float]:
-        """See the attributes."""
-        ...
-
-    @property
-    def noise(self) -> float:
-        """See the attributes."""
-        ...
-
-    @property
-    def sum_ratio(self) -> float:
-        """See the attributes."""
-        ...
-
-    @property
-    def sum_ratio_before(self) -> float:
-        """See the attributes."""
-        ...
-
-    @property
-    def product_ratio(self) -> float:
-        """See the attributes."""
+        """Points of the batch."""
         ...
 
     def local_ratio(self, covariance: LocalBound, threshold: float) -> float | Tensor:
@@ -96,6 +71,11 @@ class BatchView(Protocol):
 class Rule(Protocol):
     """Ends a batch once `bound` is above `ratio_threshold`.
 
+    A frozen dataclass best: saved states know it by its class and its fields.
+
+    Attributes:
+        ratio_threshold: Largest ratio of variances allowed, at least one.
+
     Example:
         >>> @dataclass(frozen=True)
         ... class OnePlate:
@@ -111,7 +91,7 @@ class Rule(Protocol):
 
     @property
     def ratio_threshold(self) -> float:
-        """Largest ratio of variances allowed, at least one."""
+        """See the attributes."""
         ...
 
     def bound(self, batch: BatchView) -> float | Tensor:
@@ -120,28 +100,8 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Single:
-    """Batches of one point.
-
-    Args:
-        ratio_threshold: What the confidence radius knows of the batches.
-    """
-
-    ratio_threshold: float = 1.0
-
-    def __post_init__(self) -> None:
-        validate_ratio_threshold(self.ratio_threshold)
-
-    def bound(self, batch: BatchView) -> float:
-        """Above every threshold from the first point on."""
-        return math.inf if batch.size else 1.0
-
-
-@dataclass(frozen=True)
 class Global:
-    r"""The sum rule of Lemma 1 [Calandriello2020]_.
-
-    .. math:: 1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda
+    r"""The sum rule of Lemma 1: :math:`1 + \sum_s \mathrm{var}_{fb}(x_s) / \lambda`.
 
     Args:
         ratio_threshold: Largest ratio of variances allowed, at least one.
@@ -152,16 +112,14 @@ class Global:
     def __post_init__(self) -> None:
         validate_ratio_threshold(self.ratio_threshold)
 
-    def bound(self, batch: BatchView) -> float:
+    def bound(self, batch: BatchView) -> float | Tensor:
         """The sum. Cost: O(1)."""
         return batch.sum_ratio
 
 
 @dataclass(frozen=True)
-class Product:
-    r"""The product rule of GP-BUCB [Desautels2014]_.
-
-    .. math:: \prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)
+class Product(Global):
+    r"""That of GP-BUCB: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`.
 
     For the exact GP it is `det(I + K_batch / lam)` under the posterior at the batch's
     start, hence never below the sum rule, one plus the trace of the same matrix.
@@ -170,18 +128,13 @@ class Product:
         ratio_threshold: Largest ratio of variances allowed, at least one.
     """
 
-    ratio_threshold: float = 2.0
-
-    def __post_init__(self) -> None:
-        validate_ratio_threshold(self.ratio_threshold)
-
-    def bound(self, batch: BatchView) -> float:
+    def bound(self, batch: BatchView) -> float | Tensor:
         """The product. Cost: O(1)."""
         return batch.product_ratio
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(Global):
     r"""The sum rule until it crosses the threshold, then the local one.
 
     .. math:: 1 + \max_x \frac{\max\{\sum_s \mathrm{cov}_{fb}(x, x_s)^2,
@@ -192,7 +145,7 @@ class Local:
     stands for the exact GP's ratio, up to Lemma 2's factor. The full sum alone is not a
     bound on this posterior's ratio, since residual covariances may be negative.
 
-    The local bound is never above the sum, so that nothing is maximized before.
+    Neither is above the sum rule's bound, so that nothing is maximized before.
 
     Args:
         ratio_threshold: Largest ratio of variances allowed, at least one.
@@ -201,11 +154,10 @@ class Local:
             sum, looked at from the first point after the sum rule crossed.
     """
 
-    ratio_threshold: float = 2.0
     covariance: LocalBound = "both"
 
     def __post_init__(self) -> None:
-        validate_ratio_threshold(self.ratio_threshold)
+        super().__post_init__()
         validate_local_bound(self.covariance)
 
     def bound(self, batch: BatchView) -> float | Tensor:
@@ -242,7 +194,22 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class UntilHalved:
+class Single:
+    """Batches of one point.
+
+    Args:
+        ratio_threshold: What the confidence radius knows of the batches.
+    """
+
+    ratio_threshold: float = 1.0
+
+    def bound(self, batch: BatchView) -> float:
+        """Above every threshold from the first point on."""
+        return FixedSize(1).bound(batch)
+
+
+@dataclass(frozen=True)
+class UntilHalved(Single):
     r"""One point, evaluated until its variance is half of what it was.
 
     After `c` evaluations it is :math:`v / (1 + c v / \lambda)`, and by Lemma 1 of
@@ -252,17 +219,8 @@ class UntilHalved:
         ratio_threshold: What the confidence radius knows of the batches.
     """
 
-    ratio_threshold: float = 1.0
-
-    def __post_init__(self) -> None:
-        validate_ratio_threshold(self.ratio_threshold)
-
-    def bound(self, batch: BatchView) -> float:
-        """Above every threshold from the first point on."""
-        return math.inf if batch.size else 1.0
-
     def evaluations(self, variance: float, noise: float, limit: int) -> int:
-        """How often the point is evaluated.
+        """How often the point is evaluated, at most `limit` times.
 
         Args:
             variance: Its variance `v` before.
@@ -283,9 +241,7 @@ SHORT_NAMES: dict[str, Callable[[float, LocalBound], Rule]] = {
 
 
 def rule_of(
-    rule: str | Rule,
-    ratio_threshold: float = 2.0,
-    covariance: LocalBound = "both",
+    rule: str | Rule, ratio_threshold: float = 2.0, covariance: LocalBound = "both"
 ) -> Rule:
     """A rule by its short name, or a rule as it is.
 

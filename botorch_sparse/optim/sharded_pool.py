@@ -54,6 +54,11 @@ class ShardedPool:
         return self.own.X
 
     @property
+    def is_embedded(self) -> bool:
+        """See `NystromPool`; of all ranks."""
+        return all(self.shard.ranks.gather(self.own.is_embedded))
+
+    @property
     def noise(self) -> float:
         """See `Points`."""
         return self.own.noise

@@ -35,10 +35,8 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
             "Got a strategy without confidence bounds: tell the feedback of the first "
             "batch before."
         )
-    search: Any = strategy.search
-    x, lower, upper = (
-        part.cpu() for part in (search.X[:, dim], search.lower, search.upper)
-    )
+    left: Any = strategy.progress.left
+    x, lower, upper = (part.cpu() for part in (left.X[:, dim], left.lower, left.upper))
     if strategy.minimize:
         lower, upper = -upper, -lower
     ax = new_axes(ax)

@@ -5,9 +5,13 @@ the notation of `NystromPosterior` every row `x` keeps its features, its residua
 `r(x)` and its embedded variance :math:`e(x) = \phi(x)^\top B^{-1} \phi(x)`. Both
 updates are exact and cost one pass over the rows, O(A m).
 
-*A data point* `x_s` (Sherman and Morrison), with :math:`v = B^{-1} \phi(x_s)`:
+*A data point* `x_s` is the row of a pending point (`posteriors/pending.py`), with
+:math:`B^{-1}` for :math:`I - U^\top U` (Sherman and Morrison), and
+:math:`a = B^{-1} \phi(x_s)`:
 
-.. math:: e(x) \leftarrow e(x) - \frac{(\phi(x)^\top v)^2}{d + \phi(x_s)^\top v}
+.. math:: u = a \, (d + \phi(x_s)^\top a)^{-1/2}, \quad
+    e(x) \leftarrow e(x) - (\phi(x)^\top u)^2, \quad
+    B^{-1} \leftarrow B^{-1} - u u^\top
 
 *An inducing point* `z` (a border of `L` and of `B`), with `b` and `c` the new column of
 `B` and :math:`s = c - b^\top B^{-1} b \ge 1`:
@@ -33,6 +37,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels import prior_variance
+from botorch_sparse.linear_operators.pending_rows import gain
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL,
     factorize_inducing_covariance,
@@ -40,6 +45,7 @@ from botorch_sparse.posteriors.factorization import (
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
+from botorch_sparse.posteriors.pending import PendingRow
 
 # Updates of the inverse after which it is taken from the factor, if m is not larger.
 NUM_UPDATES = 64
@@ -112,17 +118,16 @@ class GrowingPosterior:
         if self.num_inducing == 0:
             return
         phi = self.features[:, row]
-        v = self._inverse @ phi
-        # phi'B^-1 phi >= |B^-1 phi|^2 since B >= I; it cannot round below that.
-        scale = self.noise + torch.maximum(phi @ v, v @ v)
-        self.embedded -= (v @ self.features).square_() / scale
-        self._inverse -= torch.outer(v, v / scale)
+        a = self._inverse @ phi
+        u = PendingRow(a, gain(phi, a)).u(self.noise)
+        self.embedded -= (u @ self.features).square_()
+        self._inverse -= torch.outer(u, u)
         self._count_update()
 
-    @property
-    def unexplained(self) -> Tensor:
-        """`A` numbers: of a row that may be an inducing point it is positive. O(A)."""
-        return self.residual - RELATIVE_RESIDUAL[self.X.dtype] * self._prior
+    def unexplained(self, rows: Tensor) -> Tensor:
+        """`k` numbers: of a row that may be an inducing point it is positive. O(k)."""
+        least = RELATIVE_RESIDUAL[self.X.dtype] * self._prior.index_select(0, rows)
+        return self.residual.index_select(0, rows) - least
 
     def _observed(self) -> Tensor | slice:
         """The rows with observations, or all where the host would wait for them."""

@@ -86,8 +86,8 @@ class ModelBuilder:
         return min(MIN_INFERRED_NOISE_LEVEL * float(variance), self.lam / 2)
 
     def inputs(self, X: Tensor) -> Tensor:
-        """The features in use of `n x d` points, float64."""
-        return (X if self.columns is None else X[:, self.columns]).double()
+        """The features in use of `... x n x d` points, float64."""
+        return (X if self.columns is None else X[..., self.columns]).double()
 
     def build(
         self,

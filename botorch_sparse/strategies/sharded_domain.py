@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.pool import NystromPool, Whole, sampled_rows
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
@@ -108,10 +108,10 @@ class ShardedDomain(TableRows):
     def _checksum(self) -> int:
         """Each rank goes on from the one before it."""
         crc = torch.zeros(1, dtype=torch.long)
-        data = self.X.cpu().contiguous().numpy().data
         for owner in range(self.ranks.size):
             if owner == self.ranks.rank:
-                crc.fill_(zlib.crc32(data, int(crc)))
+                for X in self.X.split(2**20):
+                    crc.fill_(zlib.crc32(X.cpu().contiguous().numpy().data, int(crc)))
             crc = self.ranks.from_owner(crc, owner)
         return int(crc)
 
@@ -141,8 +141,10 @@ class ShardedDomain(TableRows):
                 "Ranks share tables on the host alone. Leave --device out, or run one "
                 "process on the accelerator."
             )
-        size = self.num_rows
-        own = NystromPool(inputs(self.X), max_memory=max_memory, table_size=size)
+        X = inputs(self.X)
+        sample = self.shard.at(X, sampled_rows(self.num_rows))
+        whole = Whole(self.num_rows, sample)
+        own = NystromPool(X, max_memory=max_memory, whole=whole)
         return ShardedPool(own, self.shard)
 
     def few(self) -> Tensor:

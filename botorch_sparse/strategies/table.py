@@ -211,8 +211,9 @@ class NystromTable(_TableView):
         return 2.0 * float(self.posterior.chol_inner.diagonal().log().sum())
 
     def max_variance(self) -> float:
-        """The largest variance of a candidate; NaN where they are not embedded."""
-        return super().max_variance() if self.embeds else float("nan")
+        """The largest variance of a candidate; NaN where not all are embedded."""
+        is_known = self.embeds and self.pool.is_embedded
+        return super().max_variance() if is_known else float("nan")
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
@@ -353,17 +354,17 @@ class ExactTable(_TableView):
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(history, values)
         new = slice(self.num_learned, int(values.counts.sum()))
-        points, Y = history.point[new].tolist(), history.values[new].tolist()
-        beside = any(point >= len(self.pool) for point in points)
+        point, Y = history.point[new], history.values[new] / prior.scale
+        beside = bool((point >= len(self.pool)).any())
         if beside or self.num_learned == 0:
             return self._rebuilt(history, values)
         pool = self.pool.fork()
-        for point, y in zip(points, Y, strict=True):
-            pool.append(point, y / prior.scale)
+        for row, y in zip(point.tolist(), Y.tolist(), strict=True):
+            pool.append(row, y)
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(history, values)
-        num = self.num_learned + len(points)
-        return replace(self, pool=pool, num_learned=num, num_unique=len(values))
+        num_unique = len(values)
+        return replace(self, pool=pool, num_learned=new.stop, num_unique=num_unique)
 
     def _rebuilt(self, history: History, values: FoldedValues) -> Self:
         """With the folded data factorized anew."""

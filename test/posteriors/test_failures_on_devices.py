@@ -11,7 +11,7 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.sbpe.exploration import Glance
+from botorch_sparse.strategies.sbpe.glance import Glance
 
 
 @pytest.fixture
@@ -34,12 +34,13 @@ def test_certificates(away: dict[str, Any]) -> None:
         accuracy_certificate(prior, X, noise)
 
 
-def test_designs_without_feedback(away: dict[str, Any]) -> None:
-    posterior = GrowingPosterior(RBFKernel().to(**away), rows(**away), 0.1)
+def test_designs_without_feedback(double: dict[str, Any]) -> None:
+    """The host looks at the same."""
+    posterior = GrowingPosterior(RBFKernel().to(**double), rows(**double), 0.1)
     posterior.embedded[7] = torch.nan
-    counts = torch.ones(20, **away)
+    counts = torch.ones(20, **double)
     with pytest.raises(NanError, match="lam is too small"):
-        Glance(posterior, counts, counts, 20)
+        Glance.at(posterior, counts, counts, 20)
 
 
 def test_negative_noise_shows(away: dict[str, Any]) -> None:

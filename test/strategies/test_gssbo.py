@@ -136,14 +136,18 @@ def test_posterior_is_the_exact_one_of_the_samples(size: Any) -> None:
     torch.testing.assert_close(posterior.variance.squeeze(-1), variance)
 
 
+seen: list[Any] = []  # by `improvement`
+
+
+def improvement(model: Any, X_pending: Tensor | None) -> Any:
+    """Log-EI; a saved state knows it by its name."""
+    seen.append((model, X_pending))
+    return LogExpectedImprovement(model, best_f=model.all_train_Y.max())
+
+
 def test_any_acquisition_function() -> None:
     """It gets the model and what is pending, and its maximizer is proposed."""
-    seen: list[Any] = []
-
-    def improvement(model: Any, X_pending: Tensor | None) -> Any:
-        seen.append((model, X_pending))
-        return LogExpectedImprovement(model, best_f=model.all_train_Y.max())
-
+    seen.clear()
     strategy = make(acquisition=improvement)
     strategy.tell(points(6), objective(points(6)))
     first = strategy.ask()
@@ -231,18 +235,21 @@ class OutOfOrder(Exception):
     """A selection gave up."""
 
 
+broken: list[int] = []  # while it holds anything, `selection` fails
+
+
+def selection(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
+    """Any samples; a saved state knows it by its name."""
+    others = [i for i in range(model.num_observations) if i not in forced.tolist()]
+    order = torch.randperm(len(others), generator=generator)
+    if broken:
+        raise OutOfOrder
+    rest = torch.tensor(others)[order[: num - len(forced)]]
+    return torch.cat([forced, rest])
+
+
 @pytest.mark.parametrize("during", ["tell", "ask"])
 def test_a_selection_that_fails_leaves_no_trace(during: str) -> None:
-    broken: list[int] = []
-
-    def selection(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
-        others = [i for i in range(model.num_observations) if i not in forced.tolist()]
-        order = torch.randperm(len(others), generator=generator)
-        if broken:
-            raise OutOfOrder
-        rest = torch.tensor(others)[order[: num - len(forced)]]
-        return torch.cat([forced, rest])
-
     strategy, twin = make(selection=selection), make(selection=selection)
     for s in (strategy, twin):
         s.run(objective, 10, progress=False)

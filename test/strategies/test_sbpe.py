@@ -9,14 +9,15 @@ import pytest
 import torch
 from botorch.exceptions import UnsupportedError
 from sbpe_problems import (
+    INFERS,
     LAM,
     NOISE,
     arguments,
     make_table,
+    play,
     rkhs_function,
     with_noise,
 )
-from strategy_table import equal
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
@@ -24,7 +25,7 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
     SBPERadius,
 )
-from botorch_sparse.strategies import SBPE, Batch
+from botorch_sparse.strategies import SBPE
 
 
 def coverage(seeds: range, **overrides: Any) -> tuple[int, int, int]:
@@ -83,8 +84,8 @@ def test_theorem_3_5_at_one_point(bias: Any) -> None:
     x = make_table(25, seed=9)
     strategy = SBPE(**arguments(candidates=X, schedule=[40], num_evaluations=40))
     design = strategy.ask().X
-    S = strategy.search.exploration.posterior.X[
-        strategy.search.exploration.posterior.inducing
+    S = strategy.progress.exploration.posterior.X[
+        strategy.progress.exploration.posterior.inducing
     ]
     k = oracles.DENSE["matern52"]
     d = torch.full((40,), LAM, dtype=torch.float64)
@@ -172,7 +173,7 @@ def test_sparse_bounds_are_those_of_the_dense_posterior() -> None:
         batch = strategy.ask()
         assert len(batch) == length
         assert np.isin(batch.indices, left).all()
-        growing = strategy.search.exploration.posterior
+        growing = strategy.progress.exploration.posterior
         S = growing.X[growing.inducing]
         Y = f(batch.X)
         strategy.tell(batch, Y)
@@ -192,57 +193,36 @@ def test_sparse_bounds_are_those_of_the_dense_posterior() -> None:
 @pytest.mark.parametrize("exploration", ["variance", "random"])
 def test_no_feedback_leaks_into_a_batch(exploration: Any) -> None:
     """Other feedback, or the same in another order, changes no point of the batch in
-    progress, nor its inducing points; only at its end does it count."""
-    f = rkhs_function(0)
-
-    def start() -> tuple[SBPE, Batch]:
-        strategy = SBPE(**arguments(exploration=exploration))
-        first = strategy.ask()
-        strategy.tell(first, f(first.X))
-        return strategy, strategy.ask(10)
-
-    reference, batch = start()
-    rest = reference.ask()
-    for change in (lambda Y: Y.flip(0), lambda Y: 100 * Y - 7, lambda Y: 0 * Y):
-        strategy, same = start()
+    progress, nor its inducing points; only at its end does it count. Feedback on points
+    that were never proposed does not count at all."""
+    f, options = rkhs_function(0), arguments(exploration=exploration)
+    reference = play(SBPE(**options), f)
+    batch, rest = reference.ask(10), reference.ask()
+    reference.tell(batch, f(batch.X))
+    reference.tell(rest, f(rest.X))
+    outside = torch.full((3, 2), 0.5, dtype=torch.float64)
+    changes = (lambda Y: Y, lambda Y: Y.flip(0), lambda Y: 100 * Y - 7, lambda Y: 0 * Y)
+    for number, change in enumerate(changes):
+        strategy = SBPE(**options)
+        strategy.tell(outside, torch.full((3,), 9.0))
+        same = play(strategy, f).ask(10)
         assert torch.equal(same.indices, batch.indices)
         strategy.tell(same, change(f(same.X)))
-        outside = torch.full((3, 2), 0.5, dtype=torch.float64)
-        strategy.tell(outside, torch.full((3,), 1e3))  # never proposed
+        strategy.tell(outside, torch.full((3,), 1e3))
         more = strategy.ask()
         assert torch.equal(more.indices, rest.indices)
-        growing = strategy.search.exploration.posterior
-        assert growing.inducing == reference.search.exploration.posterior.inducing
-        assert torch.equal(
-            growing.variance, reference.search.exploration.posterior.variance
-        )
         strategy.tell(more, f(more.X))
-        assert not torch.equal(strategy.search.lower, _lower_bounds(start, f))
+        assert len(strategy.history) == len(reference.history) + 6
+        ends = (s.history.rounds[-1].num_inducing for s in (strategy, reference))
+        assert len(set(ends)) == 1
+        bounds = (s.progress.left.lower for s in (strategy, reference))
+        assert torch.equal(*bounds) == (number == 0)
 
 
-def _lower_bounds(start: Any, f: Any) -> Tensor:
-    strategy, batch = start()
-    strategy.tell(batch, f(batch.X))
-    rest = strategy.ask()
-    strategy.tell(rest, f(rest.X))
-    return strategy.search.lower
-
-
-def test_feedback_before_and_beside_the_batch_is_not_learned() -> None:
-    """Late feedback and points that were never proposed are recorded alone."""
-    f = rkhs_function(0)
-    strategy, plain = SBPE(**arguments()), SBPE(**arguments())
-    strategy.tell(make_table(5, seed=4), torch.full((5,), 9.0))
-    for s in (strategy, plain):
-        batch = s.ask()
-        s.tell(batch, f(batch.X))
-    assert torch.equal(strategy.survivors, plain.survivors)
-    assert len(strategy.history) == len(plain.history) + 5
-    assert torch.equal(strategy.ask().indices, plain.ask().indices)
-
-
-def test_parts_of_a_batch_are_the_batch() -> None:
-    whole, parts = SBPE(**arguments()), SBPE(**arguments())
+@pytest.mark.parametrize("overrides", [{}, INFERS], ids=["known", "inferred"])
+def test_parts_of_a_batch_are_the_batch(overrides: dict[str, Any]) -> None:
+    """In whatever order they are told."""
+    whole, parts = (SBPE(**arguments(**overrides)) for _ in range(2))
     f = rkhs_function(5)
     whole.run(f, 120, progress=False)
     while len(parts.history) < 120:
@@ -250,21 +230,10 @@ def test_parts_of_a_batch_are_the_batch() -> None:
         while parts.num_left:
             batches.append(parts.ask(4))
         for batch in reversed(batches):
+            assert len(parts.ask()) == 0
             parts.tell(batch, f(batch.X))
     assert torch.equal(whole.survivors, parts.survivors)
     assert whole.recommend().index == parts.recommend().index
-
-
-def test_the_horizon() -> None:
-    strategy = SBPE(**arguments(num_evaluations=30))
-    with pytest.raises(UnsupportedError, match="before the feedback of the first"):
-        strategy.recommend()
-    strategy.run(rkhs_function(0), 30, progress=False)
-    assert strategy.num_left == 0 and len(strategy.history) == 30
-    state = strategy.state_dict()
-    with pytest.raises(UnsupportedError, match="All 30 evaluations of the horizon"):
-        strategy.ask()
-    assert equal(strategy.state_dict(), state)
 
 
 def test_gap_falls_and_stops_a_run() -> None:
@@ -272,8 +241,7 @@ def test_gap_falls_and_stops_a_run() -> None:
     assert strategy.confidence_gap() == math.inf
     gaps = []
     for _ in strategy.lengths:
-        batch = strategy.ask()
-        strategy.tell(batch, rkhs_function(0)(batch.X))
+        play(strategy, rkhs_function(0))
         gaps.append(strategy.confidence_gap())
     assert gaps == sorted(gaps, reverse=True) and gaps[-1] < 0.6 * gaps[0]
     best = float(rkhs_function(0)(make_table()).max())
@@ -286,8 +254,7 @@ def test_light_tails_and_doubling_and_practical() -> None:
     wider = SBPE(**arguments(mgf_radius=10.0))
     assert wider.radius.mgf_radius == 10.0
     for strategy in (plain, wider):
-        batch = strategy.ask()
-        strategy.tell(batch, f(batch.X))
+        play(strategy, f)
     assert wider.history.rounds[0].beta > plain.history.rounds[0].beta
     doubling = SBPE(**arguments(schedule="doubling"))
     doubling.run(f, 120, progress=False)

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import oracles
@@ -19,6 +20,7 @@ from sbpe_problems import (
     UNIT_BOX,
     arguments,
     make_table,
+    play,
     rkhs_function,
     with_noise,
 )
@@ -31,7 +33,7 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import SBPE
-from botorch_sparse.strategies.domain import Box
+from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.sbpe import region as region_module
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.region import SurvivingRegion
@@ -47,6 +49,11 @@ def cut_of(function: Any, threshold: float) -> BatchBounds:
     return BatchBounds(posterior, 0.0, 0.0, 0.0, threshold)
 
 
+def region_of(*cuts: BatchBounds, best: Tensor = UNIT_BOX[:0]) -> SurvivingRegion:
+    """What cuts leave of the unit square."""
+    return SurvivingRegion(Box(UNIT_BOX), cuts, best)
+
+
 def disk(X: Tensor) -> Tensor:
     """Positive within 0.3 of the centre."""
     return 0.09 - (X - 0.5).square().sum(-1)
@@ -54,7 +61,7 @@ def disk(X: Tensor) -> Tensor:
 
 def test_contains_is_the_intersection() -> None:
     band = cut_of(lambda X: X[:, 0] - 0.5, 0.0)
-    region = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.0), band])
+    region = region_of(cut_of(disk, 0.0), band)
     X = make_table(2000) * 1.4 - 0.2
     inside = (disk(X) > 0) & (X[:, 0] > 0.5)
     close = (disk(X).abs() < 1e-2) | ((X[:, 0] - 0.5).abs() < 1e-2)
@@ -62,13 +69,13 @@ def test_contains_is_the_intersection() -> None:
     assert inside.any() and (~inside).any()
     with pytest.raises(BotorchTensorDimensionError, match="need `n x 2`"):
         region.contains(X[0])
-    assert bool(SurvivingRegion(Box(UNIT_BOX)).contains(torch.rand(9, 2)).all())
+    assert bool(region_of().contains(torch.rand(9, 2)).all())
 
 
 def test_samples_are_uniform_on_the_region() -> None:
     """Rejection and walks alike: a quarter of the disk holds a quarter of them."""
     g = torch.Generator().manual_seed(0)
-    region = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.0)])
+    region = region_of(cut_of(disk, 0.0))
     X = region.sample(1000, g)
     assert X.shape == (1000, 2) and bool(region.contains(X, 0.0).all())
     walked = region._walk(X, g)
@@ -90,9 +97,9 @@ def test_samples_are_uniform_on_the_region() -> None:
 def test_a_small_region_is_reached_from_its_anchor() -> None:
     """Too small for rejection to find, not too small to walk in."""
     g = torch.Generator().manual_seed(0)
-    small = SurvivingRegion(Box(UNIT_BOX), [cut_of(disk, 0.09 - 4e-5)])  # radius 6e-3
-    small.anchor = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
-    assert bool(small.contains(small.anchor, 0.0))
+    center = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
+    small = region_of(cut_of(disk, 0.09 - 4e-5), best=center)  # radius 6e-3
+    assert bool(small.contains(center, 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         X = small.sample(50, g)
@@ -106,11 +113,11 @@ def test_a_collapsed_region_is_its_anchor() -> None:
     peak = cut_of(disk, 0.0)
     anchor = torch.tensor([[0.503, 0.501]], dtype=torch.float64)
     with torch.no_grad():  # the largest value that the anchor attains
-        peak = peak.with_threshold(float(peak.interval(anchor)[1]))
+        peak = replace(peak, threshold=float(peak.interval(anchor)[1]))
     other = cut_of(lambda X: -disk(X), 0.0)
     with torch.no_grad():
-        other = other.with_threshold(float(other.interval(anchor)[1]))
-    region = SurvivingRegion(Box(UNIT_BOX), [peak, other], anchor)
+        other = replace(other, threshold=float(other.interval(anchor)[1]))
+    region = region_of(peak, other, best=anchor)
     with pytest.warns(BotorchWarning, match="Nothing but its best known point"):
         X = region.sample(7, g)
     assert torch.equal(X, anchor.expand(7, -1))
@@ -176,8 +183,7 @@ def test_equation_15() -> None:
     radius = strategy.radius
     assert isinstance(radius, SBPEContinuousRadius)
     assert radius.num_intervals == 4 * 4 and radius.dim == 2
-    batch = strategy.ask()
-    strategy.tell(batch, rkhs_function(0)(batch.X))
+    play(strategy, rkhs_function(0))
     record = strategy.history.rounds[0]
     statistics = RadiusStatistics(
         lam=LAM, num_evaluations=5, lambda_max=record.lambda_max
@@ -187,8 +193,9 @@ def test_equation_15() -> None:
     assert record.offset == pytest.approx(2 / 5 + 2 * beta / math.sqrt(5), rel=1e-12)
     bounds = strategy.last_bounds
     assert bounds is not None
-    lower, upper = bounds.interval(batch.X)
-    variance = bounds.posterior.variance(batch.X)
+    X = strategy.history.X
+    lower, upper = bounds.interval(X)
+    variance = bounds.posterior.variance(X)
     width = 2 * (beta * variance.sqrt() + record.offset)
     torch.testing.assert_close(upper - lower, width, rtol=1e-10, atol=0)
 
@@ -197,12 +204,10 @@ def test_variance_is_climbed() -> None:
     """Each point of a batch has at least the variance of the best drawn one."""
     strategy = SBPE(**arguments(bounds=UNIT_BOX, num_evaluations=20, raw_samples=16))
     for _ in range(5):
-        search: Any = strategy.search
-        best = 0.0
-        posterior = None
-        if search.has_started:
-            best = float(search.exploration.posterior.variance[:16].max())
-            posterior = search.exploration.posterior.posterior()
+        best, posterior = 0.0, None
+        if strategy.progress.is_begun:
+            growing = strategy.progress.exploration.posterior
+            best, posterior = float(growing.variance[:16].max()), growing.posterior()
         batch = strategy.ask(1)
         if posterior is not None:
             assert float(posterior.variance(batch.X)) >= best - 1e-12

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,14 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import RBFKernel
-from sbpe_problems import UNIT_BOX, arguments, make_table, rkhs_function, with_noise
+from sbpe_problems import (
+    UNIT_BOX,
+    arguments,
+    make_table,
+    play,
+    rkhs_function,
+    with_noise,
+)
 from strategy_table import equal, without_times
 from torch import Tensor
 
@@ -19,7 +25,7 @@ from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.acquisition.confidence import SBPERadius
 from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.sbpe.first_batch import FirstBatch
-from botorch_sparse.strategies.sbpe.table import TableSearch
+from botorch_sparse.strategies.sbpe.progress import Progress
 
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
@@ -53,14 +59,6 @@ def build(**overrides: Any) -> SBPE:
         return SBPE(**given | overrides)
 
 
-def play(strategy: SBPE, f: Callable[[Tensor], Tensor], num_rounds: int) -> SBPE:
-    """Ask and tell whole batches."""
-    for _ in range(num_rounds):
-        batch = strategy.ask()
-        strategy.tell(batch, f(batch.X))
-    return strategy
-
-
 def fitted(strategy: SBPE) -> dict[str, Any]:
     """The fit that the state holds."""
     return strategy.state_dict()["fit"]
@@ -74,7 +72,7 @@ def scaled(X: Tensor) -> Tensor:
 
 def lengthscale(strategy: SBPE) -> Tensor:
     """Of the fitted kernel, `1 x 2`."""
-    return strategy.search.covar_module.base_kernel.lengthscale
+    return strategy.progress.prior.covar_module.base_kernel.lengthscale
 
 
 def rbf(A: Tensor, B: Tensor, lengthscale: Tensor) -> np.ndarray:
@@ -89,12 +87,11 @@ def test_the_first_batch_is_drawn_from_the_whole_table() -> None:
     below 1e-7.
     """
     strategy = build(candidates=table(6), num_evaluations=6)
-    search, g = strategy.search, torch.Generator().manual_seed(0)
+    domain, g = strategy.domain, torch.Generator().manual_seed(0)
     assert strategy.lengths[0] == 2
     counts = np.zeros((6, 6), dtype=int)
     for _ in range(600):
-        search.start(2, g)
-        pair = [search.propose(strategy.history, g) for _ in range(2)]
+        pair = domain.sample(2, g, strategy.history.add_point)
         counts[min(pair), max(pair)] += 1
     pairs = counts[np.triu_indices(6, 1)]
     assert pairs.sum() == 600 and np.abs(pairs - 40).max() < 6 * 6.1
@@ -139,7 +136,7 @@ def test_mean_noise_and_scale_are_those_of_the_first_batch() -> None:
     fit, Y = fitted(strategy), strategy.history.Y
     assert fit["prior"]["last_fit"] == 15
     assert fit["prior"]["scale"] == pytest.approx(float(Y.std()), rel=1e-12)
-    lam = strategy.search.lam
+    lam = strategy.progress.prior.lam
     X = scaled(strategy.history.X)
     covariance = rbf(X, X, lengthscale(strategy)) + lam * np.eye(15)
     weights = np.linalg.solve(covariance, np.ones(15))
@@ -161,7 +158,7 @@ def test_lam_and_noise_std_that_are_given_are_in_units_of_Y() -> None:
     given = play(build(lam=4.0, noise_std=3.0, mgf_radius=0.5), f_of, 1)
     scale = fitted(given)["prior"]["scale"]
     assert scale > 10
-    assert given.search.lam == pytest.approx(4.0 / scale**2, rel=1e-14)
+    assert given.progress.prior.lam == pytest.approx(4.0 / scale**2, rel=1e-14)
     assert given.radius.noise_variance == pytest.approx(9.0 / scale**2, rel=1e-14)
     assert given.radius.mgf_radius == pytest.approx(0.5 * scale, rel=1e-14)
     same = play(build(), f_of, 1)
@@ -172,7 +169,7 @@ def by_hand(strategy: SBPE, **kwargs: Any) -> SBPE:
     """With the fitted kernel on the scaled table."""
     kernel = RBFKernel(ard_num_dims=2).double().requires_grad_(False)
     kernel.lengthscale = lengthscale(strategy).detach()
-    lam = strategy.search.lam
+    lam = strategy.progress.prior.lam
     return SBPE(
         scaled(strategy.candidates),
         kernel,
@@ -233,25 +230,12 @@ def test_what_follows_is_the_known_kernel(options: Any, minimize: bool) -> None:
 def test_intervals_hold_in_units_of_the_feedback(minimize: bool) -> None:
     """A norm of 3 is more than this function has under the fitted kernel."""
     strategy = play(build(minimize=minimize, norm_bound=3.0), f_of, 3)
-    lower, upper = strategy.search.lower, strategy.search.upper
+    lower, upper = strategy.progress.left.lower, strategy.progress.left.upper
     truth = f_of(table()) * (-1 if minimize else 1)
     assert bool(((lower < truth) & (truth < upper)).all())
     best = strategy.recommend()
     assert best.lower < float(f_of(best.X[None])) < best.upper
     assert best.upper - best.lower < 6 * SCALE
-
-
-def test_minimize_is_maximize_of_minus_the_values() -> None:
-    """The same choices; the recommendation has the user's sign."""
-    down = play(build(minimize=True, constants="practical"), f_of, 3)
-    up = play(build(constants="practical"), lambda X: -f_of(X), 3)
-    assert torch.equal(down.history.indices, up.history.indices)
-    assert torch.equal(down.survivors, up.survivors)
-    ours, theirs = down.recommend(), up.recommend()
-    assert ours.index == theirs.index and ours.mean == -theirs.mean
-    assert (ours.lower, ours.upper) == (-theirs.upper, -theirs.lower)
-    lowest = float(f_of(table()).min())
-    assert abs(float(f_of(ours.X[None])) - lowest) < 0.1 * SCALE
 
 
 @pytest.mark.parametrize("box", [False, True], ids=["table", "box"])
@@ -319,7 +303,7 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
     state = play(build(), f_of, 1).state_dict()
     with pytest.raises(InputDataError, match="does not fit this strategy"):
         build(**change).load_state_dict(state)
-    same_for_now = {"lam": build().search.lam}
+    same_for_now = {"lam": build().progress.prior.lam}
     with pytest.raises(InputDataError, match=r"does not fit this strategy.*'given'"):
         build(**same_for_now).load_state_dict(state)
     known = SBPE(**arguments(candidates=table(), num_evaluations=60))
@@ -330,31 +314,6 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
         strategy.load_state_dict(state | {"fit": {"center": 0.0}})
     assert fitted(strategy) is None and strategy.lengths[0] == 6
     assert equal(play(strategy, f_of, 1).state_dict()["fit"], state["fit"])
-
-
-def test_parts_of_the_first_batch_are_the_batch() -> None:
-    whole, parts = play(build(), f_of, 2), build()
-    batches = [parts.ask(2), parts.ask(3), parts.ask()]
-    assert [len(batch) for batch in batches] == [2, 3, 1]
-    assert "6 of its points are pending" in parts.ask().note
-    for batch in reversed(batches):
-        assert fitted(parts) is None
-        parts.tell(batch, f_of(batch.X))
-    assert fitted(parts) is not None
-    batch = parts.ask()
-    assert sorted(batch.indices.tolist()) == sorted(
-        whole.history.indices[6 : 6 + len(batch)].tolist()
-    )
-
-
-def test_points_that_are_withdrawn_are_not_replaced() -> None:
-    strategy = build()
-    batch = strategy.ask()
-    strategy.tell(batch.X[:4], f_of(batch.X[:4]))
-    strategy.withdraw(batch)
-    assert strategy.history.rounds[0].num_evaluations == 4
-    assert fitted(strategy)["prior"]["last_fit"] == 4
-    assert len(strategy.ask()) == strategy.lengths[1]
 
 
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["withdrawn", "equal"])
@@ -377,17 +336,21 @@ def test_feedback_that_nothing_can_be_fitted_to(is_withdrawn: bool) -> None:
 
 
 def test_data_from_before_count_for_the_fit_alone() -> None:
+    """Points that are withdrawn are missing there, and are not replaced."""
     strategy = build()
     X = strategy.candidates[:10]
     strategy.tell(X, f_of(X))
-    play(strategy, f_of, 1)
-    assert fitted(strategy)["prior"]["last_fit"] == 16
+    batch = strategy.ask()
+    strategy.tell(batch.X[:4], f_of(batch.X[:4]))
+    strategy.withdraw(batch)
+    assert strategy.history.rounds[0].num_evaluations == 4
+    assert fitted(strategy)["prior"]["last_fit"] == 14
     play(strategy, f_of, 1)
     assert float(strategy.last_bounds.state["counts"].sum()) == strategy.lengths[1]
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(FirstBatch, "_center"), (TableSearch, "finish")]
+    ("owner", "name"), [(FirstBatch, "_center"), (Progress, "ended")]
 )
 def test_a_fit_that_is_interrupted(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
@@ -432,7 +395,10 @@ def test_float32() -> None:
     """The table is as it came, and what is learned in float64."""
     strategy = play(build(candidates=table().float()), f_of, 2)
     assert strategy.history.X.dtype == torch.float32
-    assert strategy.search.covar_module.base_kernel.lengthscale.dtype == torch.float64
+    assert (
+        strategy.progress.prior.covar_module.base_kernel.lengthscale.dtype
+        == torch.float64
+    )
     assert strategy.recommend().X.dtype == torch.float32
 
 
@@ -475,13 +441,11 @@ def test_a_box() -> None:
     ("change", "match"),
     [
         ({"num_evaluations": 5}, "num_evaluations=5 without covar_module; need 6"),
-        ({"num_evaluations": 0}, "num_evaluations=0"),
         ({"num_initial": 1}, "num_initial=1; need 2 to 20"),
         ({"num_initial": 21}, "num_initial=21; need 2 to 20: different candidates"),
         ({"num_initial": 5, "candidates": table(4)}, "num_initial=5; need 2 to 4"),
         ({"num_initial": 2.5}, "num_initial=2.5; need"),
         ({"lam": 0.0}, "lam=0.0; need a positive"),
-        ({"norm_bound": -1.0}, "norm_bound=-1.0"),
         (arguments(num_initial=5), "num_initial=5 with covar_module"),
         ({"candidates": torch.full((9, 2), math.inf)}, "finite"),
     ],

@@ -64,9 +64,9 @@ def test_variance_chain() -> None:
     """The steps of the proof with alpha(1) in place of Lemma G.1, at every x."""
     strategy = build()
     strategy.collect_dataset(50)
-    growing = strategy.search.exploration.posterior
+    growing = strategy.progress.exploration.posterior
     X, k = growing.X, oracles.DENSE["matern52"]
-    points = X[strategy.search.exploration.points]
+    points = X[strategy.progress.exploration.points]
     d = torch.full((50,), LAM, dtype=torch.float64)
     total = 0.0
     for j in range(50):

@@ -2,15 +2,11 @@
 
 from botorch.models.model import Model
 
-from botorch_sparse.acquisition.frozen.base import (
-    Covariances,
-    Features,
-    FrozenPosterior,
-)
+from botorch_sparse.acquisition.frozen.base import Features, FrozenPosterior
 from botorch_sparse.acquisition.frozen.exact import FrozenExactPosterior
 from botorch_sparse.acquisition.frozen.nystrom import FrozenNystromPosterior
 
-__all__ = ["Covariances", "Features", "FrozenPosterior", "freeze"]
+__all__ = ["Features", "FrozenPosterior", "freeze"]
 
 
 def freeze(model: Model | FrozenPosterior) -> FrozenPosterior:

@@ -67,13 +67,6 @@ class Features(NamedTuple):
         return Features(*(torch.cat([mine, more], dim) for mine, more, dim in pairs))
 
 
-class Covariances(NamedTuple):
-    """Covariances of `N` points with `s` points, each `aug x N x s`."""
-
-    full: Tensor
-    embedded: Tensor
-
-
 class FrozenPosterior(ABC):
     r"""A posterior with mean and inducing set frozen, and a batch of pending points.
 
@@ -185,8 +178,8 @@ class FrozenPosterior(ABC):
         """The kernel between transformed inputs, `... x N x N2`."""
 
     @abstractmethod
-    def covariances(self, f: Features, g: Features) -> Covariances:
-        """Covariances at the last feedback of some points with others."""
+    def covariances(self, f: Features, g: Features) -> tuple[Tensor, Tensor]:
+        """Full and embedded ones of points with others, `aug x N x s` each."""
 
     @abstractmethod
     def reduction(self, f: Features) -> Tensor:
@@ -218,11 +211,9 @@ class FrozenPosterior(ABC):
             The sum of full, and of embedded covariances.
         """
         weights = self.noise.reciprocal().unsqueeze(-1)
-        full, embedded = self.covariances(f, self.batch)
-        return (
-            (full.square() @ weights).squeeze(-1),
-            (embedded.square() @ weights).squeeze(-1),
-        )
+        both = self.covariances(f, self.batch)
+        full, embedded = ((c.square() @ weights).squeeze(-1) for c in both)
+        return full, embedded
 
     def posterior(
         self, X: Tensor, posterior_transform: PosteriorTransform | None = None

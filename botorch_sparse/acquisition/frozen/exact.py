@@ -9,11 +9,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_sparse.acquisition.frozen.base import (
-    Covariances,
-    Features,
-    FrozenPosterior,
-)
+from botorch_sparse.acquisition.frozen.base import Features, FrozenPosterior
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.training_data import training_noise
 
@@ -73,20 +69,20 @@ class FrozenExactPosterior(FrozenPosterior):
         prior = self._prior(torch.cat([Z, Z2.expand(*Z.shape[:-2], -1, -1)], -2))
         return prior.lazy_covariance_matrix[..., :n, n:].to_dense()
 
-    def covariances(self, f: Features, g: Features) -> Covariances:
+    def covariances(self, f: Features, g: Features) -> tuple[Tensor, Tensor]:
         """See `FrozenPosterior`. Cost: O(n) for each pair."""
         full = self.prior_covariance(f.Z, g.Z) - f.phi @ g.phi.mT
-        return Covariances(full, full)
+        return full, full
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""
-        full = self.covariances(f, self.batch).full
+        full = self.covariances(f, self.batch)[0]
         return torch.linalg.solve_triangular(self.chol_batch, full.mT, upper=False).mT
 
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
         """See `FrozenPosterior`."""
         last = self.chol_batch[..., -1:, :]
-        full = self.covariances(f, self.batch.row(-1)).full
+        full = self.covariances(f, self.batch.row(-1))[0]
         return (full - rows @ last[..., :-1].mT) / last[..., -1:]
 
     def _features(self, Z: Tensor) -> Features:

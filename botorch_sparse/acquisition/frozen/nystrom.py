@@ -4,11 +4,7 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from botorch_sparse.acquisition.frozen.base import (
-    Covariances,
-    Features,
-    FrozenPosterior,
-)
+from botorch_sparse.acquisition.frozen.base import Features, FrozenPosterior
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pending import PendingRows
 
@@ -50,11 +46,11 @@ class FrozenNystromPosterior(FrozenPosterior):
         """See `FrozenPosterior`."""
         return self.nystrom.covar_module(Z, Z2).to_dense()
 
-    def covariances(self, f: Features, g: Features) -> Covariances:
+    def covariances(self, f: Features, g: Features) -> tuple[Tensor, Tensor]:
         """See `FrozenPosterior`. Cost: O(m) for each pair."""
         embedded = f.w @ g.w.mT
         K = self.prior_covariance(f.Z, g.Z)
-        return Covariances(K - f.phi @ g.phi.mT + embedded, embedded)
+        return K - f.phi @ g.phi.mT + embedded, embedded
 
     def reduction(self, f: Features) -> Tensor:
         """See `FrozenPosterior`."""

@@ -203,14 +203,12 @@ class GSSBO(Strategy):
 
     def _learn(self) -> None:
         """Lines 5 to 18 of Algorithm 1."""
-        snapshot, generator = self.surrogate.snapshot(), self.generator.get_state()
-        start = self._time()
+        start, generator = self._time(), self.generator.get_state()
         try:
             self.surrogate.learn(
                 self.history, self._num_learned, self.buffer.size, self.generator
             )
         except BaseException:
-            self.surrogate.restore(snapshot)
             self.generator.set_state(generator)
             raise
         self._learning_time += self._time() - start

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -131,8 +131,8 @@ class SubsetSurrogate:
             start = time.perf_counter()
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
-        self.selection_seconds, self.model = seconds, model.eval()
-        self._last_fit = len(history) if is_due else self._last_fit
+        model, last_fit = model.eval(), len(history) if is_due else self._last_fit
+        self.model, self._last_fit, self.selection_seconds = model, last_fit, seconds
 
     def _build(
         self, history: History, num: int, subset_size: int | None, seed: int
@@ -205,14 +205,6 @@ class SubsetSurrogate:
         few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
         settings = given.config() | self.options.config()
         return {"kernel": builder.kernel_config(few)} | settings
-
-    def snapshot(self) -> dict[str, Any]:
-        """What `restore` needs; no copies, since learning replaces what it changes."""
-        return copy(vars(self))
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Become what `snapshot` came from."""
-        vars(self).update(snapshot)
 
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, transforms, and the samples in the model in their order."""

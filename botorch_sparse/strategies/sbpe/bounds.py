@@ -4,16 +4,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.kernels import Kernel
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
-from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
+from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy
-from botorch_sparse.strategies.sbpe.units import UNITS_OF_Y, Units
+from botorch_sparse.strategies.sbpe.design import CertificatePolicy
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
+from botorch_sparse.strategies.sbpe.prior import UNITS_OF_Y, SearchPrior, Units
 
 
 class BatchData(NamedTuple):
@@ -28,6 +29,30 @@ class BatchData(NamedTuple):
     X: Tensor
     Y: Tensor
     counts: Tensor
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The point to use, and where its value lies, in units of Y.
+
+    Attributes:
+        X: `d` coordinates.
+        index: Its row in the table; None on a continuous domain.
+        mean: Posterior mean of the batch whose lower bound is the largest there; with
+            `minimize` the one whose upper bound is the smallest.
+        lower: Largest lower bound of all batches.
+        upper: Smallest upper bound of all batches.
+    """
+
+    X: Tensor
+    index: int | None
+    mean: float
+    lower: float
+    upper: float
+
+    def negated(self) -> "Recommendation":
+        """The same of minus the function."""
+        return replace(self, mean=-self.mean, lower=-self.upper, upper=-self.lower)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,61 +99,102 @@ class BatchBounds:
         return self.standardized(X)[1] - self.threshold
 
     def state_dict(self) -> dict[str, Any]:
-        """Data and plain numbers for `from_state`."""
-        return {
-            "data": dict(self.state),
-            "multiplier": self.multiplier,
-            "offset": self.offset,
-            "lambda_max": self.lambda_max,
-            "threshold": self.threshold,
-        }
+        """Data and plain numbers for `of_state`."""
+        numbers = ("multiplier", "offset", "lambda_max", "threshold")
+        return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
 
     @classmethod
-    def from_state(
-        cls,
-        covar_module: Kernel,
-        lam: float,
-        state: dict[str, Any],
-        device: torch.device,
-        units: Units,
+    def of_state(
+        cls, state: dict[str, Any], prior: SearchPrior, device: torch.device
     ) -> "BatchBounds":
         """The bounds of a saved run, to the bit."""
         tensors = {name: x.to(device) for name, x in state["data"].items()}
-        data = BatchData(tensors["X"], tensors["Y"], tensors["counts"])
-        posterior = batch_posterior(covar_module, lam, data, tensors["inducing"])
+        data = BatchData(*(tensors[name] for name in BatchData._fields))
+        posterior = batch_posterior(prior, data, tensors["inducing"])
         numbers = {name: value for name, value in state.items() if name != "data"}
-        return cls(posterior, **numbers, state=tensors, units=units)
+        return cls(posterior, **numbers, state=tensors, units=prior.units)
 
-    def with_threshold(self, threshold: float) -> "BatchBounds":
-        """The same bounds with the largest lower bound known."""
-        return replace(self, threshold=threshold)
+    @torch.no_grad()
+    def cut_at(self, best: Tensor) -> "BatchBounds":
+        """The same bounds with the lower one at a `1 x d` point as the threshold."""
+        return replace(self, threshold=float(self.standardized(best.double())[0]))
 
 
 @torch.no_grad()
 def batch_posterior(
-    covar_module: Kernel, lam: float, data: BatchData, inducing_points: Tensor
+    prior: SearchPrior, data: BatchData, inducing_points: Tensor
 ) -> NystromPosterior:
-    """The posterior that sees one batch only. O(n m^2)."""
+    """The posterior that sees one batch only, in the prior's units. O(n m^2)."""
+    noise = prior.lam / data.counts
     return NystromPosterior.from_data(
-        covar_module, data.X, data.Y, lam / data.counts, inducing_points
+        prior.covar_module, data.X, data.Y, noise, inducing_points
     )
 
 
 @torch.no_grad()
-def bounds_of_batch(
-    posterior: NystromPosterior,
+def bounds_of_feedback(
     data: BatchData,
-    inducing_points: Tensor,
+    prior: SearchPrior,
     radius: ConfidenceRadius,
-    lam: float,
-    lambda_max: float,
-    units: Units,
+    policy: CertificatePolicy,
+    exploration: BatchExploration | None,
+    generator: torch.Generator,
 ) -> BatchBounds:
-    """What a radius makes of a batch-local posterior.
+    """The bounds that feedback for a batch, or a part of it, gives. O(n m^2).
 
-    The inducing points are those that the posterior was asked for: from those that it
-    kept, in the order of its pivots, it would be built with another rounding.
+    The residual matrix of a part is a principal submatrix of that of the batch: the
+    bound on its largest eigenvalue holds for it too. The state has the inducing points
+    that the posterior was asked for: from those that it kept, in the order of its
+    pivots, it would be built with another rounding.
+
+    Args:
+        data: The feedback, in units of Y.
+        prior: Kernel, noise and units.
+        radius: The confidence radius.
+        policy: For what is drawn.
+        exploration: Of the batch; None where its points were drawn blindly.
+        generator: For what is drawn.
+
+    Raises:
+        InputDataError: If the kernel returns NaN or infinity.
     """
+    data = data._replace(Y=prior.units.standardize(data.Y))
+    if exploration is None:
+        inducing = certified_inducing_points(prior, data, policy, generator)
+    else:
+        inducing = exploration.posterior.X[exploration.posterior.inducing]
+    posterior = batch_posterior(prior, data, inducing)
+    num_draws = 0 if exploration is None else exploration.num_draws
+    r = accuracy_certificate(
+        posterior,
+        data.X,
+        prior.lam / data.counts,
+        delta=policy.draw_delta(num_draws + 1),
+        generator=generator,
+    ).lambda_max
+    if exploration is not None:
+        r = min(r, exploration.bound)
+    statistics = batch_statistics(posterior, data, prior.lam, r)
+    mean, variance = posterior.moments(data.X)
+    if not bool((mean + variance).isfinite().all()):
+        raise InputDataError(
+            "The kernel returned NaN or infinity, and nothing was learned. Check the "
+            "kernel's hyperparameters."
+        )
+    return BatchBounds(
+        posterior=posterior,
+        multiplier=radius.multiplier(statistics),
+        offset=radius.offset(statistics),
+        lambda_max=r,
+        state={**data._asdict(), "inducing": inducing},
+        units=prior.units,
+    )
+
+
+def batch_statistics(
+    posterior: NystromPosterior, data: BatchData, lam: float, lambda_max: float
+) -> RadiusStatistics:
+    """What a radius looks at, of a batch-local posterior. O(n m^2)."""
     leverage = posterior.variance(data.X) * data.counts / lam
     log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
     residual = posterior.residual(data.X, posterior.features(data.X))
@@ -138,7 +204,7 @@ def bounds_of_batch(
         data.counts.sum(),
         leverage.sum(),
     )
-    statistics = RadiusStatistics(
+    return RadiusStatistics(
         lam=lam,
         num_evaluations=int(num_evaluations),
         log_det_sum=gain,
@@ -146,20 +212,11 @@ def bounds_of_batch(
         leverage_sum=leverage_sum,
         lambda_max=lambda_max,
     )
-    return BatchBounds(
-        posterior=posterior,
-        multiplier=radius.multiplier(statistics),
-        offset=radius.offset(statistics),
-        lambda_max=lambda_max,
-        state={**data._asdict(), "inducing": inducing_points},
-        units=units,
-    )
 
 
 @torch.no_grad()
 def certified_inducing_points(
-    covar_module: Kernel,
-    lam: float,
+    prior: SearchPrior,
     data: BatchData,
     policy: CertificatePolicy,
     generator: torch.Generator,
@@ -174,17 +231,17 @@ def certified_inducing_points(
     """
     if policy.refresh == "exact":
         return data.X
-    growing = GrowingPosterior(covar_module, data.X, lam)
+    growing = GrowingPosterior(prior.covar_module, data.X, prior.lam)
     growing.counts += data.counts
-    sampler: RecursiveRLSSampler = policy.sampler
-    chosen = sampler(covar_module, data.X, lam / data.counts, generator=generator)
+    noise = prior.lam / data.counts
+    chosen = policy.sampler(prior.covar_module, data.X, noise, generator=generator)
     growing.set_inducing(chosen)
     draw = 2  # the first one is left to the bounds of the batch
-    while float(data.counts @ growing.residual) > lam:
+    while float(data.counts @ growing.residual) > prior.lam:
         certificate = accuracy_certificate(
             growing.feature_map(),
             data.X,
-            lam / data.counts,
+            noise,
             delta=policy.draw_delta(draw),
             generator=generator,
         )

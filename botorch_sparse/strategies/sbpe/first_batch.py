@@ -23,9 +23,12 @@ from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.sbpe.bounds import BatchData
-from botorch_sparse.strategies.sbpe.domains import SearchPrior
+from botorch_sparse.strategies.sbpe.prior import (
+    InputsKernel,
+    SearchPrior,
+    Units,
+)
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
-from botorch_sparse.strategies.sbpe.units import ScaledInputsKernel, Units
 
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0
@@ -109,14 +112,14 @@ class FirstBatch:
             lam = self.lam / prior.scale**2
         if self.noise_std is not None:
             noise_variance = (self.noise_std / prior.scale) ** 2
-        builder, kernel = self.source.builder, prior.covar_module
+        kernel, dim = prior.covar_module, self.source.builder.bounds.shape[-1]
         steepest = 1.0 / float(kernel.lengthscale.min())
         return SearchPrior(
-            ScaledInputsKernel(kernel, builder.bounds, builder.columns),
+            InputsKernel(kernel, self.source.inputs),
             lam,
             noise_variance,
             Units(center, prior.scale),
-            discretization_constant(builder.bounds.shape[-1], steepest),
+            discretization_constant(dim, steepest),
         )
 
 

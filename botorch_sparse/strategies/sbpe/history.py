@@ -7,7 +7,7 @@ from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.history import History
 
 
-@dataclass
+@dataclass(frozen=True)
 class Round:
     """One batch of S-BPE: points chosen blindly, then one look at their feedback.
 

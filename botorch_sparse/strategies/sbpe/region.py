@@ -5,49 +5,68 @@ Eq. 15 and Algorithm 1): an intersection of sets that only a membership test des
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions import BotorchTensorDimensionError, BotorchWarning
-from botorch.generation.gen import gen_candidates_scipy
-from botorch.optim import optimize_acqf
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    BotorchWarning,
+    InputDataError,
+)
 from torch import Tensor
-from torch.nn import Module
 
 from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
+from botorch_sparse.strategies.sbpe.climb import climb
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
+from botorch_sparse.strategies.sbpe.history import Round
+from botorch_sparse.strategies.sbpe.prior import SearchPrior
 from botorch_sparse.strategies.seeding import draw_seed
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13
 # Steps of a walk, and shrinkages of the interval in each.
 WALK_STEPS, SHRINKAGES = 16, 40
-# Halvings of a step that has left the region.
-BISECTIONS = 30
 # A walk that has moved by less, as a share of the sides, says that nothing is left.
 COLLAPSED = 1e-6
 
 
+@dataclass(frozen=True, eq=False)
 class SurvivingRegion:
-    """A box and the cuts of past batches.
+    """A box and the cuts of past batches; a cut makes another value.
 
-    Args:
+    Every batch draws surviving points whose variances are kept up to date as on a
+    table; those of largest variance are the feasible starts from which `optimize_acqf`
+    climbs within the region.
+
+    Attributes:
         box: The domain.
         cuts: Bounds of past batches, with their thresholds.
-        anchor: `1 x d`, the best point known, which survives; None before any batch.
+        best: `k x d`, the points where the thresholds were found.
     """
 
-    def __init__(
-        self,
-        box: Box,
-        cuts: list[BatchBounds] | None = None,
-        anchor: Tensor | None = None,
-    ) -> None:
-        self.box = box
-        self.cuts = list(cuts or [])
-        self.anchor = anchor
+    box: Box
+    cuts: tuple[BatchBounds, ...]
+    best: Tensor
+
+    @classmethod
+    def everything(cls, box: Box) -> "SurvivingRegion":
+        """All of the box, before any batch."""
+        return cls(box, (), box.bounds[:0])
+
+    @cached_property
+    @torch.no_grad()
+    def anchor(self) -> Tensor:
+        """`1 x d`, of the best points left that of the largest lower bound; or none."""
+        if len(self.best) == 0:
+            return self.best
+        left = self.best[self.contains(self.best)]
+        lower = torch.stack([cut.standardized(left.double())[0] for cut in self.cuts])
+        return left[int(lower.amax(0).argmax())].unsqueeze(0)
 
     def slack(self, X: Tensor) -> Tensor:
         """The smallest of the cuts' slacks at `n x d` points, `n`. Differentiable."""
@@ -55,6 +74,11 @@ class SurvivingRegion:
         if not self.cuts:
             return torch.full_like(X[:, 0], float("inf"))
         return torch.stack([cut.slack(X) for cut in self.cuts]).amin(0)
+
+    @property
+    def _cut_slack(self) -> Callable[[Tensor], Tensor] | None:
+        """`slack`, if there are cuts."""
+        return self.slack if self.cuts else None
 
     @torch.no_grad()
     def contains(self, X: Tensor, tolerance: float = 1e-6) -> Tensor:
@@ -97,9 +121,7 @@ class SurvivingRegion:
             tried, size = tried + size, min(2 * size, MAX_TRIES)
         if len(found) >= n or not self.cuts:
             return found[:n]
-        starts = found
-        if self.anchor is not None:
-            starts = torch.cat([found, self.anchor.double()])
+        starts = torch.cat([found, self.anchor.double()])
         start = torch.randint(len(starts), (n - len(found),), generator=generator)
         walked = self._walk(starts[start.to(starts.device)], generator)
         side = (self.box.bounds[1] - self.box.bounds[0]).double()
@@ -142,84 +164,108 @@ class SurvivingRegion:
             )
         return X
 
-    def maximize(
+    def domain_sample(self) -> Tensor:
+        """Points all over the box, always the same, `2048 x d` in float64."""
+        return self.box.sample(2048, seed=0).double()
+
+    def is_exhausted(self, failed: Collection[int]) -> bool:
+        """Never: there are other points."""
+        return False
+
+    def explore(
         self,
-        function: Callable[[Tensor], Tensor],
-        starts: Tensor,
-        options: dict[str, int] | None = None,
-    ) -> Tensor:
-        """Improve on surviving points by `optimize_acqf`, within the region.
+        exploration: BatchExploration,
+        points: Sequence[int],
+        num_restarts: int,
+        history: History,
+        generator: torch.Generator,
+    ) -> int:
+        """The number of the point of largest variance, which joins an exploration.
 
         Args:
-            function: From `n x d` points to `n` values; differentiable.
-            starts: `k x d` surviving points; the result is no worse than the best one.
-            options: For the optimizer.
-
-        Returns:
-            A `1 x d` surviving point in the dtype of the bounds.
+            exploration: Of a pool of points, then those of the batch.
+            points: Numbers of the points so far.
+            num_restarts: From how many points to climb.
+            history: Where new points get their numbers.
+            generator: For what is drawn.
         """
-        constraints = [(lambda x: self.slack(x.unsqueeze(0)).squeeze(0), True)]
-        arguments = self.box.arguments()
-        if self.cuts:
-            arguments["nonlinear_inequality_constraints"] = constraints
-        batch_limit = 1 if self.cuts else len(starts)
-        with warnings.catch_warnings():
-            # The best start is kept whatever the optimizer has to say.
-            warnings.simplefilter("ignore")
-            X, _ = optimize_acqf(
-                _Pointwise(function),
-                q=1,
-                num_restarts=len(starts),
-                batch_initial_conditions=starts.unsqueeze(1),
-                options={"batch_limit": batch_limit, "maxiter": 20, **(options or {})},
-                retry_on_optimization_warning=False,
-                gen_candidates=self._generate,
-                **arguments,
-            )
-        tried = self.box.clamp(torch.cat([X.detach().view(-1, self.box.dim), starts]))
-        with torch.no_grad():
-            values = function(tried.double())
-            values[~self.contains(tried, 0.0)] = float("-inf")
-        if not bool((values > float("-inf")).any()):
-            return tried[-len(starts) :][:1]  # starts that float32 has rounded out
-        return tried[int(values.argmax())].unsqueeze(0)
+        x = self._largest_variance(exploration, num_restarts)
+        number = history.add_point(x.squeeze(0))
+        known = list(dict.fromkeys(points))
+        if number in known:
+            row = exploration.num_rows + known.index(number)
+        else:
+            row = exploration.add_row(x.double())
+        exploration.add(row, generator)
+        return number
 
-    def _generate(
-        self, initial_conditions: Tensor, acquisition_function: Module, **options: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Candidates of the optimizer, drawn back to their starts where it left.
+    def _largest_variance(
+        self, exploration: BatchExploration, num_restarts: int
+    ) -> Tensor:
+        """The point of largest variance, `1 x d`."""
+        growing, num_rows = exploration.posterior, exploration.num_rows
+        pool, variance = growing.X[:num_rows], growing.variance[:num_rows]
+        if growing.num_inducing == 0:  # the prior: nothing to choose by, or to climb
+            return self.box.clamp(pool[int(variance.argmax())][None])
+        function = growing.posterior().variance
+        return climb(function, pool, variance, num_restarts, self.box, self._cut_slack)
 
-        SLSQP may end outside by a little, which `optimize_acqf` takes for a failure.
+    @torch.no_grad()
+    def cut(
+        self,
+        bounds: BatchBounds,
+        record: Round,
+        failed: Collection[int],
+        pool: Tensor,
+        num_restarts: int,
+    ) -> tuple["SurvivingRegion", Round]:
+        r"""Cut the region by :math:`u_i(x) \ge \max l_i` (Eq. 15).
+
+        The maximum over the region is searched from the batch's points and the pool.
+        One that is missed by the search cuts off less.
         """
-        X, values = gen_candidates_scipy(
-            initial_conditions, acquisition_function, **options
+        known = torch.cat([pool, bounds.state["X"], self.best.double()])
+        known = known[self.contains(known, 0.0)]
+
+        def function(X: Tensor) -> Tensor:
+            return bounds.standardized(X)[0]
+
+        lower = function(known)
+        best = climb(function, known, lower, num_restarts, self.box, self._cut_slack)
+        cuts = (*self.cuts, bounds.cut_at(best))
+        region = SurvivingRegion(self.box, cuts, torch.cat([self.best, best]))
+        kept = region.contains(pool, 0.0)
+        lower, upper = bounds.standardized(torch.cat([pool[kept], best.double()]))
+        return region, replace(
+            record,
+            fraction=float(kept.double().mean()),
+            max_width=bounds.units.scale * float((upper - lower).max()),
         )
-        start = initial_conditions.squeeze(1)
-        step = X.squeeze(1) - start
-        outside = ~self.contains(start + step, 0.0)
-        if not bool(outside.any()):
-            return X, values
-        low = torch.where(outside, 0.0, 1.0).to(X)
-        high = torch.ones_like(low)
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            inside = self.contains(start + middle.unsqueeze(-1) * step, 0.0)
-            low, high = (
-                torch.where(inside, middle, low),
-                torch.where(inside, high, middle),
-            )
-        X = (start + low.unsqueeze(-1) * step).unsqueeze(1)
-        with torch.no_grad():
-            return X, acquisition_function(X)
 
+    @torch.no_grad()
+    def recommend(self, history: History, failed: Collection[int]) -> Recommendation:
+        """The surviving point of largest lower bound, by all batches."""
+        x = self.anchor
+        if len(x) == 0:
+            raise InputDataError("No batch has ended yet; tell its feedback first.")
+        intervals = [cut.interval(x.double()) for cut in self.cuts]
+        lower = torch.cat([low for low, _ in intervals])
+        upper = torch.cat([high for _, high in intervals])
+        best = int(lower.argmax())
+        return Recommendation(
+            X=x.squeeze(0),
+            index=None,
+            mean=float(lower[best] + upper[best]) / 2,
+            lower=float(lower[best]),
+            upper=float(upper.min()),
+        )
 
-class _Pointwise(AcquisitionFunction):
-    """A function of single points in the form that the optimizers need."""
+    def state_dict(self) -> dict[str, Any]:
+        """All but the box."""
+        return {"cuts": [cut.state_dict() for cut in self.cuts], "best": self.best}
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        Module.__init__(self)
-        self._function = function
-
-    def forward(self, X: Tensor) -> Tensor:
-        """`b x 1 x d` to `b`."""
-        return self._function(X.squeeze(-2))
+    def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "SurvivingRegion":
+        """The region of the same box that a state came from."""
+        bounds = self.box.bounds
+        cuts = (BatchBounds.of_state(c, prior, bounds.device) for c in state["cuts"])
+        return SurvivingRegion(self.box, tuple(cuts), state["best"].to(bounds))

@@ -35,9 +35,14 @@ from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
-from botorch_sparse.strategies.sbpe.bounds import BatchBounds
-from botorch_sparse.strategies.sbpe.domains import make_search
-from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
+from botorch_sparse.strategies.sbpe.bounds import (
+    BatchBounds,
+    BatchData,
+    batch_statistics,
+)
+from botorch_sparse.strategies.sbpe.design import CertificatePolicy, Design, Refresh
+from botorch_sparse.strategies.sbpe.prior import SearchPrior
+from botorch_sparse.strategies.sbpe.progress import Progress
 from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
 
@@ -130,24 +135,14 @@ class UncertaintyReduction(RoundStrategy):
                 "SBPE or BBKB, which infer theirs."
             )
         place = domain_of(candidates, domain)
-        box, table = place.box, place.table
-        policy = CertificatePolicy(refresh, delta, num_batches=1)
-        where = table.X if table else box
-        search = make_search(where, covar_module, lam, policy, "variance")
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
-        radius = search.radius(
-            num_intervals=4.0,
-            discretization=discretization,
-            norm_bound=norm_bound,
-            noise_variance=noise_std**2,
-            delta=delta,
-            constants=constants,
-            bias=bias,
-            mgf_radius=mgf_radius,
+        policy = CertificatePolicy(refresh, delta, num_batches=1)
+        progress = Progress.at_start(
+            place,
+            Design(policy, norm_bound, constants, bias, mgf_radius, discretization),
+            SearchPrior.given(place, covar_module, lam, noise_std),
         )
-        super().__init__(
-            table, box, search=search, radius=radius, lengths=[], seed=seed
-        )
+        super().__init__(place, progress=progress, lengths=[], seed=seed)
 
     def collect_dataset(self, n: int) -> Batch:
         """The points of the dataset, chosen one by one by largest variance.
@@ -215,11 +210,7 @@ class UncertaintyReduction(RoundStrategy):
         bounds = self._bounds()
         with torch.no_grad():
             lower, upper = bounds.interval(X.double())
-        return (
-            ((lower + upper) / 2).to(X),
-            lower.to(X),
-            upper.to(X),
-        )
+        return ((lower + upper) / 2).to(X), lower.to(X), upper.to(X)
 
     @torch.no_grad()
     def error_bound(self) -> ErrorBound:
@@ -228,14 +219,12 @@ class UncertaintyReduction(RoundStrategy):
         Raises:
             UnsupportedError: Before the dataset is told.
         """
-        bounds, lam = self._bounds(), self.search.lam
-        data, posterior = bounds.state, bounds.posterior
-        n, counts = float(data["counts"].sum()), data["counts"]
-        log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
-        residual = posterior.residual(data["X"], posterior.features(data["X"]))
-        gain = 0.5 * float(log_det + (residual * counts).sum() / lam)
-        X = self.search.domain_sample()
-        kappa = float(posterior.covar_module(X, diag=True).max())
+        bounds, lam = self._bounds(), self.progress.prior.lam
+        data = BatchData(*(bounds.state[name] for name in BatchData._fields))
+        seen = batch_statistics(bounds.posterior, data, lam, bounds.lambda_max)
+        n, gain = seen.num_evaluations, 0.5 * seen.log_det_sum
+        X = self.progress.left.domain_sample()
+        kappa = float(bounds.posterior.covar_module(X, diag=True).max())
         inflation = variance_inflation(max(self.certified, bounds.lambda_max)) ** 3
         variance = inflation * 2 * kappa * gain / (math.log1p(kappa / lam) * n)
         lower, upper = bounds.interval(X)
@@ -249,7 +238,7 @@ class UncertaintyReduction(RoundStrategy):
     @property
     def certified(self) -> float:
         """What `r` was certified to stay below at every step of the design."""
-        return 0.0 if self.search.policy.refresh == "exact" else 1.0
+        return 0.0 if self.progress.design.policy.refresh == "exact" else 1.0
 
     def _bounds(self) -> BatchBounds:
         if self.last_bounds is None:
@@ -260,7 +249,7 @@ class UncertaintyReduction(RoundStrategy):
         return self.last_bounds
 
     def _config(self) -> dict[str, Any]:
-        return super()._config() | self._search_config()
+        return super()._config() | self.progress.config(self.domain)
 
     def state_dict(self) -> dict[str, Any]:
         """See `Strategy.state_dict`."""

@@ -7,20 +7,22 @@ Eq. 4, the posterior                   `posteriors/nystrom.py`; inside a batch, 
                                        variances alone, `posteriors/growing.py`
 Theorems 3.5, E.2, Corollary 3.7       `acquisition/confidence/sbpe.py`
 Algorithm 1, line 3, the schedule      `schedule.py`
-lines 6-8, inducing points, variance   `exploration.py`
+lines 6-8, inducing points, variance   `exploration.py`, `design.py`
 lines 11-14, batches and feedback      `rounds.py`, their record `history.py`
 line 16, the bounds                    `bounds.py`
 line 17, Eq. 13, on a table            `table.py`
-line 17, Eq. 15, on a box              `box.py`, what is left `region.py`
+line 17, Eq. 15, on a box              `region.py`
 Section 4, Theorems 4.1 and 4.2        `regression.py`
-none: kernel and noise are fitted      `first_batch.py`, `units.py`
+none: kernel and noise are fitted      `first_batch.py`, `prior.py`
 =====================================  ==============================================
 
-`search.py` has what a table and a box share, `domains.py` picks one.
+Where a run stands is one value, `progress.py`.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -34,13 +36,17 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.strategies.box import DomainOptions
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import Domain, domain_of, require_whole
-from botorch_sparse.strategies.sbpe.box import BoxSearch
-from botorch_sparse.strategies.sbpe.domains import SearchPrior, SearchSetup
-from botorch_sparse.strategies.sbpe.exploration import CertificatePolicy, Refresh
+from botorch_sparse.strategies.domain import domain_of, require_whole
+from botorch_sparse.strategies.sbpe.design import (
+    CertificatePolicy,
+    Design,
+    Exploration,
+    Refresh,
+)
 from botorch_sparse.strategies.sbpe.first_batch import FirstBatch, announce_size
 from botorch_sparse.strategies.sbpe.history import Round
+from botorch_sparse.strategies.sbpe.prior import SearchPrior
+from botorch_sparse.strategies.sbpe.progress import Progress
 from botorch_sparse.strategies.sbpe.region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
 from botorch_sparse.strategies.sbpe.schedule import (
@@ -48,8 +54,7 @@ from botorch_sparse.strategies.sbpe.schedule import (
     batch_lengths,
     max_num_batches,
 )
-from botorch_sparse.strategies.sbpe.search import Exploration
-from botorch_sparse.strategies.sbpe.table import TableSearch
+from botorch_sparse.strategies.sbpe.table import TableSurvivors
 
 # Of a kernel that is given.
 DEFAULT_LAM, DEFAULT_NOISE_STD = 1e-4, 1e-2
@@ -165,86 +170,97 @@ class SBPE(RoundStrategy):
     ) -> None:
         place = domain_of(candidates, domain)
         require_whole(place, "SBPE")
-        box, table = place.box, place.table
-        where = box or CandidateTable.of(table).X
-        self._first_batch = _first_batch(
-            place, covar_module, num_evaluations, num_initial, lam, noise_std
-        )
-        first = [] if self._first_batch is None else [self._first_batch.length]
+        self._first_batch = None
+        if covar_module is None:
+            self._first_batch = FirstBatch(
+                place, num_evaluations, num_initial, lam, noise_std
+            )
+            first, prior = [self._first_batch.length], self._first_batch.prior(None)
+        elif num_initial is None:
+            lam = DEFAULT_LAM if lam is None else lam
+            noise_std = DEFAULT_NOISE_STD if noise_std is None else noise_std
+            first, prior = [], SearchPrior.given(place, covar_module, lam, noise_std)
+        else:
+            raise InputDataError(
+                f"Got num_initial={num_initial} with covar_module; it is the length of "
+                "the batch that a kernel is fitted to. Leave one of them out."
+            )
         num_left = num_evaluations - sum(first)
-        self._setup = SearchSetup(
-            where,
-            CertificatePolicy(refresh, delta, max_num_batches(num_left, schedule)),
-            exploration,
-            raw_samples,
-            num_restarts,
+        policy = CertificatePolicy(refresh, delta, max_num_batches(num_left, schedule))
+        design = Design(
+            policy,
             norm_bound,
             constants,
             bias,
             mgf_radius,
             discretization,
+            exploration,
+            raw_samples,
+            num_restarts,
             radius,
         )
-        prior = _initial_prior(self._first_batch, covar_module, lam, noise_std)
-        search = self._setup.search(prior)
+        self._at_start = partial(Progress.at_start, place, design)
         super().__init__(
-            table,
-            box,
-            search=search,
-            radius=self._setup.radius(search, prior),
+            place,
+            progress=self._at_start(prior),
             lengths=[*first, *batch_lengths(num_left, schedule)],
             seed=seed,
             minimize=minimize,
         )
         self.num_evaluations = sum(self.lengths)
-        self._fit: dict[str, Any] | None = None
+        self._initial_config = self.progress.config(place)
+        self._initial_config["lengths"] = list(self.lengths)
         if self._first_batch is not None:
-            given = {"given": [lam, noise_std]}
-            self._initial_config = self._search_config() | given
-            self._adopt(None)
-
-    def _adopt(self, fit: dict[str, Any] | None) -> None:
-        """Search with the prior of a fit; before any, draw the first batch."""
-        if self._first_batch is None:
-            return
-        prior = self._first_batch.prior(fit)
-        search = self._setup.search(prior)
-        self.radius = self._setup.radius(search, prior)
-        self.search = self._setup.initial_draw(prior) if fit is None else search
-        self._fit = fit
+            self._initial_config["given"] = [lam, noise_std]
 
     @property
     def _is_fit_missing(self) -> bool:
         """Whether the first batch is in progress, and a fit follows."""
-        return self._first_batch is not None and self._fit is None
+        return self._first_batch is not None and self.progress.fit is None
+
+    def _begun(self, length: int) -> Progress:
+        """At the start of a batch; all of the first is drawn where a fit follows."""
+        if not self._is_fit_missing:
+            return super()._begun(length)
+        add_point = self.history.add_point
+        drawn = self.domain.sample(length, self.generator, add_point)
+        return replace(self.progress, is_begun=True, drawn=drawn)
 
     def _can_conclude(self) -> bool:
         return not self._is_fit_missing or FirstBatch.can_fit(self.history)
 
-    def _conclude(self, record: Round, places: list[int]) -> None:
+    def _concluded(self, places: list[int]) -> tuple[Progress, Round]:
         """Fit to a first batch; bounds of all others, by their feedback alone."""
-        if self._first_batch is None or self._fit is not None:
-            is_first = self._first_batch is None and self.last_bounds is None
-            super()._conclude(record, places)
-            if is_first and places:
-                self._announce_size(places)
-            return
-        if not self._can_conclude():
+        if self._first_batch is not None and self.progress.fit is None:
+            return self._fitted(self._first_batch, len(places))
+        concluded = super()._concluded(places)
+        if self._first_batch is None and self.last_bounds is None and places:
+            self._announce_size(places)
+        return concluded
+
+    def _fitted(self, batch: FirstBatch, num: int) -> tuple[Progress, Round]:
+        """With a prior that is fitted to all feedback.
+
+        Raises:
+            UnsupportedError: If nothing can be fitted to it.
+        """
+        record = Round(batch.length, num, survivors=len(self.candidates) or None)
+        if not FirstBatch.can_fit(self.history):
             raise UnsupportedError(
-                f"The first batch of {record.length} points is over, and the feedback, "
+                f"The first batch of {batch.length} points is over, and the feedback, "
                 f"of {len(self.history)} evaluations, has fewer than two different "
                 "values: kernel and scale can't be fitted. Tell more feedback, of any "
                 "points: tell(X, Y). Or start anew with a larger num_initial, or with "
                 "covar_module, lam and noise_std."
             )
-        self._adopt(self._first_batch.fit(self.history, self.generator))
-        record.survivors = len(self.candidates) or None
+        fit = batch.fit(self.history, self.generator)
+        return self._at_start(batch.prior(fit), fit), record
 
     def _announce_size(self, places: list[int]) -> None:
         """Once, of a kernel that was given, where the radius knows of a norm."""
         if isinstance(self.radius, NormBoundRadius):
             sign = -1.0 if self.minimize else 1.0
-            kernel = self.search.covar_module
+            kernel = self.progress.prior.covar_module
             announce_size(self._data(places), kernel, self.radius, sign)
 
     @property
@@ -254,12 +270,7 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a continuous domain; see `region`.
         """
-        if not isinstance(self.search, TableSearch):
-            raise UnsupportedError(
-                "A continuous domain has no mask of survivors: use "
-                "strategy.region.contains(X) or strategy.region.sample(n, generator)."
-            )
-        return self.search.survivors.clone()
+        return self._table.survivors.clone()
 
     @property
     def region(self) -> SurvivingRegion:
@@ -268,12 +279,22 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a table; see `survivors`.
         """
-        if not isinstance(self.search, BoxSearch):
+        if not isinstance(self.progress.left, SurvivingRegion):
             raise UnsupportedError(
                 "A table of candidates has no surviving region: use the mask "
                 "strategy.survivors."
             )
-        return self.search.region
+        return self.progress.left
+
+    @property
+    def _table(self) -> TableSurvivors:
+        """What is not ruled out of a table."""
+        if not isinstance(self.progress.left, TableSurvivors):
+            raise UnsupportedError(
+                "A continuous domain has no mask of survivors: use "
+                "strategy.region.contains(X) or strategy.region.sample(n, generator)."
+            )
+        return self.progress.left
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower bound over the surviving candidates.
@@ -283,62 +304,18 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a continuous domain.
         """
-        if not isinstance(self.search, TableSearch):
-            return super().confidence_gap()
-        return self.search.confidence_gap()
-
-    def _round_state(self) -> dict[str, Any]:
-        return super()._round_state() | {"fit": self._fit}
-
-    def _load_round_state(self, state: dict[str, Any]) -> None:
-        super()._load_round_state(state)
-        self._fit = state["fit"]
+        return super().confidence_gap() if self.box else self._table.confidence_gap()
 
     def state_dict(self) -> dict[str, Any]:
         """See `Strategy.state_dict`."""
-        fit = {} if self._first_batch is None else {"fit": self._fit}
+        fit = {} if self._first_batch is None else {"fit": self.progress.fit}
         return super().state_dict() | fit
 
     def _load_state(self, state: dict[str, Any]) -> None:
         if self._first_batch is not None:
-            self._adopt(state["fit"])
+            fit = state["fit"]
+            self.progress = self._at_start(self._first_batch.prior(fit), fit)
         super()._load_state(state)
 
     def _config(self) -> dict[str, Any]:
-        lengths = {"lengths": list(self.lengths)}
-        if self._first_batch is None:
-            return super()._config() | self._search_config() | lengths
-        return super()._config() | self._initial_config | lengths
-
-
-def _first_batch(
-    domain: Domain,
-    covar_module: Kernel | None,
-    num_evaluations: int,
-    num_initial: int | None,
-    lam: float | None,
-    noise_std: float | None,
-) -> FirstBatch | None:
-    """What the kernel is fitted to; None where it is given."""
-    if covar_module is None:
-        return FirstBatch(domain, num_evaluations, num_initial, lam, noise_std)
-    if num_initial is not None:
-        raise InputDataError(
-            f"Got num_initial={num_initial} with covar_module; it is the length of the "
-            "batch that a kernel is fitted to. Leave one of them out."
-        )
-    return None
-
-
-def _initial_prior(
-    first_batch: FirstBatch | None,
-    covar_module: Kernel | None,
-    lam: float | None,
-    noise_std: float | None,
-) -> SearchPrior:
-    """The prior that was given, or that before a fit."""
-    if first_batch is not None:
-        return first_batch.prior(None)
-    lam = DEFAULT_LAM if lam is None else lam
-    noise_std = DEFAULT_NOISE_STD if noise_std is None else noise_std
-    return SearchPrior(covar_module, lam, noise_std**2)
+        return super()._config() | self._initial_config

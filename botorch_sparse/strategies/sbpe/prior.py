@@ -1,0 +1,105 @@
+"""What a search of S-BPE starts from: a kernel of points as they come, noise, units."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from botorch.exceptions import InputDataError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.kernels import in_double
+from botorch_sparse.strategies.domain import Domain
+
+Values = TypeVar("Values", float, Tensor)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Feedback in units of its own: `(Y - center) / scale`.
+
+    Attributes:
+        center: What counts as zero, in units of Y.
+        scale: What counts as one, positive.
+    """
+
+    center: float = 0.0
+    scale: float = 1.0
+
+    def standardize(self, Y: Values) -> Values:
+        """From units of Y."""
+        return (Y - self.center) / self.scale
+
+    def restore(self, values: Values) -> Values:
+        """Back to units of Y."""
+        return self.center + self.scale * values
+
+
+UNITS_OF_Y = Units()
+
+
+@dataclass(frozen=True, eq=False)
+class SearchPrior:
+    """What a search and its radius start from.
+
+    Attributes:
+        covar_module: The kernel of points as they come, for float64.
+        lam: The regularizer, as the noise variance of one observation, in `units`.
+        noise_variance: The square of R, in `units`.
+        units: Of the feedback.
+        discretization: The least that lengthscales ask for: `SBPEContinuousRadius`.
+
+    Raises:
+        InputDataError: If `lam` is not positive and finite.
+    """
+
+    covar_module: Kernel
+    lam: float
+    noise_variance: float
+    units: Units = UNITS_OF_Y
+    discretization: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lam < math.inf:
+            raise InputDataError(
+                f"Got lam={self.lam}; need a positive noise variance, such as "
+                "noise_std ** 2."
+            )
+
+    @classmethod
+    def given(
+        cls,
+        domain: Domain,
+        covar_module: Kernel,
+        lam: float,
+        noise_std: float,
+    ) -> "SearchPrior":
+        """The prior of a kernel that is given, in units of Y."""
+        return cls(in_double(covar_module, domain.dtype), lam, noise_std**2)
+
+
+class InputsKernel(Kernel):
+    """A kernel of what is made of points, such as some columns scaled to [0, 1].
+
+    Args:
+        base_kernel: The kernel.
+        inputs: From `n x d` points to those that it takes.
+    """
+
+    def __init__(self, base_kernel: Kernel, inputs: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.base_kernel = base_kernel
+        self.inputs = inputs
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether it depends on differences alone."""
+        return self.base_kernel.is_stationary
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any
+    ) -> Tensor:
+        """The base kernel of these inputs."""
+        x1, x2 = self.inputs(x1), self.inputs(x2)
+        return self.base_kernel.forward(x1, x2, diag=diag, **params)

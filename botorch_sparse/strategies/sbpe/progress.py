@@ -1,0 +1,222 @@
+"""Where S-BPE stands: a value, so that what fails is undone by one assignment."""
+
+from collections.abc import Collection
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
+
+import torch
+from botorch.exceptions import UnsupportedError
+from torch import Tensor
+
+from botorch_sparse.acquisition.confidence import (
+    ConfidenceRadius,
+    SBPEContinuousRadius,
+    SBPERadius,
+)
+from botorch_sparse.optim.points import validate_candidates
+from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.identity import identity
+from botorch_sparse.strategies.model_building import ModelBuilder
+from botorch_sparse.strategies.sbpe.bounds import BatchBounds
+from botorch_sparse.strategies.sbpe.design import Design
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
+from botorch_sparse.strategies.sbpe.prior import SearchPrior
+from botorch_sparse.strategies.sbpe.region import SurvivingRegion
+from botorch_sparse.strategies.sbpe.table import TableSurvivors
+
+Survivors: TypeAlias = TableSurvivors | SurvivingRegion
+PLAIN = ("first_ask", "points", "drawn", "is_begun")
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What batches have left, by which prior, and the one in progress.
+
+    Attributes:
+        prior: Kernel, noise and units.
+        radius: The confidence radius.
+        design: How points are chosen.
+        left: What is not ruled out.
+        fit: What the prior was made from; None where it was given.
+        first_ask: Of the batch in progress.
+        last_bounds: Of the last batch that had feedback.
+        points: Numbers of the points of the batch in progress, which grow with it.
+        drawn: Numbers of all its points, where they were drawn at its start.
+        pool: Points that were drawn at its start, `k x d` in float64; none on a table.
+        is_begun: Whether there is a batch in progress.
+        log: The state of its exploration, at this value's start.
+    """
+
+    prior: SearchPrior
+    radius: ConfidenceRadius
+    design: Design
+    left: Survivors
+    fit: dict[str, Any] | None = None
+    first_ask: int = 0
+    last_bounds: BatchBounds | None = None
+    points: list[int] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
+    is_begun: bool = False
+    pool: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    log: dict[str, Any] | None = None
+
+    @classmethod
+    def at_start(
+        cls,
+        domain: Domain,
+        design: Design,
+        prior: SearchPrior,
+        fit: dict[str, Any] | None = None,
+    ) -> Self:
+        """Nothing is ruled out of a domain.
+
+        Raises:
+            InputDataError: If candidates are not finite.
+            UnsupportedError: For a table that is elsewhere.
+        """
+        left: Survivors
+        if domain.table is not None:
+            validate_candidates(domain.table.X)
+            left = TableSurvivors.everything(domain.table.X, prior.units)
+        elif domain.box is not None:
+            left = SurvivingRegion.everything(domain.box)
+        else:
+            raise UnsupportedError(
+                f"Got {domain}; need a table that is here, or a box."
+            )
+        radius = design.given_radius or paper_radius(left, prior, design)
+        return cls(prior, radius, design, left, fit)
+
+    @cached_property
+    def exploration(self) -> BatchExploration:
+        """The variances that the batch compares. O(A m) for each point, once."""
+        prior, left = self.prior, self.left
+        X = left.explored if isinstance(left, TableSurvivors) else self.pool
+        growing = GrowingPosterior(prior.covar_module, X, prior.lam)
+        exploration = BatchExploration(growing, self.design.policy)
+        if self.log is not None:
+            exploration.replay(self.log)
+        return exploration
+
+    @property
+    def _log(self) -> dict[str, Any] | None:
+        """The state of the exploration, if there is one."""
+        is_built = "exploration" in vars(self)
+        return self.exploration.state_dict() if is_built else self.log
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points of the batch in progress; none where points are drawn."""
+        return 0 if self._log is None else self.exploration.posterior.num_inducing
+
+    def copy(self) -> "Progress":
+        """The same value, whose batch does not grow with this one's. O(n)."""
+        return replace(self, points=list(self.points), log=self._log)
+
+    def ended(self, first_ask: int) -> "Progress":
+        """Between two batches."""
+        none: dict[str, Any] = {"points": [], "drawn": [], "is_begun": False}
+        return replace(self, first_ask=first_ask, pool=self.pool[:0], log=None, **none)
+
+    def begun(self, length: int, generator: torch.Generator) -> "Progress":
+        """At the start of a batch of some length."""
+        begun = replace(self, is_begun=True)
+        if isinstance(self.left, TableSurvivors):
+            return begun
+        num = length if self.design.is_random else self.design.raw_samples
+        return replace(begun, pool=self.left.sample(num, generator))
+
+    def next_point(
+        self, history: History, generator: torch.Generator, failed: Collection[int]
+    ) -> int:
+        """The number of the next point, which joins the batch. O(A m) on a table.
+
+        Args:
+            history: Where new points get their numbers.
+            generator: For what is drawn.
+            failed: Rows of a table that are not to come again.
+        """
+        left, design, place = self.left, self.design, len(self.points)
+        if self.drawn:
+            number = self.drawn[place]
+        elif isinstance(left, TableSurvivors) and design.is_random:
+            number = left.draw(generator, failed)
+        elif isinstance(left, TableSurvivors):
+            number = left.explore(self.exploration, generator, failed)
+        elif design.is_random:
+            number = history.add_point(left.box.clamp(self.pool[place]))
+        else:
+            batch = self.exploration, self.points, design.num_restarts
+            number = left.explore(*batch, history, generator)
+        self.points.append(number)
+        return number
+
+    def config(self, domain: Domain) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        prior, design = self.prior, self.design
+        kernel = ModelBuilder(domain.ranges, prior.covar_module, prior.lam)
+        return {
+            "kernel": kernel.kernel_config(domain.few()),
+            "lam": prior.lam,
+            "policy": identity(design.policy, "refresh"),
+            "search": [design.exploration, design.raw_samples, design.num_restarts],
+            "radius": identity(self.radius, "radius"),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes but for the prior, as tensors and plain values."""
+        last = self.last_bounds
+        return {
+            **{name: deepcopy(getattr(self, name)) for name in PLAIN},
+            "left": self.left.state_dict(),
+            "last_bounds": None if last is None else last.state_dict(),
+            "pool": self.pool,
+            "log": self._log,
+        }
+
+    def of_state(self, state: dict[str, Any], device: torch.device) -> "Progress":
+        """The progress by the same prior that a state came from."""
+        last = state["last_bounds"]
+        if last is not None:
+            last = BatchBounds.of_state(last, self.prior, device)
+        return replace(
+            self,
+            **{name: deepcopy(state[name]) for name in PLAIN},
+            left=self.left.of_state(state["left"], self.prior),
+            last_bounds=last,
+            pool=state["pool"].to(device),
+            log=state["log"],
+        )
+
+
+def paper_radius(
+    left: Survivors, prior: SearchPrior, design: Design
+) -> ConfidenceRadius:
+    r"""Theorem 3.5 with :math:`\beta(\delta / (4 B |X|))`, or Corollary 3.7.
+
+    The corollary's `k_max` is exact for stationary kernels.
+    """
+    X, num_intervals = left.domain_sample(), 4.0 * design.policy.num_batches
+    common: dict[str, Any] = {
+        "norm_bound": design.norm_bound,
+        "noise_variance": prior.noise_variance,
+        "delta": design.policy.delta,
+        "constants": design.constants,
+        "bias": design.bias,
+        "mgf_radius": design.mgf_radius * prior.units.scale,
+    }
+    if isinstance(left, TableSurvivors):
+        return SBPERadius(**common, num_intervals=num_intervals * len(X))
+    with torch.no_grad():
+        kernel_bound = float(prior.covar_module(X, diag=True).max())
+    return SBPEContinuousRadius(
+        **common,
+        num_intervals=num_intervals,
+        dim=left.box.dim,
+        kernel_bound=kernel_bound,
+        discretization=max(design.discretization, prior.discretization),
+    )

@@ -1,0 +1,394 @@
+"""The pool: moments, branch and bound, memory, and bits that depend on no neighbour."""
+
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import MaternKernel
+from torch import Tensor
+
+from botorch_sparse.optim import Local, NystromPool
+from botorch_sparse.optim import pool as pool_module
+from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
+from botorch_sparse.posteriors import NystromPosterior
+
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-9, "atol": 1e-9},
+    torch.float32: {"rtol": 1e-3, "atol": 1e-4},
+}
+
+
+def test_moments_and_squared_covariances_are_dense(tkwargs: dict[str, Any]) -> None:
+    tolerance = TOLERANCE[tkwargs["dtype"]]
+    for seed in fewer(range(12), tkwargs, 2):
+        problem = make_problem(seed, lam=0.1)
+        dense, g = Dense(problem), np.random.default_rng(seed)
+        for max_memory in (0, 2**30):
+            pool = problem.pool(max_memory=max_memory, **tkwargs)
+            assert pool.in_memory == (max_memory > 0)
+            mean, variance = pool.all_moments()
+            assert_close(mean, dense.mean, **tolerance)
+            assert_close(variance, dense.variance, **tolerance)
+            w = pool.cross(slice(None)).double().cpu().numpy()
+            assert_close(w @ w.T, dense.embedded, **tolerance)
+            rows = g.integers(0, len(problem.X), 5)
+            squares = pool.squared_covariances(torch.from_numpy(rows).to(mean.device))
+            assert_close(squares[:, 0], dense.full[rows] ** 2, **tolerance)
+            assert_close(squares[:, 1], dense.embedded[rows] ** 2, **tolerance)
+
+
+def kink(problem: Problem) -> float:
+    """How far a Matern 1/2 kernel of equal points may be from one.
+
+    Squared distances are exact to some roundings of squared lengths, and there the
+    kernel has a slope.
+    """
+    if "matern12" not in problem.kernel:
+        return 0.0
+    X = problem.X / oracles.LENGTHSCALE
+    eps = torch.finfo(X.dtype).eps
+    return (4 * (X.shape[-1] + 2) * eps) ** 0.5 * float(X.norm(dim=-1).max())
+
+
+def test_moments_are_the_posteriors(double: dict[str, Any]) -> None:
+    for kernel in fewer(oracles.KERNELS, double):
+        problem = make_problem(1, kernel=kernel, num_candidates=150, num_inducing=40)
+        pool, X = problem.pool(**double), problem.X.to(**double)
+        expected = problem.posterior(**double).moments(X)
+        mean, variance = pool.all_moments()
+        weights = pool.posterior.weights @ pool.whitening  # of k_S(x)
+        slack = kink(problem) * weights.abs().sum().item()
+        assert_close(mean, expected.mean, rtol=1e-8, atol=1e-8 + slack)
+        # k(x, x) and k_S(x)' G k_S(x), whose derivative at inducing points is at most 2
+        slack = 3 * kink(problem)
+        assert_close(variance, expected.variance, rtol=1e-6, atol=1e-9 + slack)
+
+
+def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPosterior]:
+    """A pool on the host, and a posterior of several blocks."""
+    g = torch.Generator().manual_seed(seed)
+    size, m = (
+        int(torch.randint(*r, (1,), generator=g)) for r in ((900, 2500), (2, 90))
+    )
+    lam = float(10 ** (2 - 5 * torch.rand(1, generator=g)))
+    problem = make_problem(seed, num_candidates=size, num_inducing=m, lam=lam)
+    pool = NystromPool(problem.X, lam, max_memory=max_memory)
+    return pool, problem.posterior(**HOST)
+
+
+@pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
+def test_branch_and_bound_changes_no_bit(
+    max_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Choices, their variances, and all bounds afterwards."""
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    num_dropped = 0
+    for seed in range(8):
+        pool, posterior = large_problem(seed, max_memory)
+        pool.update(posterior)
+        assert not pool.is_embedded
+        excluded = torch.arange(0, len(pool), 3) if seed % 3 == 0 else None
+        choosable = Choosable(excluded, once=seed % 2 == 0)
+        rows = torch.tensor([5, 0, 7, 5])
+        found = []
+        for screens in (True, False):
+            pool.update(posterior)
+            if not screens:
+                pool.all_moments()
+            state = pool.batch(10 ** (seed / 4 - 1), Local(50.0), choosable)
+            num_dropped += len(pool) - pool.num_exact
+            state.append(3)
+            chosen, moments = state.choose(20), pool.moments(rows)
+            numbers = [state.variances, state.variances_before, state.sum_ratio]
+            found.append((chosen, numbers, [*moments, state.values()]))
+        (ours, numbers, tensors), (theirs, expected, others) = found
+        assert ours == theirs and numbers == expected
+        assert all(torch.equal(*pair) for pair in zip(tensors, others, strict=True))
+    assert num_dropped > 1000
+
+
+def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another multiplier, other rows that are open: what was dropped comes back."""
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    pool, posterior = large_problem(3, 2**30)
+    pool.update(posterior)
+    pool.batch(0.1).choose(3)
+    assert pool.num_exact < len(pool) and not pool.is_embedded
+    whole = NystromPool(pool.X, pool.noise)
+    whole.update(posterior)
+    whole.all_moments()
+    assert whole.is_embedded and whole.num_exact == len(whole)
+    best = whole.batch(20.0).choose(5)
+    for choosable in (ALL, Choosable(torch.tensor(best))):
+        expected = whole.batch(20.0, None, choosable).choose(8)
+        assert pool.batch(20.0, None, choosable).choose(8) == expected
+    assert torch.equal(pool.all_variances(), whole.all_variances())
+
+
+def test_bounds_of_dropped_candidates_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    for seed in range(4):
+        pool, posterior = large_problem(20 + seed, 2**30)
+        pool.update(posterior)
+        pool.batch(1.0)
+        known = pool._state.known
+        bounds, is_dropped = known.bounds(1.0), ~known.is_exact
+        mean, variance = pool.all_moments()
+        exact = mean + variance.sqrt()
+        assert bool((bounds >= exact).all()) and bool(is_dropped.any())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_column_depends_on_no_neighbour(threads: int) -> None:
+    """Not on its place in a tile, on what shares the tile, nor on what is chosen.
+
+    That is a property of the machine's libraries, which the pool relies on.
+    """
+    number = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        g = torch.Generator().manual_seed(0)
+        X = torch.rand(3000, 4, generator=g, dtype=torch.float64)
+        kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
+        noise = torch.full((120,), 0.1, dtype=torch.float64)
+        posterior = NystromPosterior.from_data(
+            kernel, X[:120], X[:120].sum(-1).sin(), noise, X[:75]
+        )
+        found = []
+        for order in (torch.arange(3000), torch.randperm(3000, generator=g)):
+            for size in (3000, 1400):
+                for max_memory in (0, 2**30):
+                    pool = NystromPool(X[order[:size]], 0.1, max_memory=max_memory)
+                    pool.update(posterior)
+                    place = order.argsort()[:TILE]
+                    here = place < size
+                    state = pool.batch(3.0)
+                    state.append(int(place[here][0]))
+                    values = [*pool.moments(place[here]), state.values()[place[here]]]
+                    found.append((max_memory, here, values))
+        for max_memory, here, values in found[2:]:
+            _, _, expected = found[0 if max_memory == 0 else 1]
+            if here[0]:
+                for ours, theirs in zip(values[:2], expected[:2], strict=True):
+                    assert torch.equal(ours, theirs[here])
+    finally:
+        torch.set_num_threads(number)
+
+
+def test_products_of_tiles_depend_on_no_neighbour() -> None:
+    """Of the shapes of an embedding and of a batch, at any place, in any chunk."""
+    g = torch.Generator().manual_seed(1)
+    for rows in (ROWS, BLOCK_SIZE):
+        A = torch.randn(rows, 150, generator=g, dtype=torch.float64)
+        K = torch.randn(150, 4000, generator=g, dtype=torch.float64)
+        for tile in (64, TILE):
+            first = A @ K[:, :tile].contiguous()
+            for _ in range(10):
+                order = torch.randperm(4000, generator=g)[:tile]
+                place = int(torch.randint(tile, (1,), generator=g))
+                order[place] = 5
+                product = A @ K[:, order]
+                assert torch.equal(product[:, place], first[:, 5])
+                squares = product.square().sum(0)
+                assert torch.equal(squares[place], first.square().sum(0)[5])
+
+
+def test_no_inducing_points(double: dict[str, Any]) -> None:
+    X = torch.rand(30, 2, **double)
+    posterior = NystromPosterior.from_data(
+        oracles.make_kernel("scaled", **double), X[:0], X[:0, 0], X[:0, 0], X[:0]
+    )
+    for max_memory in (0, 2**20):
+        pool = NystromPool(X, max_memory=max_memory)
+        pool.update(posterior)
+        assert_close(pool.all_moments().mean, np.zeros(30))
+        prior = np.full(30, oracles.OUTPUTSCALE)
+        assert_close(pool.all_variances(), prior, rtol=1e-12)
+        (squares,) = pool.squared_covariances(torch.tensor([3], device=X.device))
+        K = oracles.DENSE["scaled"](X.cpu(), X.cpu()).numpy()
+        assert_close(squares[0], K[:, 3] ** 2, rtol=1e-10)
+        assert_close(squares[1], np.zeros(30))
+
+
+def updates_of(
+    pool: NystromPool, count: int, seed: int, **tkwargs: Any
+) -> list[NystromPosterior]:
+    """Posteriors whose inducing sets overlap, as those of successive batches."""
+    g = torch.Generator().manual_seed(seed)
+    kernel, posteriors = oracles.make_kernel("scaled", **tkwargs), []
+    for t in range(count):
+        row = torch.randperm(40, generator=g)[: 10 + t].to(pool.X.device)
+        X = pool.X[row]
+        noise = torch.full((len(X),), 0.1, **tkwargs)
+        posteriors.append(
+            NystromPosterior.from_data(kernel, X, X.sin().sum(-1), noise, X[: 5 + t])
+        )
+    return posteriors
+
+
+@pytest.mark.parametrize("capacity", [6, 16, 1000])
+def test_history_does_not_change_the_bits(
+    capacity: int, tkwargs: dict[str, Any]
+) -> None:
+    """A pool that has seen much and a fresh one agree to the bit: runs resume."""
+    X = torch.rand(300, 2, generator=torch.Generator().manual_seed(0)).to(**tkwargs)
+    # Half of the memory is for columns.
+    max_memory = 2 * max(capacity, 16) * len(X) * X.element_size()
+    old = NystromPool(X, 0.1, max_memory=max_memory)
+    row = torch.tensor([7], device=X.device)
+    for posterior in updates_of(old, 10, seed=1, **tkwargs):
+        old.update(posterior)
+        fresh = NystromPool(X, 0.1, max_memory=max_memory)
+        fresh.update(posterior)
+        expected, tolerance = posterior.moments(X), TOLERANCE[tkwargs["dtype"]]
+        for ours, theirs, near in zip(
+            old.all_moments(), fresh.all_moments(), expected, strict=True
+        ):
+            assert torch.equal(ours, theirs)
+            torch.testing.assert_close(ours, near, **tolerance)
+        squares = [pool.squared_covariances(row) for pool in (old, fresh)]
+        assert torch.equal(*squares)
+        batches = [pool.batch(2.0) for pool in (old, fresh)]
+        assert batches[0].choose(5) == batches[1].choose(5)
+        assert batches[0].variances_before == batches[1].variances_before
+
+
+def test_a_pool_goes_back_to_a_snapshot(double: dict[str, Any]) -> None:
+    """Columns that a later posterior has taken are computed again."""
+    X = torch.rand(200, 2, generator=torch.Generator().manual_seed(0)).to(**double)
+    pool = NystromPool(X, 0.1, max_memory=2 * 16 * 200 * 8)
+    first, *_, last = updates_of(pool, 10, seed=2, **double)
+    pool.update(first, noise=0.2)
+    snapshot, expected = pool.snapshot(), pool.batch(2.0).choose(10)
+    pool.update(last, noise=0.3)
+    pool.batch(2.0).choose(10)
+    pool.restore(snapshot)
+    assert pool.posterior is first and pool.noise == 0.2
+    assert pool.batch(2.0).choose(10) == expected
+
+
+def test_another_kernel_is_noticed(double: dict[str, Any]) -> None:
+    """Kept kernel columns are never taken for those of other hyperparameters."""
+    problem = make_problem(2, kernel="scaled", num_candidates=80)
+    pool = problem.pool(**double)
+    kernel = pool.posterior.covar_module
+    kernel.base_kernel.lengthscale = 0.2  # in place
+    for covar_module in (kernel, oracles.make_kernel("rbf", **double)):
+        X, row = pool.X, problem.row.to(pool.X.device)
+        data = (X[row], problem.Y.to(**double), problem.noise.to(**double))
+        S = X[problem.inducing.to(X.device)]
+        posterior = NystromPosterior.from_data(covar_module, *data, S)
+        pool.update(posterior)
+        for ours, theirs in zip(pool.all_moments(), posterior.moments(X), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-8)
+
+
+def kept_bytes(value: Any, seen: set[int]) -> int:
+    """Bytes of all tensors that an object holds, each once."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        storage = value.untyped_storage()
+        is_new = storage.data_ptr() not in seen
+        seen.add(storage.data_ptr())
+        return storage.nbytes() if is_new else 0
+    inside = value.values() if isinstance(value, dict) else ()
+    inside = value if isinstance(value, list | tuple) else inside
+    if type(value).__module__.startswith("botorch_sparse.optim"):
+        inside = list(vars(value).values())
+    return sum(kept_bytes(part, seen) for part in inside)
+
+
+@pytest.mark.parametrize("columns", [0, 40, 130, 1000])
+def test_memory_is_kept_to(columns: int) -> None:
+    """Of all that a pool keeps, beside some numbers for each candidate."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(4000, 3, generator=g, dtype=torch.float64)
+    max_memory = columns * len(X) * 8
+    pool = NystromPool(X, 0.1, max_memory=max_memory)
+    for start in (0, 30, 60, 0):
+        data = X[start : start + 60]
+        noise = torch.full((60,), 0.1, dtype=torch.float64)
+        posterior = NystromPosterior.from_data(
+            oracles.make_kernel("scaled", **HOST), data, data.sum(-1), noise, data[:50]
+        )
+        pool.update(posterior)
+        state = pool.batch(2.0, Local(8.0))
+        state.choose(30)
+        per_candidate = 24 * 8 * len(X)  # X, moments, bounds, sums, ...
+        matrices = 40 * 64 * 64 * 8
+        kept = kept_bytes([pool, state], set())
+        assert kept <= max_memory + per_candidate + matrices
+
+
+@pytest.mark.parametrize(
+    "X, error, match",
+    [
+        (torch.zeros(3), BotorchTensorDimensionError, r"shape \(3,\); need `A x d`"),
+        (torch.zeros(0, 2), BotorchTensorDimensionError, r"shape \(0, 2\)"),
+        (torch.zeros(3, 2, dtype=torch.long), InputDataError, "dtype torch.int64"),
+        (torch.tensor([[0.0], [float("nan")]]), InputDataError, "with 1 entries"),
+    ],
+)
+def test_bad_candidates(X: Tensor, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        NystromPool(X)
+
+
+def test_before_any_posterior(double: dict[str, Any]) -> None:
+    pool = NystromPool(torch.rand(5, 1, **double))
+    k_diag = torch.arange(1.0, 6.0).to(**double)
+    pool.reset(k_diag)
+    assert torch.equal(pool.moments(torch.tensor([1, 2])).variance, k_diag[1:3])
+    assert torch.equal(pool.all_variances(), k_diag) and pool.is_embedded
+    with pytest.raises(InputDataError, match=r"call update\(posterior\) first"):
+        pool.batch(1.0)
+
+
+def test_nothing_of_size_A_by_A(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest kernel matrix of an update is a block by some tiles, or a column."""
+    problem = make_problem(6, num_candidates=3000, num_inducing=10)
+    kernel, sizes = type(problem.make_kernel(**HOST)), []
+    forward = kernel.forward
+
+    def spy(self: Any, x1: Tensor, x2: Tensor, **kwargs: Any) -> Any:
+        if not kwargs.get("diag"):
+            sizes.append(x1.shape[-2] * x2.shape[-2])
+        return forward(self, x1, x2, **kwargs)
+
+    posterior = problem.posterior(**HOST)
+    monkeypatch.setattr(kernel, "forward", spy)
+    for max_memory in (0, 2**30):
+        pool = NystromPool(problem.X, problem.lam, max_memory=max_memory)
+        pool.update(posterior)
+        pool.batch(1.0).argmax()
+    assert sizes and max(sizes) <= 16 * 2**12
+
+
+def test_the_order_of_pseudo_points_changes_no_moment() -> None:
+    problem = make_problem(5, num_candidates=200, num_inducing=70, lam=0.01)
+    posterior = problem.posterior(**HOST)
+    K = posterior.covariance_with_inducing(problem.X)
+    plain, sorted_ = Embedding.of(posterior, None), Embedding.of(posterior, K[:, ::3])
+    assert plain.order.tolist() == list(range(posterior.num_inducing))
+    assert sorted_.order.sort().values.tolist() == plain.order.tolist()
+    assert plain.order.tolist() != sorted_.order.tolist()
+    assert torch.allclose(plain.tails[0], sorted_.tails[0], rtol=1e-6)
+    squares = []
+    for embedding in (plain, sorted_):
+        tile = torch.zeros(embedding.num_rows, TILE, dtype=torch.float64)
+        tile[: len(K), :200] = K[embedding.order]
+        f = torch.zeros_like(tile)
+        mean, variance = torch.zeros(2, TILE, dtype=torch.float64)
+        for level, block in enumerate(embedding.blocks):
+            embedding.advance(level, tile[block.rows], f, mean, variance)
+            squares.append(-variance[:200].sum())
+        expected = posterior.moments(problem.X)
+        assert_close(mean[:200], expected.mean, rtol=1e-7, atol=1e-7)
+    assert squares[len(plain.blocks)] > squares[0]  # the first block explains more

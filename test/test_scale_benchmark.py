@@ -1,0 +1,101 @@
+"""The benchmarks of scale and of the authors' code run on small problems."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks import authors, scale
+from botorch_sparse.datasets import load_table
+from botorch_sparse.strategies import BBKB
+
+SMALL = scale.Problem(rows=300, dim=2, lengthscale=0.5, T=60, batch_size=5)
+
+# A stand-in for the authors' module: it goes through the rows, seven at a time.
+LIBRARY = """
+import numpy
+
+class Batch_BKB:
+    def __init__(self, *, dot, **options):
+        self.dot, self.row = dot, 0
+
+    def initialize(self, arms, rows, feedback):
+        assert self.dot(arms[:3]).shape == (3, 3) and len(rows) == len(feedback) == 2
+
+    def predict(self):
+        self.row += 7
+        return numpy.arange(self.row - 7, self.row), None
+
+    def update(self, rows, feedback, random):
+        assert len(rows) == len(feedback)
+"""
+UTILS = """
+class FastMixinKernel:
+    def __init__(self, small, large):
+        self.small = small
+
+    def __call__(self, X):
+        return self.small(X)
+"""
+
+
+def test_a_run_that_is_interrupted_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+    whole, _ = scale.run(SMALL, tmp_path / "whole", [SMALL.T], float("inf"))
+    folder = tmp_path / "parts"
+    scale.run(SMALL, folder, [20], float("inf"))
+    again, keeper = scale.run(SMALL, folder, [20, SMALL.T], float("inf"))
+    assert torch.equal(again.indices, whole.indices)
+    assert [n for n, _ in keeper.memory] == [20, SMALL.T]
+    assert all(gib > 0 for _, gib in keeper.memory)
+
+
+def test_figures_of_scale(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(scale, "PROBLEMS", {"small": SMALL})
+    options = ["--folder", str(tmp_path), "--evaluations", "40"]
+    scale.main(options)
+    first = capsys.readouterr().out
+    assert first.startswith("300 x 2, global-local, T = 40 of 40")
+    assert "up to 40" in first
+    monkeypatch.setattr(BBKB, "run", pytest.fail)  # the run is there already
+    scale.main(options)
+    assert capsys.readouterr().out == first
+
+
+def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
+    history, _ = scale.run(SMALL, tmp_path, [SMALL.T], float("inf"))
+    for number, batch in enumerate(history.batches):  # of five evaluations each
+        batch.ask_seconds, batch.tell_seconds = float(number), 0.5
+    late = [number + 0.5 for number in range(4, 8)]
+    assert scale.per_evaluation(history, 40) == pytest.approx(sum(late) / 20)
+
+
+def test_the_authors_code_is_left_out_without_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    authors.main([])
+    assert "luigicarratino/batch-bkb" in capsys.readouterr().out
+
+
+def test_both_sides_start_from_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    (tmp_path / "bkb_lib.py").write_text(LIBRARY)
+    (tmp_path / "utils.py").write_text(UTILS)
+    for name in ("bkb_lib", "utils"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    table = load_table("abalone")
+    setting = authors.Setting(table, 17.5, "global", seed=1, T=20)
+    theirs, batches = authors.Authors(tmp_path, "fast").run(setting)
+    for name in ("bkb_lib", "utils"):
+        monkeypatch.delitem(sys.modules, name)
+    assert theirs.tolist() == [*setting.first.tolist(), *range(18)] and batches == 4
+    mine, batches = authors.ours(setting)
+    assert torch.equal(mine[:2], setting.first) and len(mine) == 20 and batches > 0

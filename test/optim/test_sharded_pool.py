@@ -48,10 +48,18 @@ def chosen(
 
 @pytest.mark.parametrize("max_memory", [0, 2**18, MAX_MEMORY])
 @pytest.mark.parametrize("rule", [None, Global(12.0), Local(5.0)])
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("screened", [False, True])
+@pytest.mark.parametrize("size", [2, 4])
 def test_batches_have_the_same_bits(
-    size: int, rule: Rule | None, max_memory: int
+    size: int,
+    screened: bool,
+    rule: Rule | None,
+    max_memory: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Kept, in a little memory or streamed; by branch and bound or not."""
+    if screened:
+        monkeypatch.setattr("botorch_sparse.optim.pool.SCREENED", 0)
     X, posterior = problem(size, "rbf" if rule else "matern")
     pool = NystromPool(X, LAM, max_memory=max_memory)
     pool.update(posterior)

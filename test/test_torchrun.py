@@ -37,6 +37,7 @@ def data(tmp_path: Path) -> str:
     return str(tmp_path / "big.npy")
 
 
+@pytest.mark.slow
 def test_a_rank_dies_and_the_run_goes_on_with_others(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,7 +181,7 @@ class _RankOneBatch(DeviceBatch):
         self._pool = pool
         self._multiplier = multiplier
         self._variance = self._initial.clone()
-        self._rows = PendingRows.none(pool.whitening[:, 0])
+        self._rows = PendingRows(pool.whitening[:0])
 
     def _bound(self, mean: Tensor, variance: Tensor) -> Tensor:
         return mean + self._multiplier * variance.clamp_min(0.0).sqrt()

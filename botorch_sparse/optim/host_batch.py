@@ -117,7 +117,7 @@ class HostBatch(BatchState):
         self._base = self._initial  # variances under the first `_absorbed` rows
         self._ucb: np.ndarray = known.bounds(multiplier).numpy() + self._is_open
         m, dtype = known.embedding.num_rows, known.mean.dtype
-        self._pending = PendingRows.none(self._whitening[:, 0])  # of closed runs
+        self._pending = PendingRows(self._whitening[:0])  # of closed runs
         self._P = torch.zeros(ROWS, m, dtype=dtype)  # a L_B^-1 L^-1 of each run
         self._scales = np.zeros(ROWS, dtype=self._base.dtype)
         self._K = torch.zeros(m, TILE, dtype=dtype)

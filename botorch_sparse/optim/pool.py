@@ -171,7 +171,7 @@ class NystromPool:
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of all candidates may be kept, in half the memory."""
-        size = len(self) * padded(num_inducing) * self.X.element_size()
+        size = len(self) * num_inducing * self.X.element_size()
         return 2 * size <= self.max_memory
 
     @torch.no_grad()
@@ -269,7 +269,9 @@ class NystromPool:
         """See `Points`."""
         if not self.is_embedded and isinstance(self._state, _Here):
             known = self._state.known
-            if not known.cross.in_memory and self.fits_in_memory(self._num_inducing):
+            if not known.cross.in_memory and self.fits_in_memory(
+                padded(self._num_inducing)
+            ):
                 known.cross.store_all(self.chunk_size)
             known.resolve_all()
         return self._present()

@@ -115,7 +115,7 @@ def test_branch_and_bound_changes_no_bit(
 def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another multiplier, other rows that are open: what was dropped comes back."""
     monkeypatch.setattr(pool_module, "SCREENED", 0)
-    pool, posterior = large_problem(3, 2**30)
+    pool, posterior = large_problem(7, 2**30)
     pool.update(posterior)
     pool.batch(0.1).choose(3)
     assert pool.num_exact < len(pool) and not pool.is_embedded
@@ -132,8 +132,8 @@ def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_bounds_of_dropped_candidates_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "SCREENED", 0)
-    for seed in range(4):
-        pool, posterior = large_problem(20 + seed, 2**30)
+    for seed in (4, 5, 6, 7):
+        pool, posterior = large_problem(seed, 2**30)
         pool.update(posterior)
         pool.batch(1.0)
         known = pool._state.known
@@ -299,9 +299,10 @@ def kept_bytes(value: Any, seen: set[int]) -> int:
         seen.add(storage.data_ptr())
         return storage.nbytes() if is_new else 0
     inside = value.values() if isinstance(value, dict) else ()
-    inside = value if isinstance(value, list | tuple) else inside
-    if type(value).__module__.startswith("botorch_sparse.optim"):
-        inside = list(vars(value).values())
+    if isinstance(value, list | tuple):
+        inside = value
+    elif type(value).__module__.startswith("botorch_sparse.optim"):
+        inside = list(getattr(value, "__dict__", {}).values())
     return sum(kept_bytes(part, seen) for part in inside)
 
 
@@ -373,6 +374,8 @@ def test_nothing_of_size_A_by_A(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_order_of_pseudo_points_changes_no_moment() -> None:
     problem = make_problem(5, num_candidates=200, num_inducing=70, lam=0.01)
+    by_place = problem.X[problem.inducing, 0].argsort()  # one side of the table first
+    problem.inducing = problem.inducing[by_place]
     posterior = problem.posterior(**HOST)
     K = posterior.covariance_with_inducing(problem.X)
     plain, sorted_ = Embedding.of(posterior, None), Embedding.of(posterior, K[:, ::3])
@@ -388,7 +391,8 @@ def test_the_order_of_pseudo_points_changes_no_moment() -> None:
         mean, variance = torch.zeros(2, TILE, dtype=torch.float64)
         for level, block in enumerate(embedding.blocks):
             embedding.advance(level, tile[block.rows], f, mean, variance)
-            squares.append(-variance[:200].sum())
+            if level == 0:
+                squares.append(float(f[:4, :200].square().sum()))
         expected = posterior.moments(problem.X)
         assert_close(mean[:200], expected.mean, rtol=1e-7, atol=1e-7)
-    assert squares[len(plain.blocks)] > squares[0]  # the first block explains more
+    assert squares[1] > 1.05 * squares[0]  # the first points explain more

@@ -12,6 +12,7 @@ NAMES = (
     "fit_objective",
     "model_memory",
     "bbkb",
+    "authors",
     "bbkb_paper",
     "streaming",
     "samplers",
@@ -29,6 +30,7 @@ NAMES = (
 ARGUMENTS: dict[str, list[str]] = {
     "model_memory": ["--rows", "100000", "--steps", "1000"],
     "bbkb": [],
+    "authors": [],
     "bbkb_paper": [],
     "streaming": [],
     "samplers": ["--short"],

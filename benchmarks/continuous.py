@@ -11,6 +11,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ def make_bbkb(problem: Problem, num_inducing: int | None = None) -> BBKB:
         seed=problem.seed,
     )
     if num_inducing is not None:
-        strategy.surrogate.exact_size = num_inducing
+        strategy.surrogate = replace(
+            strategy.surrogate, exact_size=num_inducing, max_inducing=num_inducing
+        )
     return strategy
 
 

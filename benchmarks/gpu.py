@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from botorch_sparse.strategies.rules import BatchRequest, BatchRule
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from benchmarks import dropin_cost
 from benchmarks.measure import side_by_side
 from botorch_sparse.models import RefitSchedule
+from botorch_sparse.optim import Local, NystromPool
 from botorch_sparse.optim.choosable import ALL
 from botorch_sparse.optim.device_batch import EagerBatch
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import BBKB, GSSBO, SBPE, History, Strategy
+from botorch_sparse.strategies import BBKB, GSSBO, SBPE, Strategy
 
 # So smooth, noisy and curious that batches have tens of points, most of them different.
 LENGTHSCALE, LAM, MULTIPLIER = 8.0, 0.1, 50.0
@@ -113,8 +113,7 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
     posterior = NystromPosterior.from_data(kernel, data, Y, noise, X[:m])
     is_cuda = run.device.type == "cuda"
     room = torch.cuda.mem_get_info(run.device)[0] // 2 if is_cuda else 2**31
-    surrogate: Any = BBKB(X, kernel, LAM, max_memory=room).surrogate
-    pool = surrogate.pool
+    pool = NystromPool(X, LAM, max_memory=room)
     embed = run.seconds(embed=lambda: pool.update(posterior))["embed"]
     # k_S(x) is kept if there is room; distances, a triangular product, and the mean.
     work = 8 * A * (d + m * pool.in_memory), A * m * (m + 2 * d + 2)
@@ -127,9 +126,11 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
         shares = run.shares(seconds, 8 * A * m, 2 * A * m)
         cells = shares if name == "EagerBatch" else ["", ""]
         yield line(f"step, m = {m}, {name}", seconds, *cells)
-    rule = BatchRule("global-local", ratio_threshold=2.0)
-    request = BatchRequest(MULTIPLIER, rule, [], LARGEST_BATCH)
-    batch = partial(surrogate.select, request, History(X), torch.Generator())
+
+    def batch() -> list[int]:
+        chosen: list[int] = pool.batch(MULTIPLIER, Local(2.0)).choose(LARGEST_BATCH)
+        return chosen
+
     took, size = run.seconds(batch=batch), len(batch())
     yield line(f"batch, m = {m}, {size} points", took["batch"], "", "")
 

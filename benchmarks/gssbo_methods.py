@@ -25,7 +25,6 @@ from botorch_sparse.models import (
     SubsetSingleTaskGP,
 )
 from botorch_sparse.strategies import BBKB, GSSBO, RSSBO, Strategy
-from botorch_sparse.strategies.continuous import ModelSurrogate
 from botorch_sparse.strategies.model_building import ModelBuilder
 
 # About what Z = 4 gave the authors; the model sizes of all methods but two.
@@ -65,8 +64,8 @@ def common(problem: Problem) -> dict[str, Any]:
 def make_bbkb(problem: Problem) -> BBKB:
     """BBKB, in batches of its own size."""
     strategy = BBKB(**common(problem))
-    assert isinstance(strategy.surrogate, ModelSurrogate) and strategy.box is not None
-    strategy.surrogate.builder = MaternBuilder(strategy.box.bounds, None, None)
+    source = strategy.surrogate.source
+    source.builder = MaternBuilder(source.builder.bounds, None, None)
     return strategy
 
 

@@ -49,6 +49,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
             without a posterior transform.
 
     Example:
+        >>> import torch
         >>> from botorch.models import SingleTaskGP
         >>> X = torch.rand(8, 2, dtype=torch.float64)
         >>> model = SingleTaskGP(X, X.sum(-1, keepdim=True).sin())

@@ -97,6 +97,7 @@ def optimize_adaptive_batch(
         UnsupportedError: If the acquisition function takes no pending points.
 
     Example:
+        >>> import torch
         >>> from botorch.models import SingleTaskGP
         >>> from botorch_sparse.acquisition import BatchUpperConfidenceBound
         >>> from botorch_sparse.optim import Local

@@ -7,6 +7,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from torch import Tensor
 
+from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.acquisition.pointwise_rules import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
@@ -105,10 +106,12 @@ class FrozenBatch(ABC):
 
     def append(self, X: Tensor) -> None:
         """Make a point pending, `1 x d`: it counts in the values and for the rule."""
-        pending = self.acqf.X_pending
+        acqf, pending = self.acqf, self.acqf.X_pending
         both = X if pending is None else torch.cat([pending.to(X), X], -2)
-        self.acqf.set_X_pending(both)
-        self._look(self.frozen.add(X))
+        is_ucb = isinstance(acqf, BatchUpperConfidenceBound)
+        is_shared = is_ucb and acqf.frozen is self.frozen
+        acqf.set_X_pending(both)
+        self._look(acqf.frozen if is_shared else self.frozen.add(X))
 
     def is_over(self) -> bool:
         """Whether the rule ends the batch; never without points or a rule."""

@@ -109,7 +109,8 @@ class BatchRecord:
         beta: BoTorch's beta, the square of what multiplies the standard deviation; NaN
             for strategies that use none.
         max_variance: Largest posterior variance of a candidate when the batch starts;
-            NaN likewise, and on continuous domains.
+            NaN likewise, on continuous domains, and where it was not needed: candidates
+            that cannot be chosen are not embedded.
         ask_seconds: Wall time of `ask`.
         tell_seconds: Wall time of all `tell` that brought feedback for this batch.
     """

@@ -16,7 +16,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim.box_batch import BoxBatch
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.posteriors import NystromPosterior
@@ -32,7 +32,7 @@ GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 @dataclass(frozen=True, eq=False)
 class BoxView:
-    """A `SparseSingleTaskGP` of all data; see `PosteriorView`.
+    """A `SparseSingleTaskGP` of all data; see `TableView`.
 
     Attributes:
         box: The domain.
@@ -47,13 +47,13 @@ class BoxView:
     model: SparseSingleTaskGP | None = None
 
     def blank(self, prior: Prior) -> Self:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         return replace(self, prior=prior, model=None)
 
     def learned(
         self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
     ) -> Self:
-        """See `PosteriorView`: the model is built anew."""
+        """See `TableView`: the model is built anew."""
         model = self.source.builder.build(
             history,
             torch.arange(int(values.counts.sum())),
@@ -65,33 +65,27 @@ class BoxView:
 
     @cached_property
     def posterior(self) -> NystromPosterior | None:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         return None if self.model is None else self.model.nystrom_posterior()
 
     def posterior_of(self, history: History) -> NystromPosterior | None:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         return self.posterior
 
     def num_inducing(self) -> int:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         return 0 if self.model is None else len(self.model.inducing_points)
-
-    def log_det(self) -> float:
-        """See `PosteriorView`."""
-        if self.posterior is None:
-            return 0.0
-        return 2.0 * float(self.posterior.chol_inner.diagonal().log().sum())
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         X = self.source.inputs(history.points(point))
         if self.posterior is None:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
     def cleared(self) -> Self:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         return self
 
     def max_variance(self) -> float:
@@ -100,7 +94,7 @@ class BoxView:
 
     @torch.no_grad()
     def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
-        """See `PosteriorView`; before any feedback those of the prior."""
+        """See `TableView`; before any feedback those of the prior."""
         X = X.to(self.box.bounds).double()
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
@@ -109,7 +103,7 @@ class BoxView:
         return posterior.mean.squeeze(-1), posterior.variance.sqrt().squeeze(-1)
 
     def confidence_gap(self, multiplier: float, offset: float) -> float:
-        """See `PosteriorView`; by local searches.
+        """See `TableView`; by local searches.
 
         These are thorough whatever the options say: a largest upper bound that is
         missed would end a run too early.
@@ -136,7 +130,7 @@ class BoxView:
         history: History,
         generator: torch.Generator,
     ) -> "NumberedBatch":
-        """See `PosteriorView`."""
+        """See `TableView`."""
         X = history.points(torch.tensor(pending).long()).double()
         acqf = BatchUpperConfidenceBound(
             self._learned_model(), multiplier**2, X if len(X) else None
@@ -153,7 +147,7 @@ class BoxView:
         history: History,
         generator: torch.Generator,
     ) -> list[int]:
-        """See `PosteriorView`."""
+        """See `TableView`."""
         model, chosen = self._learned_model(), list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
@@ -173,22 +167,6 @@ class BoxView:
         options = self.source.settings.optimizer_options | self.box.arguments()
         return options | {"options": {**(options.get("options") or {}), "seed": seed}}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: the inducing points say all."""
-        return {}
-
-    def restored(
-        self,
-        prior: Prior,
-        history: History,
-        num_learned: int,
-        inducing: list[int],
-        state: dict[str, Any],
-    ) -> Self:
-        """See `PosteriorView`."""
-        values = history.folded(num_learned)
-        return self.learned(prior, history, values, values.places(inducing))
-
 
 class NumberedBatch:
     """A batch of a box whose points have the numbers of a history.
@@ -204,29 +182,31 @@ class NumberedBatch:
 
     @property
     def noise(self) -> float:
-        """See `PointBatch`."""
+        """See `BatchState`."""
         return self._batch.noise
 
     @property
     def variances_before(self) -> list[float]:
-        """See `PointBatch`."""
+        """See `BatchState`."""
         return list(self._batch.variances_before)
 
     def argmax(self) -> int:
-        """See `PointBatch`."""
+        """See `BatchState`."""
         return self._numbers(self._batch.argmax())[0]
 
     def append(self, point: int) -> None:
-        """See `PointBatch`."""
+        """See `BatchState`."""
         self._batch.append(self._history.points(torch.tensor([point])).double())
 
     def is_over(self) -> bool:
-        """See `PointBatch`."""
+        """See `BatchState`."""
         return self._batch.is_over()
 
     def choose(self, limit: int) -> list[int]:
-        """See `PointBatch`."""
-        return self._numbers(self._batch.choose(limit))
+        """See `BatchState`; with a rule at most `MAX_BOX_BATCH` optimizations."""
+        is_ruled = self._batch.rule is not None
+        most = min(limit, MAX_BOX_BATCH) if is_ruled else limit
+        return self._numbers(self._batch.choose(most))
 
     def _numbers(self, X: Tensor) -> list[int]:
         return [self._history.add_point(x) for x in X]

@@ -22,12 +22,13 @@ from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
+from botorch_sparse.strategies.exact_table import ExactTable, exact_pool
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import PriorSource
-from botorch_sparse.strategies.surrogate import PosteriorView, Surrogate
-from botorch_sparse.strategies.table import ExactTable, NystromTable, exact_pool
+from botorch_sparse.strategies.surrogate import Surrogate, View
+from botorch_sparse.strategies.table import NystromTable
 
 # Where a batch ends at the latest: points without variance add nothing to any bound.
 MAX_BATCH_SIZE = 10_000
@@ -254,7 +255,7 @@ class ModelStrategy(Strategy):
 
 def _view(
     domain: Domain, source: PriorSource, is_exact: bool, max_memory: int, embeds: bool
-) -> PosteriorView:
+) -> View:
     """The posterior of a domain, without data."""
     prior = source.initial()
     if isinstance(domain, BoxDomain):

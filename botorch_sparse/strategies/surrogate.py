@@ -1,7 +1,7 @@
 """What a strategy has learned: a Gaussian process, sparse or exact, on any domain."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, TypeAlias
 
 import torch
 from gpytorch.kernels import Kernel
@@ -11,156 +11,15 @@ from botorch_sparse.acquisition.confidence import posterior_mean_norm
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.sampling import sample_inducing_points
-from botorch_sparse.optim.choosable import Choosable
-from botorch_sparse.optim.rules import Rule
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies.continuous import BoxView
+from botorch_sparse.strategies.exact_table import ExactTable
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.prior import Prior, PriorSource, announce_scale
+from botorch_sparse.strategies.table import NystromTable
 
-
-class PointBatch(Protocol):
-    """A batch that grows: points by their numbers."""
-
-    @property
-    def noise(self) -> float:
-        """Noise variance lambda of an evaluation."""
-        ...
-
-    @property
-    def variances_before(self) -> list[float]:
-        """Variances just before each point of the batch."""
-        ...
-
-    def argmax(self) -> int:
-        """The point of largest bound."""
-        ...
-
-    def append(self, point: int) -> None:
-        """Make a point pending."""
-        ...
-
-    def is_over(self) -> bool:
-        """Whether the rule ends the batch."""
-        ...
-
-    def choose(self, limit: int) -> list[int]:
-        """Maximizers, one after the other, until the batch is over."""
-        ...
-
-
-class PosteriorView(Protocol):
-    """A posterior of folded data on a domain, and what is chosen from it; it stands.
-
-    Attributes:
-        prior: What it started from.
-        posterior: The Nystrom posterior; None before data, and for the exact one.
-    """
-
-    @property
-    def prior(self) -> Prior:
-        """See the attributes."""
-        ...
-
-    @property
-    def posterior(self) -> NystromPosterior | None:
-        """See the attributes."""
-        ...
-
-    def blank(self, prior: Prior) -> Self:
-        """The view without data under another prior."""
-        ...
-
-    def cleared(self) -> Self:
-        """The same without what it keeps for later views, which may be wrong."""
-        ...
-
-    def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
-    ) -> Self:
-        """The view of all evaluations.
-
-        Args:
-            prior: The prior; another object than before where it is another one.
-            history: The evaluations that `values` are, from the first one on.
-            values: They, folded.
-            chosen: Places of the inducing points among them, on the host.
-        """
-        ...
-
-    def posterior_of(self, history: History) -> NystromPosterior | None:
-        """The posterior, computed anew where the view has none; None without data."""
-        ...
-
-    def log_det(self) -> float:
-        """`log det(I + Q D^-1)` of the data when they were last factorized anew."""
-        ...
-
-    def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers, both on the host."""
-        ...
-
-    def max_variance(self) -> float:
-        """The largest present variance over the domain; NaN where not known."""
-        ...
-
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
-        """Posterior mean and standard deviation at `q x d` points, in units of Y."""
-        ...
-
-    def confidence_gap(self, multiplier: float, offset: float) -> float:
-        """The largest upper less the largest lower bound, in units of Y."""
-        ...
-
-    def batch(
-        self,
-        multiplier: float,
-        rule: Rule | None,
-        pending: list[int],
-        choosable: Choosable,
-        history: History,
-        generator: torch.Generator,
-    ) -> PointBatch:
-        """Start a batch by the upper confidence bound.
-
-        Args:
-            multiplier: What multiplies the Bayesian standard deviation.
-            rule: What ends it.
-            pending: Points that are in it from the start.
-            choosable: Which rows may be chosen; excluded ones on the host.
-            history: Gives new points their numbers.
-            generator: Source of randomness.
-        """
-        ...
-
-    def maximizers(
-        self,
-        num_paths: int,
-        choosable: Choosable,
-        history: History,
-        generator: torch.Generator,
-    ) -> list[int]:
-        """Points where sample paths are largest."""
-        ...
-
-    def num_inducing(self) -> int:
-        """Inducing points in use; for an exact posterior its unique points."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """What `restored` needs beside the history, the prior and inducing points."""
-        ...
-
-    def restored(
-        self,
-        prior: Prior,
-        history: History,
-        num_learned: int,
-        inducing: list[int],
-        state: dict[str, Any],
-    ) -> Self:
-        """The view of a saved run, to the bit."""
-        ...
+View: TypeAlias = NystromTable | ExactTable | BoxView
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +49,7 @@ class Surrogate:
     """
 
     source: PriorSource
-    view: PosteriorView
+    view: View
     sampler: InducingPointSampler | None
     initial_sampler: InducingPointSampler
     exact_size: int = EXACT_SIZE
@@ -236,7 +95,10 @@ class Surrogate:
         :math:`\log\det B + \mathrm{tr}((K - Q) D^{-1})`: the logarithm of the
         determinant is concave.
         """
-        return max(self.view.log_det(), 0.0) + self.residual_trace(history)
+        if (posterior := self.view.posterior) is None:
+            return float(getattr(self.pool, "information_gain", 0.0))
+        log_det = 2.0 * float(posterior.chol_inner.diagonal().log().sum())
+        return max(log_det, 0.0) + self.residual_trace(history)
 
     @torch.no_grad()
     def residual_trace(self, history: History) -> float:
@@ -351,9 +213,11 @@ class Surrogate:
 
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, and the point numbers of the inducing set."""
-        own = self.view.state_dict()
-        inducing = {} if own else {"inducing": list(self.inducing)}
-        return {"prior": self.prior.state_dict()} | inducing | own
+        if isinstance(self.view, ExactTable):
+            how: dict[str, Any] = {"num_rebuilt": self.view.num_rebuilt}
+        else:
+            how = {"inducing": list(self.inducing)}
+        return {"prior": self.prior.state_dict()} | how
 
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int
@@ -363,6 +227,10 @@ class Surrogate:
             view = self.view.blank(self.source.initial())
             return replace(self, view=view, inducing=())
         prior = self.source.from_state(state["prior"])
-        inducing = list(state.get("inducing", ()))
-        view = self.view.restored(prior, history, num_learned, inducing, state)
-        return replace(self, view=view, inducing=tuple(inducing))
+        inducing, view = tuple(state.get("inducing", ())), self.view.blank(prior)
+        # The exact posterior: factorized, then appended to.
+        for num in sorted({state.get("num_rebuilt", num_learned), num_learned}):
+            values = history.folded(num)
+            chosen = values.places(inducing)
+            view = view.learned(prior, history, values, chosen)
+        return replace(self, view=view, inducing=inducing)

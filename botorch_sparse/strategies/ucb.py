@@ -16,6 +16,7 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
+from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import (
     FixedSize,
@@ -24,7 +25,13 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
+from botorch_sparse.strategies.continuous import NumberedBatch
 from botorch_sparse.strategies.domain import Domain, require_whole
+from botorch_sparse.strategies.exact_table import (
+    exact_pool,
+    uncertainty_sampling,
+    validate_width,
+)
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
@@ -37,12 +44,7 @@ from botorch_sparse.strategies.model_strategy import (
     split_options,
 )
 from botorch_sparse.strategies.prior import Prior
-from botorch_sparse.strategies.surrogate import PointBatch, Surrogate
-from botorch_sparse.strategies.table import (
-    exact_pool,
-    uncertainty_sampling,
-    validate_width,
-)
+from botorch_sparse.strategies.surrogate import Surrogate
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -168,7 +170,7 @@ class UCBStrategy(ModelStrategy):
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
         return batch.choose(limit)
 
-    def _batch_so_far(self) -> PointBatch:
+    def _batch_so_far(self) -> BatchState | NumberedBatch:
         """The batch in progress, with the points that are in it already."""
         sized = isinstance(self.rule, FixedSize | UntilHalved)
         return self.surrogate.view.batch(

@@ -185,35 +185,18 @@ def test_mean_stays_under_a_nonlinear_outcome_transform(
     assert_close(ucb(Z), model.posterior(Z).mean.view(-1), rtol=1e-8)
 
 
-def test_several_outputs(double: dict[str, Any]) -> None:
-    X, Y = data(**double)
-    model = SingleTaskGP(X, torch.cat([Y, -(Y**2)], -1), input_transform=Normalize(2))
-    weights = ScalarizedPosteriorTransform(torch.tensor([0.3, -0.7], **double))
-    Z, X_pending = X.unsqueeze(-2) * 0.97, 0.9 * X[:3]
-    mean = model.posterior(Z, posterior_transform=weights).mean
-    values = torch.zeros(3, 2, **double)
-    fantasy = model.condition_on_observations(X_pending, values)
-    sigma = fantasy.posterior(Z, posterior_transform=weights).variance.sqrt()
-    ucb = BatchUpperConfidenceBound(model, BETA, X_pending, posterior_transform=weights)
-    expected = (mean + BETA**0.5 * sigma).view(-1)
-    assert_close(ucb(Z), expected, rtol=1e-6)
-    with pytest.raises(UnsupportedError, match="posterior transform"):
-        BatchUpperConfidenceBound(model, BETA)
-    with pytest.raises(UnsupportedError, match="Got a ModelListGP of 2 outputs"):
-        BatchUpperConfidenceBound(ModelListGP(model), BETA, None, weights)
-
-
-def test_several_outputs_of_a_sparse_model(double: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_outputs(kind: str, double: dict[str, Any]) -> None:
     """The weighted sum of what two models of one output each say."""
     X, Y = data(**double)
     Y = torch.cat([Y, -(Y**2)], -1)
     weights = torch.tensor([0.3, -0.7], **double)
     Z, X_pending = X.unsqueeze(-2) * 0.97, 0.9 * X[:3]
-    joint = build("nystrom", X, Y)
+    joint = build(kind, X, Y)
     joint.likelihood.noise = torch.tensor([[0.05], [0.2]], **double)
     mean, variance = torch.zeros(2, len(X), **double)
     for i, weight in enumerate(weights):
-        single = build("nystrom", X, Y[:, i : i + 1])
+        single = build(kind, X, Y[:, i : i + 1])
         single.likelihood.noise = joint.likelihood.noise[i]
         lower = BatchUpperConfidenceBound(single, 0.0, X_pending)(Z)
         sigma = BatchUpperConfidenceBound(single, 1.0, X_pending)(Z) - lower
@@ -222,6 +205,10 @@ def test_several_outputs_of_a_sparse_model(double: dict[str, Any]) -> None:
     ucb = BatchUpperConfidenceBound(joint, BETA, X_pending, transform)
     expected = mean + BETA**0.5 * variance.sqrt()
     assert_close(ucb(Z), expected, rtol=1e-8)
+    with pytest.raises(UnsupportedError, match="posterior transform"):
+        BatchUpperConfidenceBound(joint, BETA)
+    with pytest.raises(UnsupportedError, match="Got a ModelListGP of 2 outputs"):
+        BatchUpperConfidenceBound(ModelListGP(joint), BETA, None, transform)
 
 
 def test_deepcopy_and_pickle(double: dict[str, Any]) -> None:

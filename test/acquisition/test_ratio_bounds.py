@@ -109,6 +109,7 @@ def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
                 bound.add(X_batch[s : s + 1], d[s : s + 1])
         for name, bound in whole.items():
             assert_close(grown[name](X), bound(X), rtol=1e-7)
+            assert bound(X.reshape(-1, 1, 1, X.shape[-1])).shape == (len(X), 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,21 +189,6 @@ def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
     line = torch.stack([torch.linspace(0, 1, 400), torch.full((400,), 0.2)], -1)
     on_line = bound.maximum(choices=line.to(**double))
     assert fixed == pytest.approx(on_line, rel=1e-3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_dtypes(kind: str, tkwargs: dict[str, Any]) -> None:
-    problem = sparse_problem(11, lam=0.1)
-    dense = Dense(problem, kind)
-    batch, noise = random_batch(problem, 11)
-    X, X_batch, d = tensors(problem, batch, noise, **tkwargs)
-    bounds = all_bounds(problem.model(kind, **tkwargs), X_batch, d)
-    for name in COVARIANCES:
-        value = bounds[name](X)
-        assert value.dtype == tkwargs["dtype"]
-        expected = dense.local_bound(batch, noise, name)
-        assert_close(value, expected, rtol=5e-3)
-    assert bounds["both"](X.reshape(-1, 1, 1, X.shape[-1])).shape == (len(X), 1)
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")

@@ -373,7 +373,7 @@ def test_each_point_maximizes_the_acquisition_function(
         to_scalar = ScalarizedPosteriorTransform(weights, offset=0.3)
     S = X if kind == "exact" else X[::3]
     model = SparseSingleTaskGP(X, Y, inducing_points=S, outcome_transform=given)
-    model.likelihood.noise = 0.1
+    model.likelihood.noise, model.mean_module.constant = 0.1, 0.7
     pending = X[:2] + 0.01
     ucb = BatchUpperConfidenceBound(
         model.eval(), BETA, pending, to_scalar, case != "minimize"

@@ -190,7 +190,10 @@ def test_exact_pool(tkwargs: dict[str, Any]) -> None:
                 check_pool(pool, problem, data)
 
 
-def test_an_exact_pool_stays_where_another_goes_on(double: dict[str, Any]) -> None:
+@pytest.mark.parametrize("later", [[(2, 3.5), (0, 2.5)], [(0, 2.5), (2, 3.5)]])
+def test_an_exact_pool_stays_where_another_goes_on(
+    later: list[tuple[int, float]], double: dict[str, Any]
+) -> None:
     """Also in the middle of a run, whose row the other one writes anew."""
     pool = exact_pool(make_problem(2, lam=0.1), **double)
     twin = exact_pool(make_problem(2, lam=0.1), **double)
@@ -201,8 +204,8 @@ def test_an_exact_pool_stays_where_another_goes_on(double: dict[str, Any]) -> No
     for index, y in [(2, 1e3), (0, -1e3)]:
         other.append(index, y)
     for p in (pool, twin):
-        p.append(2, 3.5)
-        p.append(0, 2.5)
+        for index, y in later:
+            p.append(index, y)
     assert torch.equal(pool.mean, twin.mean)
     assert torch.equal(pool.variance, twin.variance)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +338,18 @@ def test_a_state_of_a_table_with_other_names(change: str) -> None:
     with pytest.raises(InputDataError, match=r"\['names'\] differ"):
         stranger.load_state_dict(strategy.state_dict())
     RandomSearch(frame.copy()).load_state_dict(strategy.state_dict())
+
+
+def test_a_table_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saving and loading cost no pass over all candidates after the first."""
+    seen, checksum = [], zlib.crc32
+
+    def spy(data: Any, *before: int) -> int:
+        seen.append(memoryview(data).nbytes)
+        return checksum(data, *before)
+
+    monkeypatch.setattr(zlib, "crc32", spy)
+    strategy = used(seed=1)
+    for _ in range(3):
+        strategy.load_state_dict(strategy.state_dict())
+    assert seen.count(strategy.candidates.nbytes) == 1

@@ -19,7 +19,7 @@ from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.table import HostVariances
+from botorch_sparse.strategies.host_variances import HostVariances
 
 needs_simulation = pytest.mark.skipif(
     not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"

@@ -10,9 +10,10 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 
 from botorch_sparse.datasets import Table, load_table
 from botorch_sparse.demo import (
@@ -24,7 +25,10 @@ from botorch_sparse.demo import (
     format_table,
     noisy_rows,
 )
+from botorch_sparse.methods import METHODS, PAPER_METHODS, chosen_names
+from botorch_sparse.optim.ranks import RankError, Ranks, joined_ranks, own_device
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
+from botorch_sparse.strategies import History
 
 __all__ = ["main", "noisy_rows"]
 
@@ -46,8 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     try:
         _check_setting(args)
-        _run(args)
-    except InputDataError as error:
+        with joined_ranks(args.device) as ranks:
+            _run(args, ranks)
+    except RankError as error:
+        say(f"{parser.prog}: error: {error}")
+        raise SystemExit(1) from None
+    except (InputDataError, UnsupportedError) as error:
         parser.error(str(error))
 
 
@@ -61,23 +69,41 @@ def _check_setting(args: argparse.Namespace) -> None:
         raise InputDataError(
             "--batch does not go with --paper, whose rules end the batches"
         )
+    names = chosen_names(args.methods, paper=args.paper)
+    for option in ("choices", "checkpoint"):
+        if getattr(args, option) and (len(names), args.seeds) != (1, 1):
+            raise InputDataError(
+                f"--{option} is of one run; got {len(names)} strategies and "
+                f"{args.seeds} seeds: give --methods one of them"
+            )
 
 
-def _run(args: argparse.Namespace) -> None:
-    table = load_table(args.data, target=args.target, device=args.device)
-    path = _plot_path(args.output, table.name)
+def _run(args: argparse.Namespace, ranks: Ranks) -> None:
+    """The same on all ranks; the first one prints and writes."""
+    ranks.agree("command", lambda: sorted(map(str, vars(args).items())))
+    device = own_device(args.device)
+    table = load_table(args.data, target=args.target, device=device, ranks=ranks)
+    path = ranks.once(lambda: _plot_path(args.output, table.name))
     seeds = range(args.seed, args.seed + args.seeds)
-    print(_headline(args, table, seeds), flush=True)
+    tell = print if ranks.rank == 0 else _nothing
+    tell(_headline(args, table, seeds), flush=True)
     runs = [_run_seed(args, table, seed) for seed in seeds]
-    print(format_table(runs, table))
+    tell(format_table(runs, table))
     if len(runs) > 1:
-        print(format_seeds(runs, table))
+        tell(format_seeds(runs, table))
+    if args.choices:
+        (history,) = runs[0].values()
+        ranks.once(lambda: _write_choices(history, args.choices))
     _draw(runs[0], table, path, args.seed)
+
+
+def _nothing(*text: str, flush: bool = False) -> None:
+    """What the other ranks print."""
 
 
 def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
     """What is run."""
-    rows, d = table.X.shape
+    rows, d = table.num_rows, table.X.shape[-1]
     setting = "no kernel given, each row once, random search too"
     if args.paper:
         lengthscale = args.lengthscale or default_lengthscale(table)
@@ -92,23 +118,39 @@ def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
 
 
 def _run_seed(args: argparse.Namespace, table: Table, seed: int) -> Histories:
+    shared: dict[str, Any] = {
+        "gp_seconds": args.gp_seconds,
+        "seed": seed,
+        "progress": not args.quiet and table.shard.ranks.rank == 0,
+        "methods": chosen_names(args.methods, paper=args.paper),
+        "checkpoint": args.checkpoint,
+    }
     if args.paper:
         return compare(
             table,
             num_evaluations=args.evaluations or PAPER_EVALUATIONS,
             lengthscale=args.lengthscale or default_lengthscale(table),
-            gp_seconds=args.gp_seconds,
-            seed=seed,
-            progress=not args.quiet,
+            **shared,
         )
     return find_best(
         table,
         num_evaluations=args.evaluations or EVALUATIONS,
         batch_size=args.batch or BATCH_SIZE,
-        gp_seconds=args.gp_seconds,
-        seed=seed,
-        progress=not args.quiet,
+        **shared,
     )
+
+
+def _write_choices(history: History, path: Path) -> None:
+    """Write the rows that were evaluated, one a line.
+
+    Raises:
+        InputDataError: If the file can't be written.
+    """
+    rows = "".join(f"{row}\n" for row in history.indices.tolist())
+    try:
+        path.write_text(rows)
+    except OSError as error:
+        raise InputDataError(f"--choices: {path}: {error.strerror}.") from error
 
 
 def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
@@ -117,10 +159,12 @@ def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
     except ImportError:
         say("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
         return
-    rows, d = table.X.shape
+    rows, d = table.num_rows, table.X.shape[-1]
     title = f"{table.name}: {rows} candidates, {d} features, seed {seed}"
-    plot_comparison(histories, table, title).savefig(path, dpi=130)
-    print(f"Plot: {path}")
+    figure = plot_comparison(histories, table, title)
+    if table.shard.ranks.rank == 0:
+        figure.savefig(path, dpi=130)
+        print(f"Plot: {path}")
 
 
 def _plot_path(output: Path, name: str) -> Path:
@@ -149,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--data",
         default="abalone",
-        metavar="abalone|california_housing|FILE.csv",
+        metavar="abalone|california_housing|FILE.csv|FILE.npy",
         help="table of numbers; its rows are the candidates (default: %(default)s)",
     )
     add("--target", metavar="COLUMN", help="column to maximize (default: the last)")
@@ -165,6 +209,14 @@ def _parser() -> argparse.ArgumentParser:
         type=positive_int,
         metavar="Q",
         help=f"points in a batch, but for GP-UCB (default: {BATCH_SIZE})",
+    )
+    add(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help=f"strategies to run, of {', '.join(METHODS)}; with --paper of "
+        f"{', '.join(PAPER_METHODS)} (default: all)",
     )
     _add_paper_options(parser)
     _add_run_options(parser)
@@ -212,6 +264,19 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("output"),
         help="folder or .png, of the first seed (default: output)",
+    )
+    add(
+        "--choices",
+        type=Path,
+        metavar="FILE",
+        help="write the rows that were chosen, one a line (one method, one seed)",
+    )
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="the state after each batch; a run goes on from the file if it is there "
+        "(one method, one seed)",
     )
     add("--quiet", action="store_true", help="no progress bars")
 

@@ -20,8 +20,9 @@ import csv
 import gzip
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -31,6 +32,18 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_sparse.csv_text import check_header, number
+from botorch_sparse.npy_tables import npy_header, read_shard
+from botorch_sparse.optim.ranks import ALONE, Ranks
+from botorch_sparse.optim.shards import Shard
+from botorch_sparse.strategies.sharded_domain import ShardedDomain
+from botorch_sparse.units import (
+    Matrix,
+    column_ranges,
+    scale,
+    standardize,
+    tiled_moments,
+    whole_moments,
+)
 
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 
@@ -39,13 +52,17 @@ DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 class Table:
     """Candidates and the values of the function at them.
 
+    Of a table of several ranks each holds the rows that it owns, and all have to call
+    its methods together.
+
     Attributes:
         name: Name of the table.
         X: `A x d` standardized features (mean 0, standard deviation 1; a constant
-            column is 0).
-        Y: `A` values of the target, scaled to [0, 1].
+            column is 0), or those of this rank's rows.
+        Y: `A` values of the target, scaled to [0, 1]; likewise.
         feature_names: Names of the `d` features.
         target_name: Name of the target column.
+        part: Which rows they are; None for all.
     """
 
     name: str
@@ -53,6 +70,35 @@ class Table:
     Y: Tensor
     feature_names: tuple[str, ...]
     target_name: str
+    part: Shard | None = None
+
+    @property
+    def shard(self) -> Shard:
+        """Which rows are here."""
+        return self.part or Shard(len(self.Y))
+
+    @property
+    def num_rows(self) -> int:
+        """Candidates `A`, on all ranks together."""
+        return self.shard.num_rows
+
+    @cached_property
+    def candidates(self) -> Tensor | ShardedDomain:
+        """The rows as strategies take them, from all ranks."""
+        if self.shard.ranks.size == 1:
+            return self.X
+        Y = self.Y.unsqueeze(-1)
+        return ShardedDomain(self.X, self.shard, self.feature_names, Y)
+
+    def values(self, indices: Tensor) -> Tensor:
+        """The target at `n` rows."""
+        return self.shard.at(self.Y, indices)
+
+    def known_values(self, indices: Tensor) -> Tensor:
+        """The same at rows that a strategy has chosen, also on one rank alone."""
+        if isinstance(self.candidates, ShardedDomain):
+            return self.candidates.beside_of(indices).squeeze(-1)
+        return self.values(indices)
 
     def regret_ratio(self, indices: Tensor) -> Tensor:
         r"""Cumulative regret over the expected one of uniform choice.
@@ -72,10 +118,12 @@ class Table:
             InputDataError: If an index is negative: a point that is not in the table.
         """
         _check_rows(indices)
-        best = self.Y.max()
-        regret = (best - self.Y[indices.to(self.Y.device)]).cumsum(0)
+        ranks = self.shard.ranks
+        best = ranks.max(self.Y.max())
+        mean = ranks.sum(self.Y.sum()) / self.num_rows
+        regret = (best - self.values(indices)).cumsum(0)
         t = torch.arange(1, len(regret) + 1, dtype=regret.dtype, device=regret.device)
-        return regret / (t * (best - self.Y.mean()))
+        return regret / (t * (best - mean))
 
     def best_rank(self, indices: Tensor) -> Tensor:
         """Rank of the best row so far: 1 plus the number of rows with a larger value.
@@ -90,9 +138,9 @@ class Table:
             InputDataError: If an index is negative: a point that is not in the table.
         """
         _check_rows(indices)
-        best = self.Y[indices.to(self.Y.device)].cummax(0).values
+        best = self.values(indices).cummax(0).values
         not_larger = torch.searchsorted(self.Y.sort().values, best, right=True)
-        return 1 + len(self.Y) - not_larger
+        return 1 + self.shard.ranks.sum(len(self.Y) - not_larger)
 
 
 def load_table(
@@ -101,22 +149,26 @@ def load_table(
     target: str | None = None,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str | None = None,
+    ranks: Ranks = ALONE,
 ) -> Table:
-    """Read a table by name or from a CSV file, and standardize it.
+    """Read a table by name or from a file, and standardize it.
 
     A file holds one header row and then numbers only, separated by commas. Names
     are looked up so: `abalone` comes with the package; any other `NAME` is the file
     `NAME.csv.gz` in the folder that the environment variable BOTORCH_SPARSE_DATA
     names; `california_housing` is downloaded through scikit-learn if it is not there.
+    An `.npy` file holds a matrix of numbers, whose columns are called `x0`, `x1`, ...,
+    and `y` the last; each rank reads its own rows.
 
     Args:
-        name_or_path: A name, or a path that ends in `.csv` or `.csv.gz`.
+        name_or_path: A name, or a path that ends in `.csv`, `.csv.gz` or `.npy`.
         target: Column to maximize; the last one by default.
         dtype: Floating point type of the tensors.
         device: Their device.
+        ranks: The processes that share the table.
 
     Returns:
-        The table with `A` rows and `d` features.
+        The table with `A` rows and `d` features, or this rank's part of it.
 
     Raises:
         InputDataError: If the table is not found or cannot be read, or holds text or
@@ -128,16 +180,29 @@ def load_table(
         >>> table.X.shape, table.target_name
         (torch.Size([4177, 8]), 'rings')
     """
-    name, header, cells = _find(str(name_or_path))
+    path = str(name_or_path)
+    moments: Callable[[Matrix], tuple[Matrix, Matrix]] = whole_moments
+    if path.endswith(".npy"):
+        cells, shard = read_shard(Path(path), ranks)
+        name, header = Path(path).stem, npy_header(cells)
+        moments = partial(tiled_moments, shard=shard)
+    else:
+        name, header, cells = _find(path)
+        shard = Shard(len(cells), ranks)
     column = _target_column(name, header, target)
-    X = _standardize(name, np.delete(cells, column, axis=1))
-    Y = _scale(name, header[column], cells[:, column])
+    low, high = column_ranges(cells, ranks)
+    constant = np.delete(low == high, column)
+    features, values = np.delete(cells, column, axis=1), cells[:, column]
+    X = standardize(name, features, *moments(features), constant)
+    Y = scale(name, header[column], values, low[column], high[column])
+    own = slice(None) if len(X) == len(shard) else slice(shard.start, shard.stop)
     return Table(
         name=name,
-        X=torch.tensor(X, dtype=dtype, device=device),
-        Y=torch.tensor(Y, dtype=dtype, device=device),
+        X=torch.tensor(X[own], dtype=dtype, device=device),
+        Y=torch.tensor(Y[own], dtype=dtype, device=device),
         feature_names=tuple(header[:column] + header[column + 1 :]),
         target_name=header[column],
+        part=shard,
     )
 
 
@@ -235,32 +300,6 @@ def _target_column(name: str, header: list[str], target: str | None) -> int:
             f"{name} has no column {target!r}; its columns are {', '.join(header)}."
         )
     return header.index(target)
-
-
-def _standardize(name: str, features: np.ndarray) -> np.ndarray:
-    """Mean 0 and standard deviation 1 in each column; 0 where it is constant."""
-    constant = features.max(axis=0) == features.min(axis=0)
-    if constant.all():
-        raise InputDataError(f"All features of {name} are constant; one must vary.")
-    centred = features - features.mean(axis=0)
-    sd = np.where(constant, 1.0, centred.std(axis=0))
-    return np.where(constant, 0.0, centred / sd)
-
-
-def _scale(name: str, column: str, target: np.ndarray) -> np.ndarray:
-    """The target on [0, 1]."""
-    low, high = target.min(), target.max()
-    if high / 2 - low / 2 > np.finfo(float).max / 4:
-        raise InputDataError(
-            f"The target {column!r} of {name} ranges from {low:g} to {high:g}, too far "
-            "to be scaled to [0, 1]."
-        )
-    if low == high:
-        raise InputDataError(
-            f"The target {column!r} of {name} is constant ({low:g} in all rows); "
-            "there is nothing to optimize."
-        )
-    return (target - low) / (high - low)
 
 
 def _fetch_california_housing() -> tuple[list[str], np.ndarray]:

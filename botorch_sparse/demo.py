@@ -15,8 +15,9 @@ References:
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from botorch_sparse.datasets import Table
+from botorch_sparse.methods import GP_UCB, RANDOM, THOMPSON
 from botorch_sparse.strategies import (
     BBKB,
     GPUCB,
@@ -38,9 +40,8 @@ from botorch_sparse.strategies import (
 LAM = 1e-4
 NOISE_SD = 0.01
 LENGTHSCALES = {"abalone": 17.5, "california_housing": 12.5}  # [Calandriello2020]_
-GP_UCB, RANDOM = "GP-UCB", "random search"
-
 Histories = dict[str, History]
+Strategies = dict[str, Callable[[], Strategy]]
 
 
 def find_best(
@@ -51,6 +52,8 @@ def find_best(
     gp_seconds: float = 20.0,
     seed: int = 0,
     progress: bool = True,
+    methods: Sequence[str] = (),
+    checkpoint: Path | None = None,
 ) -> Histories:
     """Look for the best row with BBKB, Thompson sampling, GP-UCB and random search.
 
@@ -63,18 +66,22 @@ def find_best(
         gp_seconds: GP-UCB stops after the evaluation in which this time is over.
         seed: Seed of the strategies and of the noise of the feedback.
         progress: Whether to show progress bars.
+        methods: Names of the strategies to run; none for all.
+        checkpoint: A file for the state of one strategy after each batch, from which
+            it goes on if it is there.
 
     Returns:
         The history of each strategy by its name.
     """
-    X = table.X
-    strategies = {
-        "BBKB": BBKB(X, batch_size=batch_size, seed=seed),
-        "Thompson sampling": ThompsonSampling(X, batch_size=batch_size, seed=seed),
-        GP_UCB: GPUCB(X, seed=seed),
-        RANDOM: RandomSearch(X, batch_size=batch_size, unique=True, seed=seed),
+    X = table.candidates
+    strategies: Strategies = {
+        "BBKB": lambda: BBKB(X, batch_size=batch_size, seed=seed),
+        THOMPSON: lambda: ThompsonSampling(X, batch_size=batch_size, seed=seed),
+        GP_UCB: lambda: GPUCB(X, seed=seed),
+        RANDOM: lambda: RandomSearch(X, batch_size=batch_size, unique=True, seed=seed),
     }
-    return _run_all(strategies, table, num_evaluations, gp_seconds, seed, progress)
+    setting = RunSetting(num_evaluations, gp_seconds, seed, progress, checkpoint)
+    return _run_all(strategies, table, methods, setting)
 
 
 def compare(
@@ -85,6 +92,8 @@ def compare(
     gp_seconds: float = 20.0,
     seed: int = 0,
     progress: bool = True,
+    methods: Sequence[str] = (),
+    checkpoint: Path | None = None,
 ) -> Histories:
     """Run BBKB with both termination rules, GP-UCB and random search on a table.
 
@@ -99,11 +108,14 @@ def compare(
             after the evaluation in which this time is over.
         seed: Seed of the strategies and of the noise of the feedback.
         progress: Whether to show progress bars.
+        methods: Names of the strategies to run; none for all.
+        checkpoint: A file for the state of one strategy after each batch, from which
+            it goes on if it is there.
 
     Returns:
         The history of each strategy by its name.
     """
-    shared: dict[str, Any] = {"candidates": table.X, "seed": seed}
+    shared: dict[str, Any] = {"candidates": table.candidates, "seed": seed}
     gp: dict[str, Any] = shared | {
         "covar_module": _kernel(table, lengthscale),
         "mean_module": ZeroMean(),
@@ -113,43 +125,72 @@ def compare(
         "delta": 1.0 / max(num_evaluations, 2),
     }
     sparse = gp | {"oversampling": 2.0, "ratio_threshold": 2.0}
-    strategies = {
-        "BBKB global": BBKB(**sparse, termination="global"),
-        "BBKB global-local": BBKB(**sparse, termination="global-local"),
-        GP_UCB: GPUCB(**gp),
-        RANDOM: RandomSearch(**shared),
+    strategies: Strategies = {
+        "BBKB global": lambda: BBKB(**sparse, termination="global"),
+        "BBKB global-local": lambda: BBKB(**sparse, termination="global-local"),
+        GP_UCB: lambda: GPUCB(**gp),
+        RANDOM: lambda: RandomSearch(**shared),
     }
-    return _run_all(strategies, table, num_evaluations, gp_seconds, seed, progress)
+    setting = RunSetting(num_evaluations, gp_seconds, seed, progress, checkpoint)
+    return _run_all(strategies, table, methods, setting)
+
+
+@dataclass(frozen=True)
+class RunSetting:
+    """How each strategy is run; see `find_best`."""
+
+    num_evaluations: int
+    gp_seconds: float
+    seed: int
+    progress: bool
+    checkpoint: Path | None
 
 
 def _run_all(
-    strategies: Mapping[str, Strategy],
-    table: Table,
-    num_evaluations: int,
-    gp_seconds: float,
-    seed: int,
-    progress: bool,
+    strategies: Strategies, table: Table, methods: Sequence[str], setting: RunSetting
 ) -> Histories:
-    return {
-        name: strategy.run(
-            noisy_rows(table, seed),
-            num_evaluations=num_evaluations,
-            progress=progress,
-            by_index=True,
-            callbacks=[StopAfter(gp_seconds)] if name == GP_UCB else [],
-        )
-        for name, strategy in strategies.items()
-    }
+    names = [name for name in strategies if name in methods or not methods]
+    built = {name: strategies[name]() for name in names}
+    return {name: _run(name, built[name], table, setting) for name in names}
 
 
-def noisy_rows(table: Table, seed: int) -> Callable[[Tensor], Tensor]:
-    """Feedback at `b` rows of the table: its target plus N(0, 0.01^2)."""
+def _run(name: str, strategy: Strategy, table: Table, setting: RunSetting) -> History:
+    """One strategy, from its checkpoint on if there is one."""
+    path = setting.checkpoint
+    if path is not None and path.exists():
+        strategy.resume(path)
+    return strategy.run(
+        noisy_rows(table, setting.seed, told=strategy.history.batch_number),
+        num_evaluations=setting.num_evaluations,
+        progress=setting.progress,
+        by_index=True,
+        checkpoint=path,
+        callbacks=[StopAfter(setting.gp_seconds)] if name == GP_UCB else [],
+    )
+
+
+def noisy_rows(
+    table: Table, seed: int, *, told: Tensor | None = None
+) -> Callable[[Tensor], Tensor]:
+    """Feedback at `b` rows of the table: its target plus N(0, 0.01^2).
+
+    Args:
+        table: The table.
+        seed: Seed of the noise.
+        told: The batches that `n` evaluations were told in before, whole: the noise
+            goes on after theirs.
+    """
     generator = torch.Generator().manual_seed(seed)
 
-    def objective(indices: Tensor) -> Tensor:
-        noise = torch.randn(len(indices), generator=generator, dtype=table.Y.dtype)
-        return table.Y[indices] + NOISE_SD * noise.to(table.Y)
+    def noise(size: int) -> Tensor:
+        return torch.randn(size, generator=generator, dtype=table.Y.dtype)
 
+    def objective(indices: Tensor) -> Tensor:
+        return table.known_values(indices) + NOISE_SD * noise(len(indices)).to(table.Y)
+
+    if told is not None:
+        for size in told.unique_consecutive(return_counts=True)[1].tolist():
+            noise(size)
     return objective
 
 
@@ -200,7 +241,7 @@ class Outcome:
             seconds=history.seconds,
             rounds=len(history.batches),
             inducing=history.batches[-1].num_inducing,
-            best=table.Y[rows.to(table.Y.device)].max().item(),
+            best=table.values(rows).max().item(),
             rank=int(table.best_rank(rows)[-1]),
             regret=table.regret_ratio(rows)[-1].item(),
         )
@@ -245,6 +286,8 @@ def format_seeds(runs: Sequence[Histories], table: Table) -> str:
     }
     for name, values in ranks.items():
         lines.append(f"{name:<18}" + "".join(f"{value:>6}" for value in values))
+    if RANDOM not in ranks:
+        return "\n".join(lines)
     wins = [
         f"{name} on {sum(a < b for a, b in zip(values, ranks[RANDOM], strict=True))}"
         for name, values in ranks.items()

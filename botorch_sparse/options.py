@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 from typing import NoReturn
 
@@ -10,8 +11,9 @@ class OneLineParser(argparse.ArgumentParser):
     """A parser whose errors are one line, without usage or control characters."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and exit with status 2."""
-        say(f"{self.prog}: error: {message}")
+        """Print the message and exit with status 2; of many ranks the first prints."""
+        if os.environ.get("RANK", "0") == "0":
+            say(f"{self.prog}: error: {message}")
         raise SystemExit(2)
 
 

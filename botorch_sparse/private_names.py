@@ -83,6 +83,8 @@ INHERITED = {
     "botorch.models.gpytorch.GPyTorchModel": "_validate_tensor_args",
     # The columns that the check of the inputs' scale leaves out.
     "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
+    # Whether undoing an outcome transform leaves the mean without the variance.
+    "botorch.models.transforms.outcome.OutcomeTransform": "_is_linear",
     # What BoTorch's own allocators maximize: abstract, and ours refuses it.
     "botorch.models.utils.inducing_point_allocators.InducingPointAllocator": (
         "_get_quality_function"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.means import ZeroMean
@@ -300,3 +301,65 @@ def test_the_setting_is_that_of_the_papers(
             "termination": termination,
             "seed": 4,
         }
+
+
+def test_the_noise_of_a_run_that_goes_on_is_that_of_one_that_did_not_stop() -> None:
+    table, sizes = parabola(), [5, 20, 4]
+    objective = demo.noisy_rows(table, seed=0)
+    values = [objective(torch.arange(size)) for size in sizes]
+    told = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes[:2]))
+    going_on = demo.noisy_rows(table, seed=0, told=told)
+    assert torch.equal(going_on(torch.arange(4)), values[2])
+
+
+@pytest.fixture
+def npy_file(csv_file: Path) -> Path:
+    """The same table without names."""
+    path = csv_file.with_suffix(".npy")
+    np.save(path, np.genfromtxt(csv_file, delimiter=",", skip_header=1))
+    return path
+
+
+def test_one_method_writes_the_rows_that_it_chose(
+    npy_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = npy_file.parent / "rows.txt"
+    run(npy_file, "--batch", "5", "--methods", "bbkb", "--choices", str(rows))
+    printed = capsys.readouterr().out.splitlines()
+    assert "parabola: 81 candidates, 2 features, target 'y'" in printed[0]
+    assert printed[2].startswith("BBKB ") and printed[3].startswith("Plot: ")
+    chosen = [int(line) for line in rows.read_text().splitlines()]
+    assert len(chosen) == len(set(chosen)) == 12 and max(chosen) < 81
+
+
+@pytest.mark.parametrize("method", ["thompson", "bbkb"])
+def test_a_run_goes_on_from_its_checkpoint(npy_file: Path, method: str) -> None:
+    """The same rows as those of a run that was not interrupted."""
+    whole, parts = npy_file.parent / "whole.txt", npy_file.parent / "parts.txt"
+    state = str(npy_file.parent / "state.pt")
+    options = ["--batch", "4", "--methods", method, "--choices"]
+    run(npy_file, *options, str(whole))
+    first = [*options, str(parts), "--checkpoint", state]
+    run(npy_file, *first, "--evaluations", "9")  # two batches: of 5 and 4
+    run(npy_file, *first)
+    assert parts.read_text() == whole.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (["--methods", "bkb"], "no 'bkb' without --paper; choose from bbkb, thompson"),
+        (["--paper", "--methods", "thompson"], "no 'thompson' with --paper"),
+        (["--choices", "rows.txt"], "--choices is of one run; got 4 strategies"),
+        (["--methods", "bbkb", "--seeds", "2", "--checkpoint", "s"], "and 2 seeds"),
+    ],
+)
+def test_methods_and_what_belongs_to_one_run_are_checked(
+    options: list[str],
+    match: str,
+    npy_file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        run(npy_file, *options)
+    assert match in capsys.readouterr().err

@@ -9,6 +9,7 @@ from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.ranks import RankError, Ranks, joined_ranks
 from botorch_sparse.optim.rules import (
     BatchView,
     FixedSize,
@@ -34,9 +35,12 @@ __all__ = [
     "NystromPool",
     "Points",
     "Product",
+    "RankError",
+    "Ranks",
     "Rule",
     "Single",
     "UntilHalved",
+    "joined_ranks",
     "optimize_adaptive_batch",
     "rule_of",
 ]

@@ -32,6 +32,7 @@ from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
 from botorch_sparse.optim.points import Moments, validate_candidates
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.shards import Shard
 
 
 class ExactPool:
@@ -188,6 +189,15 @@ class ExactPool:
     def all_variances(self) -> Tensor:
         """See `Points`."""
         return self.variance
+
+    @property
+    def shard(self) -> Shard:
+        """All rows are here."""
+        return Shard(len(self))
+
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Points`."""
+        return values.max()
 
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:

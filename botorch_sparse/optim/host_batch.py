@@ -6,7 +6,7 @@ calls take a fraction of a microsecond.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -25,22 +25,38 @@ from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 TILE = 64
 
 
+class Look(NamedTuple):
+    """What there is to know of a candidate that becomes pending.
+
+    Attributes:
+        row: The candidate.
+        cross: Its `k_S(x)`, `m`.
+        initial: Its variance at the start of the batch.
+        before: Its variance just before.
+    """
+
+    row: int
+    cross: Tensor
+    initial: np.floating
+    before: np.floating
+
+
 class _Run:
     """`count` pending evaluations of one candidate in a row: one row of `U`.
 
     Args:
-        index: The candidate.
+        look: The candidate.
         row: What it brings.
-        before: Its variance before the run.
     """
 
-    def __init__(self, index: int, row: PendingRow, before: np.floating) -> None:
-        self.index = index
+    def __init__(self, look: Look, row: PendingRow) -> None:
+        self.index = look.row
+        self.initial = look.initial
         self.row = row
         self.count = 0
-        self._before = before
+        self._before = look.before
         self._gain = float(row.gain)
-        self._product = before  # its w'a, as a tile has it
+        self._product = look.before  # its w'a, as a tile has it
 
     def set_product(self, product: np.floating) -> None:
         """Take the value that a tile gives."""
@@ -117,7 +133,7 @@ class HostBatch(BatchState):
         """See `BatchState`."""
         run, fresh = self._run, -np.inf
         if run is not None:
-            fresh = self._ucb[run.index]
+            fresh = self._ucb[run.index] if run.index >= 0 else -np.inf
             if run.index == self._chosen and fresh > self._runner_up:
                 return self._chosen
         if run is not None or not self._known.is_whole:
@@ -130,42 +146,70 @@ class HostBatch(BatchState):
         self._ucb[self._chosen] = best
         return self._chosen
 
+    def best(self) -> float:
+        """The largest bound, of `argmax`."""
+        return float(self._ucb[self._chosen])
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
     def _append(self, row: int) -> Appended:
+        if not self.continues(row):
+            self.start(self.look(row))
+        return self.repeat()
+
+    def continues(self, row: int) -> bool:
+        """Whether a row is that of the open run."""
+        return self._run is not None and self._run.index == row
+
+    def look(self, row: int) -> Look:
+        """What there is to know of a row that becomes pending. Cost: O(j m)."""
+        with one_thread():
+            self._close()
+            self._known.resolve(torch.tensor([row]))
+            (before,) = self._variances(np.array([row]))  # k_S(x) stays in the tile
+            cross = self._K[: len(self._whitening), 0].clone()
+        return Look(row, cross, self._initial[row], before)
+
+    def start(self, look: Look) -> None:
+        """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
+
+        Args:
+            look: Of one of the rows, or of a row that is elsewhere: a negative number.
+        """
+        whitening = self._whitening
+        with one_thread():
+            self._close()
+            self._K[: len(whitening), 0] = look.cross
+            run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
+            place = self._num_rows
+            if place == len(self._P):
+                self._P = torch.cat([self._P, torch.zeros_like(self._P)])
+                self._scales = np.concatenate([self._scales, 0 * self._scales])
+            self._P[place, : len(whitening)] = run.row.a @ whitening
+            self._num_rows += 1
+            run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
+
+    def repeat(self) -> Appended:
+        """One more evaluation of the open run."""
         run = self._run
-        if run is None or run.index != row:
-            with one_thread():
-                run = self._start_run(row)
+        assert run is not None
         before = run.variance(self.noise)
         run.count += 1
         self._scales[self._num_rows - 1] = run.scale(self.noise)
-        if self._once:
-            self._is_open[row] = -np.inf
-        self._set_bounds(row, run.variance(self.noise))
-        return Appended(float(self._initial[row]), float(before))
+        if run.index >= 0:
+            if self._once:
+                self._is_open[run.index] = -np.inf
+            self._set_bounds(run.index, run.variance(self.noise))
+        return Appended(float(run.initial), float(before))
 
-    def _start_run(self, row: int) -> _Run:
-        """Close the open run, and begin a new row of `U`. Cost: O(m^2 + j m)."""
+    def _close(self) -> None:
+        """The open run is over: its row does not change any more."""
         if self._run is not None:
             last, self._run = self._run, None
             self._pending = self._pending.append(last.row.u(self.noise, last.count))
-        whitening = self._whitening
-        self._known.resolve(torch.tensor([row]))
-        (before,) = self._variances(np.array([row]))  # this leaves k_S(x) in the tile
-        w = whitening @ self._K[: len(whitening), 0]
-        run = self._run = _Run(row, self._pending.row(w), before)
-        place = self._num_rows
-        if place == len(self._P):
-            self._P = torch.cat([self._P, torch.zeros_like(self._P)])
-            self._scales = np.concatenate([self._scales, 0 * self._scales])
-        self._P[place, : len(w)] = run.row.a @ whitening
-        self._num_rows += 1
-        run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
-        return run
 
     @property
     def _num_closed(self) -> int:

@@ -55,7 +55,7 @@ class LocalSums:
         """The largest local bound: a scalar that is not read yet."""
         full, embedded = self._sums
         sums = local_sum(full, embedded, covariance)
-        return local_ratio(sums, self._scale).max()
+        return self._points.largest(local_ratio(sums, self._scale))
 
     def _add_squares(self, rows: list[int], new: Counter[int]) -> None:
         """Keep the squares of new points while there is room, or sum them up."""

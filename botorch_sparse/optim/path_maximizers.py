@@ -23,6 +23,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.shards import Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 NUM_FEATURES = 512
@@ -41,6 +42,7 @@ def path_maximizers(
     choosable: Choosable = ALL,
     *,
     num_features: int = NUM_FEATURES,
+    shard: Shard | None = None,
 ) -> list[int]:
     """One candidate for each of some sample paths, in one pass over all candidates.
 
@@ -54,6 +56,8 @@ def path_maximizers(
         choosable: Which candidates may be chosen; where each only once, a path whose
             maximizer is taken gives the best of what is left.
         num_features: Random features of the prior, even.
+        shard: Which rows of the whole table `X` are, where ranks share it; they draw
+            the same paths.
 
     Returns:
         At most `num_paths` candidates, fewer where no more may be chosen. Cost:
@@ -63,20 +67,31 @@ def path_maximizers(
     Raises:
         UnsupportedError: For a kernel without random features.
     """
+    shard = Shard(len(X)) if shard is None else shard
     paths = _Paths.draw(posterior, num_paths, num_features)
     depth = num_paths if choosable.once else 1
-    closed = choosable.mean(X.new_zeros(len(X)))  # minus infinity where excluded
-    best = X.new_empty(num_paths, 0)
-    ranked = torch.empty(num_paths, 0, dtype=torch.long, device=X.device)
+    # Minus infinity where excluded.
+    closed = shard.choosable(choosable).mean(X.new_zeros(len(X)))
+    best = X.new_full((num_paths, depth), -torch.inf)
+    ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
     for start in range(0, len(X), ROWS):
-        rows = slice(start, min(start + ROWS, len(X)))
-        f = paths(X[rows]) + closed[rows]
-        place = torch.arange(rows.start, rows.stop, device=X.device)
+        rows = torch.arange(start, min(start + ROWS, len(X)), device=X.device)
+        f = paths(X[_whole(rows, shard)])[:, : len(rows)] + closed[rows]
         values = torch.cat([best, f], dim=-1)
-        index = torch.cat([ranked, place.expand(num_paths, -1)], dim=-1)
-        best, order = values.topk(min(depth, values.shape[-1]))
+        index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
+        best, order = values.topk(depth)
         ranked = index.gather(-1, order)
+    values = torch.cat([*shard.ranks.stack(best)], dim=-1)
+    best, order = values.sort(dim=-1, descending=True, stable=True)
+    ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1).gather(-1, order)
     return _choose(best.tolist(), ranked.tolist())
+
+
+def _whole(rows: Tensor, shard: Shard) -> Tensor:
+    """Rows of which there are always as many: products of one shape round alike."""
+    if len(rows) == ROWS or shard.num_rows < ROWS:
+        return rows
+    return torch.cat([rows, rows[-1:].expand(ROWS - len(rows))])
 
 
 def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:

@@ -55,7 +55,10 @@ class Points(Protocol):
         noise: Noise variance lambda of one evaluation.
     """
 
-    noise: float
+    @property
+    def noise(self) -> float:
+        """See the attributes."""
+        ...
 
     def __len__(self) -> int:
         """The number of rows `A`."""
@@ -80,6 +83,10 @@ class Points(Protocol):
 
     def squared_covariances(self, rows: Tensor) -> Tensor:
         """Squared covariances of `k` rows with all, full and embedded: `k x 2 x A`."""
+        ...
+
+    def largest(self, values: Tensor) -> Tensor:
+        """The largest of the values of all rows, `A`."""
         ...
 
     def batch(

@@ -6,7 +6,7 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -26,6 +26,7 @@ from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
+from botorch_sparse.optim.shards import Shard
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
@@ -40,6 +41,23 @@ LARGE_POOL = 2**20
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**20
 SAMPLE_SIZE = 256
+
+
+class Whole(NamedTuple):
+    """The table that a pool has some rows of; what is decided by it rounds alike.
+
+    Attributes:
+        num_rows: Its rows.
+        sample: The coordinates of `sampled_rows`.
+    """
+
+    num_rows: int
+    sample: Tensor
+
+
+def sampled_rows(num_rows: int) -> Tensor:
+    """Some rows that stand for all of a table."""
+    return torch.arange(0, num_rows, -(-num_rows // SAMPLE_SIZE))
 
 
 class NystromPool:
@@ -62,6 +80,7 @@ class NystromPool:
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
+        whole: The table that `X` are rows of; None for one of no others.
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
@@ -75,11 +94,13 @@ class NystromPool:
         *,
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
+        whole: Whole | None = None,
     ) -> None:
         validate_candidates(X)
         self.X = X
         self.noise = noise
         self.max_memory = max_memory
+        self.whole = whole or Whole(len(X), X[sampled_rows(len(X)).to(X.device)])
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
@@ -139,7 +160,14 @@ class NystromPool:
     @property
     def square_memory(self) -> int:
         """See `Points`."""
-        return self.max_memory // 4 if self.in_memory else 0
+        row = 2 * self.X.element_size()
+        room = self.max_memory // 4 // (row * self.whole.num_rows)
+        return room * row * len(self) if self._may_fit(self._num_inducing) else 0
+
+    def _may_fit(self, num_inducing: int) -> bool:
+        """Whether `k_S(x)` of the whole table may be kept."""
+        size = self.whole.num_rows * padded(num_inducing) * self.X.element_size()
+        return 2 * size <= self.max_memory
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of all candidates may be kept, in half the memory."""
@@ -179,13 +207,13 @@ class NystromPool:
         self.noise = self.noise if noise is None else noise
 
     def _updated_here(self, posterior: NystromPosterior, prior: Moments) -> "_Here":
-        m, num = posterior.num_inducing, len(self)
+        m, num = posterior.num_inducing, self.whole.num_rows
         screens, sample = m > 0 and num * m >= SCREENED, None
         if screens:
-            X = self.X[:: -(-num // SAMPLE_SIZE)]
-            sample = posterior.covariance_with_inducing(X)
+            sample = posterior.covariance_with_inducing(self.whole.sample)
         embedding = Embedding.of(posterior, sample)
-        small = self.X.numel() <= LARGE_POOL and m > 0 and self.fits_in_memory(m)
+        is_small = num * self.X.shape[-1] <= LARGE_POOL
+        small = is_small and m > 0 and self._may_fit(m)
         capacity = self.max_memory // 2 // (num * self.X.element_size())
         cross = CrossCovariance(
             self.X,
@@ -303,6 +331,15 @@ class NystromPool:
         bounds = known.bounds(multiplier).where(known.is_exact, -torch.inf)
         self._promising = bounds.topk(min(TILE, len(self))).indices
 
+    @property
+    def shard(self) -> Shard:
+        """All rows are here."""
+        return Shard(len(self))
+
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Points`."""
+        return values.max()
+
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:
         r"""Squared posterior covariances of all candidates with the points of a batch.
@@ -319,9 +356,19 @@ class NystromPool:
         Returns:
             A `k x 2 x A` tensor. Cost: O(k A m).
         """
+        return self.squares_with(self.X[rows], self.cross_covariance(rows))
+
+    @torch.no_grad()
+    def squares_with(self, X_s: Tensor, K_s: Tensor) -> Tensor:
+        """The same with `k` points that may be of another part of the table.
+
+        Args:
+            X_s: `k x d` points.
+            K_s: `m x k`, their covariances with the inducing points.
+        """
         state = self._embedded()
-        L_B, X_s, k = state.posterior.chol_inner, self.X[rows], len(rows)
-        w_s = self.cross(rows)  # k x m
+        L_B, k = state.posterior.chol_inner, len(X_s)
+        w_s = (state.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
         both = both.view(2 * k, -1)
         step = len(self) if self.on_device and self.in_memory else self.chunk_size

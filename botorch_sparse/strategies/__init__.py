@@ -11,6 +11,7 @@ from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.random_search import RandomSearch
 from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
+from botorch_sparse.strategies.sharded_domain import ShardedDomain
 from botorch_sparse.strategies.stopping import (
     StopAfter,
     StopAtTarget,
@@ -33,6 +34,7 @@ __all__ = [
     "CandidateTable",
     "History",
     "RandomSearch",
+    "ShardedDomain",
     "StopAfter",
     "StopAtTarget",
     "StopOnConfidenceGap",

@@ -2,6 +2,7 @@
 
 import os
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
@@ -22,7 +23,7 @@ from botorch_sparse.strategies.checkpoint import (
     read_state,
     write_state,
 )
-from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.domain import domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.points import PointFinder
@@ -78,6 +79,8 @@ class Strategy(ABC):
 
     history_type: ClassVar[type[History]] = History
     # Whether `ask` leaves feedback for a part of a batch alone.
+    # Whether it chooses from a table that ranks share.
+    shares_tables: ClassVar[bool] = False
     waits_for_batch: ClassVar[bool] = False
 
     def __init__(
@@ -89,6 +92,8 @@ class Strategy(ABC):
         **domain: Unpack[DomainOptions],
     ) -> None:
         self.domain = domain_of(candidates, domain)
+        if not self.shares_tables:
+            require_whole(self.domain, type(self).__name__)
         self.minimize = minimize
         self.history = self.history_type(
             self.domain, minimize=minimize, predict=self.predict
@@ -428,7 +433,8 @@ class Strategy(ABC):
         Raises:
             OSError: If the folder is not there, or can't be written to.
         """
-        write_state(self.state_dict(), path)
+        state = self.state_dict()
+        self.domain.ranks.once(lambda: write_state(state, path))
 
     def resume(self, path: str | os.PathLike[str]) -> Self:
         """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.
@@ -441,7 +447,7 @@ class Strategy(ABC):
             InputDataError: If the file is torn or holds something else, or the state
                 came from a strategy built otherwise.
         """
-        self.load_state_dict(read_state(path))
+        self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -493,6 +499,23 @@ class Strategy(ABC):
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
         self._finder = self._finder.anew()
+
+    def agree(self, options: RunOptions) -> None:
+        """Refuse to run with ranks whose strategy is another one.
+
+        Raises:
+            InputDataError: If one was built otherwise, with another seed, or knows
+                another history.
+            UnsupportedError: If points would be evaluated one by one.
+        """
+        ranks = self.domain.ranks
+        if ranks.size > 1 and (options.executor is not None or options.catch):
+            raise UnsupportedError(
+                "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
+            )
+        ranks.agree("strategy", self._config)
+        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
+        ranks.agree("number of evaluations", lambda: len(self.history))
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:

@@ -1,16 +1,19 @@
 """Where a strategy chooses from: the rows of a table, or a box."""
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.ranks import ALONE, Ranks
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.seeding import draw_seed
@@ -22,77 +25,70 @@ FEWEST_INITIAL, MOST_INITIAL = 5, 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
-@dataclass(frozen=True, eq=False)
-class TableDomain:
-    """The rows of a table of candidates.
-
-    Points have numbers: these rows, and what `History` gives to others.
+class TableRows(ABC):
+    """What a table is by the numbers of its rows; see `TableDomain`.
 
     Attributes:
-        table: The table.
+        table: The table, where it is here as a whole.
         box: None.
+        ranks: The processes that share the rows.
     """
 
-    table: CandidateTable
+    table: CandidateTable | None
     box: ClassVar[None] = None
 
     @property
+    @abstractmethod
+    def ranks(self) -> Ranks:
+        """See the attributes."""
+
+    @property
+    @abstractmethod
     def num_rows(self) -> int:
         """Rows `A` of the table."""
-        return len(self.table)
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Number `d` of encoded columns."""
-        return self.table.X.shape[-1]
 
     @property
+    @abstractmethod
     def dtype(self) -> torch.dtype:
         """Of the points."""
-        return self.table.X.dtype
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Where the points are."""
-        return self.table.X.device
 
     @property
+    @abstractmethod
     def feature_names(self) -> tuple[str, ...]:
         """Names of the `d` features."""
-        return self.table.feature_names
 
-    @cached_property
+    @property
+    @abstractmethod
     def ranges(self) -> Tensor:
-        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
-        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
+        """`2 x d`: smallest and largest value of each, float64."""
 
-    @cached_property
-    def checksum(self) -> int:
-        """Of all coordinates. Cost: O(A d), once."""
-        checksum = 0
-        for X in self.table.X.detach().split(2**20):  # rows of a file are strided
-            checksum = zlib.crc32(X.cpu().contiguous().numpy().data, checksum)
-        return checksum
-
-    @cached_property
-    def _names(self) -> int:
-        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
-        table = self.table
-        columns = [(spec.label, spec.categories) for spec in table.columns]
-        names = repr((table.key_names, table.keys, columns))
-        return zlib.crc32(names.encode(errors="surrogatepass"))
-
+    @abstractmethod
     def rows(self, number: Tensor) -> Tensor:
         """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
-        return self.table.X[number]
 
-    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
+    @abstractmethod
+    def pool(
+        self, inputs: Callable[[Tensor], Tensor], max_memory: int
+    ) -> NystromPool | ShardedPool:
         """All rows as inputs of a kernel, without a posterior yet."""
-        return NystromPool(inputs(self.table.X), max_memory=max_memory)
 
+    @abstractmethod
     def few(self) -> Tensor:
         """At most four rows, spread over all, for a kernel to be known by."""
-        return self.table.X[:: -(-self.num_rows // 4)]
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
 
     def sample(
         self,
@@ -167,6 +163,78 @@ class TableDomain:
         """
         return not is_known if unique is None else unique
 
+
+@dataclass(frozen=True, eq=False)
+class TableDomain(TableRows):
+    """The rows of a table of candidates.
+
+    Points have numbers: these rows, and what `History` gives to others.
+
+    Attributes:
+        table: The table.
+        box: None.
+    """
+
+    table: CandidateTable
+    ranks: ClassVar[Ranks] = ALONE  # type: ignore[misc]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows `A` of the table."""
+        return len(self.table)
+
+    @property
+    def dim(self) -> int:
+        """Number `d` of encoded columns."""
+        return self.table.X.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the points."""
+        return self.table.X.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        return self.table.X.device
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the `d` features."""
+        return self.table.feature_names
+
+    @cached_property
+    def ranges(self) -> Tensor:
+        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
+        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
+
+    @cached_property
+    def checksum(self) -> int:
+        """Of all coordinates. Cost: O(A d), once."""
+        checksum = 0
+        for X in self.table.X.detach().split(2**20):  # rows of a file are strided
+            checksum = zlib.crc32(X.cpu().contiguous().numpy().data, checksum)
+        return checksum
+
+    @cached_property
+    def _names(self) -> int:
+        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
+        table = self.table
+        columns = [(spec.label, spec.categories) for spec in table.columns]
+        return names_checksum(table.key_names, table.keys, columns)
+
+    def rows(self, number: Tensor) -> Tensor:
+        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
+        return self.table.X[number]
+
+    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
+        """All rows as inputs of a kernel, without a posterior yet."""
+        return NystromPool(inputs(self.table.X), max_memory=max_memory)
+
+    def few(self) -> Tensor:
+        """At most four rows, spread over all, for a kernel to be known by."""
+        return self.table.X[:: -(-self.num_rows // 4)]
+
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
         shape = [self.num_rows, self.dim, str(self.dtype)]
@@ -186,6 +254,7 @@ class BoxDomain:
     box: Box
     table: ClassVar[None] = None
     num_rows: ClassVar[int] = 0
+    ranks: ClassVar[Ranks] = ALONE
 
     @property
     def dim(self) -> int:
@@ -271,7 +340,30 @@ class BoxDomain:
         return self.box.config()
 
 
-Domain: TypeAlias = TableDomain | BoxDomain
+def names_checksum(
+    key_names: Sequence[Hashable],
+    keys: Sequence[Hashable] | None,
+    columns: Sequence[tuple[Hashable, Sequence[Hashable] | None]],
+) -> int:
+    """A checksum of the names of rows, columns and categories."""
+    names = repr((key_names, keys, columns))
+    return zlib.crc32(names.encode(errors="surrogatepass"))
+
+
+Domain: TypeAlias = TableRows | BoxDomain
+
+
+def require_whole(domain: Domain, name: str) -> None:
+    """Refuse a table that ranks share.
+
+    Raises:
+        UnsupportedError: If it is one.
+    """
+    if domain.ranks.size > 1:
+        raise UnsupportedError(
+            f"{name} does not share tables: give it a whole one, in one process, or "
+            "use BBKB, BKB, ThompsonSampling or RandomSearch."
+        )
 
 
 def domain_of(candidates: Any, options: DomainOptions) -> Domain:
@@ -298,6 +390,6 @@ def domain_of(candidates: Any, options: DomainOptions) -> Domain:
         )
     if given:
         return BoxDomain(Box(**given))  # type: ignore[arg-type]
-    if isinstance(candidates, TableDomain | BoxDomain):
+    if isinstance(candidates, TableRows | BoxDomain):
         return candidates
     return TableDomain(CandidateTable.of(candidates))

@@ -55,7 +55,8 @@ class Evaluation:
     def _at_once(self, batch: Batch) -> Any:
         """What the objective returns for a batch."""
         try:
-            return self.objective(self._inputs(batch))
+            inputs = self._inputs(batch)
+            return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
         except Exception as error:
             points = self._trials_of(batch)
             which = ", ".join(self._name(trial) for trial in points[:5])

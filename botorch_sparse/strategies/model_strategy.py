@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -17,6 +17,7 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
@@ -100,6 +101,8 @@ class ModelStrategy(Strategy):
         minimize: See `Strategy`.
         seed: Seed of the strategy's generator.
     """
+
+    shares_tables: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -258,6 +261,11 @@ def _view(
     if isinstance(domain, BoxDomain):
         return BoxView(domain.box, source, prior)
     pool = domain.pool(source.inputs, max_memory)
+    if is_exact and isinstance(pool, ShardedPool):
+        raise UnsupportedError(
+            "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
+            "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."
+        )
     if is_exact:
         return ExactTable(source, prior, exact_pool(pool.X, prior))
     return NystromTable(source, prior, pool, embeds=embeds).blank(prior)

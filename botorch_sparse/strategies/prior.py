@@ -77,6 +77,7 @@ class PriorSource:
 
     def __init__(self, domain: Domain, settings: ModelSettings) -> None:
         self.settings = settings
+        self.ranks = domain.ranks
         low, high = domain.ranges
         columns = None
         if settings.covar_module is None:

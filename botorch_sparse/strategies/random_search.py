@@ -1,7 +1,7 @@
 """Uniform choice, a yardstick."""
 
 from collections.abc import Collection
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from botorch.exceptions import InputDataError, UnsupportedError
 
@@ -24,6 +24,8 @@ class RandomSearch(Strategy):
         minimize: See `Strategy`.
         **domain: `bounds` and constraints of a continuous domain; see `Strategy`.
     """
+
+    shares_tables: ClassVar[bool] = True
 
     def __init__(
         self,

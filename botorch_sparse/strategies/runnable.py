@@ -13,6 +13,7 @@ from torch import Tensor
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.trials import Trial
 
@@ -61,6 +62,11 @@ class Runnable(Protocol):
     history: History
 
     @property
+    def domain(self) -> Domain:
+        """Where it chooses from."""
+        ...
+
+    @property
     def box(self) -> Box | None:
         """The continuous domain, or None."""
         ...
@@ -82,6 +88,10 @@ class Runnable(Protocol):
 
     def pending_batch(self, max_batch_size: int | None = None) -> Batch:
         """What is out for evaluation."""
+        ...
+
+    def agree(self, options: RunOptions) -> None:
+        """Refuse to run with ranks whose strategy is another one."""
         ...
 
     def ask(self, max_batch_size: int | None = None) -> Batch:

@@ -32,10 +32,12 @@ def run_to(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
+    strategy.agree(options)
     _refuse_to_overwrite(strategy, options.checkpoint)
     if _is_over(strategy, options):
         return history
     evaluation = Evaluation(strategy, objective, options)
+    progress = progress and strategy.domain.ranks.rank == 0
     with Progress(history, type(strategy).__name__, num_evaluations, progress) as bar:
         try:
             while len(history) < num_evaluations:
@@ -53,8 +55,9 @@ def run_to(
 
 
 def _call(strategy: Runnable, batch: Batch, options: RunOptions) -> bool:
-    """Whether a callback stops the run; all are called."""
-    return any([c(strategy, batch, strategy.history) for c in options.callbacks])
+    """Whether a callback stops the run; all are called, and rank 0 decides."""
+    stops = any([c(strategy, batch, strategy.history) for c in options.callbacks])
+    return strategy.domain.ranks.gather(stops)[0]
 
 
 def _is_over(strategy: Runnable, options: RunOptions) -> bool:
@@ -67,10 +70,12 @@ def _refuse_to_overwrite(
     strategy: Runnable, checkpoint: str | os.PathLike[str] | None
 ) -> None:
     """A strategy that does not know all that is in a file does not replace it."""
-    if checkpoint is None or not os.path.exists(checkpoint):
+    ranks = strategy.domain.ranks
+    if checkpoint is None or not ranks.once(lambda: os.path.exists(checkpoint)):
         return
+    theirs = ranks.once(lambda: read_state(checkpoint))
     is_new = len(strategy.history) == 0 and len(strategy.pending_ids) == 0
-    if is_new or not _knows(strategy.state_dict(), read_state(checkpoint)):
+    if is_new or not _knows(strategy.state_dict(), theirs):
         raise InputDataError(
             f"There is a run at checkpoint={os.fspath(checkpoint)!r} already, and this "
             "strategy does not know all of it. Go on with "
@@ -97,10 +102,11 @@ def _next_batch(
     """What is pending, or else what is asked for; None where that is nothing."""
     left = num_evaluations - len(strategy.history)
     limit = left if batch_size is None else min(left, batch_size)
-    pending = strategy.pending_batch(limit)
-    if len(pending) > 0:
-        return pending
-    if strategy.is_finished and len(strategy.pending_ids) == 0:
+    if len(strategy.pending_ids) > 0:
+        pending = strategy.pending_batch(limit)
+        if len(pending) > 0:
+            return pending
+    elif strategy.is_finished:
         return None
     with undivided():
         batch = strategy.ask(limit)

@@ -143,9 +143,14 @@ class Surrogate:
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
-        values, source, prior = history.folded(), self.source, self.prior
+        values, source = history.folded(), self.source
+        prior, ranks = self.prior, source.ranks
+        history.points(values.point)  # all ranks know them from here on
         if source.is_due(prior, history):
-            prior = source.fitted(prior, history, generator)
+            before = prior
+            prior = ranks.once_drawing(
+                generator, lambda: source.fitted(before, history, generator)
+            )
         prior = source.shrunk(prior, lengthscale_factor)
         chosen = self._draw(prior, history, values, generator)
         view = self.view.learned(prior, history, values, chosen)
@@ -165,7 +170,7 @@ class Surrogate:
         generator: torch.Generator,
     ) -> Tensor:
         """Places of the next inducing points among the unique points; on the host."""
-        is_inferred = self.source.is_inferred
+        is_inferred, ranks = self.source.is_inferred, self.source.ranks
         is_small = is_inferred and len(values) <= self.exact_size
         if self.sampler is None or is_small:
             return torch.arange(len(values))
@@ -173,17 +178,23 @@ class Surrogate:
         fresh = not self.inducing and len(values) > 1
         sampler = self.initial_sampler if fresh else self.sampler
         if type(sampler) is PosteriorVarianceSampler and not is_inferred:
-            return sampler.draw(variance / (prior.lam / values.counts), generator)
+            leverage = variance / (prior.lam / values.counts)
+            return ranks.once_drawing(
+                generator, lambda: sampler.draw(leverage, generator)
+            )
         data = values.at(history, values.point[:0])
-        return sample_inducing_points(
-            sampler,
-            prior.covar_module,
-            self.source.inputs(data.X),
-            prior.lam / data.counts,
-            generator=generator,
-            variance=variance.to(data.X.device),
-            cap=self.max_inducing if is_inferred else None,
-        ).cpu()
+        return ranks.once_drawing(
+            generator,
+            lambda: sample_inducing_points(
+                sampler,
+                prior.covar_module,
+                self.source.inputs(data.X),
+                prior.lam / data.counts,
+                generator=generator,
+                variance=variance.to(data.X.device),
+                cap=self.max_inducing if is_inferred else None,
+            ).cpu(),
+        )
 
     @torch.no_grad()
     def _variance_before(

@@ -8,14 +8,15 @@ from typing import Any, Self
 import torch
 from botorch.exceptions import InputDataError
 from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.acquisition.gap_stopping import confidence_gap
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -83,6 +84,8 @@ class TableView(ABC):
 
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where it is not known."""
+        if self.pool.X.is_cpu:
+            return float(self.pool.largest(self.pool.all_variances()))
         return self.variances.largest(self.pool.all_variances())
 
     def cleared(self) -> Self:
@@ -113,7 +116,8 @@ class TableView(ABC):
         """The largest upper less the largest lower bound, in units of Y."""
         mean, variance = self.pool.all_moments()
         width = multiplier * variance.clamp_min(0.0).sqrt() + offset
-        return self.prior.scale * float(confidence_gap(mean, width))
+        upper, lower = self.pool.largest(mean + width), self.pool.largest(mean - width)
+        return self.prior.scale * float(upper - lower)
 
     def batch(
         self,
@@ -154,7 +158,9 @@ class TableView(ABC):
         if posterior is None:
             raise no_data()
         with manual_seed(draw_seed(generator)):
-            return path_maximizers(X, posterior, num_paths, choosable.to(X.device))
+            choosable = choosable.to(X.device)
+            shard = self.pool.shard
+            return path_maximizers(X, posterior, num_paths, choosable, shard=shard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +173,7 @@ class NystromTable(TableView):
             needs and sample paths do not.
     """
 
-    pool: NystromPool
+    pool: NystromPool | ShardedPool
     k_diag: Tensor = field(default_factory=lambda: torch.empty(0))
     embeds: bool = True
 
@@ -226,9 +232,14 @@ class NystromTable(TableView):
         return view
 
     def _posterior_of(self, data: FoldedEvaluations) -> NystromPosterior:
-        """The posterior of data with those chosen as inducing points.
+        """The posterior of data with those chosen as inducing points."""
+        posterior = self.source.ranks.once(lambda: self._posterior_here(data))
+        return with_kernel(posterior, self.prior.covar_module)
 
-        Not from the pool's kernel columns, whose bits depend on the table's size.
+    def _posterior_here(self, data: FoldedEvaluations) -> NystromPosterior:
+        """The same on this rank, by one evaluation of the kernel where that fits.
+
+        Kernel columns of the pool would not do: their bits depend on the table's size.
         """
         prior, size = self.prior, self.pool.chunk_size
         X = self.source.inputs(data.X)
@@ -271,6 +282,12 @@ def posterior_of_data(
     if mean is None:
         return condition_with_constant_mean(blank, X, data.Y / prior.scale, noise)
     return blank.condition(X, data.Y / prior.scale, noise)
+
+
+def with_kernel(posterior: NystromPosterior, covar_module: Kernel) -> NystromPosterior:
+    """The posterior of another rank with this one's kernel object: they are equal."""
+    feature_map = replace(posterior.feature_map, covar_module=covar_module)
+    return replace(posterior, feature_map=feature_map)
 
 
 def no_data() -> InputDataError:

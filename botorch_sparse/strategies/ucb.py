@@ -26,7 +26,7 @@ from botorch_sparse.optim.rules import (
     rule_of,
 )
 from botorch_sparse.strategies.continuous import NumberedBatch
-from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.domain import Domain, require_whole
 from botorch_sparse.strategies.exact_table import (
     exact_pool,
     uncertainty_sampling,
@@ -128,6 +128,8 @@ class UCBStrategy(ModelStrategy):
         )
         kernel = posterior.covar_module
         is_table = domain.num_rows > 0 and kernel is not None
+        if min_batch_width is not None:
+            require_whole(domain, "min_batch_width")
         validate_width(min_batch_width, is_table=is_table)
         validate_radius(radius)
         source, lam = self.surrogate.source, self.surrogate.lam
@@ -225,8 +227,9 @@ class UCBStrategy(ModelStrategy):
         factor = self.radius.lengthscale_factor(statistics)
         surrogate = before.learn(history, self.generator, factor)
         _finite(surrogate.variance(history, new))
-        statistics = replace(statistics, lam=surrogate.lam)
         is_other = surrogate.prior is not before.prior
+        if is_other:
+            statistics = replace(statistics, lam=surrogate.lam)
         if self._num_learned == 0 or is_other:
             statistics = self._with_chain_rule(statistics, surrogate, is_other)
         self.statistics = self._with_evidence(statistics, surrogate)

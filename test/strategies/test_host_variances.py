@@ -125,8 +125,9 @@ def test_a_pool_that_failed_for_rounding_is_embedded_again(
 def test_what_is_known_of_a_row_is_not_asked_again(double: dict[str, Any]) -> None:
     X, kernel = make_candidates(20, **double), make_kernel(**double)
     growing = GrowingPosterior(kernel, X, 0.1)
-    assert bool((growing.unexplained > 0).all())
+    rows = torch.arange(20, device=X.device)
+    assert bool((growing.unexplained(rows) > 0).all())
     assert not growing.add_inducing(3, is_unexplained=False)
     assert growing.residual[3].item() == 0 and growing.num_inducing == 0
     assert growing.add_inducing(4, is_unexplained=True) and growing.inducing == [4]
-    assert growing.unexplained[4].item() <= 0
+    assert growing.unexplained(rows)[4].item() <= 0

@@ -36,7 +36,7 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.strategies.box import DomainOptions
-from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.domain import domain_of, require_whole
 from botorch_sparse.strategies.sbpe.design import (
     CertificatePolicy,
     Design,
@@ -169,6 +169,7 @@ class SBPE(RoundStrategy):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = domain_of(candidates, domain)
+        require_whole(place, "SBPE")
         self._first_batch = None
         if covar_module is None:
             self._first_batch = FirstBatch(

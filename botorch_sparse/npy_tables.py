@@ -1,0 +1,88 @@
+"""Tables in `.npy` files, of which a process reads the rows that it owns."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+
+from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.optim.shards import TILE, Shard
+from botorch_sparse.units import Matrix
+
+
+def open_npy(path: Path) -> NDArray[np.generic]:
+    """A matrix of numbers as a file holds it; nothing of it is read yet.
+
+    Raises:
+        InputDataError: If the file is not there, can't be read, or holds no matrix of
+            at least two rows and two columns.
+    """
+    try:
+        cells = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {path}.") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputDataError(f"{path} cannot be read as .npy: {error}.") from error
+    shape = getattr(cells, "shape", ())
+    if len(shape) != 2 or min(shape) < 2 or cells.dtype.kind not in "biuf":
+        raise InputDataError(
+            f"{path} holds {getattr(cells, 'dtype', 'arrays')} of shape {shape}; need "
+            "a matrix of numbers, with a target in its last column and at least one "
+            "feature and two rows."
+        )
+    return cells
+
+
+def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
+    """The rows of this rank, float64, and which they are.
+
+    Raises:
+        InputDataError: On all ranks, if one cannot read the file, or reads another.
+    """
+    problem, cells = _attempt(lambda: open_npy(path))
+    _raise_first(ranks, problem)
+    assert cells is not None
+    shape, dtype = cells.shape, str(cells.dtype)
+    ranks.agree("table", lambda: (path.name, shape, dtype))
+    shard = Shard(len(cells), ranks)
+    own = np.array(cells[shard.start : shard.stop], dtype=np.float64)
+    row = first_not_finite(own)
+    found = None if row is None else shard.start + row
+    bad = [row for row in ranks.gather(found) if row is not None]
+    if bad:
+        raise InputDataError(
+            f"Row {bad[0]} (from 0) of {path} holds what is not a finite number."
+        )
+    return own, shard
+
+
+def _attempt(
+    read: Callable[[], NDArray[np.generic]],
+) -> tuple[str | None, NDArray[np.generic] | None]:
+    try:
+        return None, read()
+    except InputDataError as error:
+        return str(error), None
+
+
+def _raise_first(ranks: Ranks, problem: str | None) -> None:
+    """Raise what one rank has found wrong, on all of them."""
+    for found in ranks.gather(problem):
+        if found is not None:
+            raise InputDataError(found)
+
+
+def first_not_finite(rows: Matrix) -> int | None:
+    """The first row with a NaN or an infinity; tile by tile, in O(1) memory."""
+    for start in range(0, len(rows), TILE):
+        finite = np.isfinite(rows[start : start + TILE]).all(axis=1)
+        if not finite.all():
+            return start + int(finite.argmin())
+    return None
+
+
+def npy_header(rows: Matrix) -> list[str]:
+    """Names of the columns: of `d` features, and of the target."""
+    return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]

@@ -1,0 +1,289 @@
+"""Processes that choose together, and what they agree on.
+
+All ranks run the same code with the same seed. What is read from a part of the table
+comes from the rank that owns it, and what is computed from small matrices is computed
+by one rank alone: no rank relies on another's arithmetic being like its own.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from botorch.exceptions.errors import BotorchError, InputDataError
+from torch import Tensor
+
+from botorch_sparse.optim.heartbeat import heartbeat
+
+T = TypeVar("T")
+
+# A rank that dies closes its connections, and the others know at once; `heartbeat` sees
+# to the others. Who waits for a fit, or for the objective, waits as long as that takes.
+PATIENCE = timedelta(days=30)
+HOST = torch.device("cpu")
+
+
+class RankError(BotorchError):
+    """Another process is gone, or went another way."""
+
+
+class Best(NamedTuple):
+    """The largest value of all ranks.
+
+    Attributes:
+        value: The value.
+        row: Whose it is.
+        owner: The rank that has it.
+    """
+
+    value: float
+    row: int
+    owner: int
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process alone: what it has is what all have.
+
+    Attributes:
+        rank: Number of this process, from 0.
+        size: Number of processes.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def gather(self, value: T) -> list[T]:
+        """What each rank has, in their order; anything that can be pickled."""
+        return [value]
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Tensors of one shape and dtype, `size x ...`, in the order of the ranks."""
+        return tensor.unsqueeze(0)
+
+    def from_owner(self, tensor: Tensor, owner: int) -> Tensor:
+        """The owner's tensor.
+
+        Args:
+            tensor: The owner's, and on the other ranks one of its shape and dtype.
+            owner: The rank that has it.
+        """
+        return tensor
+
+    def told(self, value: T | None) -> T:
+        """What rank 0 has; the others give None."""
+        if value is None:
+            raise ValueError("Rank 0 has nothing to tell.")
+        return value
+
+    def once(self, compute: Callable[[], T]) -> T:
+        """What rank 0 computes; all others wait for it.
+
+        Args:
+            compute: Takes no part in what ranks do together.
+
+        Raises:
+            Exception: On all ranks what `compute` raised on rank 0.
+        """
+        return compute()
+
+    def once_drawing(self, generator: torch.Generator, compute: Callable[[], T]) -> T:
+        """The same for what draws random numbers; the generators stay equal."""
+        value, state = self.once(lambda: (compute(), generator.get_state()))
+        generator.set_state(state)
+        return value
+
+    def best(self, value: float, row: int) -> Best:
+        """The largest value of all ranks; ties go to the lowest row.
+
+        Args:
+            value: The largest of this rank's; NaN counts as minus infinity.
+            row: Its row in the whole table.
+        """
+        ours = torch.tensor([value, row], dtype=torch.float64)  # exact below 2^53
+        values, rows = self.stack(ours).T.tolist()
+        pairs = zip(values, rows, strict=True)
+        order = [(-v if v == v else torch.inf, row) for v, row in pairs]
+        owner = min(range(self.size), key=order.__getitem__)
+        return Best(values[owner], int(rows[owner]), owner)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Sums over the ranks.
+
+        They are exact for whole numbers, and where an entry is not zero on one rank
+        only: such sums do not depend on who owns what.
+        """
+        return self.stack(tensor).sum(0)
+
+    def min(self, tensor: Tensor) -> Tensor:
+        """The least over the ranks, entry by entry."""
+        return self.stack(tensor).amin(0)
+
+    def max(self, tensor: Tensor) -> Tensor:
+        """The largest over the ranks, entry by entry; NaN if one of them is NaN."""
+        return self.stack(tensor).amax(0)
+
+    def agree(self, what: str, value: Callable[[], Any]) -> None:
+        """Refuse to go on with ranks that were given something else.
+
+        Args:
+            what: What the value is, for the message.
+            value: Returns plain values that compare by `==`.
+
+        Raises:
+            InputDataError: On all ranks, if one has another value than rank 0.
+        """
+        if self.size == 1:
+            return
+        values = self.gather(value())
+        others = [rank for rank, other in enumerate(values) if other != values[0]]
+        if others:
+            raise InputDataError(
+                f"Ranks {others} have another {what} than rank 0: "
+                f"{_short(values[others[0]])} and {_short(values[0])}. Start all with "
+                "the same arguments and the same table."
+            )
+
+
+ALONE = Ranks()
+
+
+@dataclass(frozen=True)
+class ProcessRanks(Ranks):
+    """The processes of a `torch.distributed` group.
+
+    Attributes:
+        device: Where tensors travel: an accelerator with NCCL, else the host.
+        group: The group by which they travel; None for the default one, which is gloo.
+    """
+
+    device: torch.device = HOST
+    group: dist.ProcessGroup | None = None
+
+    def gather(self, value: T) -> list[T]:
+        """See `Ranks`."""
+        values: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(values, value)
+        return values
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """See `Ranks`."""
+        ours = tensor.to(self.device).contiguous()
+        parts = [torch.empty_like(ours) for _ in range(self.size)]
+        with self._together():
+            dist.all_gather(parts, ours, group=self.group)
+        return torch.stack(parts).to(tensor.device)
+
+    def from_owner(self, tensor: Tensor, owner: int) -> Tensor:
+        """See `Ranks`."""
+        moved = tensor.detach().to(self.device).contiguous()
+        if moved.data_ptr() == tensor.data_ptr() and owner != self.rank:
+            moved = moved.clone()  # the caller's tensor stays as it is
+        with self._together():
+            dist.broadcast(moved, src=owner, group=self.group)
+        return moved.to(tensor.device)
+
+    def told(self, value: T | None) -> T:
+        """See `Ranks`."""
+        values: list[Any] = [value]
+        with self._together():
+            dist.broadcast_object_list(values, src=0)
+        return super().told(values[0])
+
+    def once(self, compute: Callable[[], T]) -> T:
+        """See `Ranks`."""
+        value, error = self.told(_outcome(compute) if self.rank == 0 else None)
+        if error is not None:
+            raise error
+        return cast(T, value)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Errors of a connection say what to do."""
+        try:
+            yield
+        except RuntimeError as error:  # as torch raises them, from gloo and NCCL
+            raise RankError(
+                f"Rank {self.rank} of {self.size} lost the others: a process has died "
+                f"or was stopped ({_short(error)}). What was checkpointed is whole; "
+                "start again, on any number of ranks, and resume from it."
+            ) from error
+
+    def __reduce__(self) -> tuple[type[Ranks], tuple[()]]:
+        """A copy in another process is alone there."""
+        return Ranks, ()
+
+
+@contextmanager
+def joined_ranks(device: torch.device | str = "cpu") -> Iterator[Ranks]:
+    """The processes that `torchrun` started; one alone where it did not.
+
+    `torchrun` gives one thread to each of several processes, and any number of them
+    round alike: so does one process then. OMP_NUM_THREADS is another number for all.
+
+    Args:
+        device: Where the strategies compute. With an accelerator for each process
+            tensors travel by NCCL, else by gloo.
+    """
+    if not dist.is_torchelastic_launched():
+        yield Ranks()
+        return
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    store, rank, size = next(dist.rendezvous("env://"))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+    )
+    try:
+        with heartbeat(store, rank, size):
+            yield _process_ranks(rank, size, torch.device(device))
+    finally:
+        dist.destroy_process_group()
+
+
+def _process_ranks(rank: int, size: int, device: torch.device) -> Ranks:
+    """The ranks of the default group."""
+    if size == 1:
+        return Ranks()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    if device.type == "cuda" and local <= torch.cuda.device_count():
+        group = dist.new_group(backend="nccl", timeout=PATIENCE)
+        return ProcessRanks(rank, size, device, group)
+    return ProcessRanks(rank, size)
+
+
+def _outcome(compute: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What a computation returned, or what it raised."""
+    try:
+        return compute(), None
+    except Exception as error:  # of whatever kind: all ranks raise it
+        return None, _portable(error)
+
+
+def own_device(device: torch.device | str) -> torch.device:
+    """The accelerator of this process: one each, in turn."""
+    device = torch.device(device)
+    if device.type != "cuda" or device.index is not None:
+        return device
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    return torch.device("cuda", local % torch.cuda.device_count())
+
+
+def _portable(error: Exception) -> Exception:
+    """An error as it can be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of whatever kind; what counts is that it can't be sent
+        return RankError(f"Rank 0 failed: {_short(repr(error))}.")
+    return error
+
+
+def _short(value: object) -> str:
+    """One line of at most 200 characters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else f"{text[:197]}..."

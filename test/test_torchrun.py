@@ -1,0 +1,71 @@
+"""The command line on several ranks, and one that dies in the middle."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rank_processes import ended, start_ranks
+
+from botorch_sparse import __main__ as command
+from botorch_sparse.optim.shards import TILE
+
+ROWS = 4 * TILE - 300
+OPTIONS = "--methods bbkb --batch 8 --evaluations 45 --quiet --output".split()
+
+# Rank 1 dies while it learns from the second batch.
+DIES = """
+import os, signal, sys
+from botorch_sparse import __main__ as command
+from botorch_sparse.strategies import BBKB
+
+learn = BBKB._learn
+def dies(strategy):
+    if os.environ["RANK"] == "1" and len(strategy.history) > 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    learn(strategy)
+BBKB._learn = dies
+command.main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, size=(ROWS, 2))
+    np.save(tmp_path / "big.npy", np.c_[X, np.sin(3 * X).sum(1)])
+    return str(tmp_path / "big.npy")
+
+
+@pytest.mark.slow
+def test_a_rank_dies_and_the_run_goes_on_with_others(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ranks, then four, choose what one process does; rank 0 alone prints."""
+    whole, parts, state = (str(tmp_path / name) for name in ("whole", "parts", "state"))
+    arguments = ["--data", data, *OPTIONS, str(tmp_path)]
+    command.main([*arguments, "--choices", whole])
+    printed = capsys.readouterr().out
+    several = [*arguments, "--choices", parts, "--checkpoint", state]
+
+    survivor, killed = ended(start_ranks(2, "-c", DIES, *several))
+    assert killed.status == -signal.SIGKILL and survivor.status == 1
+    assert "Rank 0 of 2 lost the others: a process has died" in survivor.err
+    assert survivor.err.count("\n") == 1, survivor.err  # no traceback
+    assert Path(state).is_file() and not Path(parts).exists()
+
+    first, *others = ended(start_ranks(4, "-m", "botorch_sparse", *several))
+    assert first.status == 0, first.err
+    assert first.out.splitlines()[0] == printed.splitlines()[0]
+    for other in others:
+        assert (other.status, other.out) == (0, ""), other.err
+    assert Path(parts).read_text() == Path(whole).read_text()
+
+
+def test_ranks_with_other_arguments_are_refused(data: str, tmp_path: Path) -> None:
+    seeds = "import os, sys; from botorch_sparse import __main__ as command; "
+    seeds += "command.main([*sys.argv[1:], '--seed', os.environ['RANK']])"
+    arguments = ["--data", data, *OPTIONS, str(tmp_path)]
+    first, second = ended(start_ranks(2, "-c", seeds, *arguments))
+    assert first.status == second.status == 2 and second.err == ""
+    assert "Ranks [1] have another command than rank 0" in first.err

@@ -1,0 +1,78 @@
+"""Ranks that are threads of one process: quick, where no process has to die."""
+
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from botorch_sparse.optim.ranks import Ranks
+
+T = TypeVar("T")
+
+
+class _Table:
+    """Where threads lay what they have."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=20)
+        self.places: list[Any] = [None] * size
+
+
+@dataclass(frozen=True)
+class ThreadRanks(Ranks):
+    """Ranks over a table that all threads see."""
+
+    table: _Table = field(default_factory=lambda: _Table(1), compare=False)
+
+    def gather(self, value: T) -> list[T]:
+        self.table.places[self.rank] = copy.deepcopy(value)
+        self.table.barrier.wait()
+        values = copy.deepcopy(self.table.places)
+        self.table.barrier.wait()
+        return values
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self.gather(tensor.detach()))
+
+    def from_owner(self, tensor: Tensor, owner: int) -> Tensor:
+        return self.gather(tensor.detach())[owner]
+
+    def told(self, value: T | None) -> T:
+        return super().told(self.gather(value)[0])
+
+    def once(self, compute: Callable[[], T]) -> T:
+        outcome: tuple[Any, Exception | None] | None = None
+        if self.rank == 0:
+            try:
+                outcome = compute(), None
+            except Exception as error:
+                outcome = None, error
+        value, error = self.told(outcome)
+        if error is not None:
+            raise error
+        return value
+
+
+def together(size: int, work: Callable[[Ranks], T]) -> list[T]:
+    """What each of so many ranks returns; the first error of one is raised."""
+    table = _Table(size)
+
+    def run(rank: int) -> T:
+        try:
+            return work(ThreadRanks(rank, size, table))
+        except BaseException:
+            table.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as threads:
+        futures = [threads.submit(run, rank) for rank in range(size)]
+    errors = [e for f in futures if (e := f.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, threading.BrokenBarrierError):
+            raise error
+    return [future.result() for future in futures]

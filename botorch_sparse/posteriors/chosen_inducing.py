@@ -24,11 +24,12 @@ def posterior_of_chosen(
     mean_module: Mean | None = None,
     chunk_size: int,
 ) -> NystromPosterior:
-    r"""`NystromPosterior.from_data` for data on an accelerator.
+    r"""`NystromPosterior.from_data` for inducing points among the data.
 
-    The columns of `k_S(X)` at the inducing points are `K_SS`; the host waits for the
-    factor of that alone. GPyTorch compares inputs of one shape with one another, which
-    the host would wait for: there is one column more, of the first point once again.
+    The columns of `k_S(X)` at the inducing points are `K_SS`. The host waits for an
+    accelerator for the factor of that alone. GPyTorch compares inputs of one shape with
+    one another, which the host would wait for: there is one column more, of the first
+    point once again.
 
     Args:
         covar_module: The kernel.

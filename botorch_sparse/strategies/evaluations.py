@@ -1,6 +1,7 @@
 """What a history holds: columns that grow, and what they say of each point."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -106,9 +107,9 @@ class Evaluations:
     def _add(self, points: Sequence[int], values: Sequence[float]) -> None:
         """Add to the sums, in the order of the feedback."""
         known, place = len(self._place), self._place
-        places = [place.setdefault(point, len(place)) for point in points]
-        new = {i: p for i, p in zip(places, points, strict=True) if i >= known}
-        self._different.extend(list(new.values()))
+        places = np.array([place.setdefault(p, len(place)) for p in points], dtype=int)
+        new = list(islice(reversed(place), len(place) - known))[::-1]
+        self._different.extend(new)
         for column in (self._total, self._count):
             column.extend([0.0] * len(new))
         np.add.at(self._total.values.numpy(), places, values)

@@ -254,7 +254,7 @@ def validate_feedback(X: Tensor, Y: Tensor, dim: int, *, is_known: bool) -> list
 
 def _finite(Y: Tensor, num_bad_X: int) -> list[float]:
     values: list[float] = Y.reshape(-1).double().tolist()
-    num_bad_Y = sum(not math.isfinite(value) for value in values)
+    num_bad_Y = len(values) - sum(map(math.isfinite, values))
     if num_bad_X or num_bad_Y:
         raise InputDataError(
             f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN or "

@@ -102,10 +102,11 @@ def _next_batch(
     """What is pending, or else what is asked for; None where that is nothing."""
     left = num_evaluations - len(strategy.history)
     limit = left if batch_size is None else min(left, batch_size)
-    pending = strategy.pending_batch(limit)
-    if len(pending) > 0:
-        return pending
-    if strategy.is_finished and len(strategy.pending_ids) == 0:
+    if len(strategy.pending_ids) > 0:
+        pending = strategy.pending_batch(limit)
+        if len(pending) > 0:
+            return pending
+    elif strategy.is_finished:
         return None
     with undivided():
         batch = strategy.ask(limit)

@@ -26,6 +26,9 @@ from botorch_sparse.strategies.host_variances import HostVariances
 from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.seeding import draw_seed
 
+# Entries of the kernel between inducing points and data that are held at once.
+LARGEST_MATRIX = 2**24
+
 
 @dataclass(frozen=True, eq=False)
 class TableView(ABC):
@@ -220,46 +223,54 @@ class NystromTable(TableView):
         view = self if prior is self.prior else self.blank(prior)
         view = replace(view, pool=copy(self.pool))
         data, pool = values.at(history, chosen), view.pool
-        in_table = bool((values.point < len(pool)).all())
         if not self.embeds:
-            pool.hold(view._conditioned(data))
-        elif pool.on_device and pool.fits_in_memory(len(chosen)) and in_table:
+            pool.hold(view._posterior_of(data))
+        elif pool.on_device and bool((values.point < len(pool)).all()):
             view._update_there(data)
         else:
-            pool.update(view._conditioned(data), view.k_diag, noise=prior.lam)
+            pool.update(view._posterior_of(data), view.k_diag, noise=prior.lam)
         return view
 
-    def _conditioned(self, data: FoldedEvaluations) -> NystromPosterior:
+    def _posterior_of(self, data: FoldedEvaluations) -> NystromPosterior:
         """The posterior of data with those chosen as inducing points."""
-        X = self.source.inputs(data.X)
-        S = self.source.inputs(data.X[data.chosen])
+        posterior = self.source.ranks.once(lambda: self._posterior_here(data))
+        return with_kernel(posterior, self.prior.covar_module)
+
+    def _posterior_here(self, data: FoldedEvaluations) -> NystromPosterior:
+        """The same on this rank, by one evaluation of the kernel where that fits.
+
+        Kernel columns of the pool would not do: their bits depend on the table's size.
+        """
         prior, size = self.prior, self.pool.chunk_size
-        posterior = self.source.ranks.once(
-            lambda: posterior_of_data(prior, X, S, data, chunk_size=size)
+        X = self.source.inputs(data.X)
+        S = X[data.chosen]
+        if len(X) * len(S) > LARGEST_MATRIX:
+            return posterior_of_data(prior, X, S, data, chunk_size=size)
+        rows = data.number[data.chosen]
+        is_there = self.pool.on_device and bool((data.point < len(self.pool)).all())
+        k_diag = self.k_diag[rows] if is_there else prior.covar_module(S, diag=True)
+        return posterior_of_chosen(
+            prior.covar_module,
+            X,
+            data.Y / prior.scale,
+            prior.lam / data.counts,
+            data.chosen,
+            k_diag,
+            mean_module=prior.mean_module,
+            chunk_size=size,
         )
-        return with_kernel(posterior, prior.covar_module)
 
     def _update_there(self, data: FoldedEvaluations) -> None:
-        """The same on an accelerator, for points of the table.
+        """Update an accelerator's pool by rows of the table.
 
         The host waits for the factor of `K_SS`, and for the variances that `variance`
         and `max_variance` will be asked for.
         """
-        prior, pool = self.prior, self.pool
-        posterior = posterior_of_chosen(
-            prior.covar_module,
-            self.source.inputs(data.X),
-            data.Y / prior.scale,
-            prior.lam / data.counts,
-            data.chosen,
-            self.k_diag[data.number[data.chosen]],
-            mean_module=prior.mean_module,
-            chunk_size=pool.chunk_size,
-        )
-        pool.update(posterior, self.k_diag, noise=prior.lam, is_awaited=False)
+        pool, posterior = self.pool, self._posterior_of(data)
+        pool.update(posterior, self.k_diag, noise=self.prior.lam, is_awaited=False)
         known = self.variances.at(pool.all_variances(), data.point, data.number)
         if not known.isfinite().all():
-            pool.update(posterior, self.k_diag, noise=prior.lam)
+            pool.update(posterior, self.k_diag, noise=self.prior.lam)
 
 
 def posterior_of_data(

@@ -156,30 +156,27 @@ class PendingTrials:
 
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
-        for trial in trials:
-            self._trials.pop(trial.id, None)
-            self._waiting.discard(trial.id)
-            self._awaited.discard(trial.id)
-            ids = self._at.get(trial.point, {})
-            ids.pop(trial.id, None)
+        settled = {trial.id: trial for trial in trials}
+        self._waiting.difference_update(settled)
+        self._awaited.difference_update(settled)
+        for id in settled.keys() & self._trials.keys():
+            point = self._trials.pop(id).point
+            ids = self._at[point]
+            del ids[id]
             if not ids:
-                self._at.pop(trial.point, None)
+                del self._at[point]
 
     def restore(self, trials: Iterable[Trial]) -> None:
         """They are pending, whether they were or not; those with id -1 are left out."""
-        for trial in trials:
-            if trial.id < 0:
-                continue
-            is_new = trial.id not in self._trials
-            self._trials[trial.id] = trial
-            for which in (self._waiting, self._awaited):
-                which.discard(trial.id)
-            if trial.is_waiting:
-                self._waiting.add(trial.id)
-            if trial.is_awaited:
-                self._awaited.add(trial.id)
-            if is_new:
-                self._place(trial)
+        pending = {trial.id: trial for trial in trials if trial.id >= 0}
+        new = [trial for id, trial in pending.items() if id not in self._trials]
+        self._trials.update(pending)
+        self._waiting.difference_update(pending)
+        self._awaited.difference_update(pending)
+        self._waiting.update(id for id, t in pending.items() if t.is_waiting)
+        self._awaited.update(id for id, t in pending.items() if t.is_awaited)
+        for trial in new:
+            self._place(trial)
 
     def _place(self, trial: Trial) -> None:
         """Put a trial among those of its point."""

@@ -227,8 +227,9 @@ class UCBStrategy(ModelStrategy):
         factor = self.radius.lengthscale_factor(statistics)
         surrogate = before.learn(history, self.generator, factor)
         _finite(surrogate.variance(history, new))
-        statistics = replace(statistics, lam=surrogate.lam)
         is_other = surrogate.prior is not before.prior
+        if is_other:
+            statistics = replace(statistics, lam=surrogate.lam)
         if self._num_learned == 0 or is_other:
             statistics = self._with_chain_rule(statistics, surrogate, is_other)
         self.statistics = self._with_evidence(statistics, surrogate)

@@ -13,7 +13,7 @@ from botorch_sparse.posteriors import factorization, factorize_inducing_covarian
 
 
 def factorize() -> None:
-    factorize_inducing_covariance(torch.eye(3, dtype=torch.float64))
+    factorize_inducing_covariance(torch.ones(3, 3, dtype=torch.float64))
 
 
 def test_two_that_overlap_leave_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
     python -m benchmarks.scale million                # 10^6 x 20, T = 2000
     python -m benchmarks.scale ten-million            # 10^7 x 8, T = 2000
     python -m benchmarks.scale evaluations            # 20,000 x 6, T = 100,000
+    torchrun --nproc-per-node 2 -m benchmarks.scale million
 
 The tables are written once, as `.npy` files with the target in the last column: uniform
-points of the unit cube and a function of the kernel's own smoothness (random features),
-scaled to [0, 1]. The feedback is the target plus N(0, 0.1^2), the kernel is given,
-rows may come again. A run that was interrupted goes on from its last save; seconds are
+points of the unit cube and a function of the kernel's own smoothness (random features).
+The feedback is the target, scaled to [0, 1], plus N(0, 0.1^2), the kernel is given,
+rows may come again. A run that was interrupted goes on from its last batch. Seconds are
 those of `ask` and `tell`, memory is the largest that one of its processes took.
 
 `evaluations` takes batches of 20, so that there are as many boundaries for each
@@ -17,9 +18,11 @@ and 10^5 (the later half of each) should agree within 1.5.
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +30,16 @@ import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
-from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.measure import peak_kilobytes
+from botorch_sparse.datasets import Table, load_table
+from botorch_sparse.optim.ranks import ALONE, Ranks, joined_ranks
 from botorch_sparse.strategies import BBKB, History, StopAfter
 
 NOISE_SD = 0.1
 CHUNK = 2**16  # rows written at a time
 NUM_FEATURES = 100
-SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Problem:
     Attributes:
         rows: Candidates.
         dim: Their columns.
-        lengthscale: The kernel's, and that of the function.
+        lengthscale: The kernel's, and that of the function, in the unit cube.
         T: Evaluations.
         batch_size: Points in a batch; None for as many as the rule says.
         rule: What ends a batch.
@@ -76,6 +79,7 @@ def write_table(problem: Problem, path: Path) -> None:
     """Write the table, if it is not there: whole or not at all."""
     if path.is_file():
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     frequency = random.normal(size=(problem.dim, NUM_FEATURES)) / problem.lengthscale
     phase = random.uniform(0, 2 * np.pi, NUM_FEATURES)
@@ -86,8 +90,6 @@ def write_table(problem: Problem, path: Path) -> None:
         chunk = table[start : start + CHUNK]
         chunk[:, :-1] = np.random.default_rng([1, number]).random(chunk[:, :-1].shape)
         chunk[:, -1] = np.cos(chunk[:, :-1] @ frequency + phase).mean(1)
-    low, high = table[:, -1].min(), table[:, -1].max()
-    table[:, -1] = (table[:, -1] - low) / (high - low)
     table.flush()
     beside.replace(path)
 
@@ -95,7 +97,7 @@ def write_table(problem: Problem, path: Path) -> None:
 def kernel(problem: Problem) -> RBFKernel:
     """The kernel of the function."""
     given = RBFKernel().double().requires_grad_(False)
-    given.lengthscale = problem.lengthscale
+    given.lengthscale = problem.lengthscale * math.sqrt(12)  # of unit columns
     return given
 
 
@@ -113,50 +115,67 @@ def build(X: Any, problem: Problem) -> BBKB:
     )
 
 
-def noisy(strategy: BBKB, Y: NDArray[np.float64]) -> Callable[[Tensor], Tensor]:
+def noisy(strategy: BBKB, table: Table) -> Callable[[Tensor], Tensor]:
     """Feedback whose noise depends on the number of evaluations before it."""
 
     def objective(rows: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(len(strategy.history))
         noise = torch.randn(len(rows), generator=generator, dtype=torch.float64)
-        return torch.from_numpy(Y[rows.numpy()]) + NOISE_SD * noise
+        return table.known_values(rows) + NOISE_SD * noise
 
     return objective
 
 
-class Keeper:
-    """Saves a run now and then, and notes the memory that it takes.
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
 
     Attributes:
-        memory: Pairs of evaluations and largest resident GiB so far.
+        history: Its history.
+        memory: Largest resident GiB of one of its processes by evaluations done.
     """
 
-    def __init__(self, strategy: BBKB, path: Path) -> None:
-        self.strategy, self.path = strategy, path
-        self.memory: list[tuple[int, float]] = []
-        if path.is_file():
-            strategy.resume(path)
-            self.memory = json.loads(self._beside.read_text())
-        self._last = time.perf_counter()
+    history: History
+    memory: dict[int, float]
 
-    @property
-    def _beside(self) -> Path:
-        return self.path.with_suffix(".json")
 
-    def __call__(self, *_: Any) -> bool:
-        """Save, if it is time."""
-        if time.perf_counter() - self._last > SAVE_SECONDS:
-            self.save()
-        return False
-
-    def save(self) -> None:
-        """Write state and memory."""
-        before = self.memory[-1][1] if self.memory else 0.0
-        now = max(before, peak_kilobytes() / 1024**2)
-        self.memory.append((len(self.strategy.history), now))
-        self._beside.write_text(json.dumps(self.memory))
-        self.strategy.save(self.path)
-        self._last = time.perf_counter()
+def run(
+    problem: Problem,
+    folder: Path,
+    stops: Sequence[int],
+    max_seconds: float = math.inf,
+    ranks: Ranks = ALONE,
+) -> Outcome:
+    """Run a problem, or what is left of it, and note memory at each of the stops."""
+    path = folder / f"{problem.rows}x{problem.dim}.npy"
+    state = folder / f"{problem.name}-{ranks.size}.state"
+    ranks.once(lambda: write_table(problem, path))
+    table = load_table(path, ranks=ranks)
+    strategy = build(table.candidates, problem)
+    notes = state.with_suffix(".json")
+    memory: dict[int, float] = {}
+    if ranks.once(state.is_file):
+        strategy.resume(state)
+        if notes.is_file():
+            memory = dict(json.loads(notes.read_text()))
+    objective, end = noisy(strategy, table), time.monotonic() + max_seconds
+    for stop in stops:
+        if len(strategy.history) < stop:
+            strategy.run(
+                objective,
+                stop,
+                progress=False,
+                by_index=True,
+                checkpoint=state,
+                callbacks=[StopAfter(max(0.0, end - time.monotonic()))],
+            )
+            peak = max(ranks.gather(peak_kilobytes())) / 1024**2
+            peak = max([peak, *memory.values()])
+            memory[len(strategy.history)] = peak
+            ranks.once(partial(notes.write_text, json.dumps([*memory.items()])))
+        if len(strategy.history) < stop:
+            break
+    return Outcome(strategy.history, memory)
 
 
 def per_evaluation(history: History, end: int) -> float:
@@ -170,51 +189,29 @@ def per_evaluation(history: History, end: int) -> float:
     return took / max(count, 1)
 
 
-def run(
-    problem: Problem, folder: Path, stops: list[int], max_seconds: float
-) -> tuple[History, Keeper]:
-    """Run a problem, or what is left of it, with a save at each of the stops."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{problem.rows}x{problem.dim}.npy"
-    write_table(problem, path)
-    table = np.load(path, mmap_mode="r")
-    strategy = build(torch.from_numpy(table[:, :-1].copy()), problem)
-    keeper = Keeper(
-        strategy, folder / f"{problem.name}-{problem.T}-{problem.rule}.state"
-    )
-    objective = noisy(strategy, table[:, -1])
-    end = time.monotonic() + max_seconds
-    for stop in stops:
-        if len(strategy.history) < stop and time.monotonic() < end:
-            callbacks = [keeper, StopAfter(end - time.monotonic())]
-            strategy.run(
-                objective, stop, progress=False, by_index=True, callbacks=callbacks
-            )
-            keeper.save()
-    return strategy.history, keeper
-
-
-def report(problem: Problem, folder: Path, max_seconds: float) -> None:
-    """Run a problem and print what it took."""
+def report(
+    problem: Problem, folder: Path, max_seconds: float, ranks: Ranks
+) -> list[str]:
+    """Run a problem, and say what it took."""
     stops = [10**k for k in range(3, 9) if 10**k < problem.T] + [problem.T]
-    history, keeper = run(problem, folder, stops, max_seconds)
-    memory = dict(keeper.memory)
+    outcome = run(problem, folder, stops, max_seconds, ranks)
+    history, memory = outcome.history, outcome.memory
     sizes = [batch.size for batch in history.batches]
-    print(
+    lines = [
         f"{problem.rows} x {problem.dim}, {problem.rule}, T = {len(history)} of "
-        f"{problem.T}, {torch.get_num_threads()} threads: {history.seconds:.1f} s in "
-        f"ask and tell, peak {keeper.memory[-1][1]:.2f} GiB, {len(sizes)} batches, at "
-        f"most {max(sizes)} points, m = {history.batches[-1].num_inducing}, "
-        f"{history.num_unique} different rows"
-    )
+        f"{problem.T}, {ranks.size} ranks, {torch.get_num_threads()} threads each: "
+        f"{history.seconds:.1f} s in ask and tell, peak {max(memory.values()):.2f} GiB "
+        f"a rank, {len(sizes)} batches, at most {max(sizes)} points, "
+        f"m = {history.batches[-1].num_inducing}, {history.num_unique} different rows"
+    ]
     first = per_evaluation(history, min(stops[0], len(history)))
-    for stop in [stop for stop in stops if stop <= len(history)]:
+    for stop in [stop for stop in stops if stop in memory]:
         each = per_evaluation(history, stop)
-        print(
+        lines.append(
             f"  up to {stop}: {1e3 * each:.3f} ms for each evaluation "
-            f"({each / first:.2f} times), peak {memory.get(stop, 0.0):.2f} GiB",
-            flush=True,
+            f"({each / first:.2f} times), peak {memory[stop]:.2f} GiB"
         )
+    return lines
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -229,8 +226,12 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     changes = {"rows": args.rows, "T": args.evaluations, "rule": args.rule}
     changes = {name: value for name, value in changes.items() if value}
-    for name in args.problems or PROBLEMS:
-        report(replace(PROBLEMS[name], **changes), args.folder, args.max_seconds)
+    with joined_ranks() as ranks:
+        for name in args.problems or PROBLEMS:
+            problem = replace(PROBLEMS[name], **changes)
+            lines = report(problem, args.folder, args.max_seconds, ranks)
+            if ranks.rank == 0:
+                print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks import authors, scale
+from benchmarks import authors, boundary, scale
 from botorch_sparse.datasets import load_table
 from botorch_sparse.strategies import BBKB
 
@@ -43,13 +43,17 @@ class FastMixinKernel:
 
 
 def test_a_run_that_is_interrupted_goes_on_to_the_same_rows(tmp_path: Path) -> None:
-    whole, _ = scale.run(SMALL, tmp_path / "whole", [SMALL.T], float("inf"))
-    folder = tmp_path / "parts"
-    scale.run(SMALL, folder, [20], float("inf"))
-    again, keeper = scale.run(SMALL, folder, [20, SMALL.T], float("inf"))
-    assert torch.equal(again.indices, whole.indices)
-    assert [n for n, _ in keeper.memory] == [20, SMALL.T]
-    assert all(gib > 0 for _, gib in keeper.memory)
+    whole = scale.run(SMALL, tmp_path / "whole", [SMALL.T])
+    scale.run(SMALL, tmp_path / "parts", [20])
+    parts = scale.run(SMALL, tmp_path / "parts", [20, SMALL.T])
+    assert torch.equal(parts.history.indices, whole.history.indices)
+    assert [*parts.memory] == [20, SMALL.T] and min(parts.memory.values()) > 0
+
+
+def test_a_run_out_of_time_is_kept(tmp_path: Path) -> None:
+    outcome = scale.run(SMALL, tmp_path, [SMALL.T], max_seconds=0.0)
+    assert 0 < len(outcome.history) < SMALL.T
+    assert [*outcome.memory] == [len(outcome.history)]
 
 
 def test_figures_of_scale(
@@ -69,11 +73,25 @@ def test_figures_of_scale(
 
 
 def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
-    history, _ = scale.run(SMALL, tmp_path, [SMALL.T], float("inf"))
+    history = scale.run(SMALL, tmp_path, [SMALL.T]).history
     for number, batch in enumerate(history.batches):  # of five evaluations each
         batch.ask_seconds, batch.tell_seconds = float(number), 0.5
     late = [number + 0.5 for number in range(4, 8)]
     assert scale.per_evaluation(history, 40) == pytest.approx(sum(late) / 20)
+
+
+def test_a_boundary_chooses_alike_with_bounds_and_without(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(scale, "PROBLEMS", {"million": SMALL})
+    monkeypatch.setattr(boundary, "PROBLEMS", {"million": SMALL})
+    monkeypatch.setattr(boundary, "SAMPLE", 200)
+    options = ["--rows", "700", "--num-inducing", "20", "--repeats", "1"]
+    boundary.main([*options, "--folder", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("700 x 2, m = ") and "the same choices" in printed
 
 
 def test_the_authors_code_is_left_out_without_it(

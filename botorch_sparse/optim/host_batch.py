@@ -6,7 +6,7 @@ calls take a fraction of a microsecond.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,33 +14,49 @@ from torch import Tensor
 
 from botorch_sparse.optim.batch import Appended, BatchState
 from botorch_sparse.optim.choosable import Choosable
-from botorch_sparse.optim.embedding import ROWS
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 
-# Columns of a tile of products with pending rows.
-TILE = 64
+# Products have one shape: a block of pending rows (zeros where there are none yet), times
+# the columns of a tile.
+BLOCK, TILE = 32, 64
+
+
+class Look(NamedTuple):
+    """What there is to know of a candidate that becomes pending.
+
+    Attributes:
+        row: The candidate.
+        cross: Its `k_S(x)`, `m`.
+        initial: Its variance at the start of the batch.
+        before: Its variance just before.
+    """
+
+    row: int
+    cross: Tensor
+    initial: np.floating
+    before: np.floating
 
 
 class _Run:
     """`count` pending evaluations of one candidate in a row: one row of `U`.
 
     Args:
-        index: The candidate.
+        look: The candidate.
         row: What it brings.
-        before: Its variance before the run.
     """
 
-    def __init__(self, index: int, row: PendingRow, before: np.floating) -> None:
-        self.index = index
+    def __init__(self, look: Look, row: PendingRow) -> None:
+        self.index = look.row
+        self.initial = look.initial
         self.row = row
         self.count = 0
-        self._before = before
+        self._before = look.before
         self._gain = float(row.gain)
-        self._product = before  # its w'a, as a tile has it
+        self._product = look.before  # its w'a, as a tile has it
 
     def set_product(self, product: np.floating) -> None:
         """Take the value that a tile gives."""
@@ -52,10 +68,42 @@ class _Run:
         scale = math.sqrt(c / (noise + c * self._gain))
         return self._before.dtype.type(scale)
 
+    def u(self, noise: float) -> Tensor:
+        """The row, `m`."""
+        return self.row.a * float(self.scale(noise))
+
     def variance(self, noise: float) -> np.floating:
         """The candidate's variance after the run: the bits that a tile gives."""
         drop = np.square(self._product * self.scale(noise))
         return max(self._before - drop, 0 * drop)
+
+
+class _Block(NamedTuple):
+    """Rows of closed runs, and that of the open one.
+
+    Attributes:
+        P: `a L_B^-1 L^-1` of each run, `BLOCK x m`.
+        P_host: The same memory.
+        scales: What multiplies each; zero where candidates' variances know of it.
+    """
+
+    P: Tensor
+    P_host: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def empty(cls, like: Tensor) -> "_Block":
+        """A block without rows, for products with an `m x k` tensor."""
+        P = like.new_zeros(BLOCK, len(like))
+        host: np.ndarray = P.numpy()
+        return cls(P, host, np.zeros(BLOCK, dtype=host.dtype))
+
+
+class _Looked(NamedTuple):
+    """Candidates that were looked at together, and their fresh variances."""
+
+    index: np.ndarray
+    variance: np.ndarray
 
 
 class HostBatch(BatchState):
@@ -102,13 +150,15 @@ class HostBatch(BatchState):
         self._ucb: np.ndarray = known.bounds(multiplier).numpy() + self._is_open
         m, dtype = known.embedding.num_rows, known.mean.dtype
         self._pending = PendingRows(self._whitening[:0])  # of closed runs
-        self._P = torch.zeros(ROWS, m, dtype=dtype)  # a L_B^-1 L^-1 of each run
-        self._scales = np.zeros(ROWS, dtype=self._base.dtype)
+        self._blocks: list[_Block] = []
         self._K = torch.zeros(m, TILE, dtype=dtype)
         self._K_host: np.ndarray = self._K.numpy()
+        self._product = torch.zeros(BLOCK, TILE, dtype=dtype)
+        self._product_host: np.ndarray = self._product.numpy()
         self._num_rows = 0
         self._absorbed = 0  # closed rows that `_base` knows of
         self._run: _Run | None = None
+        self._looked: _Looked | None = None  # where no row has changed since
         self._chosen = -1
         self._best = self._ucb.max()  # of all bounds at the start
         self._runner_up = np.inf  # no bound but that of `_chosen` is above this
@@ -117,7 +167,7 @@ class HostBatch(BatchState):
         """See `BatchState`."""
         run, fresh = self._run, -np.inf
         if run is not None:
-            fresh = self._ucb[run.index]
+            fresh = self._ucb[run.index] if run.index >= 0 else -np.inf
             if run.index == self._chosen and fresh > self._runner_up:
                 return self._chosen
         if run is not None or not self._known.is_whole:
@@ -130,42 +180,82 @@ class HostBatch(BatchState):
         self._ucb[self._chosen] = best
         return self._chosen
 
+    def best(self) -> float:
+        """The largest bound, of `argmax`."""
+        return float(self._ucb[self._chosen])
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
     def _append(self, row: int) -> Appended:
+        if not self.continues(row):
+            self.start(self.look(row))
+        return self.repeat()
+
+    def continues(self, row: int) -> bool:
+        """Whether a row is that of the open run."""
+        return self._run is not None and self._run.index == row
+
+    def look(self, row: int) -> Look:
+        """What there is to know of a row that becomes pending. Cost: O(j m)."""
+        with one_thread():
+            self._close()
+            if not self._known.is_whole:
+                self._known.resolve(torch.tensor([row]))
+            before = self._variance_of(row)
+            self._cross.fill(np.array([row]), self._K_host)
+            cross = self._K[: len(self._whitening), 0].clone()
+        return Look(row, cross, self._initial[row], before)
+
+    def _variance_of(self, row: int) -> np.floating:
+        """A fresh variance, often of a candidate that was just looked at."""
+        if self._looked is not None:
+            (place,) = np.nonzero(self._looked.index == row)
+            if len(place):
+                return self._looked.variance[place[0]]
+        return self._variances(np.array([row]))[0]
+
+    def start(self, look: Look) -> None:
+        """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
+
+        Args:
+            look: Of one of the rows, or of a row that is elsewhere: a negative number.
+        """
+        whitening = self._whitening
+        with one_thread():
+            self._close()
+            self._K[: len(whitening), 0] = look.cross
+            run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
+            block, place = divmod(self._num_rows, BLOCK)
+            if place == 0:
+                self._blocks.append(_Block.empty(self._K))
+            p: np.ndarray = (run.row.a @ whitening).numpy()
+            self._blocks[block].P_host[place, : len(p)] = p
+            self._num_rows += 1
+            run.set_product(self._products(block)[place, 0])
+
+    def repeat(self) -> Appended:
+        """One more evaluation of the open run."""
         run = self._run
-        if run is None or run.index != row:
-            with one_thread():
-                run = self._start_run(row)
+        assert run is not None
         before = run.variance(self.noise)
         run.count += 1
-        self._scales[self._num_rows - 1] = run.scale(self.noise)
-        if self._once:
-            self._is_open[row] = -np.inf
-        self._set_bounds(row, run.variance(self.noise))
-        return Appended(float(self._initial[row]), float(before))
+        block, place = divmod(self._num_rows - 1, BLOCK)
+        self._blocks[block].scales[place] = run.scale(self.noise)
+        self._looked = None
+        if run.index >= 0:
+            if self._once:
+                self._is_open[run.index] = -np.inf
+            self._set_bounds(run.index, run.variance(self.noise))
+        return Appended(float(run.initial), float(before))
 
-    def _start_run(self, row: int) -> _Run:
-        """Close the open run, and begin a new row of `U`. Cost: O(m^2 + j m)."""
+    def _close(self) -> None:
+        """The open run is over: its row does not change any more."""
         if self._run is not None:
             last, self._run = self._run, None
-            self._pending = self._pending.append(last.row.u(self.noise, last.count))
-        whitening = self._whitening
-        self._known.resolve(torch.tensor([row]))
-        (before,) = self._variances(np.array([row]))  # this leaves k_S(x) in the tile
-        w = whitening @ self._K[: len(whitening), 0]
-        run = self._run = _Run(row, self._pending.row(w), before)
-        place = self._num_rows
-        if place == len(self._P):
-            self._P = torch.cat([self._P, torch.zeros_like(self._P)])
-            self._scales = np.concatenate([self._scales, 0 * self._scales])
-        self._P[place, : len(w)] = run.row.a @ whitening
-        self._num_rows += 1
-        run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
-        return run
+            self._pending = self._pending.append(last.u(self.noise))
 
     @property
     def _num_closed(self) -> int:
@@ -227,6 +317,7 @@ class HostBatch(BatchState):
             part = slice(start, start + TILE)
             variance[part] = self._variances(index[part])
         self._set_bounds(index, variance)
+        self._looked = _Looked(index, variance)
 
     def _set_bounds(
         self, index: np.ndarray | int, variance: np.ndarray | np.floating
@@ -245,6 +336,8 @@ class HostBatch(BatchState):
             base[index] = closed
             self._set_bounds(index, fresh.clip(min=0.0))
         self._base, self._absorbed = base, self._num_closed
+        for i, block in enumerate(self._blocks):
+            block.scales[: max(self._absorbed - i * BLOCK, 0)] = 0.0
 
     def _variances(self, index: np.ndarray) -> np.ndarray:
         """Fresh variances of at most `TILE` candidates."""
@@ -257,18 +350,20 @@ class HostBatch(BatchState):
         """
         self._cross.fill(index, self._K_host)
         closed = fresh = self._base[index]
-        for start in range(self._absorbed // ROWS * ROWS, self._num_rows, ROWS):
-            drops = self._products(start)[:, : len(index)]
-            drops *= self._scales[start : start + ROWS, None]
+        num_closed = self._num_closed
+        steps = np.empty((1 + BLOCK, len(index)), dtype=fresh.dtype)
+        for i in range(self._absorbed // BLOCK, len(self._blocks)):
+            steps[0], drops = fresh, steps[1:]
+            products = self._products(i)[:, : len(index)]
+            np.multiply(products, self._blocks[i].scales[:, None], out=drops)
             np.square(drops, out=drops)
-            for j in range(max(self._absorbed, start), self._num_rows)[:ROWS]:
-                if j - start == ROWS:
-                    break
-                fresh = fresh - drops[j - start]
-                closed = fresh if j < self._num_closed else closed
+            after = np.subtract.accumulate(steps)  # one row after the other
+            if num_closed >= i * BLOCK:
+                closed = after[min(num_closed - i * BLOCK, BLOCK)]
+            fresh = after[-1]
         return closed, fresh
 
-    def _products(self, start: int) -> np.ndarray:
-        """Products of a block of rows with the tile, `ROWS x TILE`."""
-        product: np.ndarray = (self._P[start : start + ROWS] @ self._K).numpy()
-        return product
+    def _products(self, block: int) -> np.ndarray:
+        """Products of a block of rows with the tile, `BLOCK x TILE`; a buffer."""
+        torch.mm(self._blocks[block].P, self._K, out=self._product)
+        return self._product_host

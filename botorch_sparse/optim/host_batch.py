@@ -6,22 +6,25 @@ calls take a fraction of a microsecond.
 """
 
 import math
+from collections import Counter
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.optim.batch import Appended, BatchState
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.local_squares import SquaresAmong
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 
-# Products have one shape: a block of pending rows (zeros where there are none yet), times
-# the columns of a tile.
+# Products have one shape: the candidates of a tile times a block of pending rows, zeros
+# where there are none yet.
 BLOCK, TILE = 32, 64
 
 
@@ -102,7 +105,7 @@ class _Block(NamedTuple):
 class _Looked(NamedTuple):
     """Candidates that were looked at together, and their fresh variances."""
 
-    index: np.ndarray
+    rows: np.ndarray
     variance: np.ndarray
 
 
@@ -142,6 +145,8 @@ class HostBatch(BatchState):
         self._known = known
         self._cross, self._whitening = known.cross, known.embedding.whitening
         self._once = choosable.once
+        self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
+        self._among: SquaresAmong | None = None
         self._is_open: np.ndarray = choosable.mean(0 * known.mean).numpy()
         self._mean: np.ndarray = known.mean.numpy()
         self._initial: np.ndarray = known.variance.numpy()
@@ -153,7 +158,7 @@ class HostBatch(BatchState):
         self._blocks: list[_Block] = []
         self._K = torch.zeros(m, TILE, dtype=dtype)
         self._K_host: np.ndarray = self._K.numpy()
-        self._product = torch.zeros(BLOCK, TILE, dtype=dtype)
+        self._product = torch.zeros(TILE, BLOCK, dtype=dtype)
         self._product_host: np.ndarray = self._product.numpy()
         self._num_rows = 0
         self._absorbed = 0  # closed rows that `_base` knows of
@@ -189,6 +194,17 @@ class HostBatch(BatchState):
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
+    def local_at_own(self, covariance: LocalBound) -> float:
+        """See `BatchState`. Cost: O(j m^2) where a point is new, else O(j^2)."""
+        count = Counter(self.rows)
+        own = list(count)
+        if self._among is None or self._among.rows != own:
+            X, K = zip(*(self._own[row] for row in own), strict=True)
+            stacked = torch.stack(X), torch.stack(K, dim=1)
+            self._among = SquaresAmong.of(own, self._known.embedding, *stacked)
+        counts = list(count.values())
+        return self._among.largest_ratio(counts, covariance, self.noise)
+
     def _append(self, row: int) -> Appended:
         if not self.continues(row):
             self.start(self.look(row))
@@ -212,7 +228,7 @@ class HostBatch(BatchState):
     def _variance_of(self, row: int) -> np.floating:
         """A fresh variance, often of a candidate that was just looked at."""
         if self._looked is not None:
-            (place,) = np.nonzero(self._looked.index == row)
+            (place,) = np.nonzero(self._looked.rows == row)
             if len(place):
                 return self._looked.variance[place[0]]
         return self._variances(np.array([row]))[0]
@@ -228,13 +244,15 @@ class HostBatch(BatchState):
             self._close()
             self._K[: len(whitening), 0] = look.cross
             run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
+            if look.row >= 0:
+                self._own[look.row] = self._cross.X[look.row], look.cross
             block, place = divmod(self._num_rows, BLOCK)
             if place == 0:
                 self._blocks.append(_Block.empty(self._K))
             p: np.ndarray = (run.row.a @ whitening).numpy()
             self._blocks[block].P_host[place, : len(p)] = p
             self._num_rows += 1
-            run.set_product(self._products(block)[place, 0])
+            run.set_product(self._products(block)[0, place])
 
     def repeat(self) -> Appended:
         """One more evaluation of the open run."""
@@ -297,9 +315,11 @@ class HostBatch(BatchState):
         happen at each step.
         """
         known = self._known
+        if known.is_whole or fresh == -np.inf:
+            return reach
         rows = torch.from_numpy(reach)
         rows = rows[known.level[rows] < known.num_levels]
-        if known.is_whole or not len(rows) or fresh == -np.inf:
+        if not len(rows):
             return reach
         multiplier = float(self._multiplier)
         goal = fresh - max(self._best - fresh, 0.0)
@@ -320,7 +340,7 @@ class HostBatch(BatchState):
         self._looked = _Looked(index, variance)
 
     def _set_bounds(
-        self, index: np.ndarray | int, variance: np.ndarray | np.floating
+        self, index: np.ndarray | slice | int, variance: np.ndarray | np.floating
     ) -> None:
         """Take fresh variances of candidates."""
         bounds = self._mean[index] + self._multiplier * np.sqrt(variance)
@@ -331,7 +351,7 @@ class HostBatch(BatchState):
         self.points.all_variances()
         base = self._base.copy()
         for start in range(0, len(base), TILE):
-            index = np.arange(start, min(start + TILE, len(base)))
+            index = slice(start, min(start + TILE, len(base)))
             closed, fresh = self._after_rows(index)
             base[index] = closed
             self._set_bounds(index, fresh.clip(min=0.0))
@@ -343,7 +363,7 @@ class HostBatch(BatchState):
         """Fresh variances of at most `TILE` candidates."""
         return self._after_rows(index)[1].clip(min=0.0)
 
-    def _after_rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _after_rows(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """Variances of at most `TILE` candidates under closed rows, and under all.
 
         Below zero where they round to that.
@@ -351,19 +371,20 @@ class HostBatch(BatchState):
         self._cross.fill(index, self._K_host)
         closed = fresh = self._base[index]
         num_closed = self._num_closed
-        steps = np.empty((1 + BLOCK, len(index)), dtype=fresh.dtype)
+        steps = np.empty((len(fresh), 1 + BLOCK), dtype=fresh.dtype)
+        drops = steps[:, 1:]
         for i in range(self._absorbed // BLOCK, len(self._blocks)):
-            steps[0], drops = fresh, steps[1:]
-            products = self._products(i)[:, : len(index)]
-            np.multiply(products, self._blocks[i].scales[:, None], out=drops)
+            steps[:, 0] = fresh
+            products = self._products(i)[: len(fresh)]
+            np.multiply(products, self._blocks[i].scales, out=drops)
             np.square(drops, out=drops)
-            after = np.subtract.accumulate(steps)  # one row after the other
+            after = np.subtract.accumulate(steps, axis=1)  # one row after the other
             if num_closed >= i * BLOCK:
-                closed = after[min(num_closed - i * BLOCK, BLOCK)]
-            fresh = after[-1]
+                closed = after[:, min(num_closed - i * BLOCK, BLOCK)]
+            fresh = after[:, -1]
         return closed, fresh
 
     def _products(self, block: int) -> np.ndarray:
-        """Products of a block of rows with the tile, `BLOCK x TILE`; a buffer."""
-        torch.mm(self._blocks[block].P, self._K, out=self._product)
+        """Products of the tile with a block of rows, `TILE x BLOCK`; a buffer."""
+        torch.mm(self._K.mT, self._blocks[block].P.mT, out=self._product)
         return self._product_host

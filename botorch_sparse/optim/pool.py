@@ -23,6 +23,7 @@ from botorch_sparse.optim.device_batch import (
 from botorch_sparse.optim.embedding import TILE, Embedding, padded
 from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
+from botorch_sparse.optim.local_squares import squares_of_all
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
@@ -319,9 +320,21 @@ class NystromPool:
         Returns:
             A `k x 2 x A` tensor. Cost: O(k A m).
         """
+        return self.squares_with(self.X[rows], self.cross_covariance(rows))
+
+    @torch.no_grad()
+    def squares_with(self, X_s: Tensor, K_s: Tensor) -> Tensor:
+        """The same with `k` points that may be of another part of the table.
+
+        Args:
+            X_s: `k x d` points.
+            K_s: `m x k`, their covariances with the inducing points.
+        """
         state = self._embedded()
-        L_B, X_s, k = state.posterior.chol_inner, self.X[rows], len(rows)
-        w_s = self.cross(rows)  # k x m
+        if isinstance(state, _Here):
+            return squares_of_all(state.known, X_s, K_s)
+        L_B, k = state.posterior.chol_inner, len(X_s)
+        w_s = (state.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
         both = both.view(2 * k, -1)
         step = len(self) if self.on_device and self.in_memory else self.chunk_size
@@ -386,14 +399,6 @@ class _Here:
         """`k_S(x)` of some candidates, `m x k`."""
         rows = torch.arange(len(X))[index]
         return self.known.cross.of(rows)[: len(self.whitening)]
-
-    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
-        """The covariances of points with chunks of the candidates."""
-        slots, columns = self.known.cross.find_beside(points), self.known.cross.columns
-        if slots is None or columns is None:
-            return _kernel_rows(self.posterior, X, points)
-        values = columns.values
-        return lambda chunk: values[:, chunk].index_select(0, slots)
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,15 +103,21 @@ class CrossCovariance:
             return None
         return self.find(both)[len(self._points) :]
 
-    def fill(self, index: np.ndarray, out: np.ndarray) -> None:
+    def fill(self, index: np.ndarray | slice, out: np.ndarray) -> None:
         """Write `k_S(x)` of `k` candidates into the first columns of `out`."""
-        k, m = len(index), len(self._points)
+        m = self._points.shape[0]
         if self.columns is not None:
             slots = self.slots().numpy()
             values: np.ndarray = self.columns.values.numpy()
+            if isinstance(index, slice):
+                out[:m, : index.stop - index.start] = values[slots, index]
+                return
             place = slots[:, None] * values.shape[1] + index
-            out[:m, :k] = values.reshape(-1).take(place)
+            out[:m, : len(index)] = values.reshape(-1).take(place)
             return
+        if isinstance(index, slice):
+            index = np.arange(index.start, index.stop)
+        k = len(index)
         rows = torch.from_numpy(index)
         if self._whole is not None:
             out[:, :k] = self._whole.numpy()[:, index]

@@ -23,6 +23,7 @@ from botorch_sparse.optim.device_batch import (
 from botorch_sparse.optim.embedding import TILE, Embedding, padded
 from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
+from botorch_sparse.optim.local_squares import squares_of_all
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
@@ -367,6 +368,8 @@ class NystromPool:
             K_s: `m x k`, their covariances with the inducing points.
         """
         state = self._embedded()
+        if isinstance(state, _Here):
+            return squares_of_all(state.known, X_s, K_s)
         L_B, k = state.posterior.chol_inner, len(X_s)
         w_s = (state.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
@@ -433,14 +436,6 @@ class _Here:
         """`k_S(x)` of some candidates, `m x k`."""
         rows = torch.arange(len(X))[index]
         return self.known.cross.of(rows)[: len(self.whitening)]
-
-    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
-        """The covariances of points with chunks of the candidates."""
-        slots, columns = self.known.cross.find_beside(points), self.known.cross.columns
-        if slots is None or columns is None:
-            return _kernel_rows(self.posterior, X, points)
-        values = columns.values
-        return lambda chunk: values[:, chunk].index_select(0, slots)
 
 
 @dataclass(frozen=True, eq=False)

@@ -373,22 +373,30 @@ def test_nothing_of_size_A_by_A(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes and max(sizes) <= 16 * 2**12
 
 
-def known_of(pool: NystromPool, monkeypatch: pytest.MonkeyPatch) -> Known:
-    """What a pool knows, with bounds however much they round."""
+def known_of(
+    problem: Problem, max_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> Known:
+    """What a pool knows that has seen other inducing points, with bounds anyway."""
     monkeypatch.setattr(pool_module, "SCREENED", 0)
     monkeypatch.setattr(screening, "LARGEST_SLACK", np.inf)
-    posterior = pool.posterior
+    posterior, (X, Y, noise) = problem.posterior(**HOST), problem.data
+    pool = NystromPool(problem.X, problem.lam, max_memory=max_memory)
+    S = posterior.inducing_points.flip(0)[:-3]
+    kernel = posterior.covar_module
+    pool.update(NystromPosterior.from_data(kernel, X, Y, noise, S))
     pool.update(posterior)
     return pool._state.known
 
 
-def smooth_problem(seed: int, lam: float) -> Problem:
-    """A few pseudo-observations explain all there is, up to rounding."""
-    problem = make_problem(
-        seed, kernel="rbf", num_candidates=1500, num_inducing=40, lam=lam
-    )
-    problem.X = 1e-2 * problem.X
-    return problem
+def lonely_problem(seed: int, lam: float) -> Problem:
+    """Six pseudo-observations explain most rows as well as all 40, up to rounding."""
+    g = np.random.default_rng(seed)
+    near, far = g.random((1400, 2)), 1e3 * np.arange(1, 35)[:, None] * np.ones(2)
+    row = torch.from_numpy(g.permutation([*range(6), *range(1400, 1434)]))
+    X = torch.from_numpy(np.concatenate([near, far]))
+    Y, count = torch.from_numpy(g.standard_normal(40)), torch.ones(40).double()
+    inducing = torch.from_numpy(g.permutation(row.numpy()))
+    return Problem(X, row, count, Y, inducing, lam, "rbf")
 
 
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
@@ -396,14 +404,14 @@ def test_bounds_are_never_below_what_the_embedding_computes(
     max_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by one rounding, after a quarter of the pseudo-observations and a half."""
-    problems = [smooth_problem(seed, 10.0 ** (1 - seed)) for seed in range(6)]
+    problems = [lonely_problem(seed, 10.0 ** (1 - 2 * seed)) for seed in range(6)]
     problems += [
         make_problem(seed, num_candidates=1500, num_inducing=40, lam=10.0 ** (1 - seed))
         for seed in range(6)
     ]
     steps = set()
     for problem in problems:
-        known = known_of(problem.pool(max_memory=max_memory, **HOST), monkeypatch)
+        known = known_of(problem, max_memory, monkeypatch)
         rows, found = torch.arange(len(problem.X)), []
         known.screen(1.0, rows, np.inf, grows=False)
         assert not known.is_exact.any()

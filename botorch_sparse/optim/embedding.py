@@ -92,9 +92,8 @@ class Embedding:
         are at most :math:`c \epsilon |F^{-1}| |D| |D^{-1}| |F| |f|`, whatever the scale
         of the rows.
         """
-        F, inverse = self.factor, torch.zeros_like(self.factor)
+        F, product = self.factor, self.factor.abs()
         eye = torch.eye(len(F), dtype=F.dtype)
-        product = F.abs()
         for block in self.blocks:
             rows = slice(block.rows.start, min(block.rows.stop, len(F)))
             own = block.inverse[: rows.stop - rows.start, : rows.stop - rows.start]

@@ -21,11 +21,12 @@ from botorch_sparse.optim.device_batch import (
     eager_is_cheaper,
 )
 from botorch_sparse.optim.embedding import Embedding
+from botorch_sparse.optim.greedy_order import Order, greedy_order
 from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
-from botorch_sparse.optim.screening import Bounds, Known, Order, greedy_order
+from botorch_sparse.optim.screening import Bounds, Known
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix

@@ -15,7 +15,8 @@ from botorch_sparse.optim import Local, NystromPool, screening
 from botorch_sparse.optim import pool as pool_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
-from botorch_sparse.optim.screening import Known, Order, greedy_order
+from botorch_sparse.optim.greedy_order import Order, greedy_order
+from botorch_sparse.optim.screening import Known
 from botorch_sparse.posteriors import NystromPosterior
 
 TOLERANCE = {

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
-from botorch_sparse.optim.cross_covariance import full_tiles
 from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.workers import one_thread
@@ -109,7 +108,7 @@ def _features(embedding: Embedding, K: Tensor) -> tuple[Tensor, Tensor]:
 
 def _tiles(known: Known, points: Tensor) -> Tiles:
     """`k_S(x)` of tiles, and their covariances with points (in full groups)."""
-    cross, m = known.cross, len(known.embedding.order)
+    cross, m = known.cross, len(known.embedding.whitening)
     beside, columns = cross.find_beside(points), cross.columns
     if beside is None or columns is None:
         return _computed_tiles(known, points)
@@ -127,13 +126,14 @@ def _tiles(known: Known, points: Tensor) -> Tiles:
 
 
 def _computed_tiles(known: Known, points: Tensor) -> Tiles:
-    cross, m = known.cross, len(known.embedding.order)
+    cross = known.cross
     kernel = known.embedding.posterior.covar_module
 
     def tile(rows: slice) -> tuple[Tensor, Tensor]:
-        index = full_tiles(torch.arange(rows.start, rows.stop))
+        index = torch.arange(rows.start, rows.stop)
+        index = torch.cat([index, index[-1:].expand(TILE - len(index))])
         X = cross.X[index]
         groups = [kernel(group, X).to_dense() for group in points.split(POINTS)]
-        return cross.of(index)[:m], torch.cat(groups)
+        return cross.of(index), torch.cat(groups)
 
     return tile

@@ -45,18 +45,24 @@ class Look(NamedTuple):
 
 
 class _Run:
-    """`count` pending evaluations of one candidate in a row: one row of `U`.
+    """Pending evaluations of one candidate in a row: one row of `U`.
 
     Args:
         look: The candidate.
         row: What it brings.
+
+    Attributes:
+        scale: What multiplies `a`; zero without evaluations.
+        variance: The candidate's variance after the run.
     """
 
     def __init__(self, look: Look, row: PendingRow) -> None:
         self.index = look.row
         self.initial = look.initial
         self.row = row
-        self.count = 0
+        self.scale = 0 * look.before
+        self.variance = look.before
+        self._count = 0
         self._before = look.before
         self._gain = float(row.gain)
         self._product = look.before  # its w'a, as a tile has it
@@ -65,20 +71,17 @@ class _Run:
         """Take the value that a tile gives."""
         self._product = product
 
-    def scale(self, noise: float) -> np.floating:
-        """What multiplies `a`; zero without evaluations."""
-        c = self.count
+    def add(self, noise: float) -> None:
+        """One more evaluation; the variance has the bits that a tile gives."""
+        self._count = c = self._count + 1
         scale = math.sqrt(c / (noise + c * self._gain))
-        return self._before.dtype.type(scale)
+        self.scale = self._before.dtype.type(scale)
+        root = self._product * self.scale
+        self.variance = max(self._before - root * root, 0 * root)
 
-    def u(self, noise: float) -> Tensor:
+    def u(self) -> Tensor:
         """The row, `m`."""
-        return self.row.a * float(self.scale(noise))
-
-    def variance(self, noise: float) -> np.floating:
-        """The candidate's variance after the run: the bits that a tile gives."""
-        drop = np.square(self._product * self.scale(noise))
-        return max(self._before - drop, 0 * drop)
+        return self.row.a * float(self.scale)
 
 
 class _Block(NamedTuple):
@@ -258,22 +261,22 @@ class HostBatch(BatchState):
         """One more evaluation of the open run."""
         run = self._run
         assert run is not None
-        before = run.variance(self.noise)
-        run.count += 1
+        before = run.variance
+        run.add(self.noise)
         block, place = divmod(self._num_rows - 1, BLOCK)
-        self._blocks[block].scales[place] = run.scale(self.noise)
+        self._blocks[block].scales[place] = run.scale
         self._looked = None
         if run.index >= 0:
             if self._once:
                 self._is_open[run.index] = -np.inf
-            self._set_bounds(run.index, run.variance(self.noise))
+            self._set_bounds(run.index, run.variance)
         return Appended(float(run.initial), float(before))
 
     def _close(self) -> None:
         """The open run is over: its row does not change any more."""
         if self._run is not None:
             last, self._run = self._run, None
-            self._pending = self._pending.append(last.u(self.noise))
+            self._pending = self._pending.append(last.u())
 
     @property
     def _num_closed(self) -> int:

@@ -183,9 +183,9 @@ class FixedSize:
 
     def __post_init__(self) -> None:
         validate_ratio_threshold(self.ratio_threshold)
-        if self.size < 1:
+        if self.size < 1 or self.size != int(self.size):
             raise InputDataError(
-                f"Got batch_size={self.size}; need a size of at least 1."
+                f"Got batch_size={self.size}; need a size of at least 1, a whole one."
             )
 
     def bound(self, batch: BatchView) -> float:

@@ -109,6 +109,10 @@ class Endless:
         ({"sampler": CertifiedSampler}, "Got sampler=the class CertifiedSampler"),
         ({"initial_sampler": "rls"}, "Got initial_sampler='rls'"),
         ({"radius": FixedBeta}, "Got radius=.*need a ConfidenceRadius"),
+        (
+            {"batch_size": 2.5},
+            "Got batch_size=2.5; need a size of at least 1, a whole one",
+        ),
         ({"rule": Local}, "Got rule=.*or an object"),
         ({"rule": Endless()}, "Got rule=.*or an object"),
         (

@@ -28,6 +28,8 @@ def direction(U: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         `a`, `batch_shape x m`, and `w'a`, `batch_shape`. Cost: O(m j).
     """
+    if w.dim() == 1 and U.dim() == 2:
+        return (a := torch.addmv(w, U.mT, U @ w, alpha=-1)), gain(w, a)
     a = w - (U.mT @ (U @ w.unsqueeze(-1))).squeeze(-1)
     return a, gain(w, a)
 
@@ -35,22 +37,24 @@ def direction(U: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 def gain(w: Tensor, a: Tensor) -> Tensor:
     """The gain `w'a` of `a = M w` (`batch_shape x m`) where `0 <= M <= I`, guarded."""
     # w'a >= |a|^2, since M <= I; the right side cannot round below zero.
-    return torch.maximum((w * a).sum(-1), a.square().sum(-1))
+    return torch.maximum(torch.linalg.vecdot(w, a), torch.linalg.vecdot(a, a))
 
 
-def append_row(U: Tensor, u: Tensor) -> Tensor:
-    """The rows `U` and one more, made safe against rounding; at most `m` of them.
+def append_row(U: Tensor, u: Tensor, room: int = 0) -> Tensor:
+    """The rows `U` and one more, made safe against rounding.
 
     Args:
         U: `batch_shape x j x m` rows.
         u: `batch_shape x m`, which may have more batch dimensions.
+        room: How many rows beyond m there may be before they are folded to m.
 
     Returns:
-        The rows. Cost: O(m j), and O(m^3) from `j = m` on.
+        At most m + `room` rows. Cost: O(m j), and O(m^3) where they are folded.
     """
     rows = U.expand(*u.shape[:-1], *U.shape[-2:])
     shrink = 1 - 2 * torch.finfo(u.dtype).eps
-    return fold(shrink * torch.cat([rows, u.unsqueeze(-2)], -2))
+    rows = shrink * torch.cat([rows, u.unsqueeze(-2)], -2)
+    return fold(rows) if rows.shape[-2] > rows.shape[-1] + room else rows
 
 
 def fold(rows: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ class AdaptiveBatch:
         reason: `"ratio_threshold"` if the last point crossed it, `"choices"` if
             `unique` left none, `"variance"` if the last point of a box had so little
             that it adds nothing to any bound, else `"max_batch_size"`.
-        bound: The bound on the ratio of variances that the rule looked at last.
+        bound: The bound on the ratio of variances that the rule looked at last. Where
+            it is above the threshold, a local one may be that at the batch's own points
+            alone, a lower bound of the largest.
         indices: `q` rows of the choices, or None on a box.
     """
 

@@ -19,6 +19,10 @@ from botorch_sparse.optim.local_sums import LocalSums
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
 
+# By how much, relative to the threshold, bounds at a batch's own points must exceed it
+# to end the batch: more than they and those of a pass may differ by rounding.
+MARGIN = 1e-3
+
 
 class Appended(NamedTuple):
     """A point's variance at the start of the batch, and just before it was added."""
@@ -111,10 +115,12 @@ class BatchState(ABC):
         return chosen
 
     def local_ratio(self, covariance: LocalBound, threshold: float) -> float | Tensor:
-        """The largest local bound, or a bound of it that is at most `threshold`.
+        """The largest local bound, or a bound of it on the same side of `threshold`.
 
         By Cauchy-Schwarz a point raises it by at most `var_fb(x_s) / lam`, so that a
-        pass over all rows, O(A m) and all variances, is put off until it matters.
+        pass over all rows, O(A m) and all variances, is put off until it matters. The
+        bounds at the batch's own points are lower bounds: where they are above the
+        threshold, the batch is over, and the answer is the largest of them.
 
         Args:
             covariance: Which sums of covariances; see `ratios.local_sum`.
@@ -124,6 +130,10 @@ class BatchState(ABC):
             A number, or a scalar on the device that is not read yet.
         """
         return self._local.bound(self, covariance, threshold)
+
+    def local_at_own(self, covariance: LocalBound) -> float:
+        """The largest local bound at the batch's own points; one if it is not known."""
+        return 1.0
 
 
 class _LocalRatio:
@@ -146,6 +156,9 @@ class _LocalRatio:
             batch.size == self._size and covariance in self._known
         ):
             return bound
+        lower = batch.local_at_own(covariance)
+        if lower > threshold * (1.0 + MARGIN):
+            return lower
         self._sums = self._sums or LocalSums(self._points)
         self._sums.add(batch.rows[self._size :])
         self._size = batch.size

@@ -1,7 +1,8 @@
-"""`k_S(x)` on the host: kept by inducing point, kept by candidate, or streamed.
+"""`k_S(x)` on the host: kept by inducing point, or streamed and kept for a few.
 
-Streamed ones are evaluated with a block of inducing points as the kernel's first
-argument, kept columns with one: what shares a first argument shares its rounding.
+Streamed ones are evaluated with all inducing points as the kernel's first argument and
+a full tile as its second, kept columns with one point: what shares a first argument
+shares its rounding.
 """
 
 from threading import Lock
@@ -10,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.embedding import TILE, Embedding, padded
+from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.kernel_columns import KernelColumns
 
 
 class CrossCovariance:
-    """`k_S(x)` in the order of an embedding, in tiles.
+    """`k_S(x)` of candidates, in tiles.
 
     Args:
         X: `A x d` candidates.
@@ -37,12 +38,10 @@ class CrossCovariance:
         self.embedding = embedding
         self.columns = columns
         self._capacity = capacity
-        S = embedding.posterior.inducing_points[embedding.order]
-        self._points = S
+        S = self._points = embedding.posterior.inducing_points
         missing = embedding.num_rows - len(S)
         self._padded_points = torch.cat([S, S[-1:].expand(missing, -1)])
         self._slots = (-1, torch.empty(0, dtype=torch.long))
-        self._whole: Tensor | None = None  # num_rows x A
         height = max(embedding.num_rows, 1) * X.element_size()
         self._room = 0 if columns is not None else max_memory // height
         self._place = torch.full((len(X) if self._room else 0,), -1)
@@ -53,28 +52,7 @@ class CrossCovariance:
     @property
     def in_memory(self) -> bool:
         """Whether those of all candidates are at hand."""
-        return self.columns is not None or self._whole is not None
-
-    def block(self, level: int, rows: Tensor) -> Tensor:
-        """The rows of a block, `rows x k`, for `k` candidates (full tiles)."""
-        block = self.embedding.blocks[level].rows
-        if self._whole is not None:
-            return self._whole[block][:, rows]
-        if self.columns is None:
-            S, m = self._padded_points[block], len(self._points)
-            K = self.embedding.posterior.covar_module(S, self.X[rows]).to_dense()
-            K[max(m - block.start, 0) :] = 0.0
-            return K
-        K = self.X.new_zeros(block.stop - block.start, len(rows))
-        slots, values = self.slots()[block], self.columns.values
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        steps = torch.diff(rows)
-        if last - first == len(rows) and bool((steps == 1).all()):
-            torch.index_select(values[:, first:last], 0, slots, out=K[: len(slots)])
-        else:
-            place = slots.unsqueeze(-1) * values.shape[1] + rows
-            torch.take(values, place, out=K[: len(slots)])
-        return K
+        return self.columns is not None
 
     def prepare(self) -> None:
         """Compute what threads share."""
@@ -103,29 +81,87 @@ class CrossCovariance:
             return None
         return self.find(both)[len(self._points) :]
 
-    def fill(self, index: np.ndarray, out: np.ndarray) -> None:
+    def fill(self, index: np.ndarray | slice, out: np.ndarray) -> None:
         """Write `k_S(x)` of `k` candidates into the first columns of `out`."""
-        k, m = len(index), len(self._points)
+        m = self._points.shape[0]
         if self.columns is not None:
             slots = self.slots().numpy()
             values: np.ndarray = self.columns.values.numpy()
+            if isinstance(index, slice):
+                out[:m, : index.stop - index.start] = values[slots, index]
+                return
             place = slots[:, None] * values.shape[1] + index
-            out[:m, :k] = values.reshape(-1).take(place)
+            out[:m, : len(index)] = values.reshape(-1).take(place)
             return
+        if isinstance(index, slice):
+            index = np.arange(index.start, index.stop)
+        k = len(index)
         rows = torch.from_numpy(index)
-        if self._whole is not None:
-            out[:, :k] = self._whole.numpy()[:, index]
-        elif self._room and bool((self._place[rows] >= 0).all()):
+        if self._room and bool((self._place[rows] >= 0).all()):
             out[:, :k] = self._kept[self._place[rows]].numpy().T
         else:
-            out[:, :k] = self.of(rows).numpy()
+            out[:m, :k] = self.of(rows).numpy()
 
-    def of(self, rows: Tensor) -> Tensor:
-        """`k_S(x)` of candidates, `num_rows x k`."""
-        full = full_tiles(rows)
-        levels = range(len(self.embedding.blocks))
-        parts = [self.block(level, full)[:, : len(rows)] for level in levels]
-        return torch.cat(parts) if parts else self.X.new_empty(0, len(rows))
+    def tile(self, rows: Tensor | slice, out: Tensor) -> None:
+        """Write `k_S(x)` of at most `TILE` candidates into the first columns."""
+        if self.columns is None:
+            out.copy_(self._streamed(self._numbers(rows)))
+        elif isinstance(rows, Tensor):
+            self.fill(rows.numpy(), out.numpy())
+        else:
+            part = self.columns.values[:, rows]
+            out = out[: len(self._points), : part.shape[1]]
+            if out.is_contiguous():
+                torch.index_select(part, 0, self.slots(), out=out)
+            else:
+                out.copy_(part.index_select(0, self.slots()))
+
+    def _numbers(self, rows: Tensor | slice) -> Tensor:
+        return rows if isinstance(rows, Tensor) else torch.arange(len(self.X))[rows]
+
+    def _streamed(self, rows: Tensor) -> Tensor:
+        """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
+        full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
+        kernel = self.embedding.posterior.covar_module
+        K = kernel(self._padded_points, self.X[full]).to_dense()
+        K[len(self._points) :] = 0.0
+        return K
+
+    def of(self, rows: Tensor | slice) -> Tensor:
+        """`k_S(x)` of candidates, `m x k`."""
+        if self.columns is not None:
+            return self.columns.at(self.slots(), rows)
+        rows, m = self._numbers(rows), len(self._points)
+        tiles = [self._streamed(part)[:m, : len(part)] for part in rows.split(TILE)]
+        return torch.cat(tiles, dim=1) if m else self.X.new_empty(0, len(rows))
+
+    def parts(
+        self, weights: Tensor, points: Tensor, rows: slice
+    ) -> tuple[Tensor, Tensor]:
+        """What bounds need of candidates in a row.
+
+        Args:
+            weights: `m` numbers.
+            points: `r` of the inducing points.
+            rows: `k` candidates.
+
+        Returns:
+            The sum of `k_S(x)` by the weights (`k`), and the points' rows of it
+            (`r x k`).
+        """
+        if self.columns is None:
+            K = self.of(rows)
+            return weights @ K, K[points]
+        slots, used = self.slots(), self.columns.num_used
+        spread = weights.new_zeros(used).index_copy_(0, slots, weights)
+        mean = spread @ self.columns.values[:used, rows]
+        return mean, self.columns.at(slots[points], rows)
+
+    def at(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Rows of `k_S(x)`, `r x k`."""
+        if self.columns is None:
+            return self.of(rows)[points]
+        return self.columns.at(self.slots()[points], rows)
 
     def keep(self, rows: Tensor, K: Tensor) -> None:
         """Keep `k_S(x)` of candidates (`num_rows x k`) as far as there is room."""
@@ -134,7 +170,7 @@ class CrossCovariance:
 
     def _keep(self, rows: Tensor, K: Tensor) -> None:
         start, stop = self._num_kept, self._num_kept + len(rows)
-        if stop > self._room or self._whole is not None:
+        if stop > self._room:
             return
         if stop > len(self._kept):
             size = min(self._room, max(2 * len(self._kept), stop, TILE))
@@ -144,17 +180,3 @@ class CrossCovariance:
         self._kept[start:stop] = K.mT
         self._place[rows] = torch.arange(start, stop)
         self._num_kept = stop
-
-    def store_all(self, chunk_size: int) -> None:
-        """Keep those of all candidates. Cost: O(A m), and the kernel's."""
-        whole = self.X.new_empty(self.embedding.num_rows, len(self.X))
-        for rows in torch.arange(len(self.X)).split(chunk_size):
-            whole[:, int(rows[0]) : int(rows[-1]) + 1] = self.of(rows)
-        self._whole = whole
-        self._room, self._kept = 0, self._kept[:0]
-
-
-def full_tiles(rows: Tensor) -> Tensor:
-    """Candidates padded to full tiles by the last one."""
-    missing = padded(len(rows), TILE) - len(rows)
-    return torch.cat([rows, rows[-1:].expand(missing)]) if missing else rows

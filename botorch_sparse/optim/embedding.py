@@ -1,16 +1,10 @@
-r"""What turns `k_S(x)` into a mean and a variance, block by block.
+r"""What turns `k_S(x)` into a mean and a variance, the same bits for each candidate.
 
 The posterior is that of an exact GP with pseudo-observations at the inducing points
 (`posteriors/pseudo_data.py`). With the factor `F` of their covariance,
 
-.. math:: f(x) = F^{-1} k_S(x), \qquad \mu(x) = c(x) + z^\top f(x), \qquad
-    \mathrm{var}(x) = k(x, x) - |f(x)|^2
-
-and a forward substitution yields `f` in blocks of rows. After some of them, with
-:math:`z_>` what is left of `z`, the Cauchy-Schwarz inequality bounds what comes:
-
-.. math:: \mu(x) + \beta^{1/2} \sigma(x) \le \mu_\le(x)
-    + (\beta + |z_>|^2)^{1/2} \, \mathrm{var}_\le(x)^{1/2}
+.. math:: \mu(x) = c(x) + v^\top k_S(x), \qquad
+    \mathrm{var}(x) = k(x, x) - |F^{-1} k_S(x)|^2
 
 Every product has one shape: `TILE` columns, the last tile padded, and rows in blocks
 that are padded to multiples of `ROWS`. So the bits of a column depend on its candidate
@@ -24,13 +18,14 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
+from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
 # Columns of a tile, and what numbers of rows are padded to: below eight rows and at a
 # single column libraries take other paths, whose bits depend on the number of threads.
 TILE = 512
 ROWS = 8
-BLOCK_SIZE = 32
+# Rows of a block: few long products, and blocks whose inverses are accurate.
+BLOCK_SIZE = 64
 
 
 class Block(NamedTuple):
@@ -40,77 +35,71 @@ class Block(NamedTuple):
     before: slice
     inverse: Tensor  # F_ii^-1
     coupling: Tensor  # F_ii^-1 F_i,<i
-    z: Tensor  # ROWS x rows, the first of them z_i
 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """The blocks of `F` and `z`, with the inducing points in an order of their own.
+    """The factor `F` in blocks, and the weights of the mean.
 
     Attributes:
         posterior: The posterior.
-        order: Which inducing point is where, `m`.
-        whitening: The matrix that turns `k_S(x)` in that order into `w(x)`, `m x m`.
-        blocks: The blocks.
-        tails: The norm of what is left of `z` after each number of blocks.
+        whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
+        factor: `F`, `m x m`.
+        weights: `v` as the first of `ROWS` rows, `ROWS x num_rows`.
+        blocks: The blocks of `F`, padded by rows of the identity.
     """
 
     posterior: NystromPosterior
-    order: Tensor
     whitening: Tensor
+    factor: Tensor
+    weights: Tensor
     blocks: list[Block]
-    tails: Tensor
 
     @classmethod
     @torch.no_grad()
-    def of(cls, posterior: NystromPosterior, sample: Tensor | None) -> "Embedding":
-        """The embedding of a posterior.
-
-        Args:
-            posterior: An unbatched posterior on the host.
-            sample: `m x k` prior covariances `k_S(x)` of some candidates, of which the
-                first inducing points explain most; None for the order there is.
-
-        Returns:
-            The embedding. Cost: O(m^2 (m + k)).
-        """
-        F, z = pseudo_data(posterior)
-        order = torch.arange(len(F))
-        if sample is not None:
-            order = greedy_order(F, sample)
-            Q, R = torch.linalg.qr(F[order].mT)  # F_p F_p' with F_p = R', F_p = P F Q
-            sign = torch.where(R.diagonal() < 0, -1.0, 1.0).to(R)
-            F, z = (R * sign.unsqueeze(-1)).mT, sign * (z @ Q)
-        blocks = _blocks(F, z)
-        squares = [float(block.z.square().sum()) for block in blocks] + [0.0]
-        tails = F.new_tensor(squares).flip(0).cumsum(0).flip(0).sqrt()
-        whitening = whitening_matrix(posterior)[:, order]
-        return cls(posterior, order, whitening, blocks, tails)
+    def of(cls, posterior: NystromPosterior) -> "Embedding":
+        """The embedding of a posterior on the host. Cost: O(m^3)."""
+        F, whitening = pseudo_data_factor(posterior), whitening_matrix(posterior)
+        weights = F.new_zeros(ROWS, padded(len(F)))
+        weights[0, : len(F)] = posterior.weights @ whitening
+        return cls(posterior, whitening, F, weights, _blocks(F))
 
     @property
     def num_rows(self) -> int:
         """The number `m` of inducing points, padded."""
-        return padded(len(self.order))
+        return self.weights.shape[1]
 
-    def advance(
-        self, level: int, K: Tensor, f: Tensor, mean: Tensor, variance: Tensor
-    ) -> None:
-        """One block of rows more, for a tile.
+    def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """What a tile adds to the mean, and takes from the variance.
 
         Args:
-            level: The number of blocks so far.
-            K: The block's rows of `k_S(x)`, `rows x TILE`, zero where padded.
-            f: `num_rows x TILE`, whose block is written.
-            mean: `TILE` numbers, to which the block's part is added.
-            variance: `TILE` numbers, from which it is subtracted.
+            K: `k_S(x)`, `num_rows x TILE`, zero where rows are padded.
+            f: `num_rows x TILE`, which is overwritten.
+
+        Returns:
+            `TILE` numbers each.
         """
-        block = self.blocks[level]
-        new = torch.mm(block.inverse, K)
-        if level > 0:
-            new.addmm_(block.coupling, f[block.before], alpha=-1)
-        f[block.rows] = new
-        mean += torch.mm(block.z, new)[0]
-        variance -= new.square_().sum(0)
+        for rows, before, inverse, coupling in self.blocks:
+            torch.mm(inverse, K[rows], out=f[rows])
+            if before.stop:
+                f[rows].addmm_(coupling, f[before], alpha=-1)
+        return torch.mm(self.weights, K)[0], f.square_().sum(0)
+
+    def condition(self) -> Tensor:
+        r"""How much more than its rounding a solution can be wrong by, a scalar.
+
+        With `D` the diagonal blocks, whose inverses are rounded as well, errors of `f`
+        are at most :math:`c \epsilon |F^{-1}| |D| |D^{-1}| |F| |f|`, whatever the scale
+        of the rows.
+        """
+        F, product = self.factor, self.factor.abs()
+        eye = torch.eye(len(F), dtype=F.dtype)
+        for block in self.blocks:
+            rows = slice(block.rows.start, min(block.rows.stop, len(F)))
+            own = block.inverse[: rows.stop - rows.start, : rows.stop - rows.start]
+            product[rows] = F[rows, rows].abs() @ (own.abs() @ product[rows])
+        inverse = torch.linalg.solve_triangular(F, eye, upper=False)
+        return (inverse.abs() @ product).norm()
 
 
 def padded(size: int, multiple: int = ROWS) -> int:
@@ -118,47 +107,15 @@ def padded(size: int, multiple: int = ROWS) -> int:
     return -(-size // multiple) * multiple
 
 
-def _blocks(F: Tensor, z: Tensor) -> list[Block]:
-    """The blocks of `F`, padded by rows of the identity."""
+def _blocks(F: Tensor) -> list[Block]:
     m, size = len(F), padded(len(F))
     whole = torch.eye(size, dtype=F.dtype)
     whole[:m, :m] = F
-    tall = F.new_zeros(ROWS, size)
-    tall[0, :m] = z
-    blocks = []
+    eye, blocks = torch.eye(BLOCK_SIZE, dtype=F.dtype), []
     for start in range(0, size, BLOCK_SIZE):
         rows, before = slice(start, min(start + BLOCK_SIZE, size)), slice(0, start)
         corner = whole[rows, rows]
-        eye = torch.eye(len(corner), dtype=F.dtype)
-        inverse = torch.linalg.solve_triangular(corner, eye, upper=False)
-        part = tall[:, rows].contiguous()
-        blocks.append(Block(rows, before, inverse, inverse @ whole[rows, before], part))
+        own = eye[: len(corner), : len(corner)]
+        inverse = torch.linalg.solve_triangular(corner, own, upper=False)
+        blocks.append(Block(rows, before, inverse, inverse @ whole[rows, before]))
     return blocks
-
-
-def greedy_order(F: Tensor, sample: Tensor) -> Tensor:
-    """The pseudo-observations, those first that explain most of a sample.
-
-    Args:
-        F: `m x m`, the factor of their covariance.
-        sample: `m x k` covariances of them with the sample.
-
-    Returns:
-        `m` indices. Cost: O(m^2 (m + k)).
-    """
-    f = torch.linalg.solve_triangular(F, sample, upper=False)
-    rest = torch.cat([F, sample], dim=1)  # covariances given those chosen
-    left = torch.ones(len(F), dtype=torch.bool)
-    most, order = F.square().sum(1), []
-    for _ in range(len(F)):
-        own, explained = rest[:, : len(F)], rest[:, len(F) :]
-        variance = own.square().sum(1)
-        score = explained.square().sum(1) / variance.clamp_min(1e-14 * most)
-        j = int(torch.where(left, score, -1.0).argmax())
-        order.append(j)
-        left[j] = False
-        q = own[j] / own[j].norm()
-        both = torch.cat([q, q @ f])
-        rest = rest - torch.outer(own @ q, both)
-        f = f - torch.outer(q, q @ f)
-    return torch.tensor(order)

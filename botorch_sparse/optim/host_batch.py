@@ -6,23 +6,26 @@ calls take a fraction of a microsecond.
 """
 
 import math
+from collections import Counter
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.optim.batch import Appended, BatchState
 from botorch_sparse.optim.choosable import Choosable
-from botorch_sparse.optim.embedding import ROWS
+from botorch_sparse.optim.local_squares import SquaresAmong
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 
-# Columns of a tile of products with pending rows.
-TILE = 64
+# Products have one shape: the candidates of a tile times a block of pending rows, zeros
+# where there are none yet.
+BLOCK, TILE = 32, 64
 
 
 class Look(NamedTuple):
@@ -68,10 +71,42 @@ class _Run:
         scale = math.sqrt(c / (noise + c * self._gain))
         return self._before.dtype.type(scale)
 
+    def u(self, noise: float) -> Tensor:
+        """The row, `m`."""
+        return self.row.a * float(self.scale(noise))
+
     def variance(self, noise: float) -> np.floating:
         """The candidate's variance after the run: the bits that a tile gives."""
         drop = np.square(self._product * self.scale(noise))
         return max(self._before - drop, 0 * drop)
+
+
+class _Block(NamedTuple):
+    """Rows of closed runs, and that of the open one.
+
+    Attributes:
+        P: `a L_B^-1 L^-1` of each run, `BLOCK x m`.
+        P_host: The same memory.
+        scales: What multiplies each; zero where candidates' variances know of it.
+    """
+
+    P: Tensor
+    P_host: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def empty(cls, like: Tensor) -> "_Block":
+        """A block without rows, for products with an `m x k` tensor."""
+        P = like.new_zeros(BLOCK, len(like))
+        host: np.ndarray = P.numpy()
+        return cls(P, host, np.zeros(BLOCK, dtype=host.dtype))
+
+
+class _Looked(NamedTuple):
+    """Candidates that were looked at together, and their fresh variances."""
+
+    rows: np.ndarray
+    variance: np.ndarray
 
 
 class HostBatch(BatchState):
@@ -110,6 +145,8 @@ class HostBatch(BatchState):
         self._known = known
         self._cross, self._whitening = known.cross, known.embedding.whitening
         self._once = choosable.once
+        self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
+        self._among: SquaresAmong | None = None
         self._is_open: np.ndarray = choosable.mean(0 * known.mean).numpy()
         self._mean: np.ndarray = known.mean.numpy()
         self._initial: np.ndarray = known.variance.numpy()
@@ -118,13 +155,15 @@ class HostBatch(BatchState):
         self._ucb: np.ndarray = known.bounds(multiplier).numpy() + self._is_open
         m, dtype = known.embedding.num_rows, known.mean.dtype
         self._pending = PendingRows(self._whitening[:0])  # of closed runs
-        self._P = torch.zeros(ROWS, m, dtype=dtype)  # a L_B^-1 L^-1 of each run
-        self._scales = np.zeros(ROWS, dtype=self._base.dtype)
+        self._blocks: list[_Block] = []
         self._K = torch.zeros(m, TILE, dtype=dtype)
         self._K_host: np.ndarray = self._K.numpy()
+        self._product = torch.zeros(TILE, BLOCK, dtype=dtype)
+        self._product_host: np.ndarray = self._product.numpy()
         self._num_rows = 0
         self._absorbed = 0  # closed rows that `_base` knows of
         self._run: _Run | None = None
+        self._looked: _Looked | None = None  # where no row has changed since
         self._chosen = -1
         self._best = self._ucb.max()  # of all bounds at the start
         self._runner_up = np.inf  # no bound but that of `_chosen` is above this
@@ -155,6 +194,17 @@ class HostBatch(BatchState):
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
+    def local_at_own(self, covariance: LocalBound) -> float:
+        """See `BatchState`. Cost: O(j m^2) where a point is new, else O(j^2)."""
+        count = Counter(self.rows)
+        own = list(count)
+        if self._among is None or self._among.rows != own:
+            X, K = zip(*(self._own[row] for row in own), strict=True)
+            stacked = torch.stack(X), torch.stack(K, dim=1)
+            self._among = SquaresAmong.of(own, self._known.embedding, *stacked)
+        counts = list(count.values())
+        return self._among.largest_ratio(counts, covariance, self.noise)
+
     def _append(self, row: int) -> Appended:
         if not self.continues(row):
             self.start(self.look(row))
@@ -168,10 +218,20 @@ class HostBatch(BatchState):
         """What there is to know of a row that becomes pending. Cost: O(j m)."""
         with one_thread():
             self._close()
-            self._known.resolve(torch.tensor([row]))
-            (before,) = self._variances(np.array([row]))  # k_S(x) stays in the tile
+            if not self._known.is_whole:
+                self._known.resolve(torch.tensor([row]))
+            before = self._variance_of(row)
+            self._cross.fill(np.array([row]), self._K_host)
             cross = self._K[: len(self._whitening), 0].clone()
         return Look(row, cross, self._initial[row], before)
+
+    def _variance_of(self, row: int) -> np.floating:
+        """A fresh variance, often of a candidate that was just looked at."""
+        if self._looked is not None:
+            (place,) = np.nonzero(self._looked.rows == row)
+            if len(place):
+                return self._looked.variance[place[0]]
+        return self._variances(np.array([row]))[0]
 
     def start(self, look: Look) -> None:
         """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
@@ -184,13 +244,15 @@ class HostBatch(BatchState):
             self._close()
             self._K[: len(whitening), 0] = look.cross
             run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
-            place = self._num_rows
-            if place == len(self._P):
-                self._P = torch.cat([self._P, torch.zeros_like(self._P)])
-                self._scales = np.concatenate([self._scales, 0 * self._scales])
-            self._P[place, : len(whitening)] = run.row.a @ whitening
+            if look.row >= 0:
+                self._own[look.row] = self._cross.X[look.row], look.cross
+            block, place = divmod(self._num_rows, BLOCK)
+            if place == 0:
+                self._blocks.append(_Block.empty(self._K))
+            p: np.ndarray = (run.row.a @ whitening).numpy()
+            self._blocks[block].P_host[place, : len(p)] = p
             self._num_rows += 1
-            run.set_product(self._products(place // ROWS * ROWS)[place % ROWS, 0])
+            run.set_product(self._products(block)[0, place])
 
     def repeat(self) -> Appended:
         """One more evaluation of the open run."""
@@ -198,7 +260,9 @@ class HostBatch(BatchState):
         assert run is not None
         before = run.variance(self.noise)
         run.count += 1
-        self._scales[self._num_rows - 1] = run.scale(self.noise)
+        block, place = divmod(self._num_rows - 1, BLOCK)
+        self._blocks[block].scales[place] = run.scale(self.noise)
+        self._looked = None
         if run.index >= 0:
             if self._once:
                 self._is_open[run.index] = -np.inf
@@ -209,7 +273,7 @@ class HostBatch(BatchState):
         """The open run is over: its row does not change any more."""
         if self._run is not None:
             last, self._run = self._run, None
-            self._pending = self._pending.append(last.row.u(self.noise, last.count))
+            self._pending = self._pending.append(last.u(self.noise))
 
     @property
     def _num_closed(self) -> int:
@@ -251,9 +315,11 @@ class HostBatch(BatchState):
         happen at each step.
         """
         known = self._known
+        if known.is_whole or fresh == -np.inf:
+            return reach
         rows = torch.from_numpy(reach)
         rows = rows[known.level[rows] < known.num_levels]
-        if known.is_whole or not len(rows) or fresh == -np.inf:
+        if not len(rows):
             return reach
         multiplier = float(self._multiplier)
         goal = fresh - max(self._best - fresh, 0.0)
@@ -271,9 +337,10 @@ class HostBatch(BatchState):
             part = slice(start, start + TILE)
             variance[part] = self._variances(index[part])
         self._set_bounds(index, variance)
+        self._looked = _Looked(index, variance)
 
     def _set_bounds(
-        self, index: np.ndarray | int, variance: np.ndarray | np.floating
+        self, index: np.ndarray | slice | int, variance: np.ndarray | np.floating
     ) -> None:
         """Take fresh variances of candidates."""
         bounds = self._mean[index] + self._multiplier * np.sqrt(variance)
@@ -284,35 +351,40 @@ class HostBatch(BatchState):
         self.points.all_variances()
         base = self._base.copy()
         for start in range(0, len(base), TILE):
-            index = np.arange(start, min(start + TILE, len(base)))
+            index = slice(start, min(start + TILE, len(base)))
             closed, fresh = self._after_rows(index)
             base[index] = closed
             self._set_bounds(index, fresh.clip(min=0.0))
         self._base, self._absorbed = base, self._num_closed
+        for i, block in enumerate(self._blocks):
+            block.scales[: max(self._absorbed - i * BLOCK, 0)] = 0.0
 
     def _variances(self, index: np.ndarray) -> np.ndarray:
         """Fresh variances of at most `TILE` candidates."""
         return self._after_rows(index)[1].clip(min=0.0)
 
-    def _after_rows(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _after_rows(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """Variances of at most `TILE` candidates under closed rows, and under all.
 
         Below zero where they round to that.
         """
         self._cross.fill(index, self._K_host)
         closed = fresh = self._base[index]
-        for start in range(self._absorbed // ROWS * ROWS, self._num_rows, ROWS):
-            drops = self._products(start)[:, : len(index)]
-            drops *= self._scales[start : start + ROWS, None]
+        num_closed = self._num_closed
+        steps = np.empty((len(fresh), 1 + BLOCK), dtype=fresh.dtype)
+        drops = steps[:, 1:]
+        for i in range(self._absorbed // BLOCK, len(self._blocks)):
+            steps[:, 0] = fresh
+            products = self._products(i)[: len(fresh)]
+            np.multiply(products, self._blocks[i].scales, out=drops)
             np.square(drops, out=drops)
-            for j in range(max(self._absorbed, start), self._num_rows)[:ROWS]:
-                if j - start == ROWS:
-                    break
-                fresh = fresh - drops[j - start]
-                closed = fresh if j < self._num_closed else closed
+            after = np.subtract.accumulate(steps, axis=1)  # one row after the other
+            if num_closed >= i * BLOCK:
+                closed = after[:, min(num_closed - i * BLOCK, BLOCK)]
+            fresh = after[:, -1]
         return closed, fresh
 
-    def _products(self, start: int) -> np.ndarray:
-        """Products of a block of rows with the tile, `ROWS x TILE`."""
-        product: np.ndarray = (self._P[start : start + ROWS] @ self._K).numpy()
-        return product
+    def _products(self, block: int) -> np.ndarray:
+        """Products of the tile with a block of rows, `TILE x BLOCK`; a buffer."""
+        torch.mm(self._K.mT, self._blocks[block].P.mT, out=self._product)
+        return self._product_host

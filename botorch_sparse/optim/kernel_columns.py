@@ -30,6 +30,18 @@ class KernelColumns:
         """Forget all columns, such as those of a kernel that failed."""
         self._slot, self.version = {}, self.version + 1
 
+    @property
+    def num_used(self) -> int:
+        """The slots that hold columns are the first of them."""
+        return len(self._slot)
+
+    def at(self, slots: Tensor, rows: Tensor | slice) -> Tensor:
+        """Entries of columns, `k x r`."""
+        if isinstance(rows, slice):
+            return self.values[:, rows].index_select(0, slots)
+        place = slots.unsqueeze(-1) * self.values.shape[1] + rows
+        return self.values.take(place)
+
     def find(
         self,
         covar_module: Kernel,

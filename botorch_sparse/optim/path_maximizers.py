@@ -79,7 +79,7 @@ def path_maximizers(
         f = paths(X[_whole(rows, shard)])[:, : len(rows)] + closed[rows]
         values = torch.cat([best, f], dim=-1)
         index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
-        best, order = values.topk(depth)
+        best, order = _largest(values, depth)
         ranked = index.gather(-1, order)
     values = torch.cat([*shard.ranks.stack(best)], dim=-1)
     best, order = values.sort(dim=-1, descending=True, stable=True)
@@ -92,6 +92,16 @@ def _whole(rows: Tensor, shard: Shard) -> Tensor:
     if len(rows) == ROWS or shard.num_rows < ROWS:
         return rows
     return torch.cat([rows, rows[-1:].expand(ROWS - len(rows))])
+
+
+def _largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """The largest of each row with their places; the first of equal ones."""
+    best, order = values.topk(min(depth + 1, values.shape[-1]))
+    is_tied = (best[:, 1:] == best[:, :-1]) & best[:, 1:].isfinite()
+    # `topk` takes any of them; the host would wait for a device to say so.
+    if not values.is_cpu or bool(is_tied.any()):
+        best, order = values.sort(dim=-1, descending=True, stable=True)
+    return best[:, :depth], order[:, :depth]
 
 
 def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:

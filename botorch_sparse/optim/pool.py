@@ -6,7 +6,7 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
@@ -20,12 +20,14 @@ from botorch_sparse.optim.device_batch import (
     EagerBatch,
     eager_is_cheaper,
 )
-from botorch_sparse.optim.embedding import TILE, Embedding, padded
+from botorch_sparse.optim.embedding import Embedding
+from botorch_sparse.optim.greedy_order import Order, greedy_order
 from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
+from botorch_sparse.optim.local_squares import squares_of_all
 from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
-from botorch_sparse.optim.screening import Known
+from botorch_sparse.optim.screening import Bounds, Known
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.optim.workers import one_thread
 from botorch_sparse.posteriors import NystromPosterior
@@ -36,28 +38,10 @@ MAX_MEMORY = 2 * 1024**3
 # Candidates whose kernel is evaluated at a time.
 CHUNK_SIZE = 2**12
 DEVICE_CHUNK_SIZE = 2**15  # few long products on an accelerator
-# Entries of `X` above which a kernel column by itself costs more than as one of many.
-LARGE_POOL = 2**20
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**20
 SAMPLE_SIZE = 256
-
-
-class Whole(NamedTuple):
-    """The table that a pool has some rows of; what is decided by it rounds alike.
-
-    Attributes:
-        num_rows: Its rows.
-        sample: The coordinates of `sampled_rows`.
-    """
-
-    num_rows: int
-    sample: Tensor
-
-
-def sampled_rows(num_rows: int) -> Tensor:
-    """Some rows that stand for all of a table."""
-    return torch.arange(0, num_rows, -(-num_rows // SAMPLE_SIZE))
+NUM_PROMISING = 64
 
 
 class NystromPool:
@@ -70,17 +54,19 @@ class NystromPool:
     covariances are computed again for the few candidates that a step looks at.
 
     On the CPU the kernel's columns `k(X, x_s)` of points that have once been inducing
-    points are kept in `max_memory` (unless there are very many candidates): the next
-    inducing set shares most of them.
+    points are kept in `max_memory`: the next inducing set shares most of them. Of many
+    candidates only those are embedded there that can have the largest bound
+    (`optim/screening.py`), until all variances are asked for.
 
-    Cost: O(A m^2) for `update`.
+    Cost: O(A m^2) for `update`, or a part of it.
 
     Args:
         X: `A x d` candidates.
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
-        whole: The table that `X` are rows of; None for one of no others.
+        table_size: Rows of the table that `X` is a part of, which decides what rounds
+            alike; None where `X` is all of it.
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
@@ -94,17 +80,18 @@ class NystromPool:
         *,
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
-        whole: Whole | None = None,
+        table_size: int | None = None,
     ) -> None:
         validate_candidates(X)
         self.X = X
         self.noise = noise
         self.max_memory = max_memory
-        self.whole = whole or Whole(len(X), X[sampled_rows(len(X)).to(X.device)])
+        self.table_size = table_size or len(X)
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
         self._promising = torch.arange(0)  # candidates that were best before
+        self._order = Order()
         self.reset()
 
     def reset(self, k_diag: Tensor | None = None) -> None:
@@ -161,12 +148,12 @@ class NystromPool:
     def square_memory(self) -> int:
         """See `Points`."""
         row = 2 * self.X.element_size()
-        room = self.max_memory // 4 // (row * self.whole.num_rows)
+        room = self.max_memory // 4 // (row * self.table_size)
         return room * row * len(self) if self._may_fit(self._num_inducing) else 0
 
     def _may_fit(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of the whole table may be kept."""
-        size = self.whole.num_rows * padded(num_inducing) * self.X.element_size()
+        size = self.table_size * num_inducing * self.X.element_size()
         return 2 * size <= self.max_memory
 
     def fits_in_memory(self, num_inducing: int) -> bool:
@@ -207,23 +194,35 @@ class NystromPool:
         self.noise = self.noise if noise is None else noise
 
     def _updated_here(self, posterior: NystromPosterior, prior: Moments) -> "_Here":
-        m, num = posterior.num_inducing, self.whole.num_rows
-        screens, sample = m > 0 and num * m >= SCREENED, None
-        if screens:
-            sample = posterior.covariance_with_inducing(self.whole.sample)
-        embedding = Embedding.of(posterior, sample)
-        is_small = num * self.X.shape[-1] <= LARGE_POOL
-        small = is_small and m > 0 and self._may_fit(m)
-        capacity = self.max_memory // 2 // (num * self.X.element_size())
+        m, num = posterior.num_inducing, self.table_size
+        embedding = Embedding.of(posterior)
+        fits = m > 0 and self._may_fit(m)
         cross = CrossCovariance(
             self.X,
             embedding,
-            self._columns if small else None,
-            capacity,
+            self._columns if fits else None,
+            self.max_memory // 2 // (num * self.X.element_size()),
             self.max_memory // 4,
         )
-        known = Known(embedding, cross, prior, screens)
+        limits = None
+        if m > 0 and num * m >= SCREENED:
+            order, largest = self._ordered(cross), float(prior.variance.max())
+            limits = Bounds.of(embedding, order, largest)
+            limits = limits if limits.is_sharp else None
+        known = Known(embedding, cross, prior, limits)
         return _Here(posterior, embedding.whitening, known)
+
+    def _ordered(self, cross: CrossCovariance) -> Tensor:
+        """The inducing points, those that explain much of the candidates first."""
+        embedding = cross.embedding
+        S = embedding.posterior.inducing_points
+        keys = [point.tobytes() for point in S.numpy()]
+        first = self._order.of(keys)
+        if len(first) < len(keys) // 4:
+            sample = torch.arange(0, len(self), -(-len(self) // SAMPLE_SIZE))
+            first = greedy_order(embedding.factor, cross.of(sample))
+            self._order = Order(tuple(keys[i] for i in first))
+        return torch.tensor(first + sorted(set(range(len(keys))) - set(first)))
 
     def _updated_there(
         self, posterior: NystromPosterior, prior: Moments, is_awaited: bool
@@ -268,12 +267,7 @@ class NystromPool:
     def all_moments(self) -> Moments:
         """See `Points`."""
         if not self.is_embedded and isinstance(self._state, _Here):
-            known = self._state.known
-            if not known.cross.in_memory and self.fits_in_memory(
-                padded(self._num_inducing)
-            ):
-                known.cross.store_all(self.chunk_size)
-            known.resolve_all()
+            self._state.known.resolve_all()
         return self._present()
 
     def all_variances(self) -> Tensor:
@@ -326,10 +320,11 @@ class NystromPool:
         is_open = choosable.mean(known.mean).isfinite()
         bounds = known.bounds(multiplier)
         best = bounds.where(known.is_exact & is_open, -torch.inf).max()
-        rows = rows[known.level[rows] == 0]
+        rows = rows[~known.is_exact[rows]]
         known.screen(multiplier, rows, float(best), grows=True)
+        self._order = self._order.after(known.share)
         bounds = known.bounds(multiplier).where(known.is_exact, -torch.inf)
-        self._promising = bounds.topk(min(TILE, len(self))).indices
+        self._promising = bounds.topk(min(NUM_PROMISING, len(self))).indices
 
     @property
     def shard(self) -> Shard:
@@ -367,6 +362,8 @@ class NystromPool:
             K_s: `m x k`, their covariances with the inducing points.
         """
         state = self._embedded()
+        if isinstance(state, _Here):
+            return squares_of_all(state.known, X_s, K_s)
         L_B, k = state.posterior.chol_inner, len(X_s)
         w_s = (state.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
@@ -431,16 +428,7 @@ class _Here:
 
     def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`."""
-        rows = torch.arange(len(X))[index]
-        return self.known.cross.of(rows)[: len(self.whitening)]
-
-    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
-        """The covariances of points with chunks of the candidates."""
-        slots, columns = self.known.cross.find_beside(points), self.known.cross.columns
-        if slots is None or columns is None:
-            return _kernel_rows(self.posterior, X, points)
-        values = columns.values
-        return lambda chunk: values[:, chunk].index_select(0, slots)
+        return self.known.cross.of(index)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,8 @@ class BatchView(Protocol):
 
         Args:
             covariance: As in `Local`.
-            threshold: Where a cheaper bound is at most that, it is the answer.
+            threshold: Where a cheaper upper bound is at most that, it is the answer, or
+                where a cheaper lower bound, at the batch's own points, is above it.
 
         Returns:
             A number; a scalar tensor where an accelerator holds it, not read yet.

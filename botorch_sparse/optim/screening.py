@@ -1,25 +1,95 @@
 """Which candidates can have the largest bound: branch and bound over all.
 
-All candidates go through the first block of the substitution (`optim/embedding.py`);
-those whose bound is below the best exact value are dropped, the others are gathered
-into new tiles and go through the next. What was dropped is known by its bound, and can
-be embedded later, from the start, to the same bits.
+All candidates get an upper bound from a quarter of the pseudo-observations. The exact
+values of the most promising drop most of them; what is left gets a bound from half of
+the pseudo-observations, and what is left then is embedded (`optim/embedding.py`).
+What was dropped is known by its bound, and can be embedded later.
+
+Bounds are upper bounds on the numbers that the embedding computes, rounding included.
+So neither they nor the order of the pseudo-observations change what is chosen.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.cross_covariance import CrossCovariance, full_tiles
+from botorch_sparse.optim.cross_covariance import CrossCovariance
 from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.points import Moments
 from botorch_sparse.optim.workers import spread
 
-# Candidates that are embedded together, where tiles in a row pay for the calls.
+Part = TypeVar("Part", Tensor, slice)
+
+# Candidates that a thread takes at a time.
 PIECE = 2048
+# The largest rounding, in units of the prior variance, with which bounds pay.
+LARGEST_SLACK = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    r"""Upper bounds from the first `r` pseudo-observations of an order.
+
+    .. math:: \mathrm{var}(x) \le k(x, x) - |R^{-\top} k_{S_r}(x)|^2
+
+    Attributes:
+        points: The first pseudo-observations, `r_2` for the second bound.
+        number: How many of them the first bound has.
+        inverse: The inverse of their factor, `r_2 x r_2`.
+        slack: Rounding of the variance in units of the prior variance.
+        mean_slack: Rounding of the mean in units of the prior standard deviation.
+    """
+
+    points: Tensor
+    number: int
+    inverse: Tensor
+    slack: float
+    mean_slack: float
+
+    @classmethod
+    def of(cls, embedding: Embedding, order: Tensor, largest: float) -> "Bounds":
+        """The bounds of an embedding.
+
+        Errors of a triangular solution by products with rounded inverses are at most
+        its condition times `m` roundings, twice that for its square; those of a sum of
+        `m` products are `m` roundings of the sum of magnitudes, and there are two.
+
+        Args:
+            embedding: The embedding.
+            order: The pseudo-observations, the first of them matter.
+            largest: The largest prior variance.
+        """
+        F, m = embedding.factor, len(order)
+        points = order[: max(1, m // 2)]
+        R = torch.linalg.qr(F[points].mT, mode="r").R.mT
+        eye = torch.eye(len(R), dtype=R.dtype)
+        inverse = torch.linalg.solve_triangular(R, eye, upper=False)
+        condition = (inverse.abs() @ R.abs()).norm().square() + embedding.condition()
+        rounding = (2 * m + 16) * torch.finfo(F.dtype).eps
+        magnitude = embedding.weights.abs().sum() * largest**0.5
+        slack, mean_slack = 2 * rounding * condition, 2 * rounding * magnitude
+        number = max(1, m // 4)
+        return cls(points, number, inverse, float(slack), float(mean_slack))
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether rounding leaves something to see."""
+        return self.slack <= LARGEST_SLACK
+
+    def variance(self, K: Tensor, prior: Tensor) -> Tensor:
+        """The bound of variances from the first `len(K)` points.
+
+        Args:
+            K: `r x k` covariances of candidates with the points.
+            prior: `k` prior variances.
+        """
+        r = len(K)
+        explained = (self.inverse[:r, :r] @ K).square_().sum(0)
+        return (prior - explained).clamp_min_(0.0).add_(prior, alpha=self.slack)
 
 
 @dataclass(eq=False)
@@ -30,39 +100,51 @@ class Known:
         embedding: The posterior's.
         cross: `k_S(x)` of them.
         prior: Prior moments of all `A` candidates.
-        screens: Whether only promising candidates are embedded.
-        mean: `A` means, with the blocks so far.
-        variance: `A` variances, with the blocks so far.
-        level: `A` numbers of blocks so far.
+        limits: Upper bounds; None to embed all.
+        mean: `A` means, or upper bounds.
+        variance: `A` variances, or upper bounds.
+        level: `A` numbers of steps: nothing, two bounds, the exact value.
+        share: The part of the candidates that the first bound has left, the last time.
     """
 
     embedding: Embedding
     cross: CrossCovariance
     prior: Moments
-    screens: bool
+    limits: Bounds | None
     mean: Tensor = field(init=False)
     variance: Tensor = field(init=False)
     level: Tensor = field(init=False)
+    share: float = field(init=False, default=0.0)
+    num_levels: int = field(init=False, default=3)
     _is_whole: bool = field(init=False, default=False)
+    _is_bounded: bool = field(init=False, default=False)
+    _free: list[tuple[Tensor, Tensor]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.mean, self.variance = self.prior.mean.clone(), self.prior.variance.clone()
-        self.level = torch.zeros(len(self.mean), dtype=torch.int16)
+        mean, variance = self.prior
+        self.mean, self.variance = mean.clone(), variance.clone()
+        self.level = torch.zeros(len(mean), dtype=torch.int16)
+        if self.embedding.num_rows == 0:
+            self._is_whole, self.num_levels = True, 0
+        elif self.limits is not None:
+            self.mean.fill_(torch.inf)
+
+    @property
+    def screens(self) -> bool:
+        """Whether only promising candidates are embedded."""
+        return self.limits is not None
 
     @property
     def is_whole(self) -> bool:
         """Whether all are exact, as `resolve_all` leaves them."""
-        return self._is_whole or self.num_levels == 0
+        return self._is_whole
 
     def resolve_all(self) -> None:
-        """Embed all candidates to the end."""
-        self.resolve(torch.arange(len(self.mean)))
-        self._is_whole = True
-
-    @property
-    def num_levels(self) -> int:
-        """The number of blocks."""
-        return len(self.embedding.blocks)
+        """Embed all candidates."""
+        if not self._is_whole:
+            self._spread(self._embed, self._slices(TILE))
+            self.level.fill_(self.num_levels)
+            self._is_whole = True
 
     @property
     def is_exact(self) -> Tensor:
@@ -70,23 +152,15 @@ class Known:
         return self.level == self.num_levels
 
     def bounds(self, multiplier: float, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Upper bounds on mean + multiplier x standard deviation, exact where known.
-
-        Where they are not exact they are larger by some roundings.
-        """
-        level = self.level[rows].long()
-        mean, variance = self.mean[rows], self.variance[rows]
-        tail, is_exact = self.embedding.tails[level], level == self.num_levels
-        eps = torch.finfo(mean.dtype).eps
-        slack = (eps**0.5 * self.prior.variance[rows]).masked_fill_(is_exact, 0.0)
-        width = (
-            (multiplier**2 + tail.square_()).sqrt_().masked_fill_(is_exact, multiplier)
-        )
-        return mean + width * (variance + slack).sqrt()
+        """Upper bounds on mean + multiplier x standard deviation, exact where known."""
+        return self.mean[rows] + multiplier * self.variance[rows].sqrt()
 
     def resolve(self, rows: Tensor) -> None:
-        """Embed candidates to the end. Cost: O(m^2) for each that is not known yet."""
-        self._spread(rows[self.level[rows] < self.num_levels], None)
+        """Embed candidates. Cost: O(m^2) for each that is not known yet."""
+        rows = rows[self.level[rows] < self.num_levels]
+        if len(rows):
+            self._spread(self._embed, rows.split(TILE))
+            self.level[rows] = self.num_levels
 
     def screen(
         self, multiplier: float, rows: Tensor, best: float, *, grows: bool
@@ -97,189 +171,87 @@ class Known:
             multiplier: What multiplies the standard deviation.
             rows: The candidates.
             best: The value; bounds below it do not matter.
-            grows: Whether exact values that are found take its place.
+            grows: Whether the value of the most promising of them takes its place.
         """
-        goal = _Goal(multiplier, best, grows)
-        self._spread(rows[self.level[rows] < self.num_levels], goal)
-
-    def _spread(self, rows: Tensor, goal: "_Goal | None") -> None:
-        """Candidates in pieces over the threads there are."""
-        if not len(rows):
+        if self.limits is None:
+            self.resolve(rows)
             return
-        parts = rows.split(PIECE)
-        self.cross.prepare()
-        ahead = iter(parts)  # shared: each thread takes the next
-        number = min(torch.get_num_threads(), len(parts))
-        spread([partial(_Screening(self, goal).run, ahead) for _ in range(number)])
+        self._bound_all()
+        bounds = self.bounds(multiplier, rows)
+        if grows and len(rows):
+            top = rows[bounds.topk(min(TILE // 2, len(rows))).indices]
+            self.resolve(top)
+            best = max(best, float(self.bounds(multiplier, top).max()))
+        rows = rows[bounds >= best]
+        rows = rows[self.level[rows] < self.num_levels]
+        self.share = len(rows) / len(self.mean)
+        if len(rows) > TILE:
+            again = rows[self.level[rows] < 2]
+            self._spread(self._bound_again, again.split(PIECE))
+            rows = rows[self.bounds(multiplier, rows) >= best]
+        self.resolve(rows)
 
+    def _spread(
+        self, work: Callable[[Iterator[Part]], None], parts: Sequence[Part]
+    ) -> None:
+        """Candidates in pieces over the threads there are; each takes the next."""
+        if len(parts):
+            self.cross.prepare()
+            ahead = iter(parts)
+            number = min(torch.get_num_threads(), len(parts))
+            spread([partial(work, ahead) for _ in range(number)])
 
-@dataclass(eq=False)
-class _Goal:
-    """A value to reach; it may grow as exact ones are found.
+    def _slices(self, size: int) -> list[slice]:
+        num = len(self.mean)
+        return [slice(i, min(i + size, num)) for i in range(0, num, size)]
 
-    Attributes:
-        multiplier: What multiplies the standard deviation.
-        best: The value.
-        grows: Whether it does.
-    """
+    def _embed(self, parts: Iterator[Tensor | slice]) -> None:
+        """Exact values of at most `TILE` candidates at a time."""
+        height = self.embedding.num_rows
+        K, f = self._free.pop() if self._free else self.mean.new_zeros(2, height, TILE)
+        eps = torch.finfo(K.dtype).eps
+        for rows in parts:
+            self.cross.tile(rows, K)
+            mean, explained = self.embedding.moments(K, f)
+            prior, before = self.prior.variance[rows], self.prior.mean[rows]
+            k = len(prior)
+            self.mean[rows] = before + mean[:k]
+            self.variance[rows] = torch.maximum(prior - explained[:k], eps * prior)
+            if isinstance(rows, Tensor):
+                self.cross.keep(rows, K[:, :k])
+        self._free.append((K, f))
 
-    multiplier: float
-    best: float
-    grows: bool
+    def _bound_all(self) -> None:
+        """The first bound of all candidates, once."""
+        if self._is_bounded or self.limits is None:
+            return
+        mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
+        self._spread(partial(self._bound, mean, variance), self._slices(PIECE))
+        mean += self.prior.mean
+        mean += self.prior.variance.sqrt() * self.limits.mean_slack
+        mean += 4 * torch.finfo(mean.dtype).eps * self.prior.mean.abs()
+        is_new = self.level == 0
+        torch.where(is_new, mean, self.mean, out=self.mean)
+        torch.where(is_new, variance, self.variance, out=self.variance)
+        self.level += is_new
+        self._is_bounded = True
 
+    def _bound(self, mean: Tensor, variance: Tensor, parts: Iterator[slice]) -> None:
+        """The first bounds of candidates in a row, the mean's without the prior's."""
+        limits, embedding = self.limits, self.embedding
+        assert limits is not None
+        weights = embedding.weights[0, : len(embedding.factor)]
+        for rows in parts:
+            points = limits.points[: limits.number]
+            mean[rows], K = self.cross.parts(weights, points, rows)
+            variance[rows] = limits.variance(K, self.prior.variance[rows])
 
-@dataclass(eq=False)
-class _Piece:
-    """Candidates on the same level.
-
-    Attributes:
-        known: Where what is known is written.
-        rows: `k` candidates.
-        padded: The same, padded to full tiles.
-        f: `num_rows x padded`, the blocks so far.
-        K: `num_rows x padded`, the same of `k_S(x)`.
-        mean: `padded` means.
-        variance: `padded` variances.
-    """
-
-    known: Known
-    rows: Tensor
-    padded: Tensor
-    f: Tensor
-    K: Tensor
-    mean: Tensor
-    variance: Tensor
-
-    @classmethod
-    def start(cls, known: Known, rows: Tensor) -> "_Piece":
-        """Candidates before the first block."""
-        full = full_tiles(rows)
-        f, K = known.mean.new_empty(2, known.embedding.num_rows, len(full))
-        mean, variance = (moment[full] for moment in known.prior)
-        return cls(known, rows, full, f, K, mean, variance)
-
-    def advance(self, level: int) -> None:
-        """One block more."""
-        rows = self.known.embedding.blocks[level].rows
-        K = self.known.cross.block(level, self.padded)
-        self.K[rows] = K
-        for start in range(0, len(self.padded), TILE):
-            tile = slice(start, start + TILE)
-            self.known.embedding.advance(
-                level, K[:, tile], self.f[:, tile], self.mean[tile], self.variance[tile]
-            )
-
-    def write(self, level: int, keep: Tensor | None = None) -> None:
-        """Note what is known of those that are not kept, or of all."""
-        known, k = self.known, len(self.rows)
-        gone = slice(None) if keep is None else ~keep
-        rows = self.rows[gone]
-        variance = self.variance[:k][gone]
-        rounding = torch.finfo(variance.dtype).eps * known.prior.variance[rows]
-        known.mean[rows] = self.mean[:k][gone]
-        known.variance[rows] = torch.maximum(variance, rounding)
-        known.level[rows] = level
-
-    def finish(self) -> None:
-        """Note what is known of all, after the last block."""
-        self.write(self.known.num_levels)
-        self.known.cross.keep(self.rows, self.K[:, : len(self.rows)])
-
-    def bounds(self, level: int, multiplier: float) -> Tensor:
-        """See `Known.bounds`."""
-        k = len(self.rows)
-        tail = float(self.known.embedding.tails[level])
-        eps = torch.finfo(self.mean.dtype).eps
-        slack = eps**0.5 * self.known.prior.variance[self.rows]
-        variance = self.variance[:k].clamp_min(0.0) + slack
-        return self.mean[:k] + (multiplier**2 + tail**2) ** 0.5 * variance.sqrt_()
-
-    def select(self, keep: Tensor, height: int) -> "_Piece":
-        """Some of the candidates in new tiles; `height` rows of `f` are filled."""
-        place = keep.nonzero().squeeze(-1)
-        return self._take(self.rows[place], full_tiles(place), height)
-
-    def _take(self, rows: Tensor, place: Tensor, height: int) -> "_Piece":
-        f, K = self.f.new_empty(2, len(self.f), len(place))
-        torch.index_select(self.f[:height], 1, place, out=f[:height])
-        torch.index_select(self.K[:height], 1, place, out=K[:height])
-        full, mean = self.padded[place], self.mean[place]
-        return _Piece(self.known, rows, full, f, K, mean, self.variance[place])
-
-    def merge(self, other: "_Piece", height: int) -> "_Piece":
-        """Both."""
-        k, num = len(self.rows), len(other.rows)
-        both = _Piece(
-            self.known,
-            torch.cat([self.rows, other.rows]),
-            torch.cat([self.padded[:k], other.padded[:num]]),
-            torch.cat([self.f[:, :k], other.f[:, :num]], dim=1),
-            torch.cat([self.K[:, :k], other.K[:, :num]], dim=1),
-            torch.cat([self.mean[:k], other.mean[:num]]),
-            torch.cat([self.variance[:k], other.variance[:num]]),
-        )
-        return both._take(both.rows, full_tiles(torch.arange(k + num)), height)
-
-
-class _Screening:
-    """Pieces on their way through the blocks; small ones wait for company.
-
-    Args:
-        known: Where what is known is written.
-        goal: What bounds are compared with; None to drop nothing.
-    """
-
-    def __init__(self, known: Known, goal: _Goal | None) -> None:
-        self.known, self.goal = known, goal
-        self.waiting: dict[int, list[_Piece]] = {}
-
-    def run(self, parts: Iterator[Tensor]) -> None:
-        """Take candidates as long as there are any."""
-        for part in parts:
-            self.follow(_Piece.start(self.known, part), 0)
-        for level in range(1, self.known.num_levels):
-            while self.waiting.get(level):
-                self.follow(self.gather(level), level)
-
-    def follow(self, piece: _Piece, level: int) -> None:
-        """Take a piece as far as it goes."""
-        for done in range(level, self.known.num_levels):
-            piece.advance(done)
-            if self.goal is not None and done + 1 < self.known.num_levels:
-                left = self.branch(piece, done + 1, self.goal)
-                if left is None:
-                    return
-                piece = left
-        piece.finish()
-        if self.goal is not None and self.goal.grows:
-            values = self.known.bounds(self.goal.multiplier, piece.rows)
-            self.goal.best = max(self.goal.best, float(values.max()))
-
-    def branch(self, piece: _Piece, level: int, goal: _Goal) -> _Piece | None:
-        """Drop what cannot reach the goal; None where the others have to wait."""
-        keep = piece.bounds(level, goal.multiplier) >= goal.best
-        left = int(keep.sum())
-        if left == len(keep):
-            return piece
-        piece.write(level, keep)
-        if left == 0:
-            return None
-        piece = piece.select(keep, self.height(level))
-        if left >= PIECE // 2:
-            return piece
-        pieces = self.waiting.setdefault(level, [])
-        pieces.append(piece)
-        if sum(len(p.rows) for p in pieces) < PIECE:
-            return None
-        return self.gather(level)
-
-    def gather(self, level: int) -> _Piece:
-        """All that wait on a level, as one."""
-        first, *others = self.waiting.pop(level)
-        for other in others:
-            first = first.merge(other, self.height(level))
-        return first
-
-    def height(self, level: int) -> int:
-        """The rows of the blocks below a level."""
-        return self.known.embedding.blocks[level - 1].rows.stop
+    def _bound_again(self, parts: Iterator[Tensor]) -> None:
+        """The second bounds."""
+        limits = self.limits
+        assert limits is not None
+        for rows in parts:
+            K = self.cross.at(limits.points, rows)
+            variance = limits.variance(K, self.prior.variance[rows])
+            self.variance[rows] = torch.minimum(self.variance[rows], variance)
+            self.level[rows] = 2

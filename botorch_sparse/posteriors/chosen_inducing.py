@@ -6,7 +6,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.posteriors.constant_mean import with_constant_mean
-from botorch_sparse.posteriors.factorization import factorize_batch
+from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
@@ -48,7 +48,9 @@ def posterior_of_chosen(
     K = covar_module(S, torch.cat([X, X[:1]])).to_dense()[:, :-1]
     K_SS = K[:, chosen]
     K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
-    factor = factorize_batch(K_SS)
+    factor, is_regular = plain_factor(K_SS)
+    if not is_regular:
+        factor = factorize_batch(K_SS, is_singular=True)
     features = NystromFeatures.from_factor(
         covar_module, S, factor, chunk_size=chunk_size
     )

@@ -71,10 +71,10 @@ def factorize_inducing_covariance(
     .. math:: K_{PP} = L L^\top, \quad P \subseteq S
 
     where each point of `S` outside of the pivots `P` has a residual below
-    `1e-14 k(x, x)` (float64; `1e-6` in float32). A
-    plain Cholesky is tried first; only when its smallest pivot is below that threshold
-    points are ordered by LAPACK's `pstrf`, on the host, which for the sizes in question
-    costs less than an eigendecomposition on a device. Cost: O(m^3).
+    `1e-14 k(x, x)` (float64; `1e-6` in float32). On the CPU this is LAPACK's `pstrf`.
+    On a device a plain Cholesky is tried first, and only when its smallest pivot is
+    below that threshold the `m x m` matrix visits the host, which for the sizes in
+    question costs less than an eigendecomposition on the device. Cost: O(m^3).
 
     Args:
         covariance: An `m x m` tensor; see `factorize_batch` for more.
@@ -82,7 +82,7 @@ def factorize_inducing_covariance(
 
     Returns:
         The lower triangular factor, `p x p`, differentiable in `covariance`, and the
-        `p` indices of the points kept: all in their order, or those in pivot order.
+        `p` indices of the points kept, in pivot order.
 
     Raises:
         InputDataError: If `covariance` has entries that are not finite.
@@ -116,7 +116,7 @@ def factorize_batch(
     """
     if covariance.shape[-1] == 0:
         return InducingFactor(covariance, _all_points(covariance), None)
-    if not is_singular:
+    if not (covariance.is_cpu or is_singular):
         factor, is_regular = plain_factor(covariance, relative_residual)
         if is_regular:
             return factor

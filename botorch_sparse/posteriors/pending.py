@@ -14,6 +14,9 @@ from torch import Tensor
 
 from botorch_sparse.linear_operators.pending_rows import append_row, direction
 
+# Rows beyond m that are kept before they are folded, O(m^3), to m.
+ROOM = 16
+
 
 @dataclass(frozen=True, eq=False)
 class PendingRow:
@@ -37,7 +40,7 @@ class PendingRow:
 
 @dataclass(frozen=True, eq=False)
 class PendingRows:
-    """The rows `u_j` of pending points; at most `m` of them are kept.
+    """The rows `u_j` of pending points; at most `m + ROOM` of them are kept.
 
     Attributes:
         U: `aug x j x m` rows.
@@ -55,5 +58,5 @@ class PendingRows:
         return PendingRow(*direction(self.U, w))
 
     def append(self, u: Tensor) -> "PendingRows":
-        """The rows and one more (`aug x m`). O(m j), and O(m^3) from `j = m` on."""
-        return PendingRows(append_row(self.U, u))
+        """The rows and one more (`aug x m`). O(m j + m^3 / ROOM)."""
+        return PendingRows(append_row(self.U, u, ROOM))

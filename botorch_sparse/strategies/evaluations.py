@@ -109,10 +109,11 @@ class Evaluations:
         known, place = len(self._place), self._place
         places = np.array([place.setdefault(p, len(place)) for p in points], dtype=int)
         new = list(islice(reversed(place), len(place) - known))[::-1]
-        self._different.extend(new)
-        for column in (self._total, self._count):
-            column.extend([0.0] * len(new))
-        np.add.at(self._total.values.numpy(), places, values)
+        if new:
+            self._different.extend(new)
+            for column in (self._total, self._count):
+                column.extend([0.0] * len(new))
+        np.add.at(self._total.values.numpy(), places, np.asarray(values))
         np.add.at(self._count.values.numpy(), places, 1.0)
 
     def truncate(self, size: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.optim.pool import NystromPool, Whole, sampled_rows
+from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
@@ -142,9 +142,7 @@ class ShardedDomain(TableRows):
                 "process on the accelerator."
             )
         X = inputs(self.X)
-        sample = self.shard.at(X, sampled_rows(self.num_rows))
-        whole = Whole(self.num_rows, sample)
-        own = NystromPool(X, max_memory=max_memory, whole=whole)
+        own = NystromPool(X, max_memory=max_memory, table_size=self.num_rows)
         return ShardedPool(own, self.shard)
 
     def few(self) -> Tensor:

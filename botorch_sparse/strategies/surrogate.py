@@ -145,7 +145,8 @@ class Surrogate:
         """
         values, source = history.folded(), self.source
         prior, ranks = self.prior, source.ranks
-        history.points(values.point)  # all ranks know them from here on
+        if ranks.size > 1:
+            history.points(values.point)  # all ranks know them from here on
         if source.is_due(prior, history):
             before = prior
             prior = ranks.once_drawing(

@@ -2,14 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from botorch.exceptions import InputDataError
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """One proposal of a point.
 
     Attributes:
@@ -31,7 +29,7 @@ class Trial:
 
     @classmethod
     def of_entry(cls, entry: Sequence[Any]) -> "Trial":
-        """The trial of which `astuple`, or its first four parts, made an entry."""
+        """The trial whose parts, or first four parts, made an entry."""
         id, point, batch, failures = map(int, entry[:4])
         return cls(id, point, batch, failures, *map(bool, entry[4:]))
 
@@ -189,7 +187,7 @@ class PendingTrials:
     def fail(self, trials: Iterable[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""
         self.restore(
-            replace(t, failures=t.failures + 1, is_waiting=True, is_awaited=False)
+            t._replace(failures=t.failures + 1, is_waiting=True, is_awaited=False)
             for t in trials
         )
 
@@ -199,12 +197,12 @@ class PendingTrials:
 
     def resend(self, trials: Sequence[Trial]) -> None:
         """They are asked for once more, and wait no longer."""
-        self.restore(replace(t, is_waiting=False, is_awaited=True) for t in trials)
+        self.restore(t._replace(is_waiting=False, is_awaited=True) for t in trials)
         self.has_asked |= len(trials) > 0
 
     def begin(self) -> None:
         """The strategy has learned: nothing has been asked for since."""
-        self.restore(replace(self[id], is_awaited=False) for id in list(self._awaited))
+        self.restore(self[id]._replace(is_awaited=False) for id in list(self._awaited))
         self.has_asked = False
 
     @property
@@ -220,7 +218,7 @@ class PendingTrials:
         """Everything, in plain Python values."""
         return {
             "num_proposed": self.num_proposed,
-            "pending": [list(astuple(trial)) for trial in self],
+            "pending": [list(trial) for trial in self],
             "has_asked": self.has_asked,
         }
 

@@ -302,3 +302,14 @@ def test_the_exponential_kernel_stays_in_float64() -> None:
     """Its slope at zero has no bound."""
     posterior = problem_of("matern12").posterior(**HOST)
     assert module._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64
+
+
+def test_the_first_of_equal_rows_is_chosen() -> None:
+    problem = problem_of("rbf")
+    problem.X = problem.X.repeat_interleave(30, dim=0)
+    problem.row = problem.inducing = 30 * problem.row
+    assert all(row % 30 == 0 for row in maximizers(problem, 9))
+    once = maximizers(problem, 9, Choosable(None, True))
+    firsts = [row // 30 * 30 for row in once]
+    for place, (row, first) in enumerate(zip(once, firsts, strict=True)):
+        assert row == first + firsts[:place].count(first)

@@ -11,10 +11,12 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
-from botorch_sparse.optim import Local, NystromPool
+from botorch_sparse.optim import Local, NystromPool, screening
 from botorch_sparse.optim import pool as pool_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
+from botorch_sparse.optim.greedy_order import Order, greedy_order
+from botorch_sparse.optim.screening import Known
 from botorch_sparse.posteriors import NystromPosterior
 
 TOLERANCE = {
@@ -372,27 +374,86 @@ def test_nothing_of_size_A_by_A(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes and max(sizes) <= 16 * 2**12
 
 
-def test_the_order_of_pseudo_points_changes_no_moment() -> None:
+def known_of(
+    problem: Problem, max_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> Known:
+    """What a pool knows that has seen other inducing points, with bounds anyway."""
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    monkeypatch.setattr(screening, "LARGEST_SLACK", np.inf)
+    posterior, (X, Y, noise) = problem.posterior(**HOST), problem.data
+    pool = NystromPool(problem.X, problem.lam, max_memory=max_memory)
+    S = posterior.inducing_points.flip(0)[:-3]
+    kernel = posterior.covar_module
+    pool.update(NystromPosterior.from_data(kernel, X, Y, noise, S))
+    pool.update(posterior)
+    return pool._state.known
+
+
+def lonely_problem(seed: int, lam: float) -> Problem:
+    """Six pseudo-observations explain most rows as well as all 40, up to rounding."""
+    g = np.random.default_rng(seed)
+    near, far = g.random((1400, 2)), 1e3 * np.arange(1, 35)[:, None] * np.ones(2)
+    row = torch.from_numpy(g.permutation([*range(6), *range(1400, 1434)]))
+    X = torch.from_numpy(np.concatenate([near, far]))
+    Y, count = torch.from_numpy(g.standard_normal(40)), torch.ones(40).double()
+    inducing = torch.from_numpy(g.permutation(row.numpy()))
+    return Problem(X, row, count, Y, inducing, lam, "rbf")
+
+
+@pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
+def test_bounds_are_never_below_what_the_embedding_computes(
+    max_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by one rounding, after a quarter of the pseudo-observations and a half."""
+    problems = [lonely_problem(seed, 10.0 ** (1 - 2 * seed)) for seed in range(6)]
+    problems += [
+        make_problem(seed, num_candidates=1500, num_inducing=40, lam=10.0 ** (1 - seed))
+        for seed in range(6)
+    ]
+    steps = set()
+    for problem in problems:
+        known = known_of(problem, max_memory, monkeypatch)
+        rows, found = torch.arange(len(problem.X)), []
+        known.screen(1.0, rows, np.inf, grows=False)
+        assert not known.is_exact.any()
+        found.append((known.level.clone(), known.mean.clone(), known.variance.clone()))
+        best = float(known.bounds(1.0).median())
+        known.screen(1.0, rows, best, grows=False)
+        found.append((known.level.clone(), known.mean.clone(), known.variance.clone()))
+        known.resolve_all()
+        for level, mean, variance in found:
+            assert bool((mean >= known.mean).all())
+            assert bool((variance >= known.variance).all())
+            steps |= set(level.tolist())
+    assert steps == {1, 2, 3}
+
+
+def test_bounds_that_round_too_much_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    problem = make_problem(3, num_candidates=1500, num_inducing=40, lam=0.1)
+    assert not problem.pool(**HOST).is_embedded
+    assert problem.pool(dtype=torch.float32, device=torch.device("cpu")).is_embedded
+
+
+def test_the_first_points_explain_most_and_are_kept() -> None:
     problem = make_problem(5, num_candidates=200, num_inducing=70, lam=0.01)
     by_place = problem.X[problem.inducing, 0].argsort()  # one side of the table first
     problem.inducing = problem.inducing[by_place]
     posterior = problem.posterior(**HOST)
+    m = posterior.num_inducing
     K = posterior.covariance_with_inducing(problem.X)
-    plain, sorted_ = Embedding.of(posterior, None), Embedding.of(posterior, K[:, ::3])
-    assert plain.order.tolist() == list(range(posterior.num_inducing))
-    assert sorted_.order.sort().values.tolist() == plain.order.tolist()
-    assert plain.order.tolist() != sorted_.order.tolist()
-    assert torch.allclose(plain.tails[0], sorted_.tails[0], rtol=1e-6)
-    squares = []
-    for embedding in (plain, sorted_):
-        tile = torch.zeros(embedding.num_rows, TILE, dtype=torch.float64)
-        tile[: len(K), :200] = K[embedding.order]
-        f = torch.zeros_like(tile)
-        mean, variance = torch.zeros(2, TILE, dtype=torch.float64)
-        for level, block in enumerate(embedding.blocks):
-            embedding.advance(level, tile[block.rows], f, mean, variance)
-            if level == 0:
-                squares.append(float(f[:4, :200].square().sum()))
-        expected = posterior.moments(problem.X)
-        assert_close(mean[:200], expected.mean, rtol=1e-7, atol=1e-7)
-    assert squares[1] > 1.05 * squares[0]  # the first points explain more
+    embedding, squares = Embedding.of(posterior), []
+    first = greedy_order(embedding.factor, K[:, ::3])
+    assert len(first) == len(set(first)) == -(-m // 3)
+    for points in (first[:4], [0, 1, 2, 3]):
+        C = embedding.factor @ embedding.factor.mT
+        explained = torch.linalg.solve(C[points][:, points], K[points])
+        squares.append(float((K[points] * explained).sum()))
+    assert squares[0] > 1.05 * squares[1]
+    keys = [point.tobytes() for point in posterior.inducing_points.numpy()]
+    order = Order(tuple(keys[i] for i in first))
+    assert order.of(keys) == first and order.of(keys[:1] * 2) in ([], [1])
+    assert order.after(0.1).after(0.2).points == order.points
+    assert order.after(0.1).after(0.21).points == ()

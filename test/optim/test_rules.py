@@ -24,6 +24,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
+from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.optim import (
     BatchView,
     FixedSize,
@@ -38,6 +39,8 @@ from botorch_sparse.optim import (
 )
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choice_batch import ChoiceBatch
+from botorch_sparse.optim.choosable import ALL
+from botorch_sparse.optim.device_batch import EagerBatch
 from botorch_sparse.posteriors import NystromPosterior
 
 CASES = json.loads(
@@ -50,7 +53,7 @@ RULES: dict[str, Any] = {
     "embedded": partial(Local, covariance="embedded"),
     "paper": partial(Local, covariance="paper"),
 }
-LOCAL = ["both", "embedded", "paper"]
+LOCAL: list[LocalBound] = ["both", "embedded", "paper"]
 
 
 def dense_bound(dense: Dense, batch: list[int], name: str) -> float:
@@ -125,16 +128,18 @@ def test_every_rule_is_its_dense_version(
             assert seen.size == s
             assert seen.variances[-1] == pytest.approx(dense.variance[row], rel=1e-6)
             assert seen.variances_before[-1] == pytest.approx(before, rel=1e-6)
-            # While passes over the table are put off it is still an upper bound.
+            # While passes over the table are put off it is still an upper bound, and
+            # where it ends a batch a lower one.
             bound = float(rule.bound(seen))
             over = dense_is_over(dense, batch[:s], threshold, name)
+            expected = dense_bound(dense, batch[:s], name)
             if name in LOCAL and name != "paper":
-                assert bound >= dense_bound(dense, batch[:s], name) * (1 - 1e-9)
+                assert over or bound >= expected * (1 - 1e-9)
                 assert bound <= dense.global_bound(batch[:s]) * (1 + 1e-9)
             assert seen.is_over() is over
             if over:
-                expected = dense_bound(dense, batch[:s], name)
-                assert bound == pytest.approx(expected, rel=1e-7)
+                assert threshold < bound <= expected * (1 + 1e-7)
+                assert name in LOCAL or bound == pytest.approx(expected, rel=1e-7)
                 ended += 1
                 break
     assert double != HOST or 2 * ended >= len(seeds)
@@ -160,8 +165,8 @@ def negative_residuals() -> tuple[Problem, list[int]]:
 
 
 @pytest.mark.parametrize("kind", LOCAL)
-def test_the_sums_of_each_kind(kind: str, double: dict[str, Any]) -> None:
-    """Followed beyond the batch's end, where every point takes a pass over the pool."""
+def test_the_sums_of_each_kind(kind: LocalBound, double: dict[str, Any]) -> None:
+    """Just below the largest local bound a batch is over, and not just above it."""
     cases = [random_choices(2000 + seed, 6) for seed in fewer(range(8), double)]
     if double == HOST:
         problem, batch = negative_residuals()
@@ -170,15 +175,29 @@ def test_the_sums_of_each_kind(kind: str, double: dict[str, Any]) -> None:
         assert both - 1 > 1.1 * (dense_bound(dense, batch, "paper") - 1)
         cases.append((problem, batch))
     for problem, batch in cases:
-        dense, rule = Dense(problem), Local(1.0, kind)  # type: ignore[arg-type]
-        state = problem.pool(**double).batch(1.0, rule)
+        dense, state = Dense(problem), problem.pool(**double).batch(1.0)
         for s, row in enumerate(batch, start=1):
             state.append(row)
-            waits = kind == "paper" and s == 1
-            assert state.is_over() is not waits
-            if not waits:
-                expected = dense_bound(dense, batch[:s], kind)
-                assert float(rule.bound(state)) == pytest.approx(expected, rel=1e-7)
+            expected = dense_bound(dense, batch[:s], kind)
+            for threshold in (expected * 0.95, expected * (1 - 1e-7)):
+                bound = float(state.local_ratio(kind, threshold))
+                assert threshold < bound <= expected * (1 + 1e-9)
+            above = expected * (1 + 1e-7)
+            assert state.local_ratio(kind, above) <= above
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_a_lazy_batch_ends_where_an_eager_one_does(kind: LocalBound) -> None:
+    sizes = []
+    for seed in range(12):
+        problem = make_problem(seed, num_candidates=90, num_inducing=12, lam=0.5)
+        pool, g = problem.pool(**HOST), np.random.default_rng(seed)
+        rule = Local(float(g.uniform(1.2, 5.0)), kind)
+        multiplier = float(g.uniform(1.0, 20.0))
+        chosen = pool.batch(multiplier, rule).choose(200)
+        assert chosen == EagerBatch(pool, multiplier, rule, ALL).choose(200)
+        sizes.append(len(chosen))
+    assert 1 < np.median(sizes) < 200
 
 
 def test_few_passes_over_the_pool(double: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from thread_ranks import together
 from torch import Tensor
 
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.pool import MAX_MEMORY, NystromPool, Whole, sampled_rows
+from botorch_sparse.optim.pool import MAX_MEMORY, NystromPool
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.rules import Global, Local, Rule
 from botorch_sparse.optim.sharded_pool import ShardedPool
@@ -29,10 +29,6 @@ def problem(seed: int, kernel: str = "rbf") -> tuple[Tensor, NystromPosterior]:
     Y, noise = (5 * X[rows]).sum(-1).sin(), torch.full((len(rows),), LAM).double()
     S = X[rows]
     return X, NystromPosterior.from_data(module, X[rows], Y, noise, S)
-
-
-def whole_of(X: Tensor) -> Whole:
-    return Whole(ROWS, X[sampled_rows(ROWS)])
 
 
 def chosen(
@@ -68,7 +64,7 @@ def test_batches_have_the_same_bits(
     def choose(ranks: Ranks) -> object:
         shard = Shard(ROWS, ranks)
         own = NystromPool(
-            X[shard.start : shard.stop], LAM, max_memory=max_memory, whole=whole_of(X)
+            X[shard.start : shard.stop], LAM, max_memory=max_memory, table_size=ROWS
         )
         own.update(posterior)
         return chosen(ShardedPool(own, shard), rule)
@@ -89,7 +85,7 @@ def test_what_may_not_be_chosen_is_not(once: bool) -> None:
 
     def choose(ranks: Ranks) -> object:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(X[shard.start : shard.stop], LAM, whole=whole_of(X))
+        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
         own.update(posterior)
         return chosen(ShardedPool(own, shard), None, choosable)
 
@@ -106,7 +102,7 @@ def test_moments_come_from_the_owners() -> None:
 
     def moments(ranks: Ranks) -> list[Tensor]:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(X[shard.start : shard.stop], LAM, whole=whole_of(X))
+        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
         own.update(posterior)
         return [*ShardedPool(own, shard).moments(rows)]
 

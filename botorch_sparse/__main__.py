@@ -7,6 +7,7 @@ own; see `botorch_sparse.suggest`.
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from botorch_sparse.demo import (
     format_table,
     noisy_rows,
 )
-from botorch_sparse.methods import METHODS, PAPER_METHODS, chosen_names
+from botorch_sparse.methods import METHODS, PAPER_METHODS, RANDOM, chosen_names
 from botorch_sparse.optim.ranks import RankError, Ranks, joined_ranks, own_device
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.strategies import History
@@ -84,6 +85,8 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     device = own_device(args.device)
     table = load_table(args.data, target=args.target, device=device, ranks=ranks)
     path = ranks.once(lambda: _plot_path(args.output, table.name))
+    if args.choices:
+        ranks.once(lambda: _check_writable(args.choices))
     seeds = range(args.seed, args.seed + args.seeds)
     tell = print if ranks.rank == 0 else _nothing
     tell(_headline(args, table, seeds), flush=True)
@@ -104,7 +107,9 @@ def _nothing(*text: str, flush: bool = False) -> None:
 def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
     """What is run."""
     rows, d = table.num_rows, table.X.shape[-1]
-    setting = "no kernel given, each row once, random search too"
+    setting = "no kernel given, each row once"
+    if RANDOM in chosen_names(args.methods, paper=args.paper):
+        setting += ", random search too"
     if args.paper:
         lengthscale = args.lengthscale or default_lengthscale(table)
         setting = f"RBF lengthscale {lengthscale:g}"
@@ -138,6 +143,19 @@ def _run_seed(args: argparse.Namespace, table: Table, seed: int) -> Histories:
         batch_size=args.batch or BATCH_SIZE,
         **shared,
     )
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that can't be written to, before anything is evaluated.
+
+    Raises:
+        InputDataError: If it is a folder, or is in none.
+    """
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise InputDataError(
+            f"--choices: {path} can't be written to; need a file in a folder that is "
+            "there."
+        )
 
 
 def _write_choices(history: History, path: Path) -> None:

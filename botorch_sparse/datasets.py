@@ -231,8 +231,8 @@ def _find(name: str) -> tuple[str, list[str], np.ndarray]:
         return name, *_fetch_california_housing()
     where = f"is {folder}" if folder else "is not set"
     raise InputDataError(
-        f"There is no table {name!r}: give 'abalone', a path ending in .csv or "
-        f".csv.gz, or set {DATA_VARIABLE} (which {where}) to a folder that holds "
+        f"There is no table {name!r}: give 'abalone', a path ending in .csv, .csv.gz "
+        f"or .npy, or set {DATA_VARIABLE} (which {where}) to a folder that holds "
         f"{name}.csv.gz."
     )
 

@@ -24,7 +24,9 @@ def open_npy(path: Path) -> NDArray[np.generic]:
     except FileNotFoundError:
         raise InputDataError(f"There is no file {path}.") from None
     except (OSError, ValueError, EOFError) as error:
-        raise InputDataError(f"{path} cannot be read as .npy: {error}.") from error
+        # NumPy goes on with the advice to unpickle the file.
+        reason = str(error).split(". ")[0].rstrip(".")
+        raise InputDataError(f"{path} cannot be read as .npy: {reason}.") from error
     shape = getattr(cells, "shape", ())
     if len(shape) != 2 or min(shape) < 2 or cells.dtype.kind not in "biuf":
         raise InputDataError(

@@ -327,9 +327,26 @@ def test_one_method_writes_the_rows_that_it_chose(
     run(npy_file, "--batch", "5", "--methods", "bbkb", "--choices", str(rows))
     printed = capsys.readouterr().out.splitlines()
     assert "parabola: 81 candidates, 2 features, target 'y'" in printed[0]
+    assert "random search" not in printed[0]
     assert printed[2].startswith("BBKB ") and printed[3].startswith("Plot: ")
     chosen = [int(line) for line in rows.read_text().splitlines()]
     assert len(chosen) == len(set(chosen)) == 12 and max(chosen) < 81
+
+
+@pytest.mark.parametrize("place", [".", "no_folder/rows.txt"])
+def test_where_choices_cannot_be_written_nothing_is_run(
+    place: str,
+    npy_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "botorch_sparse.__main__.find_best", lambda *_, **__: pytest.fail("it ran")
+    )
+    with pytest.raises(SystemExit) as end:
+        run(npy_file, "--methods", "bbkb", "--choices", str(npy_file.parent / place))
+    assert end.value.code == 2
+    assert "can't be written to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["thompson", "bbkb"])

@@ -105,12 +105,19 @@ def validate_modules(
                 f"Got {name}={_describe(module)}; need an instance of a {words}, or "
                 "None for BoTorch's default."
             )
-    if inducing_sampler is not None and (
-        isinstance(inducing_sampler, type) or not callable(inducing_sampler)
-    ):
+    validate_sampler("inducing_sampler", inducing_sampler)
+
+
+def validate_sampler(name: str, sampler: object) -> None:
+    """Refuse what is no sampler of inducing points, such as a number or a class.
+
+    Raises:
+        InputDataError: If it cannot be called; None is left to defaults.
+    """
+    if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
         raise InputDataError(
-            f"Got inducing_sampler={_describe(inducing_sampler)}; need an instance of "
-            "an InducingPointSampler, such as RecursiveRLSSampler(), or None."
+            f"Got {name}={_describe(sampler)}; need an instance of an "
+            "InducingPointSampler, such as RecursiveRLSSampler(), or None."
         )
 
 

@@ -184,9 +184,9 @@ class FixedSize:
 
     def __post_init__(self) -> None:
         validate_ratio_threshold(self.ratio_threshold)
-        if self.size < 1:
+        if self.size < 1 or self.size != int(self.size):
             raise InputDataError(
-                f"Got batch_size={self.size}; need a size of at least 1."
+                f"Got batch_size={self.size}; need a size of at least 1, a whole one."
             )
 
     def bound(self, batch: BatchView) -> float:
@@ -233,6 +233,7 @@ class UntilHalved(Single):
         return min(limit, int(-(-noise // variance)))
 
 
+DEFAULT_THRESHOLD = 2.0
 SHORT_NAMES: dict[str, Callable[[float, LocalBound], Rule]] = {
     "single": lambda threshold, covariance: Single(),
     "global": lambda threshold, covariance: Global(threshold),
@@ -242,25 +243,33 @@ SHORT_NAMES: dict[str, Callable[[float, LocalBound], Rule]] = {
 
 
 def rule_of(
-    rule: str | Rule, ratio_threshold: float = 2.0, covariance: LocalBound = "both"
+    rule: str | Rule,
+    ratio_threshold: float = DEFAULT_THRESHOLD,
+    covariance: LocalBound = "both",
 ) -> Rule:
     """A rule by its short name, or a rule as it is.
 
     Args:
         rule: `"single"`, `"global"`, `"global-local"`, `"product"`, or an object.
-        ratio_threshold: For a name; an object has its own.
+        ratio_threshold: For a name; an object has its own, which this may repeat.
         covariance: As in `Local`, for `"global-local"`.
 
     Raises:
-        InputDataError: If it is neither a short name nor a rule.
+        InputDataError: If it is neither a short name nor a rule, or a rule of another
+            threshold than the one that is given.
     """
     if isinstance(rule, str) and rule in SHORT_NAMES:
         return SHORT_NAMES[rule](ratio_threshold, covariance)
     is_other = isinstance(rule, str | type | RatioBound)  # a bound has a model
-    if is_other or not isinstance(rule, Rule):
+    if is_other or not isinstance(rule, Rule) or not callable(rule.bound):
         raise InputDataError(
             f"Got rule={rule!r}; need one of {tuple(SHORT_NAMES)}, or an object with "
             "`bound` and `ratio_threshold` such as Local(2.0)."
         )
-    validate_ratio_threshold(rule.ratio_threshold)
+    validate_ratio_threshold(own := rule.ratio_threshold)
+    if ratio_threshold not in (DEFAULT_THRESHOLD, own):
+        raise InputDataError(
+            f"Got ratio_threshold={ratio_threshold} with a rule whose threshold is "
+            f"{own}; leave it out, or give it to the rule."
+        )
     return rule

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import copy
+from operator import index
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
@@ -78,9 +79,9 @@ class Strategy(ABC):
     """
 
     history_type: ClassVar[type[History]] = History
-    # Whether `ask` leaves feedback for a part of a batch alone.
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
+    # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
 
     def __init__(
@@ -98,7 +99,7 @@ class Strategy(ABC):
         self.history = self.history_type(
             self.domain, minimize=minimize, predict=self.predict
         )
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(index(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0

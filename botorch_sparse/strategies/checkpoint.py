@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from botorch.exceptions import InputDataError
 
+from botorch_sparse.strategies.identity import plain
 from botorch_sparse.strategies.trials import PendingTrials
 
 STATE_VERSION = 4
@@ -26,7 +27,7 @@ def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            torch.save(state, file)
+            torch.save(plain(state), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

@@ -58,7 +58,7 @@ class GPBUCB(UCBStrategy):
             candidates,
             covar_module,
             lam,
-            rule_of(rule),
+            rule_of(rule, ratio_threshold),
             partial(BBKBRadius, norm_bound, noise_variance, delta),
             repeat,
             options,

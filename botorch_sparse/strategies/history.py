@@ -26,7 +26,7 @@ Predict: TypeAlias = Callable[[Tensor], tuple[Tensor, ...] | None]
 class History:
     """All evaluations in the order of their feedback, and all batches.
 
-    Columns are views, which take O(1) and are not to be written to.
+    Columns but `X` and `Y` are views, which take O(1) and are not to be written to.
 
     Attributes:
         batches: One `BatchRecord` for each `ask`.
@@ -94,9 +94,9 @@ class History:
 
     @property
     def Y(self) -> Tensor:
-        """`n` observations, on the candidates' device and in their dtype."""
+        """`n` observations, on the candidates' device and in their dtype; a copy."""
         Y = -self.values if self.minimize else self.values
-        return Y.to(self.device, self._domain.dtype)
+        return Y.to(self.device, self._domain.dtype, copy=not self.minimize)
 
     @property
     def batch_number(self) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
@@ -21,13 +22,16 @@ def identity(value: Any, name: str) -> Any:
     """Plain values that are equal where two parts are, in this process or another.
 
     Args:
-        value: Numbers, text, tensors, collections of such; a dataclass; a class or a
-            function that is found by its name in its module; an object without state.
+        value: Numbers, text, tensors, arrays, collections of such; a dataclass; a class
+            or a function that is found by its name in its module; an object without
+            state.
         name: What it is called in an error.
 
     Raises:
         InputDataError: If something in it has no identity, such as a lambda.
     """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -49,6 +53,18 @@ def identity(value: Any, name: str) -> Any:
         parts = (value.func, value.args, value.keywords)
         return ["partial", *(identity(part, name) for part in parts)]
     return _of_object(value, name)
+
+
+def plain(value: Any) -> Any:
+    """A state whose NumPy scalars are Python's, which alone are read from a file."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        exact = (int, float)  # most entries, and NumPy's float64 is no exact float
+        return type(value)(v if type(v) in exact else plain(v) for v in value)
+    return value
 
 
 def _of_mapping(value: Mapping[Any, Any], name: str) -> list[Any]:
@@ -91,6 +107,10 @@ def _is_importable(value: Any) -> bool:
 
 
 def _has_no_state(value: Any) -> bool:
-    """Whether all of an object is its class."""
-    slots = getattr(type(value), "__slots__", ())
-    return not slots and not getattr(value, "__dict__", None)
+    """Whether all of an object is its class, as it is to `pickle` and `copy`."""
+    try:
+        reduced = value.__reduce_ex__(2)
+    except TypeError:  # what cannot be written, such as a pattern or a generator
+        return False
+    stateless = object().__reduce_ex__(2)[0], (type(value),)
+    return reduced[:2] == stateless and not any(reduced[2:])

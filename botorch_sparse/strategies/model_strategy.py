@@ -14,6 +14,7 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.models.validation import validate_sampler
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
@@ -117,6 +118,8 @@ class ModelStrategy(Strategy):
         minimize: bool = False,
         seed: int = 0,
     ) -> None:
+        validate_sampler("sampler", sampler)
+        validate_sampler("initial_sampler", initial_sampler)
         super().__init__(domain, seed=seed, minimize=minimize)
         is_known = posterior.covar_module is not None
         self.unique = domain.is_unique(unique, is_known=is_known)

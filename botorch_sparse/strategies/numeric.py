@@ -81,9 +81,11 @@ def _open(path: str | os.PathLike[str]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="c")
     except ValueError as error:
+        # NumPy goes on with the advice to unpickle the file.
+        reason = str(error).split(". ")[0].rstrip(".")
         raise InputDataError(
             f"Got candidates={os.fspath(path)!r}, which is no .npy file with an array "
-            f"of numbers ({error}). Write one with numpy.save, or give text tables as "
+            f"of numbers ({reason}). Write one with numpy.save, or give text tables as "
             "pandas.read_csv(path)."
         ) from error
     return array

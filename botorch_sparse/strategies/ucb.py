@@ -370,8 +370,8 @@ def _finite(variance: Tensor) -> Tensor:
 
 
 def validate_radius(radius: object) -> None:
-    """Refuse what is not a confidence radius, such as a number."""
-    if not isinstance(radius, ConfidenceRadius):
+    """Refuse what is not a confidence radius, such as a number or a class."""
+    if isinstance(radius, type) or not isinstance(radius, ConfidenceRadius):
         raise InputDataError(
             f"Got radius={radius!r}; need a ConfidenceRadius, such as FixedBeta(4.0) "
             "for a constant beta."

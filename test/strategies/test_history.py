@@ -209,6 +209,15 @@ def test_columns_are_views_that_later_feedback_leaves_alone() -> None:
         assert getattr(history, name).data_ptr() == getattr(history, name).data_ptr()
 
 
+@pytest.mark.parametrize("minimize", [False, True])
+def test_what_is_done_to_observations_leaves_the_run_alone(minimize: bool) -> None:
+    """Such as centering those that a plot shows."""
+    strategy = RandomSearch(X, minimize=minimize)
+    strategy.tell(X[[0, 1]], torch.tensor([1.0, 2.0]))
+    strategy.history.Y.sub_(9.0)
+    assert strategy.history.Y.tolist() == [1.0, 2.0]
+
+
 @pytest.mark.parametrize("name", ["random", "bbkb-global"])
 def test_bookkeeping_does_not_grow_with_the_history(name: str) -> None:
     """As many lines of this package run in a round after 4,000 evaluations as at 400.

@@ -4,9 +4,12 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions import InputDataError
@@ -107,6 +110,10 @@ def test_different_parts_differ() -> None:
         FixedBeta(5.0),
         RefitSchedule(growth=3),
         float("inf"),
+        np.float32(0.5),
+        np.float32(0.75),
+        np.arange(3),
+        np.arange(4),
     ]
     known = [identity(part, "it") for part in parts]
     assert all(known.count(one) == 1 for one in known)
@@ -114,8 +121,15 @@ def test_different_parts_differ() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [lambda n: 1.0, WithState(), Part(1.0, lambda n: 1.0), [lambda n: n]],
-    ids=["lambda", "object", "field", "item"],
+    [
+        lambda n: 1.0,
+        WithState(),
+        Part(1.0, lambda n: 1.0),
+        [lambda n: n],
+        Decimal("0.5"),
+        torch.Generator(),
+    ],
+    ids=["lambda", "object", "field", "item", "decimal", "generator"],
 )
 def test_what_has_none_is_refused(value: Any) -> None:
     def local(n: int) -> float:
@@ -211,3 +225,24 @@ def test_refit_schedules_of_ones_own() -> None:
     build(Twice(every=4)).load_state_dict(state)
     with pytest.raises(InputDataError, match=r"\['refit'\] differ"):
         build(RefitSchedule(every=4)).load_state_dict(state)
+
+
+def test_arguments_that_are_numpy_scalars_resume_from_a_file(tmp_path: Path) -> None:
+    """They were written, and refused when read; as numbers they are Python's."""
+    X, kernel, path = make_candidates(30), make_kernel(), tmp_path / "state.pt"
+
+    def build(real: Any, whole: Any, truth: Any) -> BBKB:
+        radius, most = FixedBeta(real(4.0)), whole(2**30)
+        options = {"unique": truth(True), "minimize": truth(False), "seed": whole(3)}
+        lam, threshold = real(0.5), real(2.5)
+        return BBKB(
+            X, kernel, lam, ratio_threshold=threshold, radius=radius, max_memory=most,
+            min_batch_width=whole(2), **options,
+        )  # fmt: skip
+
+    strategy, twin = build(np.float64, np.int64, np.bool_), build(float, int, bool)
+    strategy.run(objective, 8, progress=False)
+    strategy.save(path)
+    twin.resume(path)
+    assert twin.history.X.tolist() == strategy.history.X.tolist()
+    assert twin.ask().X.tolist() == strategy.ask().X.tolist()

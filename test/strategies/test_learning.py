@@ -191,32 +191,6 @@ def test_finds_the_best_of_300(
         assert int(m.max()) < 100 and len(history.batches) < 200
 
 
-@pytest.mark.parametrize("mean_module", MEANS, ids=repr)
-def test_partial_feedback_counts_when_asked_to(mean_module: Mean | None) -> None:
-    """`learn` takes in what there is; the rest counts when it comes."""
-    for name in GP:
-        strategy = TABLE[name](lam=LAM, mean_module=mean_module)
-        strategy.run(objective, 20, progress=False)
-        strategy.ask(3)
-        strategy.tell(strategy.candidates[:2], objective(strategy.candidates[:2]))
-        assert strategy.statistics.num_evaluations == 20
-        strategy.learn()
-        assert strategy.statistics.num_evaluations == 22
-        history = strategy.history
-        mean, variance = dense_posterior(
-            history.X,
-            history.Y,
-            inducing(strategy),
-            strategy.candidates,
-            has_constant=mean_module is None,
-        )
-        pool = strategy.surrogate.pool
-        np.testing.assert_allclose(pool.all_moments().mean.numpy(), mean, atol=1e-6)
-        np.testing.assert_allclose(
-            pool.all_moments().variance.numpy(), variance, rtol=2e-5, atol=1e-8
-        )
-
-
 def test_information_gain_of_a_warm_start_is_a_bound() -> None:
     """log det(I + K/lam) from above, within what the inducing points leave."""
     strategy = TABLE["bbkb-global"](lam=LAM)

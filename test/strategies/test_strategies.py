@@ -272,21 +272,6 @@ def test_inputs_with_gradients_and_other_dtypes(name: str) -> None:
     assert all(type(y) is float for y in strategy.state_dict()["history"]["Y"])
 
 
-@all_strategies
-def test_duplicated_rows_of_the_table(name: str) -> None:
-    """Feedback by coordinates finds the copy that is pending."""
-    X = strategy_table.make_candidates(20)
-    strategy = TABLE[name](candidates=torch.cat([X, X, X]))
-    strategy.run(objective, 10, progress=False)
-    for _ in range(8):
-        batch = strategy.ask(4)
-        for x in batch.X:
-            strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
-        assert len(strategy.pending) == 0
-        last = strategy.history.indices[-len(batch) :]
-        assert sorted(last.tolist()) == sorted(batch.indices.tolist())
-
-
 @pytest.mark.parametrize(
     "name, change, match",
     [

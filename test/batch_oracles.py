@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import ExactPool, NystromPool
+from botorch_sparse.optim import BatchView, ExactPool, Local, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 Array = NDArray[np.float64]
@@ -35,6 +35,19 @@ def fewer(cases: Sequence[T], tkwargs: dict[str, Any], count: int = 1) -> Sequen
     can show there it shows once, and each operation has its price.
     """
     return cases if tkwargs == HOST else cases[:count]
+
+
+@dataclass(frozen=True)
+class OnePlate:
+    """A rule of a user: the local one, and no more points than wells."""
+
+    wells: int
+    ratio_threshold: float = 8.0
+
+    def bound(self, batch: BatchView) -> float | Tensor:
+        filled = self.ratio_threshold * batch.size / (self.wells - 0.5)
+        is_full = filled > self.ratio_threshold
+        return filled if is_full else Local(self.ratio_threshold).bound(batch)
 
 
 @dataclass

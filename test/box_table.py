@@ -8,6 +8,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -17,6 +18,7 @@ from botorch_sparse.strategies import (
     RSSBO,
     RandomSearch,
     Strategy,
+    ThompsonSampling,
 )
 
 BOUNDS = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
@@ -50,7 +52,8 @@ def _make(cls: type[Strategy], known: bool, **kwargs: Any) -> Callable[..., Any]
         }
         if known:
             arguments |= {"covar_module": make_kernel(), "lam": LAM}
-            arguments["radius"] = FixedBeta(4.0)
+            if cls is not ThompsonSampling:
+                arguments["radius"] = FixedBeta(4.0)
         return cls(**arguments | kwargs | overrides)
 
     return build
@@ -101,4 +104,10 @@ SUBSET: dict[str, Callable[..., Any]] = {
     "gssbo-dynamic": _make_subset(GSSBO, False),
     "rssbo": _make_subset(RSSBO, False, subset_size=7),
 }
-TABLE = {**KNOWN, **INFERRED, **SUBSET, "random": _random}
+THOMPSON: dict[str, Callable[..., Any]] = {
+    "thompson": _make(ThompsonSampling, True, batch_size=3),
+    "thompson-inferred": _make(
+        ThompsonSampling, False, batch_size=3, refit=RefitSchedule(every=3)
+    ),
+}
+TABLE = {**KNOWN, **INFERRED, **SUBSET, **THOMPSON, "random": _random}

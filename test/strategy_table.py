@@ -34,6 +34,31 @@ def make_kernel(lengthscale: float = 0.3, **tkwargs: Any) -> Kernel:
     return kernel
 
 
+class Faulty(RBFKernel):
+    """An RBF kernel that raises, or returns NaN, at the call told."""
+
+    countdown: int | None = None
+    returns_nan = False
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **kw: Any) -> Tensor:
+        value = super().forward(x1, x2, diag=diag, **kw)
+        if self.countdown is not None:
+            self.countdown -= 1
+            if self.countdown < 0:
+                self.countdown = None
+                if not self.returns_nan:
+                    raise RuntimeError("kernel out of order")
+                return value * float("nan")
+        return value
+
+
+def faulty_kernel(lengthscale: float = 0.3) -> Faulty:
+    """One without gradients that works until it is told."""
+    kernel = Faulty().double().requires_grad_(False)
+    kernel.lengthscale = lengthscale
+    return kernel
+
+
 def objective(X: Tensor) -> Tensor:
     """A smooth function; a little bumpy noise is a function of X too, so that a value
     does not depend on when, and with what, it is asked for."""
@@ -122,6 +147,12 @@ def equal(a: Any, b: Any) -> bool:
     if isinstance(a, float) and math.isnan(a):
         return isinstance(b, float) and math.isnan(b)
     return type(a) is type(b) and a == b
+
+
+def are_alike(*strategies: Strategy) -> bool:
+    """Whether their states agree to the bit, less what two equal runs differ in."""
+    first, *others = (without_times(s.state_dict()) for s in strategies)
+    return all(equal(first, other) for other in others)
 
 
 def without_times(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,20 @@
 """Adaptive batches against a dense greedy loop, on choices and on boxes."""
 
-import math
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from batch_oracles import HOST, KINDS, Dense, assert_close, fewer, sparse_problem
+from batch_oracles import (
+    HOST,
+    KINDS,
+    Dense,
+    OnePlate,
+    assert_close,
+    fewer,
+    sparse_problem,
+)
 from botorch.acquisition import UpperConfidenceBound, qLogExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -30,7 +36,6 @@ from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
     MAX_BOX_BATCH,
-    BatchView,
     Local,
     choice_batch,
     optimize_adaptive_batch,
@@ -387,17 +392,6 @@ def test_each_point_maximizes_the_acquisition_function(
         values = ucb(choices.unsqueeze(-2)).detach()
         assert int(values.argmax()) == index
         assert float(batch.values[s]) == pytest.approx(float(values[index]), rel=1e-6)
-
-
-@dataclass(frozen=True)
-class OnePlate:
-    """A rule of a user: the sum rule, and no more points than wells."""
-
-    wells: int
-    ratio_threshold: float = 9.0
-
-    def bound(self, batch: BatchView) -> float:
-        return math.inf if batch.size >= self.wells else batch.sum_ratio
 
 
 # BoTorch's joint posterior of a choice and itself, pending, is singular.

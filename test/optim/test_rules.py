@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from batch_oracles import (
     HOST,
     KINDS,
     Dense,
+    OnePlate,
     Problem,
     assert_close,
     fewer,
@@ -26,7 +26,6 @@ from gpytorch.kernels import RBFKernel
 from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
 from botorch_sparse.acquisition.ratios import LocalBound
 from botorch_sparse.optim import (
-    BatchView,
     FixedSize,
     Global,
     Local,
@@ -242,18 +241,6 @@ def test_float32(tkwargs: dict[str, Any]) -> None:
     assert float(rule.bound(state)) == pytest.approx(expected, rel=2e-3)
 
 
-@dataclass(frozen=True)
-class OnePlate:
-    """A rule of a user: the local one, and no more points than wells."""
-
-    wells: int
-    ratio_threshold: float = 2.0
-
-    def bound(self, batch: BatchView) -> float | torch.Tensor:
-        is_full = batch.size >= self.wells
-        return math.inf if is_full else Local(self.ratio_threshold).bound(batch)
-
-
 def test_sizes() -> None:
     """Rules of a size, and one of a user, as limits of others."""
     problem = make_problem(4, num_candidates=60, num_inducing=20, lam=1.0)
@@ -264,11 +251,6 @@ def test_sizes() -> None:
         assert pool.batch(1.0, rule).choose(100) == longest[:size]
     assert pool.batch(1.0, OnePlate(99, 3.0)).choose(100) == longest
     assert pool.batch(1.0, UntilHalved()).choose(100) == longest[:1]
-    assert [UntilHalved().evaluations(v, 1.0, 50) for v in (3.0, 0.3, 0.01)] == [
-        1,
-        4,
-        50,
-    ]
 
 
 def test_short_names_and_errors() -> None:

@@ -6,9 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 from strategy_table import (
-    GP,
     INFERRED,
-    TABLE,
     make_candidates,
     make_kernel,
     objective,
@@ -33,27 +31,6 @@ def test_default_radius(strategy: Any, radius: Any) -> None:
     assert built.radius == radius(1.5, 0.02, 0.03)
     fixed = FixedBeta(3.0)
     assert strategy(X, covar_module=kernel, radius=fixed).radius is fixed
-
-
-@pytest.mark.parametrize("name", GP)
-def test_feedback_in_another_dtype(name: str) -> None:
-    """Points come back in float32 and are recognized, as from a user's own tensors."""
-    strategy = TABLE[name]()
-    batch = strategy.ask()
-    strategy.tell(batch.X.float(), objective(batch.X).float())
-    assert len(strategy.pending) == 0
-    assert torch.equal(strategy.history.indices, batch.indices)
-    assert strategy.history.num_extra == 0
-
-
-def test_a_kernel_that_differs_in_a_bit_is_refused() -> None:
-    kernel = make_kernel()
-    strategy = TABLE["bbkb-global"]()
-    state = strategy.state_dict()
-    TABLE["bbkb-global"](covar_module=kernel).load_state_dict(state)
-    kernel.raw_lengthscale.data += 1e-12
-    with pytest.raises(Exception, match="kernel"):
-        TABLE["bbkb-global"](covar_module=kernel).load_state_dict(state)
 
 
 @pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])
@@ -89,19 +66,17 @@ def test_float32_candidates_without_a_kernel(name: str) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_squares_of_a_batch_stay_within_memory(double: dict[str, Any]) -> None:
-    """A pool with little room sums up instead of keeping, to the same batch."""
+def test_squares_of_a_batch_are_summed_up_where_there_is_no_room(
+    double: dict[str, Any],
+) -> None:
+    """A pool with little room, or none, keeps fewer of them: to the same batch."""
     X = torch.rand(300, 2, generator=torch.Generator().manual_seed(0)).to(**double)
     kernel = make_kernel().to(**double)
     noise = torch.full((20,), 1.0, **double)
     posterior = NystromPosterior.from_data(kernel, X[:20], X[:20, 0], noise, X[:20])
-    batches, kept = [], []
-    for max_memory in (2 * 300 * 20 * 8, 2**30):
+    batches = []
+    for max_memory in (0, 2 * 300 * 20 * 8, 2**30):
         pool = NystromPool(X, 1.0, max_memory=max_memory)
         pool.update(posterior)
-        assert pool.in_memory
-        batch = pool.batch(9.0, Local(6.0))
-        batches.append(batch.choose(1000))
-        kept.append(len(batch._local._sums._squares))
-    assert batches[0] == batches[1]
-    assert kept[0] <= 2 * 300 * 20 * 8 / 4 / (2 * 300 * 8) < kept[1]
+        batches.append(pool.batch(9.0, Local(6.0)).choose(1000))
+    assert len(batches[0]) > 2 and batches[0] == batches[1] == batches[2]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
@@ -97,23 +96,6 @@ def test_points_of_a_box_get_numbers() -> None:
     assert bool(Box(BOUNDS).is_feasible(torch.stack(points)).all())
 
 
-def test_the_checksum_of_a_table_is_computed_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And not again at each `state_dict`, which a run with a checkpoint asks for."""
-    sizes, crc32 = [], zlib.crc32
-
-    def spy(data: Any, start: int = 0) -> int:
-        sizes.append(memoryview(data).nbytes)
-        return crc32(data, start)
-
-    strategy = BBKB(make_candidates(1000), make_kernel(), 1e-2)
-    monkeypatch.setattr(zlib, "crc32", spy)
-    for _ in range(3):
-        strategy.state_dict()
-    assert sum(size == 16_000 for size in sizes) == 1
-
-
 @pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
 @pytest.mark.parametrize("is_exact", [False, True], ids=["nystrom", "exact"])
 def test_strategies_are_their_parts(bounds: Tensor | None, is_exact: bool) -> None:
@@ -186,17 +168,3 @@ def test_what_is_known_is_a_value() -> None:
         assert torch.equal(before.pool.all_moments().variance, variance)
         with pytest.raises(AttributeError):
             before.inducing = ()  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    "options, match",
-    [
-        ({"rule": "sometimes"}, "Got rule='sometimes'; need one of"),
-        ({"rule": Global}, "need one of .*or an object"),
-        ({"repeat": "until-uncertainty-halves", "batch_size": 3}, "need one of them"),
-        ({"local_bound": "neither"}, "Got local_bound='neither'"),
-    ],
-)
-def test_parts_that_are_none(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        BBKB(make_candidates(9), make_kernel(), **options)

@@ -5,8 +5,14 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import RBFKernel
-from strategy_table import GP, TABLE, equal, objective, without_times
+from strategy_table import (
+    GP,
+    TABLE,
+    are_alike,
+    equal,
+    faulty_kernel,
+    objective,
+)
 from torch import Tensor
 
 from botorch_sparse.strategies.surrogate import Surrogate
@@ -57,30 +63,6 @@ def test_bad_objective_leaves_the_batch_pending() -> None:
     assert len(strategy.pending) == 1 and len(strategy.history) == 0
 
 
-class Faulty(RBFKernel):
-    """An RBF kernel that raises, or returns NaN, at the call told."""
-
-    countdown: int | None = None
-    returns_nan = False
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **kw: Any) -> Tensor:
-        value = super().forward(x1, x2, diag=diag, **kw)
-        if self.countdown is not None:
-            self.countdown -= 1
-            if self.countdown < 0:
-                self.countdown = None
-                if not self.returns_nan:
-                    raise RuntimeError("kernel out of order")
-                return value * float("nan")
-        return value
-
-
-def faulty_kernel() -> Faulty:
-    kernel = Faulty().double().requires_grad_(False)
-    kernel.lengthscale = 0.3
-    return kernel
-
-
 @gp_strategies
 @pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
 def test_a_kernel_that_raises(name: str, outside: bool) -> None:
@@ -110,8 +92,7 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     twin.tell(X, objective(X))
     for s in (strategy, twin):
         s.run(objective, 28, progress=False)
-    states = [without_times(s.state_dict()) for s in (strategy, twin)]
-    assert equal(*states)
+    assert are_alike(strategy, twin)
 
 
 @gp_strategies
@@ -136,8 +117,7 @@ def test_points_rolled_back_leave_no_trace(
     for s in (strategy, twin):
         s.tell(OUTSIDE + 0.1, objective(OUTSIDE + 0.1))
         s.run(objective, 25, progress=False)
-    states = [without_times(s.state_dict()) for s in (strategy, twin)]
-    assert equal(*states)
+    assert are_alike(strategy, twin)
 
 
 @gp_strategies
@@ -166,8 +146,7 @@ def test_an_ask_that_learns_can_fail(name: str) -> None:
     twin.ask(2)
     for s in (strategy, twin):
         s.run(objective, 25, progress=False)
-    states = [without_times(s.state_dict()) for s in (strategy, twin)]
-    assert failures > 0 and equal(*states)
+    assert failures > 0 and are_alike(strategy, twin)
 
 
 @gp_strategies

@@ -239,9 +239,3 @@ def test_rows_are_no_ids() -> None:
     strategy.tell(first.ids, torch.zeros(4))
     strategy.tell(second.ids, torch.zeros(4))
     assert len(strategy.pending) == 0
-
-
-def test_a_state_of_another_version() -> None:
-    state = RandomSearch(heats()).state_dict()
-    with pytest.raises(InputDataError, match="has the version 2, and this release"):
-        RandomSearch(heats()).load_state_dict(state | {"version": 2})

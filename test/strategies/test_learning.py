@@ -2,8 +2,11 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import box_table
+import dense_posteriors
 import numpy as np
 import pytest
 import strategy_table
@@ -16,39 +19,11 @@ from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.strategies import BBKB
 
 LAM = 1e-2
+rbf = partial(dense_posteriors.rbf, lengthscale=0.3)
+dense_posterior = partial(dense_posteriors.dense_moments, lengthscale=0.3, noise=LAM)
 # The papers' setting, and a constant that the data decide on.
 MEANS = [ZeroMean(), None]
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
-
-
-def rbf(X: Tensor, Z: Tensor) -> np.ndarray:
-    difference = (X.unsqueeze(-2) - Z.unsqueeze(-3)) / 0.3
-    return torch.exp(-0.5 * difference.square().sum(-1)).numpy()
-
-
-def dense_posterior(
-    X: Tensor, Y: Tensor, S: Tensor | None, Z: Tensor, *, has_constant: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance at `Z` from unfolded data; exact, or DTC with inducing `S`.
-
-    With a constant, the prior mean is that of generalized least squares.
-    """
-    if len(X) == 0:
-        return np.zeros(len(Z)), np.ones(len(Z))
-    k = rbf
-    if S is not None:
-        eigenvalues, V = np.linalg.eigh(rbf(S, S))
-        keep = eigenvalues > 1e-12 * eigenvalues.max()
-        basis = V[:, keep] / np.sqrt(eigenvalues[keep])
-
-        def k(A: Tensor, B: Tensor) -> np.ndarray:
-            return (rbf(A, S) @ basis) @ (rbf(B, S) @ basis).T
-
-    covariance = k(X, X) + LAM * np.eye(len(X))
-    gain = np.linalg.solve(covariance, k(X, Z)).T
-    weights = np.linalg.solve(covariance, np.ones(len(X)))
-    c = weights @ Y.numpy() / weights.sum() if has_constant else 0.0
-    return c + gain @ (Y.numpy() - c), 1.0 - (gain * k(Z, X)).sum(-1)
 
 
 def inducing(strategy: Any) -> Tensor | None:
@@ -126,14 +101,31 @@ def test_batch_records_say_what_was_used() -> None:
         assert record.num_inducing == m
 
 
-@pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
-def test_order_of_a_batchs_end(outside: bool) -> None:
-    """The inducing set is drawn with variances from before the feedback, with counts
-    that include it, before the posterior is built anew."""
+def warm(case: str) -> tuple[Any, Any, Any]:
+    """A strategy that has learned, its objective, and its dense posterior."""
+    if case.startswith("box-"):
+        strategy = box_table.TABLE[case.removeprefix("box-")]()
+        X = strategy.box.sample(12, 3)
+        X = torch.cat([X, X[:4]])
+        strategy.tell(X, box_table.objective(X))
+        given = {"lengthscale": torch.tensor([0.8, 0.4]).double()}
+        posterior = partial(
+            dense_posteriors.dense_moments, noise=box_table.LAM, **given
+        )
+        return strategy, box_table.objective, posterior
     strategy = TABLE["bbkb-global"](lam=LAM)
     strategy.run(objective, 30, progress=False)
-    if outside:
+    if case == "outside":
         strategy.tell(OUTSIDE, objective(OUTSIDE))
+    return strategy, objective, dense_posterior
+
+
+@pytest.mark.parametrize("case", ["table", "outside", "box-bbkb-global", "box-bkb"])
+def test_order_of_a_batchs_end(case: str) -> None:
+    """The inducing set is drawn with variances from before the feedback, with counts
+    that include it, before the posterior is built anew."""
+    strategy, f, dense_posterior = warm(case)
+    lam = strategy.statistics.lam
     seen: list[dict[str, Any]] = []
     sampler = PosteriorVarianceSampler(2.0)
 
@@ -148,18 +140,18 @@ def test_order_of_a_batchs_end(outside: bool) -> None:
         history = strategy.history
         X, Y, S = history.X, history.Y, inducing(strategy)
         log_det = strategy.statistics.log_det_sum
-        strategy.tell(batch, objective(batch.X))
+        strategy.tell(batch, f(batch.X))
         drawn = seen[-1]
         unique, counts = history.X.unique(dim=0, return_counts=True)
         place = [(unique == x).all(-1).nonzero().item() for x in drawn["X"]]
         assert sorted(place) == list(range(len(unique)))  # the batch's points too
-        torch.testing.assert_close(drawn["noise"], LAM / counts[place].double())
+        torch.testing.assert_close(drawn["noise"], lam / counts[place].double())
         _, before = dense_posterior(X, Y, S, drawn["X"])
         torch.testing.assert_close(
-            drawn["variance"], torch.from_numpy(before), rtol=1e-5, atol=1e-8
+            drawn["variance"], torch.from_numpy(before), rtol=1e-5, atol=1e-7
         )
         _, before = dense_posterior(X, Y, S, batch.X)
-        grown = log_det + np.log1p(before / LAM).sum()
+        grown = log_det + np.log1p(before / lam).sum()
         assert strategy.statistics.log_det_sum == pytest.approx(grown, rel=1e-6)
         new = inducing(strategy)
         assert new is not None and torch.equal(new, drawn["X"][drawn["chosen"]])
@@ -197,32 +189,6 @@ def test_finds_the_best_of_300(
         assert float((f.max() - f[last]).mean()) < most * uniform
         m = history.num_inducing
         assert int(m.max()) < 100 and len(history.batches) < 200
-
-
-@pytest.mark.parametrize("mean_module", MEANS, ids=repr)
-def test_partial_feedback_counts_when_asked_to(mean_module: Mean | None) -> None:
-    """`learn` takes in what there is; the rest counts when it comes."""
-    for name in GP:
-        strategy = TABLE[name](lam=LAM, mean_module=mean_module)
-        strategy.run(objective, 20, progress=False)
-        strategy.ask(3)
-        strategy.tell(strategy.candidates[:2], objective(strategy.candidates[:2]))
-        assert strategy.statistics.num_evaluations == 20
-        strategy.learn()
-        assert strategy.statistics.num_evaluations == 22
-        history = strategy.history
-        mean, variance = dense_posterior(
-            history.X,
-            history.Y,
-            inducing(strategy),
-            strategy.candidates,
-            has_constant=mean_module is None,
-        )
-        pool = strategy.surrogate.pool
-        np.testing.assert_allclose(pool.all_moments().mean.numpy(), mean, atol=1e-6)
-        np.testing.assert_allclose(
-            pool.all_moments().variance.numpy(), variance, rtol=2e-5, atol=1e-8
-        )
 
 
 def test_information_gain_of_a_warm_start_is_a_bound() -> None:

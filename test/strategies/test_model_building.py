@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
 from box_table import BOUNDS, TABLE
-from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from strategy_table import make_candidates
 from torch import Tensor
 
-from botorch_sparse.acquisition import UnknownHyperparameters
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, BKB, GPUCB, ThompsonSampling
 
@@ -92,11 +90,3 @@ def test_a_mean_that_is_given_is_not_fitted() -> None:
         fitted = strategy.posterior if strategy.box is None else strategy.model
         assert float(fitted.mean_module.constant.detach()) == 0.0
         assert mean_module.raw_constant.requires_grad
-
-
-def test_radii_and_paths_refuse_kernels_at_the_door() -> None:
-    linear = LinearKernel().double().requires_grad_(False)
-    with pytest.raises(InputDataError, match="without any lengthscale"):
-        BBKB(make_candidates(), linear, radius=UnknownHyperparameters())
-    with pytest.raises(UnsupportedError, match="no random features"):
-        ThompsonSampling(make_candidates(), linear)

@@ -1,12 +1,12 @@
 """A rule of one's own in a strategy, on tables and on boxes."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+from batch_oracles import OnePlate
 from botorch.exceptions import InputDataError
 from strategy_table import make_candidates, make_kernel, objective
 
@@ -17,19 +17,6 @@ from botorch_sparse.strategies import BBKB, GPBUCB
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 OPTIONS = {"num_restarts": 1, "raw_samples": 16}
-
-
-@dataclass(frozen=True)
-class OnePlate:
-    """The local rule, and no more points than wells: a bound between the two."""
-
-    wells: int
-    ratio_threshold: float = 8.0
-
-    def bound(self, batch: BatchView) -> float | torch.Tensor:
-        filled = self.ratio_threshold * batch.size / (self.wells - 0.5)
-        is_full = filled > self.ratio_threshold
-        return filled if is_full else Local(self.ratio_threshold).bound(batch)
 
 
 def build(cls: Any, bounds: torch.Tensor | None, rule: Any) -> Any:

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
-from strategy_table import TABLE, equal, make_candidates, objective, without_times
+from strategy_table import (
+    TABLE,
+    make_candidates,
+    objective,
+)
 from torch import Tensor
 
 from botorch_sparse.optim.rules import UntilHalved
@@ -106,20 +109,3 @@ def test_unique_points_of_a_batch(tkwargs: dict[str, Any]) -> None:
     assert counts.tolist() == [2, 3]
     unique, counts = Batch(X[:0]).unique()
     assert unique.shape == (0, 2) and len(counts) == 0
-
-
-@pytest.mark.parametrize("name", ["bkb", "bbkb-global-local"])
-def test_resumes_and_is_part_of_the_state(name: str) -> None:
-    whole, part = build(name, repeat=REPEAT), build(name, repeat=REPEAT)
-    whole.run(noisy, 90, progress=False)
-    part.run(noisy, 41, progress=False)
-    other = build(name, repeat=REPEAT, seed=9)
-    other.load_state_dict(part.state_dict())
-    part.run(noisy, 90, progress=False)
-    other.run(noisy, 90, progress=False)
-    states = [without_times(s.state_dict()) for s in (part, other)]
-    assert equal(*states)
-    with pytest.raises(InputDataError, match="'rule'"):
-        build(name).load_state_dict(part.state_dict())
-    with pytest.raises(InputDataError, match="repeat='often'; need one of"):
-        build(name, repeat="often")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
+from dense_posteriors import rbf
 from gpytorch.kernels import RBFKernel
 from sbpe_problems import (
     UNIT_BOX,
@@ -18,7 +19,7 @@ from sbpe_problems import (
     rkhs_function,
     with_noise,
 )
-from strategy_table import equal, without_times
+from strategy_table import are_alike, equal
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
@@ -73,11 +74,6 @@ def scaled(X: Tensor) -> Tensor:
 def lengthscale(strategy: SBPE) -> Tensor:
     """Of the fitted kernel, `1 x 2`."""
     return strategy.progress.prior.covar_module.base_kernel.lengthscale
-
-
-def rbf(A: Tensor, B: Tensor, lengthscale: Tensor) -> np.ndarray:
-    difference = (A.unsqueeze(-2) - B.unsqueeze(-3)) / lengthscale
-    return torch.exp(-0.5 * difference.square().sum(-1)).numpy()
 
 
 def test_the_first_batch_is_drawn_from_the_whole_table() -> None:
@@ -288,14 +284,13 @@ def test_resume_at_any_point(told: int, exploration: Any, tmp_path: Any) -> None
     assert equal(other.state_dict(), straight.state_dict())
     for strategy in (straight, other):
         strategy.run(f_of, 60, progress=False)
-    states = [without_times(s.state_dict()) for s in (straight, other)]
-    assert equal(*states)
+    assert are_alike(straight, other)
     assert straight.recommend().lower == other.recommend().lower
     used = build(seed=7, **given)
     used.run(f_of, 40, progress=False)
     used.resume(tmp_path / "state.pt")
     used.run(f_of, 60, progress=False)
-    assert equal(without_times(used.state_dict()), states[0])
+    assert are_alike(used, straight)
 
 
 @pytest.mark.parametrize("change", [{"lam": 1.0}, {"noise_std": 0.1}, {"delta": 0.1}])
@@ -370,7 +365,7 @@ def test_a_fit_that_is_interrupted(
     assert equal(strategy.state_dict(), before)
     strategy.tell(batch, f_of(batch.X))
     play(strategy, f_of, 1)
-    assert equal(without_times(strategy.state_dict()), without_times(twin.state_dict()))
+    assert are_alike(strategy, twin)
 
 
 def test_constant_columns_are_named_once() -> None:

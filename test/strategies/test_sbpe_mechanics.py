@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
-from gpytorch.kernels import MaternKernel
 from sbpe_problems import CASES, TABLE, UNIT_BOX, arguments, make_table
 from sbpe_problems import objective as f
-from strategy_table import equal, without_times
-from torch import Tensor
+from strategy_table import Faulty, are_alike, equal, faulty_kernel
 
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import SBPE
@@ -36,47 +33,6 @@ def advance(strategy: SBPE, num: int) -> None:
         if len(strategy.history) + len(batch) > num:
             return
         strategy.tell(batch, f(batch.X))
-
-
-@all_cases
-def test_resume_in_the_middle_of_a_batch(case: str, tmp_path: Path) -> None:
-    straight, other = build(case, seed=3), build(case, seed=8)
-    N = straight.num_evaluations
-    advance(straight, N // 2)
-    torch.save(straight.state_dict(), tmp_path / "state.pt")
-    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert equal(other.state_dict(), straight.state_dict())
-    for strategy in (straight, other):
-        strategy.run(f, N, progress=False)
-    assert torch.equal(straight.history.X, other.history.X)
-    states = [without_times(s.state_dict()) for s in (straight, other)]
-    assert equal(*states)
-    mine, theirs = straight.recommend(), other.recommend()
-    assert torch.equal(mine.X, theirs.X) and mine.lower == theirs.lower
-
-
-class Faulty(MaternKernel):
-    """Raises, or returns NaN, at the call told."""
-
-    countdown: int | None = None
-    returns_nan = False
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **kw: Any) -> Tensor:
-        value = super().forward(x1, x2, diag=diag, **kw)
-        if self.countdown is not None:
-            self.countdown -= 1
-            if self.countdown < 0:
-                self.countdown = None
-                if not self.returns_nan:
-                    raise RuntimeError("kernel out of order")
-                return value * float("nan")
-        return value
-
-
-def faulty() -> Faulty:
-    kernel = Faulty(nu=2.5).double().requires_grad_(False)
-    kernel.lengthscale = 0.6
-    return kernel
 
 
 def tries(strategy: SBPE, kernel: Faulty, step: Callable[[], Any]) -> tuple[Any, int]:
@@ -98,11 +54,11 @@ def tries(strategy: SBPE, kernel: Faulty, step: Callable[[], Any]) -> tuple[Any,
 @pytest.mark.parametrize("name", ["table", "every", "random", "box", "table nan"])
 def test_a_kernel_that_fails(name: str) -> None:
     """`ask`, `tell` and `withdraw` leave no trace, and the run is that of a twin."""
-    kernel, total = faulty(), 0
+    kernel, total = faulty_kernel(0.6), 0
     case, _, returns_nan = name.partition(" ")
     kernel.returns_nan = bool(returns_nan)
     strategy = build(case, covar_module=kernel, seed=1)
-    twin = build(case, covar_module=faulty(), seed=1)
+    twin = build(case, covar_module=faulty_kernel(0.6), seed=1)
     for _ in range(3):
         batch, failures = tries(strategy, kernel, partial(strategy.ask, 8))
         same = twin.ask(8)
@@ -117,8 +73,7 @@ def test_a_kernel_that_fails(name: str) -> None:
         total += tries(strategy, kernel, step)[1]
         twin.withdraw(batch.ids[:1])
     assert total > 0
-    states = [without_times(s.state_dict()) for s in (strategy, twin)]
-    assert equal(*states)
+    assert are_alike(strategy, twin)
 
 
 @all_cases
@@ -257,22 +212,3 @@ def test_a_batch_without_any_feedback_rules_nothing_out() -> None:
 def test_bad_arguments(change: dict[str, Any], match: str) -> None:
     with pytest.raises(InputDataError, match=match):
         SBPE(**arguments(**change))
-
-
-@pytest.mark.parametrize(
-    ("case", "change", "match"),
-    [
-        ("table", {"lam": 0.5}, "'lam'"),
-        ("table", {"refresh": "exact"}, "'policy'"),
-        ("table", {"exploration": "random"}, "'search'"),
-        ("table", {"num_evaluations": 121}, "'lengths'"),
-        ("table", {"norm_bound": 2.0}, "'radius'"),
-        ("table", {"candidates": make_table(199)}, "'candidates'"),
-        ("box", {"raw_samples": 17}, "'search'"),
-        ("box", {"bounds": 2 * UNIT_BOX}, "'bounds'"),
-    ],
-)
-def test_built_otherwise(case: str, change: dict[str, Any], match: str) -> None:
-    strategy, other = build(case), build(case, **change)
-    with pytest.raises(InputDataError, match="does not fit this strategy.*" + match):
-        other.load_state_dict(strategy.state_dict())

@@ -8,10 +8,12 @@ import pytest
 import strategy_table
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from finish_runs import OBJECTIVES, TABLES
 from strategy_table import (
     BATCHED,
     GP,
     TABLE,
+    are_alike,
     equal,
     objective,
     unending,
@@ -20,9 +22,12 @@ from strategy_table import (
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import FixedBeta
-from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB, Batch, RandomSearch
+from botorch_sparse.optim import Global
+from botorch_sparse.strategies import RandomSearch
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
+ON_A_BOX = ["bbkb-global-local", "gpbucb-inferred", "thompson", "random"]
+REPEAT = "until-uncertainty-halves"
 all_strategies = pytest.mark.parametrize("name", TABLE)
 gp_strategies = pytest.mark.parametrize("name", GP)
 
@@ -42,15 +47,21 @@ def test_run_reaches_the_number_exactly(name: str, total: int) -> None:
     assert len(history) == total + 3
 
 
-@all_strategies
-def test_same_seed_same_run(name: str) -> None:
-    runs = [TABLE[name](seed=seed) for seed in (4, 4, 5)]
+@pytest.mark.parametrize(
+    "domain, name",
+    [*[("table", name) for name in TABLE], *[("box", name) for name in ON_A_BOX]],
+)
+def test_same_seed_same_run(domain: str, name: str) -> None:
+    runs = [TABLES[domain][name](seed=seed) for seed in (4, 4, 5)]
     for strategy in runs:
         torch.rand(3)  # the global generator has no part in it
-        strategy.run(objective, 25, progress=False)
+        state = torch.get_rng_state()
+        total = 25 if domain == "table" else 6
+        strategy.run(OBJECTIVES[domain], total, progress=False)
+        assert torch.equal(torch.get_rng_state(), state)
     states = [without_times(strategy.state_dict()) for strategy in runs]
     assert equal(states[0], states[1])
-    assert states[0]["history"]["point"] != states[2]["history"]["point"]
+    assert not torch.equal(runs[0].history.X, runs[2].history.X)
 
 
 @all_strategies
@@ -104,8 +115,7 @@ def test_run_by_index_and_column_of_Y(name: str) -> None:
 
     by_index.run(lookup, 20, progress=False, by_index=True)
     assert set(shapes) == {(torch.long, 1)}
-    states = [without_times(s.state_dict()) for s in (plain, by_index)]
-    assert equal(*states)
+    assert are_alike(plain, by_index)
 
 
 @all_strategies
@@ -262,43 +272,6 @@ def test_inputs_with_gradients_and_other_dtypes(name: str) -> None:
     assert all(type(y) is float for y in strategy.state_dict()["history"]["Y"])
 
 
-@all_strategies
-def test_duplicated_rows_of_the_table(name: str) -> None:
-    """Feedback by coordinates finds the copy that is pending."""
-    X = strategy_table.make_candidates(20)
-    strategy = TABLE[name](candidates=torch.cat([X, X, X]))
-    strategy.run(objective, 10, progress=False)
-    for _ in range(8):
-        batch = strategy.ask(4)
-        for x in batch.X:
-            strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
-        assert len(strategy.pending) == 0
-        last = strategy.history.indices[-len(batch) :]
-        assert sorted(last.tolist()) == sorted(batch.indices.tolist())
-
-
-@all_strategies
-def test_withdraw(name: str) -> None:
-    strategy = TABLE[name]()
-    strategy.run(objective, 30, progress=False)
-    first, second = strategy.ask(4), strategy.ask(4)
-    strategy.withdraw(first)
-    assert torch.equal(strategy.pending, second.indices)
-    second = second if len(second) else strategy.ask(4)
-    strategy.tell(second.X[:1], objective(second.X[:1]))
-    strategy.withdraw(second)  # what is left of it
-    assert len(strategy.pending) == 0
-    told = len(strategy.history)
-    assert len(strategy.run(objective, told + 10, progress=False)) == told + 10
-
-
-@pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, GPBUCB])
-@pytest.mark.parametrize("lam", [0.0, -1.0, float("nan")])
-def test_bad_lam(cls: Any, lam: float) -> None:
-    with pytest.raises(InputDataError, match=f"lam={lam}; need a positive"):
-        cls(strategy_table.make_candidates(), strategy_table.make_kernel(), lam=lam)
-
-
 @pytest.mark.parametrize(
     "name, change, match",
     [
@@ -311,7 +284,20 @@ def test_bad_lam(cls: Any, lam: float) -> None:
         ("gpbucb-sum", {"ratio_threshold": 0.0}, "ratio_threshold=0.0"),
         ("gpucb", {"delta": 0.0}, "delta=0.0"),
         ("gpucb", {"noise_variance": -1.0}, "noise_variance=-1.0"),
+        ("gpbucb-sum", {"rule": Global}, "need one of .*or an object"),
+        ("bbkb-global", {"min_batch_width": 0}, "min_batch_width=0; need at least 1"),
+        ("bbkb-global", {"num_initial": 0}, "num_initial=0; need at least 1"),
+        ("bkb", {"optimizer_options": {}}, "optimizer_options with candidates"),
+        ("bbkb-global", {"repeat": "often"}, "repeat='often'; need one of"),
+        ("bkb", {"repeat": REPEAT, "batch_size": 3}, "need one of them"),
+        ("random", {"fixed_features": {0: 1.0}}, r"candidates with \['fixed_features'"),
         ("random", {"batch_size": 0}, "batch_size=0; need at least 1"),
+        ("thompson", {"batch_size": 0}, "batch_size=0; need at least 1"),
+        *[
+            (name, {"lam": lam}, f"lam={lam}; need a positive")
+            for name in ("bbkb-global", "bkb", "gpucb", "gpbucb-sum", "thompson")
+            for lam in (0.0, -1.0, float("nan"))
+        ],
     ],
 )
 def test_bad_arguments(name: str, change: dict[str, Any], match: str) -> None:
@@ -325,8 +311,3 @@ def test_bad_candidates(name: str) -> None:
         TABLE[name](candidates=torch.zeros(3))
     with pytest.raises(InputDataError, match="need entries that are finite"):
         TABLE[name](candidates=torch.full((3, 1), float("nan")))
-
-
-def test_batch_is_a_plain_record() -> None:
-    batch = Batch(torch.zeros(3, 2), torch.arange(3))
-    assert len(batch) == 3

@@ -134,24 +134,6 @@ def test_choices_are_those_of_a_brute_force(name: str, double: dict[str, Any]) -
         strategy.tell(pending, objective(pending).cpu())
 
 
-def test_batches_are_those_of_single_points() -> None:
-    """A batch of a rule that does not end it, and its points one by one."""
-    for name in ("bbkb-global", "bbkb-streamed", "gpbucb-sum"):
-        batches = []
-        for is_whole in (True, False):
-            X = make_candidates(300)
-            strategy = build(
-                name, candidates=X, radius=FixedBeta(BETA), ratio_threshold=1e9
-            )
-            strategy.tell(X[::40], objective(X[::40]))
-            if is_whole:
-                batches.append(strategy.ask(12).indices.tolist())
-            else:
-                rows = [strategy.ask(1).indices.tolist() for _ in range(12)]
-                batches.append([row for (row,) in rows])
-        assert batches[0] == batches[1] and len(set(batches[0])) == 12
-
-
 @pytest.mark.parametrize("name", ["bbkb-global", "gpucb", "thompson", "random"])
 def test_resume(name: str) -> None:
     """In the middle of a batch, with a trial that failed."""
@@ -165,8 +147,6 @@ def test_resume(name: str) -> None:
     rows = [s.history.indices.tolist() for s in (first, other)]
     assert rows[0] == rows[1] and len(set(rows[0])) == 30
     assert int(batch.indices[0]) not in rows[0]
-    with pytest.raises(InputDataError, match="'unique'"):
-        TABLE[name]().load_state_dict(first.state_dict())
 
 
 def test_random_search_repeats_by_default() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions.warnings import InputDataWarning
-from box_table import BOUNDS, KNOWN, THOROUGH
 from box_table import INFERRED as BOX_INFERRED
+from box_table import KNOWN, THOROUGH
 from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ConstantMean, ZeroMean
 from strategy_table import INFERRED, TABLE, make_candidates, make_kernel, objective
@@ -107,19 +107,6 @@ def test_an_offset_on_a_box(name: str) -> None:
     # bounds what is left in a point, or in a hyperparameter: 5e-5, and 20 times that
     # after two searches.
     torch.testing.assert_close(*histories, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["bbkb-global", "gpucb-inferred"])
-def test_minimizing_on_a_box(name: str) -> None:
-    histories = []
-    for sign in (1.0, -1.0):
-        strategy = known_or_inferred(name)(minimize=sign < 0)
-        strategy.run(lambda X, s=sign: s * objective(X), 9, progress=False)
-        strategy.ask(1)
-        mean, _ = strategy.predict(BOUNDS)
-        histories.append((strategy.history.X, sign * mean))
-    assert torch.equal(histories[0][0], histories[1][0])
-    assert torch.equal(histories[0][1], histories[1][1])
 
 
 def announced(strategy: Any, factor: float, num: int) -> list[str]:

@@ -95,7 +95,7 @@ class BatchState(ABC):
         if self.rule is None or not self.rows:
             return False
         bound = self.rule.bound(self)
-        return float(bound) > self.rule.ratio_threshold
+        return not float(bound) <= self.rule.ratio_threshold  # NaN ends it too
 
     def choose(self, limit: int) -> list[int]:
         """Maximizers, one after the other, until the batch is over.

@@ -154,10 +154,10 @@ class DeviceBatch(BatchState):
             return self.argmax()
         bound = self.rule.bound(self)
         if not isinstance(bound, Tensor):
-            return None if bound > self.rule.ratio_threshold else self.argmax()
+            return self.argmax() if bound <= self.rule.ratio_threshold else None
         row, (value,) = self._argmax_and(bound)
         self._local.note(bound, value)
-        return None if value > self.rule.ratio_threshold else row
+        return row if value <= self.rule.ratio_threshold else None
 
 
 class _RankOneBatch(DeviceBatch):

@@ -117,7 +117,8 @@ class FrozenBatch(ABC):
         """Whether the rule ends the batch; never without points or a rule."""
         if self.rule is None or not self.size:
             return False
-        return float(self.rule.bound(self)) > self.rule.ratio_threshold
+        bound = self.rule.bound(self)
+        return not float(bound) <= self.rule.ratio_threshold  # NaN ends it too
 
     @property
     def is_exhausted(self) -> bool:

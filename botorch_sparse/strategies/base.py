@@ -557,7 +557,7 @@ class Strategy(ABC):
         can_learn = told > 0 and self.waits_for_batch
         learn = f", or learn() from the {told} that are told" if can_learn else ""
         return (
-            f"The batch is over: {pending} of its points are pending. Tell their "
+            f"The batch is over, with points that are pending: {pending}. Tell their "
             "feedback, fail(ids) or withdraw(ids) first, before asking for more"
             f"{learn}."
         )

@@ -20,6 +20,9 @@ from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import (
     FixedSize,
+    Global,
+    Local,
+    Product,
     Rule,
     Single,
     UntilHalved,
@@ -329,6 +332,12 @@ def parts_of(
     if size is not None and repeat is not None:
         raise InputDataError(
             f"Got batch_size={size} and repeat={repeat!r}; need one of them."
+        )
+    is_replaced = size is not None or repeat is not None
+    if is_replaced and type(rule) not in (Single, Global, Local, Product):
+        raise InputDataError(
+            f"Got rule={rule!r} with batch_size={size} and repeat={repeat!r}, which "
+            "would take its place; leave them out, or the rule."
         )
     if repeat is not None:
         rule = UntilHalved(rule.ratio_threshold)

@@ -1,5 +1,6 @@
 """A rule of one's own in a strategy, on tables and on boxes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -119,3 +120,28 @@ def test_a_threshold_may_be_said_twice(cls: Any) -> None:
     assert cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=3.0).rule is rule
     with pytest.raises(InputDataError, match=r"Got ratio_threshold=4\.0"):
         cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=4.0)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A rule whose bound is no number from the third point on."""
+
+    ratio_threshold: float = 8.0
+
+    def bound(self, batch: BatchView) -> float:
+        return 1.0 if batch.size < 3 else float("nan")
+
+
+@pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
+def test_a_bound_that_is_no_number_ends_the_batch(bounds: torch.Tensor | None) -> None:
+    strategy = build(BBKB, bounds, Lost())
+    strategy.run(objective, 8, progress=False)
+    assert {record.size for record in strategy.history.batches[1:-1]} == {3}
+
+
+@pytest.mark.parametrize(
+    "size", [{"batch_size": 5}, {"repeat": "until-uncertainty-halves"}]
+)
+def test_two_ends_of_a_batch_are_refused(size: dict[str, Any]) -> None:
+    with pytest.raises(InputDataError, match="would take its place"):
+        BBKB(make_candidates(40), make_kernel(), 1.0, rule=OnePlate(3), **size)

@@ -81,10 +81,10 @@ def test_waiting_for_a_batch(case: str) -> None:
     strategy = build(case)
     batch = strategy.ask()
     empty = strategy.ask()
-    assert len(empty) == 0 and f" {len(batch)} of its points" in empty.note
+    assert len(empty) == 0 and f"pending: {len(batch)}." in empty.note
     strategy.tell(batch.X[:2], f(batch.X[:2]))
     empty = strategy.ask()
-    assert len(empty) == 0 and f" {len(batch) - 2} of its points" in empty.note
+    assert len(empty) == 0 and f"pending: {len(batch) - 2}." in empty.note
     strategy.withdraw(batch)
     assert len(strategy.pending) == 0
     strategy.ask()

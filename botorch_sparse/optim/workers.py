@@ -5,11 +5,15 @@ need to meet, and milliseconds less where cores are shared. So each product has 
 thread, and tiles are spread over threads of our own.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 
 import torch
+
+MAX_THREADS = 64
 
 
 @contextmanager
@@ -23,9 +27,19 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(number)
 
 
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Threads that stay: each would allocate its libraries' buffers anew.
+
+    Args:
+        process: Whose they are; those of a parent are not there after a fork.
+    """
+    return ThreadPoolExecutor(MAX_THREADS)
+
+
 @torch.no_grad()
 def spread(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run each task on a thread of its own, with one thread for its operations."""
+    """Run tasks on threads of our own, each with one thread for its operations."""
 
     def run(task: Callable[[], None]) -> None:
         with torch.no_grad():
@@ -36,6 +50,6 @@ def spread(tasks: Sequence[Callable[[], None]]) -> None:
         if len(tasks) == 1:
             tasks[0]()
             return
-        with ThreadPoolExecutor(len(tasks)) as executor:
-            for done in [executor.submit(run, task) for task in tasks]:
-                done.result()
+        threads = _threads(os.getpid())
+        for done in [threads.submit(run, task) for task in tasks]:
+            done.result()

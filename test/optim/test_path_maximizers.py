@@ -304,12 +304,11 @@ def test_the_exponential_kernel_stays_in_float64() -> None:
     assert module._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64
 
 
-def test_the_first_of_equal_rows_is_chosen() -> None:
-    problem = problem_of("rbf")
-    problem.X = problem.X.repeat_interleave(30, dim=0)
-    problem.row = problem.inducing = 30 * problem.row
-    assert all(row % 30 == 0 for row in maximizers(problem, 9))
-    once = maximizers(problem, 9, Choosable(None, True))
-    firsts = [row // 30 * 30 for row in once]
-    for place, (row, first) in enumerate(zip(once, firsts, strict=True)):
-        assert row == first + firsts[:place].count(first)
+@pytest.mark.parametrize("depth", [1, 3, 5])
+def test_the_first_of_equal_values_is_taken(depth: int) -> None:
+    low = -torch.inf
+    values = torch.tensor([[1.0] * 40, [0.0, 2.0, low, 2.0] * 10, [low] * 39 + [1.0]])
+    best, order = module._largest(values, depth)
+    assert order[0].tolist() == [*range(depth)]
+    assert order[1].tolist() == [1, 3, 5, 7, 9][:depth]
+    assert order[2, 0] == 39 and torch.equal(best, values.gather(-1, order))

@@ -7,6 +7,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+# Rows that a kernel is evaluated for at a time: its temporaries stay in the cache.
+ROWS = 2**15
+
 
 class KernelColumns:
     """Kernel columns by point, the least recently used ones replaced first.
@@ -57,9 +60,10 @@ class KernelColumns:
         keys = [point.tobytes() for point in points.cpu().numpy()]
         for key, point in zip(keys, points, strict=True):
             if key not in self._slot:
-                column = covar_module(point.unsqueeze(0), X).to_dense()
+                one = point.unsqueeze(0)
+                parts = [covar_module(one, x).to_dense()[0] for x in X.split(ROWS)]
                 slot = self._free_slot(X, capacity, keys)
-                self.values[slot] = column.squeeze(0)
+                torch.cat(parts, out=self.values[slot])
                 self._slot[key] = slot
         for key in keys:
             self._slot[key] = self._slot.pop(key)

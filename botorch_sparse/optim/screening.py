@@ -176,7 +176,7 @@ class Known:
         if self.limits is None:
             self.resolve(rows)
             return
-        self._bound_all()
+        self._bound_all(self.limits)
         bounds = self.bounds(multiplier, rows)
         if grows and len(rows):
             top = rows[bounds.topk(min(TILE // 2, len(rows))).indices]
@@ -187,7 +187,8 @@ class Known:
         self.share = len(rows) / len(self.mean)
         if len(rows) > TILE:
             again = rows[self.level[rows] < 2]
-            self._spread(self._bound_again, again.split(PIECE))
+            bound_again = partial(self._bound_again, self.limits)
+            self._spread(bound_again, again.split(PIECE))
             rows = rows[self.bounds(multiplier, rows) >= best]
         self.resolve(rows)
 
@@ -221,14 +222,15 @@ class Known:
                 self.cross.keep(rows, K[:, :k])
         self._free.append((K, f))
 
-    def _bound_all(self) -> None:
+    def _bound_all(self, limits: Bounds) -> None:
         """The first bound of all candidates, once."""
-        if self._is_bounded or self.limits is None:
+        if self._is_bounded:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
-        self._spread(partial(self._bound, mean, variance), self._slices(PIECE))
+        bound = partial(self._bound, limits, mean, variance)
+        self._spread(bound, self._slices(PIECE))
         mean += self.prior.mean
-        mean += self.prior.variance.sqrt() * self.limits.mean_slack
+        mean += self.prior.variance.sqrt() * limits.mean_slack
         mean += 4 * torch.finfo(mean.dtype).eps * self.prior.mean.abs()
         is_new = self.level == 0
         torch.where(is_new, mean, self.mean, out=self.mean)
@@ -236,20 +238,18 @@ class Known:
         self.level += is_new
         self._is_bounded = True
 
-    def _bound(self, mean: Tensor, variance: Tensor, parts: Iterator[slice]) -> None:
+    def _bound(
+        self, limits: Bounds, mean: Tensor, variance: Tensor, parts: Iterator[slice]
+    ) -> None:
         """The first bounds of candidates in a row, the mean's without the prior's."""
-        limits, embedding = self.limits, self.embedding
-        assert limits is not None
-        weights = embedding.weights[0, : len(embedding.factor)]
+        weights = self.embedding.weights[0, : len(self.embedding.factor)]
         for rows in parts:
             points = limits.points[: limits.number]
             mean[rows], K = self.cross.parts(weights, points, rows)
             variance[rows] = limits.variance(K, self.prior.variance[rows])
 
-    def _bound_again(self, parts: Iterator[Tensor]) -> None:
+    def _bound_again(self, limits: Bounds, parts: Iterator[Tensor]) -> None:
         """The second bounds."""
-        limits = self.limits
-        assert limits is not None
         for rows in parts:
             K = self.cross.at(limits.points, rows)
             variance = limits.variance(K, self.prior.variance[rows])

@@ -109,8 +109,8 @@ class ShardedPool:
 
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`; on all ranks."""
-        both = torch.stack(self.own.all_moments(), dim=-1)
-        return Moments(*self.shard.at(both, rows).unbind(-1))
+        both = torch.stack(self.own.moments(self.shard.places(rows)), dim=-1)
+        return Moments(*self.shard.gathered(both, rows).unbind(-1))
 
     def largest(self, values: Tensor) -> Tensor:
         """See `Points`, of the values of this rank's rows."""

@@ -80,10 +80,16 @@ class Shard:
         Returns:
             `k` values, on all ranks.
         """
-        rows = rows.to(values.device)
-        owner = self.owner(rows)
-        own = owner == self.ranks.rank
+        return self.gathered(values[self.places(rows.to(values.device))], rows)
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Which of this rank's rows are among some, in their order."""
+        return rows[self.owner(rows) == self.ranks.rank] - self.start
+
+    def gathered(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Values at `k` rows, on all ranks, from each one's at its `places`."""
+        owner = self.owner(rows.to(values.device))
         found = values.new_zeros(len(rows), *values.shape[1:])
-        found[own] = values[rows[own] - self.start]
+        found[owner == self.ranks.rank] = values
         every = torch.arange(len(rows), device=values.device)
         return self.ranks.stack(found)[owner, every]

@@ -110,3 +110,20 @@ def test_moments_come_from_the_owners() -> None:
         assert torch.equal(mean, pool.moments(rows).mean)
         assert torch.equal(variance, pool.moments(rows).variance)
         assert np.isfinite(mean.numpy()).all()
+
+
+def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks leave the others to branch and bound, as one process does."""
+    monkeypatch.setattr("botorch_sparse.optim.pool.SCREENED", 0)
+    X, posterior = problem(1)
+    rows = torch.tensor([3, ROWS - 1, 3])
+
+    def embedded(ranks: Ranks) -> int:
+        shard = Shard(ROWS, ranks)
+        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
+        own.update(posterior)
+        ShardedPool(own, shard).moments(rows)
+        return own.num_exact
+
+    assert together(3, embedded) == [1, 0, 1]
+    assert together(1, embedded) == [2]

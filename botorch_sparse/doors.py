@@ -184,6 +184,21 @@ def numbers_of(name: str, value: object, need: str) -> Tensor:
     return numbers if isinstance(value, Tensor) else numbers.double()
 
 
+def device_of(value: torch.device | str | None) -> torch.device:
+    """The device that is meant, the default one for None.
+
+    Raises:
+        InputDataError: If there is none.
+    """
+    try:
+        return torch.empty(0, device=value).device
+    except (RuntimeError, AssertionError, TypeError) as error:  # as torch raises
+        raise InputDataError(
+            f"Got device={said(value)}, which is not there "
+            f"({str(error).splitlines()[0]}); need one such as 'cpu' or 'cuda:0'."
+        ) from error
+
+
 def bounds_of(value: object) -> Tensor:
     """`2 x d` bounds of a box as a tensor.
 
@@ -212,6 +227,8 @@ def said(value: Any) -> str:
     """A value as messages show it: short, in one line, without control characters."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, torch.nn.Module):
+        return f"a {type(value).__name__}"
     if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value) if math.isnan(_as_number(value)) else str(value)

@@ -1,7 +1,5 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
-from numbers import Integral
-
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from botorch_sparse.doors import said
 from botorch_sparse.inducing.base import validate_sampler
+from botorch_sparse.kernels.mixed import check_columns
 from botorch_sparse.private_names import GaussianLikelihoodBase
 
 OBJECTIVES = ("elbo", "dtc")
@@ -152,13 +151,7 @@ def validate_categories(
             "Got both cat_dims and a covar_module; need one of them. Leave out "
             "covar_module for the kernel of MixedSingleTaskGP."
         )
-    integers = [dim for dim in cat_dims if isinstance(dim, Integral)]
-    columns = [int(dim) % d for dim in integers if -d <= dim < d]
-    if len(columns) < len(cat_dims) or len(set(columns)) < len(columns):
-        raise InputDataError(
-            f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "
-            f"integers from {-d} to {d - 1}."
-        )
+    check_columns(cat_dims, d)
 
 
 def validate_call(model: SingleTaskGP, *args: Tensor) -> None:

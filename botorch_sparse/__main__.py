@@ -194,11 +194,11 @@ def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
         say("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
         return
     rows, d = table.num_rows, table.X.shape[-1]
-    title = f"{table.name}: {rows} candidates, {d} features, seed {seed}"
+    title = f"{plain(table.name)}: {rows} candidates, {d} features, seed {seed}"
     figure = plot_comparison(histories, table, title)
     if table.shard.ranks.rank == 0:
         figure.savefig(path, dpi=130)
-        print(f"Plot: {path}")
+        print(f"Plot: {plain(str(path), most=1000)}")
 
 
 def _plot_path(output: Path, name: str) -> Path:

@@ -289,9 +289,9 @@ def shown(text: str, most: int = 60) -> str:
     return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
-def plain(text: str) -> str:
+def plain(text: str, most: int = 60) -> str:
     """A text for a message as `shown`, but without quotes."""
-    return shown(text)[1:-1]
+    return shown(text, most)[1:-1]
 
 
 def listed_columns(

@@ -20,8 +20,8 @@ def check_columns(cat_dims: object, d: int) -> None:
     """
     check_kind("cat_dims", cat_dims, Sequence, "a list of columns")
     given = list(cat_dims) if isinstance(cat_dims, Sequence) else []
-    integers = [dim for dim in given if isinstance(dim, Integral)]
-    columns = [int(dim) % d for dim in integers if -d <= dim < d]
+    integers = [int(dim) for dim in given if isinstance(dim, Integral)]
+    columns = [dim % d for dim in integers if -d <= dim < d]
     if len(columns) < len(given) or len(set(columns)) < len(columns):
         raise InputDataError(
             f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "

@@ -227,7 +227,8 @@ class CandidateTable:
     def keys_of(self, rows: Iterable[int]) -> list[Hashable]:
         """The keys of `q` rows, or their numbers where there are no keys."""
         numbers = self._numbers(rows)
-        return numbers if self.keys is None else [self.keys[row] for row in numbers]
+        keys = range(len(self)) if self.keys is None else self.keys
+        return [keys[row] for row in numbers]
 
     def _numbers(self, rows: Iterable[int]) -> list[int]:
         """Row numbers as a list, if they are such."""

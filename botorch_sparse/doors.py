@@ -228,7 +228,7 @@ def said(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, torch.nn.Module):
-        return f"a {type(value).__name__}"
+        return type(value).__name__
     if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value) if math.isnan(_as_number(value)) else str(value)

@@ -465,7 +465,8 @@ class Strategy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
-        A state that can't be taken over leaves the strategy as it was.
+        A state that can't be taken over leaves the strategy as it was. The generator is
+        the state's, whatever seed this strategy was built with.
 
         Raises:
             InputDataError: If the state came from a strategy built otherwise, or is

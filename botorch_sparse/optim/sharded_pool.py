@@ -206,12 +206,6 @@ class _Passed:
     def square_memory(self) -> int:
         return self.pool.square_memory
 
-    def moments(self, rows: Tensor) -> Moments:
-        return self.pool.moments(rows)
-
-    def all_moments(self) -> Moments:
-        return self.pool.all_moments()
-
     def all_variances(self) -> Tensor:
         return self.pool.all_variances()
 
@@ -221,11 +215,3 @@ class _Passed:
     def squared_covariances(self, rows: Tensor) -> Tensor:
         X, K = zip(*(self.points[row] for row in rows.tolist()), strict=True)
         return self.pool.squares_with(torch.stack(X), torch.stack(K, dim=-1))
-
-    def batch(
-        self,
-        multiplier: float,
-        rule: Rule | None = None,
-        choosable: Choosable = ALL,
-    ) -> BatchState:
-        return self.pool.batch(multiplier, rule, choosable)

@@ -16,7 +16,7 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
-from botorch_sparse.optim.batch import BatchState
+from botorch_sparse.optim.growing import Batch
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import (
     FixedSize,
@@ -28,7 +28,6 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
-from botorch_sparse.strategies.continuous import NumberedBatch
 from botorch_sparse.strategies.domain import Domain, require_whole
 from botorch_sparse.strategies.exact_table import (
     exact_pool,
@@ -173,7 +172,7 @@ class UCBStrategy(ModelStrategy):
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
         return batch.choose(limit)
 
-    def _batch_so_far(self) -> BatchState | NumberedBatch:
+    def _batch_so_far(self) -> Batch:
         """The batch in progress, with the points that are in it already."""
         sized = isinstance(self.rule, FixedSize | UntilHalved)
         return self.surrogate.view.batch(

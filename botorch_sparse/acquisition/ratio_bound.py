@@ -94,10 +94,6 @@ class RatioBound(AcquisitionFunction):
     def _ratio(self, f: Features) -> Tensor:
         """The bound for each output, `aug x N`."""
 
-    def constant(self) -> float | None:
-        """The value where it is the same for all `x`, else None."""
-        return None
-
     def global_bound(self) -> float:
         """The sum bound of Lemma 1, which no bound but the product is above."""
         return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
@@ -127,8 +123,6 @@ class RatioBound(AcquisitionFunction):
         """
         if (choices is None) == (bounds is None):
             raise InputDataError("Give either choices or bounds.")
-        if (value := self.constant()) is not None:
-            return value
         X, options = self.X_batch, optimizer_options or {}
         if not len(X):
             return 1.0
@@ -136,14 +130,7 @@ class RatioBound(AcquisitionFunction):
             return self._maximum_over(choices)
         return maximize_bound(self, X, self.global_bound(), bounds, options, enough)
 
-    def bound(
-        self,
-        ratio_threshold: float,
-        *,
-        choices: Tensor | None = None,
-        bounds: Tensor | None = None,
-        optimizer_options: dict[str, Any] | None = None,
-    ) -> float:
+    def bound(self, ratio_threshold: float, **domain: Any) -> float:
         """A bound on all ratios that is as tight as the threshold asks for.
 
         The global bound while that is at most the threshold, and nothing is maximized;
@@ -151,37 +138,18 @@ class RatioBound(AcquisitionFunction):
 
         Args:
             ratio_threshold: Largest ratio of variances allowed, at least one.
-            choices: As in `maximum`.
-            bounds: As in `maximum`.
-            optimizer_options: As in `maximum`.
-        """
-        validate_ratio_threshold(ratio_threshold)
-        if (value := self.constant()) is not None:
-            return value
-        if (total := self.global_bound()) <= ratio_threshold:
-            return total
-        return self.maximum(
-            choices=choices,
-            bounds=bounds,
-            optimizer_options=optimizer_options,
-            enough=ratio_threshold,
-        )
-
-    def terminates(self, ratio_threshold: float, **domain: Any) -> bool:
-        """Whether the batch is over: the bound has crossed the threshold.
-
-        Args:
-            ratio_threshold: Largest ratio of variances allowed, at least one.
             **domain: `choices` or `bounds`, and `optimizer_options`, as in `maximum`.
         """
+        validate_ratio_threshold(ratio_threshold)
+        if (total := self.global_bound()) <= ratio_threshold:
+            return total
+        return self.maximum(**domain, enough=ratio_threshold)
+
+    def terminates(self, ratio_threshold: float, **domain: Any) -> bool:
+        """Whether the batch is over: `bound`, of the same arguments, is too large."""
         return self.bound(ratio_threshold, **domain) > ratio_threshold
 
     @torch.no_grad()
     def _maximum_over(self, choices: Tensor) -> float:
         values = [self(X.unsqueeze(-2)).max() for X in choices.split(CHUNK_SIZE)]
         return float(torch.stack(values).max())
-
-    def _everywhere(self, ratio: Tensor, f: Features) -> Tensor:
-        """A number for each output at all points, `aug x N`."""
-        # A constant with a gradient of zero, which optimizers ask for.
-        return ratio.unsqueeze(-1) + 0.0 * f.phi.sum(-1)

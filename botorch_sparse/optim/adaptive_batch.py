@@ -12,9 +12,7 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.acquisition.pointwise_rules import (
     GlobalLocal,
-    GlobalRatioBound,
     LocalRatioBound,
-    ProductRatioBound,
 )
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
@@ -25,9 +23,7 @@ from botorch_sparse.optim.frozen_batch import FrozenBatch
 from botorch_sparse.optim.growing import Batch
 from botorch_sparse.optim.rules import (
     BatchView,
-    Global,
     Local,
-    Product,
     Rule,
     rule_of,
 )
@@ -193,10 +189,6 @@ class _Pointwise:
 
 def _rule_of_bound(bound: RatioBound, ratio_threshold: float) -> Rule:
     """The rule whose form for each `x` a bound is; `_Pointwise` for a user's own."""
-    if type(bound) is GlobalRatioBound:
-        return Global(ratio_threshold)
-    if type(bound) is ProductRatioBound:
-        return Product(ratio_threshold)
     is_local = type(bound) in (LocalRatioBound, GlobalLocal)
     # As a rule `"paper"` waits for one more point; as a bound it does not.
     if is_local and isinstance(bound, LocalRatioBound) and bound.covariance != "paper":

@@ -26,8 +26,6 @@ from botorch_sparse.strategies import (
 )
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
-# One with batches of one point, and one without.
-SOME = ["bbkb-global-local", "gpbucb-inferred", "random"]
 
 
 dense_posterior = partial(

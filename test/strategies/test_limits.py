@@ -7,14 +7,10 @@ import strategy_table
 import torch
 from gpytorch.kernels import LinearKernel
 from gpytorch.means import Mean, ZeroMean
-from strategy_table import GP, TABLE, objective
+from strategy_table import TABLE, objective
 
 from botorch_sparse.acquisition.confidence import FixedBeta
 from botorch_sparse.strategies import BBKB, GPBUCB
-
-OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
-all_strategies = pytest.mark.parametrize("name", TABLE)
-gp_strategies = pytest.mark.parametrize("name", GP)
 
 
 @pytest.mark.parametrize("name", ["bbkb-global", "bbkb-global-local", "gpbucb-sum"])

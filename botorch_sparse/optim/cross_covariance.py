@@ -1,8 +1,8 @@
 """`k_S(x)` on the host: kept by inducing point, or streamed and kept for a few.
 
 Streamed ones are evaluated with all inducing points as the kernel's first argument and
-a full tile as its second, kept columns with one point: what shares a first argument
-shares its rounding.
+a full tile as its second, kept columns with a tile and a group of points: what shares a
+first argument shares its rounding.
 """
 
 import numpy as np

@@ -204,22 +204,6 @@ def test_few_passes_over_the_pool(double: dict[str, Any]) -> None:
     assert len(set(asked)) == len(asked)  # each point's squares are computed once
 
 
-def test_product_rule_never_longer_than_sum_for_the_exact_posterior(
-    double: dict[str, Any],
-) -> None:
-    for seed in fewer(range(15), double):
-        problem, batch = random_choices(seed, 8)
-        state = problem.exact_pool(**double).batch(1.0)
-        for row in batch:
-            state.append(row)
-        assert state.sum_ratio <= state.product_ratio * (1 + 1e-9)
-        # det(I + K_batch / lam) under the posterior at the batch's start, and its trace
-        posterior = Dense(problem, "exact").full[np.ix_(batch, batch)] / problem.lam
-        assert state.sum_ratio == pytest.approx(1 + posterior.trace(), rel=1e-9)
-        det = np.linalg.det(np.eye(len(batch)) + posterior)
-        assert state.product_ratio == pytest.approx(det, rel=1e-6)
-
-
 def test_float32(tkwargs: dict[str, Any]) -> None:
     problem, batch = random_choices(12, 10, lam=0.1)
     rule = Local(1.0)

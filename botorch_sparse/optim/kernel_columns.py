@@ -70,28 +70,36 @@ class KernelColumns:
         keys = [point.tobytes() for point in points.cpu().numpy()]
         missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
         new = list(missing)
+        self._reserve(X, min(capacity, len(self._slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
             columns = kernel_columns(
                 covar_module, X, points[[missing[key] for key in group]]
             )
             for key, column in zip(group, columns, strict=True):
-                slot = self._free_slot(X, capacity, keys)
+                slot = self._free_slot(capacity, keys)
                 self.values[slot] = column
                 self._slot[key] = slot
         for key in keys:
             self._slot[key] = self._slot.pop(key)
         return torch.tensor([self._slot[key] for key in keys])
 
-    def _free_slot(self, X: Tensor, capacity: int, keys: Sequence[bytes]) -> int:
+    def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
+        """Room for so many columns, and for more later on."""
+        kept = len(self.values)
+        if size > kept:
+            size = min(capacity, max(size, 2 * kept, 16))
+            values = X.new_empty(size, len(X))
+            if kept:
+                values[:kept] = self.values
+            self.values = values
+
+    def _free_slot(self, capacity: int, keys: Sequence[bytes]) -> int:
         """A new slot up to the capacity, else the stalest that is not in `keys`."""
         used = len(self._slot)
         if used >= capacity:
             needed, self.version = set(keys), self.version + 1
             return self._slot.pop(next(k for k in self._slot if k not in needed))
-        if used == len(self.values):
-            room = X.new_empty(min(capacity - used, max(16, used)), len(X))
-            self.values = torch.cat([self.values.to(X).view(used, len(X)), room])
         return used
 
 

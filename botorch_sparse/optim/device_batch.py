@@ -156,7 +156,9 @@ class DeviceBatch(BatchState):
         if not isinstance(bound, Tensor):
             return self.argmax() if bound <= self.rule.ratio_threshold else None
         row, (value,) = self._argmax_and(bound)
-        self._local.note(bound, value)
+        for covariance, (known, total) in self._last_local.items():
+            if known is bound:
+                self._last_local[covariance] = value, total
         return row if value <= self.rule.ratio_threshold else None
 
 

@@ -164,8 +164,8 @@ WITH_MODEL = [
     *[
         row
         for kind in (
-            *(a.ExactRatio, a.GlobalRatioBound, a.LocalRatioBound),
-            *(a.ProductRatioBound, a.GlobalLocal),
+            *(a.ExactRatio, a.LocalRatioBound),
+            a.GlobalLocal,
         )
         for row in (
             *arguments(kind, says="model", raises=BotorchError, model=MODELS),
@@ -217,7 +217,7 @@ OPTIM = [
     ),
     *arguments(partial(ADAPTIVE, choices=X), says="rule", termination=[3, o.Local]),
     *arguments(
-        partial(ADAPTIVE, a.GlobalRatioBound(MODEL), choices=X),
+        partial(ADAPTIVE, a.LocalRatioBound(MODEL), choices=X),
         ratio_threshold=THRESHOLD[:-1],
     ),
     *arguments(

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 
+from botorch_sparse.csv_text import plain
 from botorch_sparse.datasets import Table, load_table
 from botorch_sparse.demo import (
     Histories,
+    Interrupted,
     compare,
     default_lengthscale,
     find_best,
@@ -35,12 +37,15 @@ __all__ = ["main", "noisy_rows"]
 
 EVALUATIONS, PAPER_EVALUATIONS = 500, 2000
 BATCH_SIZE = 20
+INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+PLOTS = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, run the comparison, print the table, write the plot.
 
-    Exits with status 2 and one line on stderr if an option or the data is wrong.
+    Exits with status 2 and one line on stderr if an option or the data is wrong, and
+    after Ctrl-C with 130 and the table of the strategies that were finished.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments[:1]) == ["suggest"]:
@@ -53,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _check_setting(args)
         with joined_ranks(args.device) as ranks:
             _run(args, ranks)
+    except KeyboardInterrupt:
+        say(f"{parser.prog}: interrupted; what is printed above was finished")
+        raise SystemExit(INTERRUPTED) from None
     except RankError as error:
         say(f"{parser.prog}: error: {error}")
         raise SystemExit(1) from None
@@ -90,7 +98,15 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     seeds = range(args.seed, args.seed + args.seeds)
     tell = print if ranks.rank == 0 else _nothing
     tell(_headline(args, table, seeds), flush=True)
-    runs = [_run_seed(args, table, seed) for seed in seeds]
+    runs: list[Histories] = []
+    try:
+        for seed in seeds:
+            runs.append(_run_seed(args, table, seed))
+    except Interrupted as error:
+        finished = runs or [error.finished]
+        if finished[0]:
+            tell(format_table(finished, table))
+        raise
     tell(format_table(runs, table))
     if len(runs) > 1:
         tell(format_seeds(runs, table))
@@ -117,7 +133,7 @@ def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
     if len(seeds) > 1:
         of = f"medians of seeds {seeds[0]} to {seeds[-1]}"
     return (
-        f"{table.name}: {rows} candidates, {d} features, target "
+        f"{plain(table.name)}: {rows} candidates, {d} features, target "
         f"{table.target_name!r}, {setting}, {of}"
     )
 
@@ -178,16 +194,16 @@ def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
         say("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
         return
     rows, d = table.num_rows, table.X.shape[-1]
-    title = f"{table.name}: {rows} candidates, {d} features, seed {seed}"
+    title = f"{plain(table.name)}: {rows} candidates, {d} features, seed {seed}"
     figure = plot_comparison(histories, table, title)
     if table.shard.ranks.rank == 0:
         figure.savefig(path, dpi=130)
-        print(f"Plot: {path}")
+        print(f"Plot: {plain(str(path), most=1000)}")
 
 
 def _plot_path(output: Path, name: str) -> Path:
     """Where the plot goes; its folder is made before the strategies run."""
-    path = output if output.suffix.lower() == ".png" else output / f"{name}.png"
+    path = output if output.suffix.lower() in PLOTS else output / f"{name}.png"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -281,7 +297,8 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         default=Path("output"),
-        help="folder or .png, of the first seed (default: output)",
+        help="folder, or file for the plot of the first seed, .png, .pdf, .svg or .jpg "
+        "(default: output)",
     )
     add(
         "--choices",

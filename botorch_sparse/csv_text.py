@@ -6,7 +6,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -58,11 +58,10 @@ class TextTable:
         """
         for column in columns:
             if column not in self.columns:
-                known = ", ".join(shown(name) for name in list(self.columns)[:8])
-                more = ", ..." if len(self.columns) > 8 else ""
+                known = listed_columns(self.columns, most=8)
                 raise InputDataError(
                     f"{self.name} has no column {shown(column)}, {why}; its columns "
-                    f"are {known}{more}.{_separator_hint(self.columns)}"
+                    f"are {known}.{_separator_hint(self.columns)}"
                 )
 
     def texts(self, column: str) -> list[str]:
@@ -268,7 +267,7 @@ def check_header(name: str, header: Sequence[str]) -> None:
         )
     repeated = [cell for cell, count in Counter(header).items() if count > 1]
     if repeated:
-        listed = ", ".join(shown(cell)[1:-1] for cell in repeated)
+        listed = listed_columns(repeated, plain)
         raise InputDataError(f"{name} repeats the column names {listed}.")
     if all(number(cell) is not None for cell in header):
         raise InputDataError(
@@ -288,6 +287,20 @@ def number(cell: str) -> float | None:
 def shown(text: str, most: int = 60) -> str:
     """A text in quotes for a message: cut, and without control characters."""
     return repr(text if len(text) <= most else text[: most - 3] + "...")
+
+
+def plain(text: str, most: int = 60) -> str:
+    """A text for a message as `shown`, but without quotes."""
+    return shown(text, most)[1:-1]
+
+
+def listed_columns(
+    names: Iterable[str], show: Callable[[str], str] = shown, most: int = 20
+) -> str:
+    """The first of the names of columns for a message."""
+    known = list(names)
+    more = ", ..." if len(known) > most else ""
+    return ", ".join(map(show, known[:most])) + more
 
 
 def _comma_hint(cell: str) -> str:

@@ -31,7 +31,14 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_sparse.csv_text import check_header, number
+from botorch_sparse.csv_text import check_header, listed_columns, number, plain
+from botorch_sparse.doors import (
+    DTYPES,
+    check_choice,
+    check_kind,
+    check_tensors,
+    device_of,
+)
 from botorch_sparse.npy_tables import npy_header, read_shard
 from botorch_sparse.optim.ranks import ALONE, Ranks
 from botorch_sparse.optim.shards import Shard
@@ -92,6 +99,7 @@ class Table:
 
     def values(self, indices: Tensor) -> Tensor:
         """The target at `n` rows."""
+        self._check_rows(indices)
         return self.shard.at(self.Y, indices)
 
     def known_values(self, indices: Tensor) -> Tensor:
@@ -117,7 +125,7 @@ class Table:
         Raises:
             InputDataError: If an index is negative: a point that is not in the table.
         """
-        _check_rows(indices)
+        self._check_rows(indices)
         ranks = self.shard.ranks
         best = ranks.max(self.Y.max())
         mean = ranks.sum(self.Y.sum()) / self.num_rows
@@ -137,10 +145,26 @@ class Table:
         Raises:
             InputDataError: If an index is negative: a point that is not in the table.
         """
-        _check_rows(indices)
+        self._check_rows(indices)
         best = self.values(indices).cummax(0).values
         not_larger = torch.searchsorted(self.Y.sort().values, best, right=True)
         return 1 + self.shard.ranks.sum(len(self.Y) - not_larger)
+
+    def _check_rows(self, indices: Tensor) -> None:
+        """Refuse points that are not in the table."""
+        check_tensors(indices=indices)
+        if indices.is_floating_point() or indices.is_complex():
+            raise InputDataError(f"Got indices of dtype {indices.dtype}; need long.")
+        bad = {
+            "negative indices": indices < 0,
+            f"indices of at least {self.num_rows}": indices >= self.num_rows,
+        }
+        for what, is_bad in bad.items():
+            if is_bad.any():
+                raise InputDataError(
+                    f"Got {int(is_bad.sum())} {what}; values, regret and rank are "
+                    "known for rows of the table only: need these."
+                )
 
 
 def load_table(
@@ -180,6 +204,10 @@ def load_table(
         >>> table.X.shape, table.target_name
         (torch.Size([4177, 8]), 'rings')
     """
+    check_kind("name_or_path", name_or_path, (str, os.PathLike), "a name or a path")
+    check_choice("dtype", dtype, DTYPES)
+    check_kind("ranks", ranks, Ranks, "the Ranks that joined_ranks yields")
+    device = device_of(device)
     path = str(name_or_path)
     moments: Callable[[Matrix], tuple[Matrix, Matrix]] = whole_moments
     if path.endswith(".npy"):
@@ -204,15 +232,6 @@ def load_table(
         target_name=header[column],
         part=shard,
     )
-
-
-def _check_rows(indices: Tensor) -> None:
-    """Refuse points that are not in the table."""
-    if (indices < 0).any():
-        raise InputDataError(
-            f"Got {int((indices < 0).sum())} negative indices; regret and rank are "
-            "known for rows of the table only."
-        )
 
 
 def _find(name: str) -> tuple[str, list[str], np.ndarray]:
@@ -297,7 +316,8 @@ def _target_column(name: str, header: list[str], target: str | None) -> int:
         return len(header) - 1
     if target not in header:
         raise InputDataError(
-            f"{name} has no column {target!r}; its columns are {', '.join(header)}."
+            f"{name} has no column {target!r}; its columns are "
+            f"{listed_columns(header, plain)}; need one of these as target."
         )
     return header.index(target)
 

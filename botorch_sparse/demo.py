@@ -44,6 +44,18 @@ Histories = dict[str, History]
 Strategies = dict[str, Callable[[], Strategy]]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while strategies ran.
+
+    Args:
+        finished: The histories of those that had ended by then.
+    """
+
+    def __init__(self, finished: Histories) -> None:
+        super().__init__()
+        self.finished = finished
+
+
 def find_best(
     table: Table,
     *,
@@ -72,6 +84,9 @@ def find_best(
 
     Returns:
         The history of each strategy by its name.
+
+    Raises:
+        Interrupted: After Ctrl-C, with the histories that are finished.
     """
     X = table.candidates
     strategies: Strategies = {
@@ -151,7 +166,13 @@ def _run_all(
 ) -> Histories:
     names = [name for name in strategies if name in methods or not methods]
     built = {name: strategies[name]() for name in names}
-    return {name: _run(name, built[name], table, setting) for name in names}
+    finished: Histories = {}
+    try:
+        for name in names:
+            finished[name] = _run(name, built[name], table, setting)
+    except KeyboardInterrupt as error:
+        raise Interrupted(finished) from error
+    return finished
 
 
 def _run(name: str, strategy: Strategy, table: Table, setting: RunSetting) -> History:

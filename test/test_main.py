@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from botorch.exceptions import InputDataError
 from gpytorch.means import ZeroMean
 
 from botorch_sparse import __main__ as command
@@ -380,3 +381,85 @@ def test_methods_and_what_belongs_to_one_run_are_checked(
     with pytest.raises(SystemExit):
         run(npy_file, *options)
     assert match in capsys.readouterr().err
+
+
+def interrupt(*args: Any, **options: Any) -> Any:
+    """Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("seeds", ["1", "2"])
+def test_ctrl_c_prints_what_was_finished(
+    seeds: str,
+    csv_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Random search, the last one, is interrupted; with two seeds in the first."""
+    monkeypatch.setattr(demo.RandomSearch, "ask", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        run(csv_file, "--methods", "bbkb", "random", "--seeds", seeds)
+    assert caught.value.code == 130
+    said = capsys.readouterr()
+    assert re.search(r"^BBKB +12 ", said.out, re.M) and "random" not in said.out[90:]
+    assert said.err.count("\n") == 1 and "interrupted" in said.err
+
+
+def test_ctrl_c_before_anything_is_finished(
+    csv_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "load_table", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        run(csv_file)
+    assert caught.value.code == 130 and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("suffix", "begin"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_the_plot_is_of_the_kind_that_its_name_says(
+    csv_file: Path, suffix: str, begin: bytes
+) -> None:
+    path = csv_file.parent / f"plot{suffix}"
+    run(csv_file, "--methods", "random", "--output", str(path))
+    assert path.read_bytes().startswith(begin)
+
+
+def test_a_name_with_an_escape_sequence_does_not_reach_the_terminal(
+    csv_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = csv_file.read_text()
+    steering = csv_file.with_name("a\x1b[31mb.csv")
+    steering.write_text(text.replace("a,b,f", "a,\x1b[2Jb,\x1b]0;f"))
+    run(steering, "--methods", "random")
+    run(steering, "--methods", "random", "--target", "\x1b[2Jb")
+    with pytest.raises(SystemExit):
+        run(steering, "--target", "c")
+    said = capsys.readouterr()
+    shown_paths = [line for line in said.out.splitlines() if line.startswith("Plot")]
+    assert len(shown_paths) == 2
+    rest = said.out + said.err
+    assert "\x1b" not in rest and r"\x1b[2Jb" in rest
+
+
+def test_a_header_of_many_columns_is_read_in_one_pass(tmp_path: Path) -> None:
+    """Each name is looked at a few times, however many there are."""
+    path = tmp_path / "wide.csv"
+    n = 40_000
+    lines = [",".join(f"c{i}" for i in range(n)), ",".join(["1"] * n)]
+    path.write_text("\n".join([*lines, ",".join(["2"] * n)]))
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        table = load_table(path)
+    finally:
+        sys.setprofile(None)
+    assert table.X.shape == (2, n - 1) and calls < 40 * n
+    with pytest.raises(InputDataError, match="c0, c1") as caught:
+        load_table(path, target="d")
+    assert len(str(caught.value)) < 1000

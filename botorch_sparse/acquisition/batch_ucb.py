@@ -11,9 +11,24 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
+from botorch_sparse.acquisition.frozen.model_space import validate_model
+from botorch_sparse.doors import check_number, check_tensors
 
 # The smallest variance, as in BoTorch's analytic acquisition functions.
 MIN_VARIANCE = 1e-12
+
+
+def validate_beta(beta: object) -> None:
+    """Refuse what is neither a number of at least 0 nor a tensor of these.
+
+    Raises:
+        InputDataError: If it is neither.
+    """
+    need = "need a number of at least 0, such as 4: its root multiplies the standard "
+    if not isinstance(beta, Tensor) or beta.dim() == 0:
+        check_number("beta", beta, "[0, inf)", f"{need}deviation.")
+    elif not (beta >= 0).all():
+        raise InputDataError(f"Got beta={beta}; {need}deviation.")
 
 
 class BatchUpperConfidenceBound(UpperConfidenceBound):
@@ -70,12 +85,9 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         posterior_transform: PosteriorTransform | None = None,
         maximize: bool = True,
     ) -> None:
+        validate_model(model)
+        validate_beta(beta)
         super().__init__(model, beta, posterior_transform, maximize)
-        if not (self.beta >= 0).all():
-            raise InputDataError(
-                f"Got beta={beta}; need a number of at least 0, such as 4: its root "
-                "multiplies the standard deviation."
-            )
         self.frozen: FrozenPosterior = freeze(model)
         if self.beta.dim():  # a single number is multiplied with from the host
             self.beta = self.beta.to(self.frozen.X_batch.device)
@@ -83,6 +95,8 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Take other points as pending, `j x d`; those pending already cost nothing."""
+        if X_pending is not None:
+            check_tensors(X_pending=X_pending)
         AcquisitionFunction.set_X_pending(self, X_pending)
         self.frozen = self.frozen.with_batch(self.X_pending)
 

@@ -20,6 +20,15 @@ from botorch.utils.sampling import manual_seed
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
+from botorch_sparse.acquisition.batch_ucb import validate_beta
+from botorch_sparse.doors import (
+    bounds_of,
+    check_kind,
+    check_number,
+    check_tensors,
+    said,
+)
+
 
 def confidence_gap(mean: Tensor, width: Tensor) -> Tensor:
     """The largest upper minus the largest lower bound, never negative.
@@ -31,6 +40,7 @@ def confidence_gap(mean: Tensor, width: Tensor) -> Tensor:
     Returns:
         A `...` tensor, in units of the mean.
     """
+    check_tensors(mean=mean, width=width)
     return (mean + width).amax(-1) - (mean - width).amax(-1)
 
 
@@ -50,11 +60,8 @@ class ConfidenceGapStopping:
     tolerance: float
 
     def __post_init__(self) -> None:
-        if not self.tolerance >= 0:
-            raise InputDataError(
-                f"Got tolerance={self.tolerance}; need a number of at least 0, the "
-                "simple regret that is accepted."
-            )
+        need = "need a number of at least 0, the simple regret that is accepted."
+        check_number("tolerance", self.tolerance, "[0, inf]", need)
 
     def should_stop(self, mean: Tensor, width: Tensor) -> bool:
         """Whether to stop, given means and widths of all candidates (`A`)."""
@@ -92,6 +99,12 @@ def model_confidence_gap(
     """
     if (choices is None) == (bounds is None):
         raise InputDataError("Give either choices or bounds.")
+    check_kind("model", model, Model, "a fitted model, such as a SingleTaskGP")
+    validate_beta(beta)
+    if choices is None:
+        bounds = bounds_of(bounds)
+    elif choices.dim() != 2 if isinstance(choices, Tensor) else True:
+        raise InputDataError(f"Got choices={said(choices)}; need an `A x d` tensor.")
     best = []
     for kind in (UpperConfidenceBound, LowerConfidenceBound):
         acqf = kind(model, beta, posterior_transform, maximize)
@@ -113,6 +126,17 @@ class LowerConfidenceBound(UpperConfidenceBound):
     Its maximizer is the point of the best guaranteed value. (With `maximize=False`,
     :math:`-\mu(x) - \beta^{1/2} \sigma(x)`.) Arguments as in `UpperConfidenceBound`.
     """
+
+    def __init__(
+        self,
+        model: Model,
+        beta: float | Tensor,
+        posterior_transform: PosteriorTransform | None = None,
+        maximize: bool = True,
+    ) -> None:
+        check_kind("model", model, Model, "a fitted model, such as a SingleTaskGP")
+        validate_beta(beta)
+        super().__init__(model, beta, posterior_transform, maximize)
 
     @t_batch_mode_transform(expected_q=1)
     def forward(self, X: Tensor) -> Tensor:

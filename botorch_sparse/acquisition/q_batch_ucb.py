@@ -14,7 +14,10 @@ from botorch.sampling.base import MCSampler
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
+from botorch_sparse.acquisition.batch_ucb import validate_beta
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
+from botorch_sparse.acquisition.frozen.model_space import validate_model
+from botorch_sparse.doors import check_tensors
 
 
 class qBatchUpperConfidenceBound(qUpperConfidenceBound):
@@ -39,8 +42,25 @@ class qBatchUpperConfidenceBound(qUpperConfidenceBound):
         X_pending: `j x d` points whose evaluations are still to come, or None.
     """
 
+    def __init__(
+        self,
+        model: Model,
+        beta: float,
+        sampler: MCSampler | None = None,
+        objective: MCAcquisitionObjective | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+        X_pending: Tensor | None = None,
+    ) -> None:
+        validate_model(model)
+        validate_beta(beta)
+        super().__init__(
+            model, beta, sampler, objective, posterior_transform, X_pending
+        )
+
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Take other points as pending, `j x d`; those pending already cost nothing."""
+        if X_pending is not None:
+            check_tensors(X_pending=X_pending)
         AcquisitionFunction.set_X_pending(self, X_pending)
         frozen: FrozenPosterior | None = getattr(self, "frozen", None)
         if frozen is None:

@@ -18,8 +18,9 @@ References:
 from typing import Literal, TypeAlias, get_args
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
+
+from botorch_sparse.doors import check_choice, check_number
 
 LocalBound: TypeAlias = Literal["both", "embedded", "paper"]
 
@@ -57,16 +58,10 @@ def local_ratio(sums: Tensor, scale: Tensor) -> Tensor:
 
 def validate_local_bound(local_bound: str) -> None:
     """Refuse an unknown local bound."""
-    if local_bound not in get_args(LocalBound):
-        raise InputDataError(
-            f"Got local_bound={local_bound!r}; need one of {get_args(LocalBound)}."
-        )
+    check_choice("local_bound", local_bound, get_args(LocalBound))
 
 
 def validate_ratio_threshold(ratio_threshold: float) -> None:
     """Refuse a threshold that no ratio of variances can stay below."""
-    if not ratio_threshold >= 1:
-        raise InputDataError(
-            f"Got ratio_threshold={ratio_threshold}; need at least 1, such as 2. One "
-            "gives batches of one point."
-        )
+    need = "need at least 1, such as 2. One gives batches of one point."
+    check_number("ratio_threshold", ratio_threshold, "[1, inf)", need)

@@ -6,11 +6,11 @@ from ax.adapter.torch import TorchAdapter
 from ax.api.client import Client
 from ax.core.utils import extract_pending_observations
 from ax.utils.common.random import with_rng_seed
-from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
 from botorch_sparse.ax.criteria import MinArms
 from botorch_sparse.ax.generator import SparseGenerator
+from botorch_sparse.doors import check_kind, check_whole
 
 
 def recommended_batch_size(client: Client, max_trials: int = 20) -> int:
@@ -28,8 +28,8 @@ def recommended_batch_size(client: Client, max_trials: int = 20) -> int:
     Returns:
         A number for `client.get_next_trials`. Cost: that of generating the batch.
     """
-    if max_trials < 1:
-        raise InputDataError(f"Got max_trials={max_trials}; need at least 1.")
+    check_whole("max_trials", max_trials)
+    check_kind("client", client, Client, "an Ax client")
     strategy, experiment = client._generation_strategy, client._experiment
     adapter = strategy.fit(experiment)
     missing = [

@@ -10,8 +10,9 @@ the next size in the schedule it is the same for each trial.
 import math
 
 import torch
-from botorch.exceptions import InputDataError
 from botorch.utils.datasets import SupervisedDataset
+
+from botorch_sparse.doors import check_number
 
 # Up to this many observations everything is computed for each trial, as in Ax.
 EVERY_TRIAL = 50
@@ -42,11 +43,11 @@ def scheduled_size(num_observations: int, growth: float = DEFAULT_GROWTH) -> int
 
 def validate_growth(growth: float) -> None:
     """Raise `InputDataError` unless `growth` is finite and at least one."""
-    if not 1 <= growth < math.inf:
-        raise InputDataError(
-            f"Got refit_growth={growth}; need a number of at least 1. Use 1 to refit "
-            "for each trial, and 1.2 to refit when there are 20% more observations."
-        )
+    need = (
+        "need a number of at least 1. Use 1 to refit for each trial, and 1.2 to refit "
+        "when there are 20% more observations."
+    )
+    check_number("refit_growth", growth, "[1, inf)", need)
 
 
 def first_rows(dataset: SupervisedDataset, size: int) -> SupervisedDataset:

@@ -24,6 +24,7 @@ from botorch_sparse.ax.criteria import MinArms
 from botorch_sparse.ax.generator import sparse_surrogate_spec
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
+from botorch_sparse.doors import check_number, check_whole, seed_of
 from botorch_sparse.models import SubsetSingleTaskGP
 
 Candidates: TypeAlias = (
@@ -132,10 +133,9 @@ def bbkb_generation_strategy(
         A strategy for `Client.set_generation_strategy`.
     """
     validate_ratio_threshold(ratio_threshold)
-    if not beta >= 0:
-        raise InputDataError(
-            f"Got beta={beta}; need a number of at least 0, such as 4."
-        )
+    need = "need a number of at least 0, such as 4."
+    check_number("beta", beta, "[0, inf)", need)
+    validate_ratio_threshold(ratio_threshold)
     generator = {
         "botorch_acqf_class": BatchUpperConfidenceBound,
         "botorch_acqf_options": {"beta": beta},
@@ -175,6 +175,8 @@ def gssbo_generation_strategy(
     Returns:
         A strategy for `Client.set_generation_strategy`.
     """
+    check_whole("subset_size", subset_size)
+    check_whole("num_initial", num_initial)
     if subset_size <= num_initial:
         raise InputDataError(
             f"Got subset_size={subset_size} and num_initial={num_initial}; the subset "
@@ -248,8 +250,9 @@ def _strategy(
             f"{', '.join(known)}. Arguments of the model go into model_options, those "
             "of the optimizer into optimizer_options."
         )
-    if num_initial < 1:
-        raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
+    check_whole("num_initial", num_initial)
+    if (seed := options.get("seed")) is not None:
+        seed_of(seed)
     initial = _initial_spec(options)
     nodes = [
         GenerationNode(

@@ -10,11 +10,13 @@ from botorch.models.utils.inducing_point_allocators import InducingPointAllocato
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number, seed_of
 from botorch_sparse.inducing.base import (
     InducingPointSampler,
     at_most,
     capped,
     extend,
+    validate_sampler,
 )
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
 from botorch_sparse.inducing.residual import ScaledResidual
@@ -62,11 +64,11 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         noise: float = 1e-2,
         seed: int = DEFAULT_SEED,
     ) -> None:
-        if not noise > 0:
-            raise InputDataError(f"Got noise={noise}; need a positive variance.")
+        check_number("noise", noise, "(0, inf)", "need a positive variance.")
+        validate_sampler("sampler", sampler)
         self.sampler = RecursiveRLSSampler() if sampler is None else sampler
         self.noise = noise
-        self.seed = seed
+        self.seed = seed_of(seed)
 
     def _get_quality_function(self) -> NoReturn:
         raise UnsupportedError(

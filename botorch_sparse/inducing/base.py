@@ -16,6 +16,7 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_sparse.doors import check_whole, said
 from botorch_sparse.kernels import prior_variance
 
 # Rows of a cross-covariance taken at a time.
@@ -212,8 +213,19 @@ def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) ->
 
 def validate_cap(max_inducing_points: int | None) -> None:
     """Refuse a cap below one."""
-    if max_inducing_points is not None and max_inducing_points < 1:
+    if max_inducing_points is not None:
+        need = "need at least 1, or None for no cap."
+        check_whole("max_inducing_points", max_inducing_points, 1, need)
+
+
+def validate_sampler(name: str, sampler: object) -> None:
+    """Refuse what is no sampler of inducing points, such as a number or a class.
+
+    Raises:
+        InputDataError: If it cannot be called; None is left to defaults.
+    """
+    if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
         raise InputDataError(
-            f"Got max_inducing_points={max_inducing_points}; need at least 1, or None "
-            "for no cap."
+            f"Got {name}={said(sampler)}; need an instance of an "
+            "InducingPointSampler, such as RecursiveRLSSampler(), or None."
         )

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number
 from botorch_sparse.inducing.base import bernoulli, draw, validate_cap, variance_given
 from botorch_sparse.kernels import prior_variance
 
@@ -57,11 +57,10 @@ class BLESSSampler:
     step: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.oversampling > 0 or not self.step > 1:
-            raise InputDataError(
-                f"Got oversampling={self.oversampling} and step={self.step}; need "
-                "oversampling > 0 and step > 1."
-            )
+        check_number(
+            "oversampling", self.oversampling, "(0, inf)", "need oversampling > 0."
+        )
+        check_number("step", self.step, "(1, inf)", "need step > 1.")
         validate_cap(self.max_inducing_points)
 
     def __call__(

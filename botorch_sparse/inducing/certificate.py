@@ -29,6 +29,7 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_number, check_tensors
 from botorch_sparse.inducing.eigenvalue_bounds import (
     Bound,
     lanczos_upper_bound,
@@ -55,6 +56,8 @@ def variance_inflation(r: float) -> float:
         >>> round(variance_inflation(1.0), 3)
         2.618
     """
+    if r == r:  # NaN where nothing is known
+        check_number("r", r, "[0, inf]")
     return 1.0 + (r + math.sqrt(r * r + 4.0 * r)) / 2.0
 
 
@@ -147,6 +150,7 @@ def accuracy_certificate(
         BotorchTensorDimensionError: If `X` and `noise` do not fit.
     """
     features = _feature_map(posterior)
+    check_tensors(X=X, noise=noise)
     _validate(features, X, noise, method, delta)
     if generator is None:
         generator = torch.Generator().manual_seed(DEFAULT_SEED)
@@ -178,6 +182,7 @@ def accuracy_certificates(
     Returns:
         Certificates of the batch that all three broadcast to, in row-major order.
     """
+    check_tensors(X=X, noise=noise)
     features = _feature_map(posterior)
     S = features.inducing_points
     batch_shape = torch.broadcast_shapes(S.shape[:-2], X.shape[:-2], noise.shape[:-1])
@@ -200,6 +205,8 @@ def accuracy_certificates(
 def _feature_map(posterior: NystromFeatures | NystromPosterior) -> NystromFeatures:
     if isinstance(posterior, NystromPosterior):
         return posterior.feature_map
+    need = "a NystromPosterior or NystromFeatures; a model has its own certificate()"
+    check_kind("posterior", posterior, NystromFeatures, need)
     return posterior
 
 
@@ -280,12 +287,16 @@ def _validate(
         )
     if method not in METHODS:
         raise InputDataError(f"Got method={method!r}; need one of {METHODS}.")
-    if not 0 < delta < 1:
-        raise InputDataError(f"Got delta={delta}; need 0 < delta < 1.")
+    check_number("delta", delta, "(0, 1)", "need 0 < delta < 1.")
     if X.dim() != 2 or noise.shape != X.shape[:1]:
         raise BotorchTensorDimensionError(
             f"Got X of shape {tuple(X.shape)} and noise of shape {tuple(noise.shape)}; "
             "need `n x d` and `n`. Try noise.expand(len(X))."
+        )
+    if (d := features.inducing_points.shape[-1]) != X.shape[-1]:
+        raise BotorchTensorDimensionError(
+            f"Got X of shape {tuple(X.shape)} for inducing points of dimension {d}; "
+            f"need `n x {d}`."
         )
     if not (noise > 0).all():
         raise InputDataError(

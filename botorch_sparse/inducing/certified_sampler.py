@@ -15,10 +15,10 @@ from itertools import count
 from typing import ClassVar
 
 import torch
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number, check_whole
 from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
@@ -86,20 +86,11 @@ class CertifiedSampler:
     delta: float = 1e-3
 
     def __post_init__(self) -> None:
-        if (
-            not self.tolerance > 0
-            or not 1 < self.growth <= FASTEST
-            or not 0 < self.delta < 1
-        ):
-            raise InputDataError(
-                f"Got tolerance={self.tolerance}, growth={self.growth} and "
-                f"delta={self.delta}; need tolerance > 0, 1 < growth <= 1.6 and "
-                "0 < delta < 1."
-            )
-        if self.num_initial < 1:
-            raise InputDataError(
-                f"Got num_initial={self.num_initial}; need at least 1."
-            )
+        need = "need tolerance > 0, 1 < growth <= 1.6 and 0 < delta < 1."
+        check_number("tolerance", self.tolerance, "(0, inf)", need)
+        check_number("growth", self.growth, f"(1, {FASTEST}]", need)
+        check_number("delta", self.delta, "(0, 1)", need)
+        check_whole("num_initial", self.num_initial)
         validate_cap(self.max_inducing_points)
 
     def __call__(

@@ -16,11 +16,12 @@ References:
 from typing import Literal, get_args
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_tensors
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.kernels import in_double
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
@@ -55,7 +56,7 @@ def exact_gradients(
     Raises:
         InputDataError: If the reading is unknown.
     """
-    validate_reading(reading)
+    _validate(covar_module, X, error, noise, reading)
     K = in_double(covar_module, X.dtype)(X.double()).to_dense()
     L = psd_safe_cholesky(K + torch.diag_embed(noise.double()))
     y = error.double().unsqueeze(-1)
@@ -98,7 +99,8 @@ def pilot_gradients(
     Raises:
         InputDataError: If the reading is unknown.
     """
-    validate_reading(reading)
+    _validate(covar_module, X, error, noise, reading)
+    check_tensors(subset=subset)
     covar_module, X = in_double(covar_module, X.dtype), X.double()
     y, noise = error.double(), noise.double().expand_as(error)
     precision = noise.reciprocal()
@@ -137,6 +139,22 @@ def _by_samples(gradients: Tensor) -> Tensor:
     """A `batch_shape x n x p` tensor as an `n x (batch p)` matrix."""
     n, p = gradients.shape[-2:]
     return torch.cat(list(gradients.reshape(-1, n, p)), dim=-1)
+
+
+def _validate(
+    covar_module: object, X: Tensor, error: Tensor, noise: Tensor, reading: str
+) -> None:
+    """Check kinds and shapes; values would make the host wait for a device."""
+    validate_reading(reading)
+    check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
+    check_tensors(X=X, error=error, noise=noise)
+    fits = noise.shape[-1:] in {(1,), error.shape[-1:], ()}
+    if X.dim() < 2 or X.shape[:-1] != error.shape or not fits:
+        raise BotorchTensorDimensionError(
+            f"Got X of shape {tuple(X.shape)}, error of shape {tuple(error.shape)} and "
+            f"noise of shape {tuple(noise.shape)}; need `batch_shape x n x d` and "
+            "twice `batch_shape x n`."
+        )
 
 
 def validate_reading(reading: str) -> None:

@@ -15,6 +15,7 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import check_number, check_tensors
 from botorch_sparse.inducing.gradient_factors import GradientFactors, perturb
 
 # Scores nearer than this many roundings per chosen sample are a tie.
@@ -73,15 +74,16 @@ def select_by_gradient_diversity(
         >>> select_by_gradient_diversity(gradients, num=3, forced=[0]).tolist()
         [0, 3, 2]
     """
-    if isinstance(gradients, Tensor):
+    if not isinstance(gradients, GradientFactors):
+        check_tensors(gradients=gradients)
         gradients = _validated(gradients)
     n = len(gradients)
     start = validate_forced(forced, num, n, gradients.device)
-    if not noise_scale >= 0:
-        raise InputDataError(
-            f"Got noise_scale={noise_scale}; the standard deviation of the "
-            "perturbation must not be negative. Use 0 for none, 0.1 as in the paper."
-        )
+    need = (
+        "the standard deviation of the perturbation must not be negative. Use 0 for "
+        "none, 0.1 as in the paper."
+    )
+    check_number("noise_scale", noise_scale, "[0, inf)", need)
     order = torch.arange(n, device=start.device)
     if isinstance(gradients, GradientFactors):
         factors = gradients

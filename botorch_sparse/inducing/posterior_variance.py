@@ -12,6 +12,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number
 from botorch_sparse.inducing.base import bernoulli
 
 
@@ -43,11 +44,8 @@ class PosteriorVarianceSampler:
     oversampling: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.oversampling > 0:
-            raise InputDataError(
-                f"Got oversampling={self.oversampling}; it must be positive, and at "
-                "least 1 to be of use."
-            )
+        need = "it must be positive, and at least 1 to be of use."
+        check_number("oversampling", self.oversampling, "(0, inf)", need)
 
     def __call__(
         self,

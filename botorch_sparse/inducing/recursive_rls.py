@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number
 from botorch_sparse.inducing.base import (
     at_most,
     bernoulli,
@@ -58,11 +58,10 @@ class RecursiveRLSSampler:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        if not self.oversampling > 0 or not 0 < self.delta < 1:
-            raise InputDataError(
-                f"Got oversampling={self.oversampling} and delta={self.delta}; need "
-                "oversampling > 0 and 0 < delta < 1."
-            )
+        check_number(
+            "oversampling", self.oversampling, "(0, inf)", "need oversampling > 0."
+        )
+        check_number("delta", self.delta, "(0, 1)", "need 0 < delta < 1.")
         validate_cap(self.max_inducing_points)
 
     def __call__(

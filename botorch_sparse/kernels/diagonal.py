@@ -4,6 +4,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_tensors
+
 
 def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     """`k(x, x)`, `batch_shape x n`, for `batch_shape x n x d` points.
@@ -12,6 +14,8 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     form the matrix to take its diagonal, as BoTorch's `CategoricalKernel` does. What a
     kernel leaves to broadcasting, as GPyTorch's `HammingIMQKernel` does, is expanded.
     """
+    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
+    check_tensors(X=X)
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
     alone = X.movedim(-2, 0).unsqueeze(-2)
     k_diag = kernel(alone, diag=True)

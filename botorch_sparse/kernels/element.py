@@ -7,6 +7,8 @@ import torch
 from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import ArcKernel, CylindricalKernel, Kernel, ScaleKernel
 
+from botorch_sparse.doors import check_kind
+
 # Dimensions of a parameter after those of its batch, for kernels that hold others,
 # whose batch shape a parameter need not have. One of a kernel without others inside has
 # the batch shape of that kernel, and needs no entry.
@@ -35,6 +37,7 @@ def kernel_at(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
         UnsupportedError: If a kernel inside has more batch dimensions, or if those of a
             parameter cannot be known.
     """
+    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
     if len(kernel.batch_shape) == 0:
         return kernel
     kernel = copy.deepcopy(kernel).train()  # in eval mode kernels may keep results

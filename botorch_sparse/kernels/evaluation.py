@@ -8,6 +8,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_sparse.doors import check_kind
+
 
 def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
     """The same kernel of float64 data, whose gradients flow to its own parameters.
@@ -20,6 +22,7 @@ def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
         The kernel itself, or a copy that holds its parameters in float64, and shares
         what is neither a tensor nor a module.
     """
+    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
     has_categories = any(type(part) is CategoricalKernel for part in kernel.modules())
     if dtype == torch.float64 and not has_categories:
         return kernel

@@ -7,6 +7,8 @@ from botorch.exceptions import InputDataError
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel
 
+from botorch_sparse.doors import check_kind, check_number
+
 
 @torch.no_grad()
 def shrink_lengthscales(covar_module: Kernel, factor: float) -> Kernel:
@@ -28,8 +30,8 @@ def shrink_lengthscales(covar_module: Kernel, factor: float) -> Kernel:
         InputDataError: If the factor is out of its range, or if there is no
             lengthscale at all.
     """
-    if not 0 < factor <= 1:
-        raise InputDataError(f"Got factor={factor}; need one in (0, 1], such as 0.5.")
+    check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
+    check_number("factor", factor, "(0, 1]", "need one in (0, 1], such as 0.5.")
     shrunk = copy.deepcopy(covar_module).requires_grad_(False)
     kernels = [k for k in shrunk.modules() if isinstance(k, Kernel)]
     with_lengthscale = [k for k in kernels if k.has_lengthscale]

@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from gpytorch.module import Module
 
+from botorch_sparse.doors import check_kind
+
 ModuleT = TypeVar("ModuleT", bound=Module)
 
 
@@ -21,6 +23,7 @@ def in_double(module: ModuleT, dtype: torch.dtype) -> ModuleT:
         module: A kernel or mean, which follows its data's dtype.
         dtype: That dtype.
     """
+    check_kind("module", module, torch.nn.Module, "a GPyTorch kernel or mean")
     if dtype == torch.float64:
         return module
     return copy.deepcopy(module).double().requires_grad_(False)

@@ -19,6 +19,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from botorch_sparse.doors import check_tensors
 from botorch_sparse.linear_operators.pending_rows import append_row, direction, fold
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class RankOneUpdatedLinearOperator(LinearOperator):
     """
 
     def __init__(self, U: Tensor) -> None:
+        check_tensors(U=U)
         if U.ndim < 2:
             raise BotorchTensorDimensionError(
                 f"U has shape {tuple(U.shape)}; it needs to be `batch_shape x j x m`. "

@@ -27,6 +27,8 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn.functional import pad
 
+from botorch_sparse.doors import check_tensors
+
 if TYPE_CHECKING:
     from linear_operator.utils.getitem import IndexType
 
@@ -65,6 +67,8 @@ class UpdatableCholeskyLinearOperator(CholLinearOperator):
     """
 
     def __init__(self, chol: Tensor | TriangularLinearOperator) -> None:
+        if not isinstance(chol, TriangularLinearOperator):
+            check_tensors(chol=chol)
         if chol.ndim < 2 or chol.shape[-1] != chol.shape[-2]:
             raise BotorchTensorDimensionError(
                 f"The Cholesky factor has shape {tuple(chol.shape)}; it needs to be "

@@ -13,6 +13,7 @@ from botorch.exceptions import UnsupportedError
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
+from botorch_sparse.doors import check_kind
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.models.training_data import TrainingData
@@ -52,6 +53,7 @@ def loo_cv(
         >>> loo_cv(model).posterior.mean.shape
         torch.Size([40, 1, 1])
     """
+    check_kind("model", model, GPyTorchModel, "a fitted model")
     model.eval()
     if isinstance(model, SparseFantasyModel):
         raise UnsupportedError(

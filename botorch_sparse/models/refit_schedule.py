@@ -6,6 +6,8 @@ from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import MarginalLogLikelihood
 
+from botorch_sparse.doors import check_number, check_whole
+
 
 @dataclass
 class RefitSchedule:
@@ -48,13 +50,11 @@ class RefitSchedule:
             )
         if self.every is None and self.growth is None:
             self.every = 1
-        if self.every is not None and self.every < 1:
-            raise InputDataError(f"Got every={self.every}; need at least 1.")
-        if self.growth is not None and not self.growth > 1:
-            raise InputDataError(
-                f"Got growth={self.growth}; need more than 1. Use every=1 to refit "
-                "each time."
-            )
+        if self.every is not None:
+            check_whole("every", self.every)
+        if self.growth is not None:
+            need = "need more than 1. Use every=1 to refit each time."
+            check_number("growth", self.growth, "(1, inf)", need)
 
     def is_due(self, num_observations: int) -> bool:
         """Whether to fit at this many observations.

@@ -1,7 +1,5 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
-from numbers import Integral
-
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
@@ -9,6 +7,9 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.doors import said
+from botorch_sparse.inducing.base import validate_sampler
+from botorch_sparse.kernels.mixed import check_columns
 from botorch_sparse.private_names import GaussianLikelihoodBase
 
 OBJECTIVES = ("elbo", "dtc")
@@ -102,29 +103,10 @@ def validate_modules(
     for name, (module, kind, words) in needed.items():
         if module is not None and not isinstance(module, kind):
             raise InputDataError(
-                f"Got {name}={_describe(module)}; need an instance of a {words}, or "
-                "None for BoTorch's default."
+                f"Got {name}={said(module)}; need an instance of a {words}, or None "
+                "for BoTorch's default."
             )
     validate_sampler("inducing_sampler", inducing_sampler)
-
-
-def validate_sampler(name: str, sampler: object) -> None:
-    """Refuse what is no sampler of inducing points, such as a number or a class.
-
-    Raises:
-        InputDataError: If it cannot be called; None is left to defaults.
-    """
-    if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
-        raise InputDataError(
-            f"Got {name}={_describe(sampler)}; need an instance of an "
-            "InducingPointSampler, such as RecursiveRLSSampler(), or None."
-        )
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"{value!r}" if isinstance(value, str | float) else type(value).__name__
 
 
 @torch.no_grad()
@@ -169,13 +151,7 @@ def validate_categories(
             "Got both cat_dims and a covar_module; need one of them. Leave out "
             "covar_module for the kernel of MixedSingleTaskGP."
         )
-    integers = [dim for dim in cat_dims if isinstance(dim, Integral)]
-    columns = [int(dim) % d for dim in integers if -d <= dim < d]
-    if len(columns) < len(cat_dims) or len(set(columns)) < len(columns):
-        raise InputDataError(
-            f"Got cat_dims={cat_dims!r} for inputs of dimension {d}; need different "
-            f"integers from {-d} to {d - 1}."
-        )
+    check_columns(cat_dims, d)
 
 
 def validate_call(model: SingleTaskGP, *args: Tensor) -> None:

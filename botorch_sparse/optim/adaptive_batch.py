@@ -16,6 +16,7 @@ from botorch_sparse.acquisition.pointwise_rules import (
 )
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
+from botorch_sparse.doors import check_tensors, check_whole, said
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
 from botorch_sparse.optim.choice_batch import ChoiceBatch
 from botorch_sparse.optim.choice_pool import PoolBatch, suits_pool
@@ -32,6 +33,9 @@ from botorch_sparse.optim.rules import (
 MAX_BATCH_SIZE = 10_000
 
 Reason = Literal["ratio_threshold", "max_batch_size", "choices", "variance"]
+
+
+NEED_SIZES = "need 1 <= min_batch_size <= max_batch_size, whole numbers."
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,20 +259,23 @@ def _validate(
     acqf: AcquisitionFunction, max_batch_size: int, min_batch_size: int
 ) -> None:
     """Check what `optimize_adaptive_batch` was given."""
-    if not 1 <= min_batch_size <= max_batch_size:
+    check_whole("min_batch_size", min_batch_size, 1, NEED_SIZES)
+    check_whole("max_batch_size", max_batch_size, 1, NEED_SIZES)
+    if min_batch_size > max_batch_size:
         raise InputDataError(
             f"Got min_batch_size={min_batch_size} and max_batch_size={max_batch_size}; "
-            "need 1 <= min_batch_size <= max_batch_size."
+            f"{NEED_SIZES}"
         )
-    if not hasattr(acqf, "X_pending"):
+    if not hasattr(acqf, "X_pending") or isinstance(acqf, type):
         raise UnsupportedError(
-            f"{type(acqf).__name__} takes no pending points. Try "
-            "BatchUpperConfidenceBound, or an acquisition function with X_pending."
+            f"Got acqf={said(acqf)}; {type(acqf).__name__} takes no pending points. "
+            "Try BatchUpperConfidenceBound, or an acquisition function with X_pending."
         )
 
 
 def _validate_choices(X: Tensor, d: int) -> None:
     """Refuse choices that are not a finite `A x d` tensor."""
+    check_tensors(choices=X)
     if X.dim() != 2 or not len(X) or X.shape[-1] != d:
         raise InputDataError(
             f"Got choices of shape {tuple(X.shape)}; need `A x {d}`, with A > 0."

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
+from botorch_sparse.doors import bounds_of, check_kind
 from botorch_sparse.optim.frozen_batch import FrozenBatch
-from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.rules import Rule, rule_of
 
 # Where a batch on a box ends at the latest by default: each point is an optimization.
 MAX_BOX_BATCH = 256
@@ -50,6 +51,9 @@ class BoxBatch(FrozenBatch):
         number: Callable[[Tensor], int] | None = None,
         most: int | None = None,
     ) -> None:
+        need = "an acquisition function, such as BatchUpperConfidenceBound"
+        check_kind("acqf", acqf, AcquisitionFunction, need)
+        bounds, rule = bounds_of(bounds), None if rule is None else rule_of(rule)
         options = _with_defaults(optimizer_options or {})
         frozen = frozen_of(acqf) if frozen is None else frozen
         super().__init__(acqf, rule, frozen, bounds=bounds, optimizer_options=options)

@@ -27,6 +27,7 @@ from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_number
 from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
@@ -59,6 +60,8 @@ class ExactPool:
         has_constant: bool = False,
     ) -> None:
         validate_candidates(X)
+        check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
+        check_number("noise", noise, "(0, inf)", "need a positive variance.")
         self.X = X
         self.covar_module = covar_module
         self.noise = noise

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import DTYPES, check_tensors
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.growing import Batch
 from botorch_sparse.optim.rules import Rule
@@ -80,11 +81,12 @@ class Points(Covariances, Protocol):
 
 def validate_candidates(X: Tensor) -> None:
     """Check a table of candidates at the door; see `NystromPool`."""
+    check_tensors(X=X)
     if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise BotorchTensorDimensionError(
             f"Got candidates of shape {tuple(X.shape)}; need `A x d` with A, d > 0."
         )
-    if not X.is_floating_point() or not X.isfinite().all():
+    if X.dtype not in DTYPES or not X.isfinite().all():
         raise InputDataError(
             f"Got candidates of dtype {X.dtype} with {int((~X.isfinite()).sum())} "
             "entries that are not finite; need float32 or float64 without NaN or "

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from botorch.exceptions.errors import BotorchError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import check_whole
 from botorch_sparse.optim.heartbeat import heartbeat
 
 T = TypeVar("T")
@@ -57,6 +58,14 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size)
+        check_whole("rank", self.rank, 0)
+        if self.rank >= self.size:
+            raise InputDataError(
+                f"Got rank={self.rank} of size={self.size}; need a smaller rank."
+            )
 
     def gather(self, value: T) -> list[T]:
         """What each rank has, in their order; anything that can be pickled."""

@@ -26,6 +26,7 @@ from botorch_sparse.acquisition.ratios import (
     validate_local_bound,
     validate_ratio_threshold,
 )
+from botorch_sparse.doors import check_whole
 
 
 class BatchView(Protocol):
@@ -184,10 +185,8 @@ class FixedSize:
 
     def __post_init__(self) -> None:
         validate_ratio_threshold(self.ratio_threshold)
-        if self.size < 1 or self.size != int(self.size):
-            raise InputDataError(
-                f"Got batch_size={self.size}; need a size of at least 1, a whole one."
-            )
+        need = "need a size of at least 1, a whole one."
+        check_whole("batch_size", self.size, 1, need)
 
     def bound(self, batch: BatchView) -> float:
         """Above every threshold once the batch has its size."""
@@ -203,6 +202,9 @@ class Single:
     """
 
     ratio_threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        validate_ratio_threshold(self.ratio_threshold)
 
     def bound(self, batch: BatchView) -> float:
         """Above every threshold from the first point on."""

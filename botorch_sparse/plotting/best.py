@@ -4,6 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from botorch_sparse.datasets import Table
+from botorch_sparse.doors import check_kind
 from botorch_sparse.plotting.style import (
     Histories,
     evaluations,
@@ -27,6 +28,7 @@ def plot_best_rank(
     Returns:
         The figure.
     """
+    check_kind("table", table, Table, "the Table that load_table returns")
     ax = new_axes(ax)
     for history, style in styled(histories):
         rank = table.best_rank(history.indices).cpu()

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.inducing.certificate import variance_inflation
 from botorch_sparse.models.summary import ModelCertificate
@@ -18,6 +19,7 @@ from botorch_sparse.plotting.style import (
     new_axes,
     styles,
 )
+from botorch_sparse.strategies import Strategy
 from botorch_sparse.strategies.folded import FoldedEvaluations
 
 Certificate = AccuracyCertificate | ModelCertificate
@@ -40,6 +42,7 @@ def certified_step(strategy: Any) -> CertifiedStep:
     Raises:
         UnsupportedError: If the strategy has no inducing points to certify.
     """
+    check_kind("strategy", strategy, Strategy, "BBKB or BKB with feedback")
     history = strategy.history
     if getattr(strategy, "model", None) is not None:
         return len(history), strategy.model.certificate()
@@ -71,6 +74,11 @@ def plot_certificates(
     Returns:
         The figure.
     """
+    need = "lists of certified_step, or histories of SBPE, by name"
+    check_kind("steps", steps, Mapping, need)
+    for name, run in steps.items():
+        if not hasattr(run, "rounds"):
+            check_kind(f"steps[{name!r}]", run, Sequence, need)
     ax = new_axes(ax)
     for style, run in zip(styles(iter(steps)), steps.values(), strict=True):
         n, alpha = _over_rounds(run) if hasattr(run, "rounds") else _over_steps(run)

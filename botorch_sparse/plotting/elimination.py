@@ -6,6 +6,7 @@ from botorch.exceptions import InputDataError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from botorch_sparse.doors import check_kind, check_whole
 from botorch_sparse.plotting.style import COLORS, GREY, finish, new_axes
 from botorch_sparse.strategies.sbpe import SBPE
 
@@ -29,7 +30,12 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
         InputDataError: Before the feedback of the first batch.
         UnsupportedError: On a box.
     """
+    check_kind("strategy", strategy, SBPE, "an SBPE, after its first batch")
     survivors = strategy.survivors.cpu()
+    check_whole("dim", dim, 0)
+    if dim >= strategy.candidates.shape[-1]:
+        d = strategy.candidates.shape[-1]
+        raise InputDataError(f"Got dim={dim}; need one below {d}.")
     if strategy.last_bounds is None:
         raise InputDataError(
             "Got a strategy without confidence bounds: tell the feedback of the first "

@@ -1,6 +1,6 @@
 """Posteriors: confidence bands on a line, slices of a box, inducing points marked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -10,6 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from botorch_sparse.doors import (
+    check_choice,
+    check_kind,
+    check_number,
+    check_tensors,
+    check_whole,
+)
 from botorch_sparse.plotting.style import COLORS, GREY, figure_of, finish, new_axes
 from botorch_sparse.plotting.views import View, view_of
 
@@ -59,6 +66,8 @@ def plot_confidence_band(
     mean, sd = view.at(X)
     order = X[:, 0].argsort().cpu()
     x, mean, sd = X[:, 0].cpu()[order], mean[order], sd[order]
+    if beta is not None:
+        check_number("beta", beta, "[0, inf)")
     width = sd * (view.beta if beta is None else beta) ** 0.5
     ax = new_axes(ax)
     ax.fill_between(x, mean - width, mean + width, color=COLORS[0], alpha=0.2, lw=0)
@@ -104,10 +113,11 @@ def plot_slice(
         InputDataError: If bounds are missing, or an argument does not fit.
         UnsupportedError: If the strategy has no posterior.
     """
-    if quantity not in get_args(Quantity):
-        raise InputDataError(
-            f"Got quantity={quantity!r}; need one of {get_args(Quantity)}."
-        )
+    check_choice("quantity", quantity, get_args(Quantity))
+    check_whole("resolution", resolution, 2)
+    check_kind("dims", dims, Sequence, "two different dimensions, such as (0, 1)")
+    if at is not None:
+        check_tensors(at=at)
     view = view_of(source)
     X = _grid(view, bounds, dims, at, resolution)
     mean, sd = view.at(X)
@@ -164,14 +174,15 @@ def _grid(
     resolution: int,
 ) -> Tensor:
     """The points of a slice, `resolution^2 x d`; a table's own."""
-    if view.candidates is not None:
-        return view.candidates
     bounds = view.bounds if bounds is None else bounds
-    if bounds is None:
+    known = bounds if view.candidates is None else view.candidates
+    if known is None:
         raise InputDataError("Got no bounds; need a `2 x d` tensor.")
-    d = bounds.shape[-1]
+    d = known.shape[-1]
     if len(set(dims)) != 2 or not all(0 <= i < d for i in dims):
         raise InputDataError(f"Got dims={dims}; need two different ones below {d}.")
+    if view.candidates is not None or bounds is None:
+        return known
     if at is None:
         at = bounds.mean(0)
         if view.observations is not None:

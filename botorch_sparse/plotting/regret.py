@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from botorch_sparse.datasets import Table
+from botorch_sparse.doors import check_callable, check_kind, check_number
 from botorch_sparse.plotting.style import (
     GREY,
     Histories,
@@ -33,6 +34,7 @@ def plot_regret(histories: Histories, table: Table, ax: Axes | None = None) -> F
     Returns:
         The figure.
     """
+    check_kind("table", table, Table, "the Table that load_table returns")
     ax = new_axes(ax)
     for history, style in styled(histories):
         ratio = table.regret_ratio(history.indices)
@@ -106,6 +108,10 @@ def plot_cumulative_regret(
 
 def _regret(history: Any, truth: Truth, optimum: float | None) -> Tensor:
     """Regret of each evaluation, `n` on the host."""
+    if truth is not None and not isinstance(truth, Table):
+        check_callable("truth", truth, "a Table, a function or None")
+    if optimum is not None:
+        check_number("optimum", optimum, "(-inf, inf)")
     if optimum is None:
         if not isinstance(truth, Table):
             raise InputDataError(

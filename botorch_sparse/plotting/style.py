@@ -5,9 +5,12 @@ from itertools import cycle
 from typing import Any
 
 import torch
+from botorch.exceptions import InputDataError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from botorch_sparse.doors import check_kind, said
 
 # Okabe and Ito's colours, told apart with any colour vision; one dash pattern each.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -20,6 +23,7 @@ Histories = Mapping[str, Any]
 def new_axes(ax: Axes | None) -> Axes:
     """The axes given, or those of a new figure that pyplot does not know."""
     if ax is not None:
+        check_kind("ax", ax, Axes, "matplotlib Axes, or None for a new figure")
         return ax
     return Figure(figsize=(5, 3.8), layout="constrained").subplots()
 
@@ -32,6 +36,13 @@ def styles(names: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 def styled(histories: Histories) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Each history that is not empty, with the look of its place."""
+    need = "histories by name, such as {'BBKB': strategy.history}"
+    check_kind("histories", histories, Mapping, need)
+    for name, history in histories.items():
+        if not hasattr(history, "batches"):
+            raise InputDataError(
+                f"Got histories[{name!r}]={said(history)}; need a strategy's history."
+            )
     pairs = zip(histories.values(), styles(iter(histories)), strict=True)
     for history, style in pairs:
         if len(history.batches):

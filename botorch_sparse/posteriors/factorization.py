@@ -13,12 +13,18 @@ from functools import cache
 from threading import Lock
 
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError
+from botorch.exceptions import (
+    BotorchTensorDimensionError,
+    BotorchWarning,
+    InputDataError,
+)
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
 from scipy.linalg.lapack import dpstrf, spstrf
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
+
+from botorch_sparse.doors import DTYPES, check_number, check_tensors
 
 # An inducing point is left out when the others explain all but this fraction of
 # k(x, x). Measured against exact posteriors (m up to 900): 1e-12 costs 10 times the
@@ -85,10 +91,51 @@ def factorize_inducing_covariance(
         `p` indices of the points kept, in pivot order.
 
     Raises:
-        InputDataError: If `covariance` has entries that are not finite.
+        BotorchTensorDimensionError: If `covariance` is not square.
+        InputDataError: If it has entries that are not finite, or is not positive
+            semidefinite; if the threshold is not in [0, 1).
     """
+    _validate(covariance, relative_residual)
     factor = factorize_batch(covariance, relative_residual)
+    _refuse_indefinite(covariance.detach(), factor)
     return factor.chol, factor.index
+
+
+def _validate(covariance: Tensor, relative_residual: float | None) -> None:
+    """Check what `factorize_inducing_covariance` is called with."""
+    check_tensors(covariance=covariance)
+    shape = tuple(covariance.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise BotorchTensorDimensionError(
+            f"Got a covariance of shape {shape}; need `m x m`."
+        )
+    if covariance.dtype not in DTYPES:
+        raise InputDataError(
+            f"Got a covariance of dtype {covariance.dtype}; need float32 or float64."
+        )
+    if relative_residual is not None:
+        check_number("relative_residual", relative_residual, "[0, 1)")
+
+
+def _refuse_indefinite(K: Tensor, factor: InducingFactor) -> None:
+    """Refuse a matrix of which the points left out have a negative residual.
+
+    Rounding leaves residuals of about the root of the machine epsilon at most, relative
+    to the diagonal. Cost: O(m p^2) where points were left out.
+    """
+    if len(factor.index) == len(K):
+        return
+    cross = K.index_select(0, factor.index)
+    rows = torch.linalg.solve_triangular(factor.chol.detach(), cross, upper=False)
+    diagonal = K.diagonal()
+    residual = diagonal - rows.square().sum(0)
+    slack = torch.finfo(K.dtype).eps ** 0.5 * diagonal.abs().max()
+    if residual.min() < -slack:
+        raise InputDataError(
+            f"Got a covariance that is not positive semidefinite: of the diagonal "
+            f"{residual.min().item():.3g} is left. Check the kernel; need one whose "
+            "matrices have no negative eigenvalues."
+        )
 
 
 def factorize_batch(

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+from botorch.exceptions import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_tensors
 from botorch_sparse.kernels import prior_variance
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.batching import by_rows
@@ -73,7 +75,18 @@ class NystromFeatures:
 
         Returns:
             The features. Cost: O(m^3).
+
+        Raises:
+            BotorchTensorDimensionError: If the points are no matrix, or batch of these.
+            InputDataError: If one argument is of another type.
         """
+        check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
+        check_tensors(inducing_points=inducing_points)
+        if inducing_points.dim() < 2:
+            raise BotorchTensorDimensionError(
+                f"Got inducing_points of shape {tuple(inducing_points.shape)}; need "
+                "`batch_shape x m x d`."
+            )
         K_SS = covar_module(inducing_points).to_dense()
         factor = factorize_batch(K_SS)
         return cls.from_factor(

@@ -12,7 +12,10 @@ import math
 from typing import NamedTuple
 
 import torch
+from botorch.exceptions import BotorchTensorDimensionError
 from torch import Tensor
+
+from botorch_sparse.doors import check_tensors
 
 
 class RepeatedRows(NamedTuple):
@@ -32,6 +35,11 @@ class RepeatedRows(NamedTuple):
 
         In a batch, rows that repeat one another in every element. Cost: O(n d log n).
         """
+        check_tensors(X=X)
+        if X.dim() < 2:
+            raise BotorchTensorDimensionError(
+                f"Got X of shape {tuple(X.shape)}; need `batch_shape x n x d`."
+            )
         n = X.shape[-2]
         X = X.movedim(-2, 0).flatten(1) if X.dim() > 2 else X
         unique, group = torch.unique(X, dim=0, return_inverse=True)
@@ -79,6 +87,13 @@ def fold_repeats(rows: RepeatedRows, Y: Tensor, noise: Tensor) -> FoldedData:
     Returns:
         The folded observations. Cost: O(n).
     """
+    check_tensors(Y=Y, noise=noise)
+    n = len(rows.inverse)
+    if Y.shape[-1:] != (n,) or noise.shape[-1:] != (n,):
+        raise BotorchTensorDimensionError(
+            f"Got Y of shape {tuple(Y.shape)} and noise of shape {tuple(noise.shape)} "
+            f"for {n} rows; need `batch_shape x {n}` of both."
+        )
     precision = noise.reciprocal()
     d = rows.sum(precision).reciprocal()
     y = d * rows.sum(Y * precision)

@@ -3,9 +3,12 @@
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import check_tensors
+
 
 def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) -> None:
-    """Check shapes and signs at the door."""
+    """Check kinds, shapes and signs at the door."""
+    check_tensors(X=X, Y=Y, noise=noise, inducing_points=inducing_points)
     if X.shape[:-1] != Y.shape or Y.shape != noise.shape:
         raise BotorchTensorDimensionError(
             f"Got X of shape {tuple(X.shape)}, Y of shape {tuple(Y.shape)} and noise "
@@ -17,7 +20,12 @@ def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) 
             f"Got inducing points of shape {tuple(inducing_points.shape)} for X of "
             f"shape {tuple(X.shape)}; need `batch_shape x m x d` with the same `d`."
         )
-    if not (noise > 0).all():
+    if not ((noise > 0).all() & Y.isfinite().all()):
+        if not Y.isfinite().all():
+            num = int((~Y.isfinite()).sum())
+            raise InputDataError(
+                f"Got Y with {num} entries that are NaN or infinite; need finite ones."
+            )
         raise InputDataError(
             f"Got a noise variance of {noise.min().item():.3g}; all must be positive. "
             "Use a small positive one for observations that are exact."

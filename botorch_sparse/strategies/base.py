@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import copy
-from operator import index
 from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.doors import check_flag, check_whole, seed_of
 from botorch_sparse.strategies.batch import Batch, BatchRecord
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -95,11 +95,12 @@ class Strategy(ABC):
         self.domain = domain_of(candidates, domain)
         if not self.shares_tables:
             require_whole(self.domain, type(self).__name__)
+        check_flag("minimize", minimize)
         self.minimize = minimize
         self.history = self.history_type(
             self.domain, minimize=minimize, predict=self.predict
         )
-        self.generator = torch.Generator().manual_seed(index(seed))
+        self.generator = torch.Generator().manual_seed(seed_of(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
@@ -202,10 +203,8 @@ class Strategy(ABC):
             InputDataError: If `max_batch_size` is below one.
             UnsupportedError: If there is nothing left to propose.
         """
-        if max_batch_size is not None and max_batch_size < 1:
-            raise InputDataError(
-                f"Got max_batch_size={max_batch_size}; need at least 1."
-            )
+        if max_batch_size is not None:
+            check_whole("max_batch_size", max_batch_size)
         start = time.perf_counter()
         sizes = [s for s in (max_batch_size, self._batch_size()) if s is not None]
         most = min(sizes, default=None)
@@ -466,7 +465,8 @@ class Strategy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
-        A state that can't be taken over leaves the strategy as it was.
+        A state that can't be taken over leaves the strategy as it was. The generator is
+        the state's, whatever seed this strategy was built with.
 
         Raises:
             InputDataError: If the state came from a strategy built otherwise, or is

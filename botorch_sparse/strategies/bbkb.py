@@ -1,13 +1,12 @@
 """Batch budgeted kernelized bandits."""
 
-from functools import partial
 from typing import Any, Literal, Unpack, get_args
 
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BBKBRadius
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
+from botorch_sparse.doors import check_choice
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Rule, rule_of
@@ -93,17 +92,14 @@ class BBKB(UCBStrategy):
         repeat: Repeat | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
-        if termination not in get_args(Termination):
-            raise InputDataError(
-                f"Got termination={termination!r}; need one of {get_args(Termination)}."
-            )
+        check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             rule_of(rule or termination, ratio_threshold, local_bound),
-            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            BBKBRadius(norm_bound, noise_variance, delta),
             repeat,
             options,
         )

@@ -1,6 +1,5 @@
 """Budgeted kernelized bandits."""
 
-from functools import partial
 from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
@@ -59,7 +58,7 @@ class BKB(UCBStrategy):
             covar_module,
             lam,
             Single(),
-            partial(BKBRadius, norm_bound, noise_variance, delta),
+            BKBRadius(norm_bound, noise_variance, delta),
             repeat,
             options,
         )

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError
 from botorch.utils.sampling import draw_sobol_samples, get_polytope_samples
 from torch import Tensor
 
+from botorch_sparse.doors import bounds_of, check_kind, check_number, check_whole
 from botorch_sparse.strategies.feasibility import (
     LinearConstraint,
+    constraints_of,
     validate_constraints,
 )
 
@@ -50,24 +52,20 @@ class Box:
     fixed_features: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", bounds_of(self.bounds))
         bounds = self.bounds
-        if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
-            raise BotorchTensorDimensionError(
-                f"Got bounds of shape {tuple(bounds.shape)}; need `2 x d`: the lower "
-                "bounds, then the upper ones."
-            )
-        finite = bounds.is_floating_point() and bool(bounds.isfinite().all())
-        if not finite or not bool((bounds[0] < bounds[1]).all()):
-            raise InputDataError(
-                f"Got bounds {bounds.tolist()} of dtype {bounds.dtype}; need finite "
-                "float32 or float64 with every lower bound below its upper one."
-            )
-        for index, value in (self.fixed_features or {}).items():
+        fixed = {} if self.fixed_features is None else self.fixed_features
+        check_kind("fixed_features", fixed, Mapping, "values by their index: {0: 0.5}")
+        for index, value in fixed.items():
+            check_whole("fixed_features", index, 0, "need indices from 0 on.")
+            check_number(f"fixed_features[{index}]", value, "(-inf, inf)")
             if not 0 <= index < self.dim or not self._within(index, value):
                 raise InputDataError(
                     f"Got fixed_features[{index}]={value}; need an index from 0 to "
                     f"{self.dim - 1} and a value within its bounds."
                 )
+        for name in ("inequality_constraints", "equality_constraints"):
+            object.__setattr__(self, name, constraints_of(name, getattr(self, name)))
         validate_constraints(
             bounds,
             self.inequality_constraints,

@@ -1,7 +1,7 @@
 """What a table of candidates is to a laboratory: columns with names, rows with keys."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_whole, said
 from botorch_sparse.strategies.columns import (
     CellError,
     Column,
@@ -124,10 +125,13 @@ class CandidateTable:
         Raises:
             InputDataError: See `of`.
         """
+        check_kind("columns", columns, Mapping, "lists of values by label")
         if key is None:
             return cls._build(columns, None, ())
         if key not in columns:
-            raise InputDataError(f"Got key={key!r}; the columns are {few(columns)}.")
+            raise InputDataError(
+                f"Got key={key!r}; the columns are {few(columns)}: need one of them."
+            )
         rest = {label: v for label, v in columns.items() if label != key}
         return cls._build(rest, listed(columns[key]), (key,))
 
@@ -151,6 +155,12 @@ class CandidateTable:
         keys: Sequence[Hashable] | None,
         key_names: tuple[Hashable, ...],
     ) -> "CandidateTable":
+        for label, values in columns.items():
+            if isinstance(values, str) or not hasattr(values, "__len__"):
+                raise InputDataError(
+                    f"Got {said(values)} in columns, at {label!r}; need a list of "
+                    "values, an array or a Series."
+                )
         sizes = {len(values) for values in columns.values()}
         sizes |= set() if keys is None else {len(keys)}
         if not columns or len(sizes) != 1 or 0 in sizes:
@@ -197,21 +207,39 @@ class CandidateTable:
         """
         if isinstance(keys, str):
             raise InputDataError(f"Got the text {keys!r}; need a list of keys.")
+        check_kind("keys", keys, Iterable, "a list of keys")
         wanted = listed(keys)
-        found = list(map(self._row_of.get, wanted, repeat(-1)))
+        try:
+            found = list(map(self._row_of.get, wanted, repeat(-1)))
+        except TypeError:
+            raise InputDataError(
+                f"Got keys={said(keys)} that cannot be looked up; need text or numbers."
+            ) from None
         if -1 in found:
             unknown = [k for k, row in zip(wanted, found, strict=True) if row < 0]
             known = range(len(self)) if self.keys is None else self.keys
             raise InputDataError(
                 f"The keys {few(unknown, 3)} are not in the table, whose {len(self)} "
-                f"keys begin {few(known[:3])}."
+                f"keys begin {few(known[:3])}; need keys that are."
             )
         return torch.tensor(found, dtype=torch.long)
 
     def keys_of(self, rows: Iterable[int]) -> list[Hashable]:
         """The keys of `q` rows, or their numbers where there are no keys."""
+        numbers = self._numbers(rows)
+        keys = range(len(self)) if self.keys is None else self.keys
+        return [keys[row] for row in numbers]
+
+    def _numbers(self, rows: Iterable[int]) -> list[int]:
+        """Row numbers as a list, if they are such."""
+        need = f"whole numbers from 0 to {len(self) - 1}"
+        check_kind("rows", rows, Iterable, need)
         numbers = listed(rows)
-        return numbers if self.keys is None else [self.keys[row] for row in numbers]
+        for number in numbers:
+            check_whole("rows", number, 0, f"need {need}.")
+            if number >= len(self):
+                raise InputDataError(f"Got rows={number}; need {need}.")
+        return numbers
 
     @cached_property
     def _row_of(self) -> Mapping[Hashable, int]:
@@ -232,6 +260,8 @@ class CandidateTable:
             InputDataError: If a column or a value is missing, a number is infinite, or
                 a category is none of this table's.
         """
+        need = "a DataFrame, or lists of values by label"
+        check_kind("frame", frame, Container, need)
         labels = [spec.label for spec in self.columns]
         if missing := [label for label in labels if label not in frame]:
             raise InputDataError(
@@ -261,7 +291,8 @@ class CandidateTable:
             raise ImportError(
                 "A DataFrame needs pandas: pip install pandas."
             ) from error
-        chosen = torch.arange(len(self)) if rows is None else rows.cpu()
+        numbers = range(len(self)) if rows is None else self._numbers(rows)
+        chosen = torch.tensor(numbers, dtype=torch.long)
         X = self.X.detach()[chosen.to(self.X.device)].cpu().numpy()
         keys = self.keys_of(chosen)
         if len(self.key_names) > 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
+from torch import Tensor
 
 from botorch_sparse.strategies.identity import plain
 from botorch_sparse.strategies.trials import PendingTrials
@@ -126,6 +127,7 @@ def check_state(state: dict[str, Any], num_rows: int, dim: int) -> None:
     if any(id in trials for id in history["trial"]):
         raise InputDataError("Trials that are told are pending.")
     _check_numbers([state["num_learned"]], range(len(history["Y"]) + 1), "evaluations")
+    _check_known([state.get(part) for part in ("surrogate", "fit")])
     torch.Generator().set_state(state["generator"].cpu())
 
 
@@ -139,6 +141,15 @@ def _check_evaluations(history: dict[str, Any], dim: int) -> None:
     values = torch.tensor(history["Y"], dtype=torch.float64)
     if values.dim() != 1 or not values.isfinite().all():
         raise InputDataError("Observations are not finite.")
+
+
+def _check_known(part: Any) -> None:
+    """Refuse NaN in what was learned."""
+    if isinstance(part, dict | list | tuple):
+        for each in part.values() if isinstance(part, dict) else part:
+            _check_known(each)
+    elif isinstance(part, Tensor | float) and bool(torch.as_tensor(part).isnan().any()):
+        raise InputDataError("What was learned holds NaN.")
 
 
 def _check_numbers(numbers: Iterable[Any], known: range, what: str) -> None:

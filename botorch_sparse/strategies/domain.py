@@ -11,6 +11,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.doors import check_keywords
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import ALONE, Ranks
 from botorch_sparse.strategies.box import Box, DomainOptions
@@ -378,6 +379,7 @@ def domain_of(candidates: Any, options: DomainOptions) -> Domain:
     Raises:
         InputDataError: Unless there is one domain, and only a box has constraints.
     """
+    check_keywords(options, DomainOptions.__annotations__)
     given = {name: value for name, value in options.items() if value is not None}
     if (candidates is None) == ("bounds" not in given):
         got = "neither" if candidates is None else "both"

@@ -8,9 +8,47 @@ from botorch.exceptions import InputDataError
 from scipy.optimize import linprog
 from torch import Tensor
 
+from botorch_sparse.doors import check_number, numbers_of, said
+
 LinearConstraint: TypeAlias = tuple[Tensor, Tensor, float]
 # The status of SciPy's solver where no point satisfies the constraints.
 INFEASIBLE = 2
+
+
+def constraints_of(
+    name: str, given: Sequence[LinearConstraint] | None
+) -> Sequence[LinearConstraint] | None:
+    """Constraints with tensors, also where lists came.
+
+    Raises:
+        InputDataError: If one is no triple of indices, coefficients and a number.
+    """
+    if given is None:
+        return None
+    need = "need triples of indices, coefficients and a right-hand side."
+    triples = list(given) if isinstance(given, Sequence) else [given]
+    if isinstance(given, str) or any(not _is_triple(each) for each in triples):
+        raise InputDataError(f"Got {name}={said(given)}; {need}")
+    return [_constraint(name, *triple) for triple in triples]
+
+
+def _is_triple(constraint: object) -> bool:
+    return isinstance(constraint, tuple | list) and len(constraint) == 3
+
+
+def _constraint(
+    name: str, indices: object, coefficients: object, rhs: float
+) -> LinearConstraint:
+    need = "need one vector of each."
+    places = numbers_of(f"indices of {name}", indices, need)
+    factors = numbers_of(f"coefficients of {name}", coefficients, need)
+    check_number(f"right-hand side of {name}", rhs, "(-inf, inf)")
+    if not bool((places == places.long()).all()) or not factors.isfinite().all():
+        raise InputDataError(
+            f"Got {name} with indices {places.tolist()} and coefficients "
+            f"{factors.tolist()}; need whole numbers, and finite ones."
+        )
+    return places.long(), factors, rhs
 
 
 def validate_constraints(

@@ -11,6 +11,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.doors import array_of
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
@@ -159,27 +160,23 @@ def _frame_points(
 
 def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:
     """Feedback on `b x d` points."""
+    if X.dtype == torch.bool:
+        raise InputDataError("Got truth values for points; need their coordinates.")
     X = X if X.is_floating_point() else X.double()
     return Feedback(validate_feedback(X, Y, dim, is_known=False), X=X)
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Numbers as a tensor, lists of floats in float64.
+    """Numbers or truth values as a tensor, lists of floats in float64.
 
     Raises:
-        InputDataError: If they are no array of numbers.
+        InputDataError: If they are no array of real numbers.
     """
-    if isinstance(values, Tensor):
-        return values.detach()
-    try:
-        return torch.from_numpy(np.array(values))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputDataError(
-            f"Got {str(values)[:60]!r} of type {type(values).__name__}, which is no "
-            "array of numbers. Need a tensor, an array, or a list of numbers or of "
-            "points as long as each other; or for points also a batch, ids of trials "
-            "or a DataFrame."
-        ) from error
+    need = (
+        "need a tensor, an array, or a list of numbers or of points as long as each "
+        "other; or for points also a batch, ids of trials or a DataFrame."
+    )
+    return array_of("feedback", values, need, "biuf").detach()
 
 
 def as_ids(X: Any) -> list[int] | None:
@@ -197,8 +194,6 @@ def as_ids(X: Any) -> list[int] | None:
             "Got truth values for ids of trials; need the ids themselves: "
             "batch.ids[mask]."
         )
-    if ids.is_complex():
-        raise InputDataError("Got complex numbers for ids of trials; need batch.ids.")
     return [int(id) for id in ids.reshape(-1)]
 
 

@@ -1,6 +1,5 @@
 """Batch GP-UCB with the exact posterior and adaptive batches."""
 
-from functools import partial
 from typing import Any, Literal, Unpack
 
 from botorch.exceptions import InputDataError
@@ -59,7 +58,7 @@ class GPBUCB(UCBStrategy):
             covar_module,
             lam,
             rule_of(rule, ratio_threshold),
-            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            BBKBRadius(norm_bound, noise_variance, delta),
             repeat,
             options,
         )

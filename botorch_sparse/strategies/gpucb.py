@@ -1,6 +1,5 @@
 """GP-UCB with the exact posterior."""
 
-from functools import partial
 from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
@@ -48,7 +47,7 @@ class GPUCB(UCBStrategy):
             covar_module,
             lam,
             Single(),
-            partial(BBKBRadius, norm_bound, noise_variance, delta),
+            BBKBRadius(norm_bound, noise_variance, delta),
             repeat,
             options,
         )

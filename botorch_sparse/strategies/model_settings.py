@@ -9,6 +9,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_number, check_whole
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.domain import Domain
@@ -61,14 +62,19 @@ class ModelSettings:
                 points below one, or a noise variance or mean that do not fit.
         """
         options = domain.optimizer_options(optimizer_options)
-        if num_initial is not None and num_initial < 1:
-            raise InputDataError(f"Got num_initial={num_initial}; need at least 1.")
+        if num_initial is not None:
+            check_whole("num_initial", num_initial)
         is_inferred = covar_module is None
         validate_lam(lam, is_inferred=is_inferred)
         validate_mean(mean_module, is_inferred=is_inferred)
+        if refit is not None:
+            need = "a RefitSchedule, such as RefitSchedule(growth=2.0), or None"
+            check_kind("refit", refit, RefitSchedule, need)
         if covar_module is None:
             refit = RefitSchedule(growth=DEFAULT_GROWTH) if refit is None else refit
         else:
+            need = "a GPyTorch kernel, such as RBFKernel(), or None to infer one"
+            check_kind("covar_module", covar_module, Kernel, need)
             lam = DEFAULT_LAM if lam is None else lam
             covar_module = in_double(covar_module, domain.dtype)
         if num_initial is None:
@@ -111,22 +117,16 @@ def validate_lam(lam: float | None, *, is_inferred: bool = False) -> None:
             f"Got lam={lam} without covar_module: noise and kernel are given together "
             "or inferred together. Give both, or neither."
         )
-    if not lam > 0:
-        raise InputDataError(
-            f"Got lam={lam}; need a positive noise variance, such as 1e-4 times the "
-            "variance of the observations."
-        )
+    need = "need a positive noise variance, such as 1e-4 times the variance of the "
+    check_number("lam", lam, "(0, inf)", f"{need}observations.")
 
 
 def validate_mean(mean_module: object, *, is_inferred: bool) -> None:
     """Refuse what is not a prior mean, or one without a kernel."""
     if mean_module is None:
         return
-    if not isinstance(mean_module, Mean):
-        raise InputDataError(
-            f"Got mean_module={mean_module!r}; need a GPyTorch mean, such as "
-            "ZeroMean(), or None for a constant that the data decide on."
-        )
+    need = "a GPyTorch mean, such as ZeroMean(), or None for a constant that the data "
+    check_kind("mean_module", mean_module, Mean, f"{need}decide on")
     if is_inferred:
         raise InputDataError(
             "Got mean_module without covar_module: the mean is inferred with the "

@@ -11,10 +11,11 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.doors import check_flag, check_number
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
+from botorch_sparse.inducing.base import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.models.validation import validate_sampler
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
@@ -120,6 +121,9 @@ class ModelStrategy(Strategy):
     ) -> None:
         validate_sampler("sampler", sampler)
         validate_sampler("initial_sampler", initial_sampler)
+        check_number("max_memory", max_memory, "[0, inf]", "need bytes, at least 0.")
+        if unique is not None:
+            check_flag("unique", unique)
         super().__init__(domain, seed=seed, minimize=minimize)
         is_known = posterior.covar_module is not None
         self.unique = domain.is_unique(unique, is_known=is_known)

@@ -10,6 +10,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.doors import DTYPES, numbers_of
 from botorch_sparse.strategies.columns import CellError
 
 # Entries that are looked at in one go.
@@ -32,14 +33,14 @@ def read_numbers(candidates: Any, rows: slice | None = None) -> Tensor:
     """
     X = _shared(candidates)
     if X.dim() == 2 and rows is not None:
-        if rows.step not in (None, 1):
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise InputDataError(f"Got rows={rows}; need a slice without a step.")
         X = X[rows]
     if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise BotorchTensorDimensionError(
             f"Got candidates of shape {tuple(X.shape)}; need `A x d` with A, d > 0."
         )
-    if not X.is_floating_point():
+    if X.dtype not in DTYPES:
         raise InputDataError(
             f"Got candidates of dtype {X.dtype}; need float32 or float64."
         )
@@ -61,19 +62,15 @@ def _check_finite(X: Tensor, first: int) -> None:
 
 def _shared(candidates: Any) -> Tensor:
     """A tensor that shares memory with what is one already, or in a file."""
-    if isinstance(candidates, Tensor):
-        return candidates
     if isinstance(candidates, str | os.PathLike):
         candidates = _open(candidates)
     if isinstance(candidates, np.memmap):
         return _of_file(candidates)
-    try:
-        return torch.from_numpy(np.array(candidates, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise InputDataError(
-            f"Got candidates as {type(candidates).__name__} that are no matrix of "
-            f"numbers ({error}); give tables with text as a pandas DataFrame."
-        ) from error
+    return numbers_of(
+        "candidates",
+        candidates,
+        "need numbers alone; give tables with text as a pandas DataFrame.",
+    )
 
 
 def _open(path: str | os.PathLike[str]) -> NDArray[Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from typing import Any, ClassVar, Unpack
 
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 
+from botorch_sparse.doors import check_flag, check_whole
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 
@@ -38,8 +39,8 @@ class RandomSearch(Strategy):
         **domain: Unpack[DomainOptions],
     ) -> None:
         super().__init__(candidates, seed=seed, minimize=minimize, **domain)
-        if batch_size < 1:
-            raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
+        check_whole("batch_size", batch_size)
+        check_flag("unique", unique)
         self.domain.is_unique(unique, is_known=True)
         self.batch_size = batch_size
         self.unique = unique

@@ -4,10 +4,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from botorch.exceptions import InputDataError
-
+from botorch_sparse.doors import check_number, check_whole
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.history import History
+
+AT_LEAST_ZERO = "need a number of at least 0.0."
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class StopOnConfidenceGap:
     tolerance: float
 
     def __post_init__(self) -> None:
-        _check_at_least(self.tolerance, "tolerance", 0.0)
+        check_number("tolerance", self.tolerance, "[0, inf]", AT_LEAST_ZERO)
 
     def __call__(self, strategy: Any, batch: Batch, history: History) -> bool:
         """Whether to stop."""
@@ -49,8 +50,8 @@ class StopOnNoImprovement:
     min_gain: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_at_least(self.num_evaluations, "num_evaluations", 1)
-        _check_at_least(self.min_gain, "min_gain", 0.0)
+        check_whole("num_evaluations", self.num_evaluations)
+        check_number("min_gain", self.min_gain, "[0, inf]", AT_LEAST_ZERO)
 
     def __call__(self, strategy: Any, batch: Batch, history: History) -> bool:
         """Whether to stop."""
@@ -74,7 +75,7 @@ class StopAfter:
     _start: float = field(default_factory=time.perf_counter, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_at_least(self.seconds, "seconds", 0.0)
+        check_number("seconds", self.seconds, "[0, inf]", AT_LEAST_ZERO)
 
     def __call__(self, strategy: Any, batch: Batch, history: History) -> bool:
         """Whether to stop."""
@@ -92,14 +93,12 @@ class StopAtTarget:
 
     value: float
 
+    def __post_init__(self) -> None:
+        check_number("value", self.value, "[-inf, inf]")
+
     def __call__(self, strategy: Any, batch: Batch, history: History) -> bool:
         """Whether to stop."""
         if len(history) == 0:
             return False
         sign = -1.0 if history.minimize else 1.0
         return sign * history.best().value >= sign * self.value
-
-
-def _check_at_least(value: float, name: str, least: float) -> None:
-    if not value >= least:
-        raise InputDataError(f"Got {name}={value}; need a number of at least {least}.")

@@ -2,9 +2,9 @@
 
 from typing import Any, Unpack
 
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
+from botorch_sparse.doors import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.optim.path_maximizers import require_random_features
 from botorch_sparse.strategies.model_strategy import (
@@ -69,6 +69,7 @@ class ThompsonSampling(ModelStrategy):
         initial_sampler: InducingPointSampler | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
+        check_keywords(options, ModelOptions.__annotations__)
         domain, posterior, rest = split_options(candidates, covar_module, lam, options)
         super().__init__(
             domain,
@@ -80,8 +81,7 @@ class ThompsonSampling(ModelStrategy):
         )
         if covar_module is not None:
             require_random_features(covar_module, domain.dim)
-        if batch_size < 1:
-            raise InputDataError(f"Got batch_size={batch_size}; need at least 1.")
+        check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 
     def _batch_size(self) -> int | None:

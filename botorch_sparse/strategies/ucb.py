@@ -1,6 +1,5 @@
 """Upper confidence bound strategies, on tables and on continuous domains."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
@@ -14,6 +13,8 @@ from botorch_sparse.acquisition.confidence import (
     FixedBeta,
     RadiusStatistics,
 )
+from botorch_sparse.acquisition.confidence.base import NormBoundRadius, require_radius
+from botorch_sparse.doors import check_choice, check_keywords, check_number
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.optim.growing import Batch
@@ -133,7 +134,7 @@ class UCBStrategy(ModelStrategy):
         if min_batch_width is not None:
             require_whole(domain, "min_batch_width")
         validate_width(min_batch_width, is_table=is_table)
-        validate_radius(radius)
+        require_radius(radius)
         source, lam = self.surrogate.source, self.surrogate.view.prior.lam
         self.radius = radius.in_dimension(source.builder.bounds.shape[-1])
         later = RadiusStatistics(lam=lam, num_evaluations=2**60)
@@ -306,7 +307,7 @@ def parts_of(
     covar_module: Kernel | None,
     lam: float | None,
     rule: Rule,
-    default_radius: Callable[[], ConfidenceRadius],
+    default_radius: NormBoundRadius,
     repeat: Repeat | None,
     options: UCBOptions,
 ) -> UCBParts:
@@ -322,12 +323,11 @@ def parts_of(
         repeat: See `UCBStrategy`, as `batch_size`.
         options: Those that were given.
     """
+    check_keywords(options, UCBOptions.__annotations__)
+    check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
     domain, posterior, rest = split_options(candidates, covar_module, lam, options)
     size = options.get("batch_size")
-    if repeat not in (None, *get_args(Repeat)):
-        raise InputDataError(
-            f"Got repeat={repeat!r}; need one of {get_args(Repeat)} or None."
-        )
+    check_choice("repeat", repeat, (None, *get_args(Repeat)))
     if size is not None and repeat is not None:
         raise InputDataError(
             f"Got batch_size={size} and repeat={repeat!r}; need one of them."
@@ -344,7 +344,7 @@ def parts_of(
         rule = FixedSize(size, rule.ratio_threshold)
     if (radius := options.get("radius")) is None:
         is_inferred = covar_module is None
-        radius = FixedBeta(PRACTICAL_BETA) if is_inferred else default_radius()
+        radius = FixedBeta(PRACTICAL_BETA) if is_inferred else default_radius
     return UCBParts(
         domain=domain,
         posterior=posterior,
@@ -375,12 +375,3 @@ def _finite(variance: Tensor) -> Tensor:
             "points told and the kernel's hyperparameters."
         )
     return variance
-
-
-def validate_radius(radius: object) -> None:
-    """Refuse what is not a confidence radius, such as a number or a class."""
-    if isinstance(radius, type) or not isinstance(radius, ConfidenceRadius):
-        raise InputDataError(
-            f"Got radius={radius!r}; need a ConfidenceRadius, such as FixedBeta(4.0) "
-            "for a constant beta."
-        )

@@ -93,7 +93,7 @@ class Endless:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"sampler": 3}, "Got sampler=int; need an instance"),
+        ({"sampler": 3}, "Got sampler=3; need an instance"),
         ({"sampler": CertifiedSampler}, "Got sampler=the class CertifiedSampler"),
         ({"initial_sampler": "rls"}, "Got initial_sampler='rls'"),
         ({"radius": FixedBeta}, "Got radius=.*need a ConfidenceRadius"),

@@ -189,7 +189,7 @@ def test_a_batch_without_any_feedback_rules_nothing_out() -> None:
         ({"num_evaluations": 0}, "num_evaluations=0"),
         ({"delta": 1.0}, "delta=1.0"),
         ({"norm_bound": -1.0}, "norm_bound=-1.0"),
-        ({"exploration": "greedy"}, "exploration='greedy'; need 'variance'"),
+        ({"exploration": "greedy"}, "exploration='greedy'; need one of \\('variance'"),
         ({"refresh": "never"}, "refresh='never'"),
         ({"schedule": "linear"}, "schedule='linear'"),
         ({"constants": "none"}, "constants='none'"),

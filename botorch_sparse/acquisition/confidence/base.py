@@ -5,8 +5,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
+
+from botorch_sparse.doors import (
+    check_callable,
+    check_choice,
+    check_kind,
+    check_number,
+    check_whole,
+)
 
 Constants = Literal["practical", "theory"]
 
@@ -199,7 +206,7 @@ class NormBoundRadius(ConfidenceRadius):
     def __post_init__(self) -> None:
         require(self, "[0, inf)", norm_bound="1", noise_variance="1e-4")
         require(self, "(0, 1)", delta="1 / num_evaluations")
-        require_choice("constants", self.constants, ("practical", "theory"))
+        check_choice("constants", self.constants, ("practical", "theory"))
 
     def _width(self, gain: float) -> float:
         r""":math:`\xi \sqrt{\mathrm{gain} + \log(1/\delta)}`, the part due to noise."""
@@ -212,18 +219,26 @@ class NormBoundRadius(ConfidenceRadius):
 
 def require(owner: object, interval: str, **suggestions: str) -> None:
     """Raise unless the named attributes lie in `interval`, such as `"[0, inf)"`."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
     for name, suggestion in suggestions.items():
-        value = getattr(owner, name)
-        at_end = (interval[0] == "[" and value == low) or (
-            interval[-1] == "]" and value == high
-        )
-        if not (low < value < high or at_end):
-            message = f"Got {name}={value}; it must be in {interval}. Try {suggestion}."
-            raise InputDataError(message)
+        need = f"it must be in {interval}. Try {suggestion}."
+        check_number(name, getattr(owner, name), interval, need)
 
 
-def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if value not in choices:
-        raise InputDataError(f"Got {name}={value!r}; use one of {choices}.")
+def require_radius(radius: object) -> None:
+    """Raise unless it is a confidence radius, and not a class of these."""
+    need = "a ConfidenceRadius, such as FixedBeta(4.0) for a constant beta"
+    check_kind("radius", radius, ConfidenceRadius, need)
+
+
+def check_gain(max_information_gain: object) -> None:
+    """Raise unless it is None or a function."""
+    if max_information_gain is not None:
+        need = "a function of the number of evaluations, or None"
+        check_callable("max_information_gain", max_information_gain, need)
+
+
+def require_whole(owner: object, **suggestions: str) -> None:
+    """Raise unless the named attributes are whole numbers of at least one."""
+    for name, suggestion in suggestions.items():
+        need = f"it must be in [1, inf), a whole number. Try {suggestion}."
+        check_whole(name, getattr(owner, name), 1, need)

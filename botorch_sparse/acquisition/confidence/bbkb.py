@@ -11,8 +11,8 @@ from typing import Literal, get_args
 from botorch_sparse.acquisition.confidence.base import (
     NormBoundRadius,
     RadiusStatistics,
-    require_choice,
 )
+from botorch_sparse.doors import check_choice
 
 Inflation = Literal["default", "sqrt", "paper"]
 
@@ -55,7 +55,7 @@ class BBKBRadius(NormBoundRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choice("inflation", self.inflation, (*get_args(Inflation), None))
+        check_choice("inflation", self.inflation, (*get_args(Inflation), None))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         """Theorem 2's alpha, or the practical one."""

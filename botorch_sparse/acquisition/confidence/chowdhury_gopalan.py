@@ -13,6 +13,7 @@ from botorch_sparse.acquisition.confidence.base import (
     NormBoundRadius,
     RadiusStatistics,
     StandardDeviationRadius,
+    check_gain,
 )
 
 
@@ -47,6 +48,10 @@ class ChowdhuryGopalanRadius(StandardDeviationRadius, NormBoundRadius):
     max_information_gain: Callable[[int], float] | None = field(
         default=None, repr=False
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_gain(self.max_information_gain)
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r""":math:`\beta_t`, with t - 1 evaluations."""

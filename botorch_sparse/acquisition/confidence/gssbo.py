@@ -16,9 +16,9 @@ from botorch_sparse.acquisition.confidence.base import (
     RadiusStatistics,
     StandardDeviationRadius,
     require,
-    require_choice,
 )
 from botorch_sparse.acquisition.confidence.srinivas import SrinivasCompactRadius
+from botorch_sparse.doors import check_choice
 
 GSSBOConstants = Literal["practical", "theory", "paper"]
 Penalty = Literal["multiplier", "offset"]
@@ -113,8 +113,8 @@ class GSSBORadius(StandardDeviationRadius):
 
     def __post_init__(self) -> None:
         require(self, "(0, inf)", kernel_bound="the outputscale")
-        require_choice("penalty", self.penalty, get_args(Penalty))
-        require_choice("constants", self.constants, get_args(GSSBOConstants))
+        check_choice("penalty", self.penalty, get_args(Penalty))
+        check_choice("constants", self.constants, get_args(GSSBOConstants))
         self._exact()
 
     def paper_value(self, statistics: RadiusStatistics) -> float:

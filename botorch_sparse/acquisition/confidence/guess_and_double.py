@@ -15,8 +15,8 @@ from botorch_sparse.acquisition.confidence.base import (
     ConfidenceRadius,
     NormBoundRadius,
     RadiusStatistics,
-    require,
 )
+from botorch_sparse.doors import check_kind
 from botorch_sparse.posteriors import NystromPosterior
 
 
@@ -58,7 +58,7 @@ class GuessAndDouble(ConfidenceRadius):
     radius: NormBoundRadius
 
     def __post_init__(self) -> None:
-        require(self.radius, "(0, inf)", norm_bound="1")
+        check_kind("radius", self.radius, NormBoundRadius, "a radius with a norm bound")
 
     @property
     def needs_leverage_sum(self) -> bool:
@@ -125,6 +125,8 @@ def posterior_mean_norm(posterior: NystromPosterior) -> float:
     Returns:
         The norm. Cost: O(m^2).
     """
+    need = "a NystromPosterior; strategies have one as strategy.posterior"
+    check_kind("posterior", posterior, NystromPosterior, need)
     a = posterior.weights.unsqueeze(-1)
     theta = torch.linalg.solve_triangular(posterior.chol_inner.mT, a, upper=True)
     return float(theta.norm())

@@ -22,8 +22,10 @@ from botorch_sparse.acquisition.confidence.base import (
     RadiusStatistics,
     VarianceRadius,
     require,
-    require_choice,
+    require_radius,
+    require_whole,
 )
+from botorch_sparse.doors import check_choice, seed_of
 
 Exploration = Literal["exponential", "half-normal"]
 
@@ -68,9 +70,10 @@ class RandomizedRadius(ConfidenceRadius):
     mean_excess: float = 0.5
 
     def __post_init__(self) -> None:
+        require_radius(self.radius)
         require(self, "[0, inf)", shift="0")
         require(self, "(0, inf)", mean_excess="0.5")
-        require_choice("distribution", self.distribution, get_args(Exploration))
+        check_choice("distribution", self.distribution, get_args(Exploration))
         object.__setattr__(self, "seed", _as_seed(self.seed))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
@@ -152,7 +155,7 @@ class ShiftedExponentialRadius(VarianceRadius):
     seed: int | torch.Generator = 0
 
     def __post_init__(self) -> None:
-        require(self, "[1, inf)", num_candidates="len(candidates)")
+        require_whole(self, num_candidates="len(candidates)")
         object.__setattr__(self, "seed", _as_seed(self.seed))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
@@ -178,7 +181,7 @@ def _as_seed(seed: int | torch.Generator) -> int:
     if isinstance(seed, torch.Generator):
         device = seed.device
         return int(torch.randint(2**62, (), generator=seed, device=device))
-    return seed
+    return seed_of(seed)
 
 
 def _generator(

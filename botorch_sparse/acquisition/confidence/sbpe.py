@@ -16,8 +16,9 @@ from botorch_sparse.acquisition.confidence.base import (
     RadiusStatistics,
     StandardDeviationRadius,
     require,
-    require_choice,
+    require_whole,
 )
+from botorch_sparse.doors import check_choice, check_number, check_whole
 
 Bias = Literal["paper", "sharp"]
 
@@ -74,7 +75,7 @@ class SBPERadius(StandardDeviationRadius, NormBoundRadius):
         super().__post_init__()
         require(self, "[1, inf)", num_intervals="2 * num_candidates")
         require(self, "(0, inf]", mgf_radius="inf for sub-Gaussian noise")
-        require_choice("bias", self.bias, get_args(Bias))
+        check_choice("bias", self.bias, get_args(Bias))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         """The factor of the standard deviation."""
@@ -145,7 +146,7 @@ class SBPEContinuousRadius(SBPERadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self, "[1, inf)", dim="bounds.shape[-1]")
+        require_whole(self, dim="bounds.shape[-1]")
         require(self, "(0, inf)", kernel_bound="the outputscale")
         require(self, "(0, inf)", discretization="discretization_constant(...)")
 
@@ -197,4 +198,7 @@ def discretization_constant(
         >>> round(discretization_constant(2, 5.0), 6)
         50.0
     """
+    check_whole("dim", dim)
+    check_number("lipschitz_constant", lipschitz_constant, "(0, inf)")
+    check_number("side", side, "(0, inf)")
     return max(1.0, side * lipschitz_constant * math.sqrt(dim)) ** dim

@@ -16,9 +16,11 @@ from botorch_sparse.acquisition.confidence.base import (
     NormBoundRadius,
     RadiusStatistics,
     VarianceRadius,
+    check_gain,
     require,
-    require_choice,
+    require_whole,
 )
+from botorch_sparse.doors import check_choice
 
 # The authors divide their beta by this in all their experiments (Section 6).
 PRACTICAL_DIVISOR = 5.0
@@ -49,9 +51,9 @@ class SrinivasFiniteRadius(VarianceRadius):
     constants: Constants = "practical"
 
     def __post_init__(self) -> None:
-        require(self, "[1, inf)", num_candidates="len(candidates)")
+        require_whole(self, num_candidates="len(candidates)")
         require(self, "(0, 1)", delta="0.1")
-        require_choice("constants", self.constants, get_args(Constants))
+        check_choice("constants", self.constants, get_args(Constants))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r""":math:`\beta_t`."""
@@ -98,10 +100,10 @@ class SrinivasCompactRadius(VarianceRadius):
     constants: Constants = "practical"
 
     def __post_init__(self) -> None:
-        require(self, "[1, inf)", dim="bounds.shape[-1]")
+        require_whole(self, dim="bounds.shape[-1]")
         require(self, "(0, 1)", delta="0.1")
         require(self, "(0, inf)", side="1", gradient_amplitude="1", gradient_scale="1")
-        require_choice("constants", self.constants, get_args(Constants))
+        check_choice("constants", self.constants, get_args(Constants))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r""":math:`\beta_t`."""
@@ -148,6 +150,7 @@ class SrinivasAgnosticRadius(VarianceRadius, NormBoundRadius):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, "(0, inf)", kernel_bound="the outputscale")
+        check_gain(self.max_information_gain)
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
         r""":math:`\beta_t`."""

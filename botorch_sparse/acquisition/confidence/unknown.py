@@ -19,9 +19,10 @@ from botorch_sparse.acquisition.confidence.base import (
     Constants,
     RadiusStatistics,
     require,
-    require_choice,
+    require_whole,
 )
 from botorch_sparse.acquisition.confidence.bbkb import BBKBRadius
+from botorch_sparse.doors import check_choice
 
 STEPS_PER_DOUBLING = 4  # of g, a step function
 NO_REGRET = 0.5
@@ -117,12 +118,12 @@ class UnknownHyperparameters(ConfidenceRadius):
         require(self, "(0, inf)", norm_bound="1")
         require(self, "(0, 1)", delta="1 / num_evaluations")
         require(self, "[0, inf)", growth="0.2", norm_growth="0.1")
-        require(self, "[1, inf)", start="10")
+        require_whole(self, start="10")
         if self.noise_variance is not None:
             require(self, "[0, inf)", noise_variance="None for the model's own")
         if self.dim is not None:
-            require(self, "[1, inf)", dim="X.shape[-1]")
-        require_choice("constants", self.constants, ("practical", "theory"))
+            require_whole(self, dim="X.shape[-1]")
+        check_choice("constants", self.constants, ("practical", "theory"))
         if not self.growth + self.norm_growth < NO_REGRET:
             raise InputDataError(
                 f"Got growth={self.growth} and norm_growth={self.norm_growth}; their "

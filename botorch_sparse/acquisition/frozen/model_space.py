@@ -20,6 +20,8 @@ from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from botorch_sparse.doors import check_tensors
+
 
 def validate_model(model: Model) -> None:
     """Refuse a model whose posterior cannot be conditioned on points without values.
@@ -28,6 +30,10 @@ def validate_model(model: Model) -> None:
         UnsupportedError: For a list of models, a multi-task model, a model of another
             kind than an exact GP, and batches of models.
     """
+    if isinstance(model, type):
+        raise UnsupportedError(
+            f"Got the class {model.__name__}; need a fitted model of it."
+        )
     name = type(model).__name__
     if isinstance(model, ModelListGPyTorchModel):
         raise UnsupportedError(
@@ -50,6 +56,7 @@ def validate_model(model: Model) -> None:
 
 def validate_batch(X: Tensor, d: int) -> None:
     """Refuse pending points that are not a finite `s x d` tensor."""
+    check_tensors(points=X)
     if X.dim() != 2 or X.shape[-1] != d:
         raise BotorchTensorDimensionError(
             f"Got pending points of shape {tuple(X.shape)}; need `s x {d}`, one row "
@@ -58,13 +65,14 @@ def validate_batch(X: Tensor, d: int) -> None:
     if not X.isfinite().all():
         raise InputDataError(
             f"Got pending points with {int((~X.isfinite()).sum())} entries that are "
-            "not finite."
+            "not finite; need finite ones."
         )
 
 
 def validate_noise(noise: Tensor, num_points: int) -> None:
     """Refuse noise variances that are not one positive number for each point."""
-    if noise.shape[-1] not in (1, num_points) or not (noise > 0).all():
+    check_tensors(noise=noise)
+    if noise.shape[-1:] not in {(1,), (num_points,)} or not (noise > 0).all():
         raise InputDataError(
             f"Got noise variances of shape {tuple(noise.shape)}, the smallest "
             f"{float(noise.min()):.3g}, for {num_points} points; need one positive "

@@ -7,6 +7,7 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
+from botorch_sparse.doors import seed_of
 from botorch_sparse.inducing.gp_gradients import validate_reading
 from botorch_sparse.models.data_values import ranges_of, validate_finite
 from botorch_sparse.models.subset.full_data import FullData
@@ -27,7 +28,8 @@ def validate_counts(
             forced rows that fill the subset.
     """
     validate_subset_size(subset_size, num_initial)
-    counts = {"num_initial": num_initial, "num_newest": num_newest, "seed": seed}
+    seed_of(seed)
+    counts = {"num_initial": num_initial, "num_newest": num_newest}
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InputDataError(

@@ -4,6 +4,8 @@ from typing import Any, Literal, TypeAlias
 
 from botorch.exceptions import InputDataError
 
+from botorch_sparse.doors import check_number, check_whole
+
 SubsetSize: TypeAlias = int | Literal["dynamic"] | None
 
 # Iterations whose mean time is the yardstick, and slow ones in a row that end growth.
@@ -57,15 +59,10 @@ class SubsetBuffer:
         smallest: int = 0,
     ) -> None:
         _validate_size(size, smallest)
-        if not 1.0 < Z < float("inf"):
-            raise InputDataError(
-                f"Got Z={Z}; need a number above 1, such as 4: how many times slower "
-                "than in the beginning an iteration may become."
-            )
-        if window < 1 or patience < 1:
-            raise InputDataError(
-                f"Got window={window} and patience={patience}; need at least 1 each."
-            )
+        need = "need a number above 1, such as 4: how many times slower than in the "
+        check_number("Z", Z, "(1, inf)", f"{need}beginning an iteration may become.")
+        check_whole("window", window)
+        check_whole("patience", patience)
         self.size = None if isinstance(size, str) else size
         self.Z, self.window, self.patience = Z, window, patience
         self._given, self._smallest = size, smallest

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
+from botorch_sparse.doors import check_callable
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
@@ -150,6 +151,10 @@ class GSSBO(Strategy):
             subset_size, Z, window, patience, smallest=num_initial
         )
         self.radius = validate_radius(radius or FixedBeta(PRACTICAL_BETA))
+        if acquisition is not None:
+            need = "a function of a model and pending points, or None"
+            check_callable("acquisition", acquisition, need)
+        check_callable("clock", clock, "a function that returns seconds")
         self.acquisition = acquisition
         self.clock = clock
         self.surrogate = SubsetSurrogate(

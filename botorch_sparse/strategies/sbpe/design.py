@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
-
-from botorch.exceptions import InputDataError
+from typing import Literal, get_args
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
+from botorch_sparse.acquisition.confidence.base import require, require_radius
 from botorch_sparse.acquisition.confidence.sbpe import Bias
+from botorch_sparse.doors import check_choice, check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
 
 Exploration = Literal["variance", "random"]
@@ -34,10 +34,7 @@ class CertificatePolicy:
     sampler: RecursiveRLSSampler = field(default_factory=RecursiveRLSSampler)
 
     def __post_init__(self) -> None:
-        if self.refresh not in ("certificate", "every", "exact"):
-            raise InputDataError(
-                f"Got refresh={self.refresh!r}; need 'certificate', 'every' or 'exact'."
-            )
+        check_choice("refresh", self.refresh, get_args(Refresh))
 
     def draw_delta(self, draw: int) -> float:
         r"""Failure probability of the j-th draw of a batch.
@@ -71,15 +68,15 @@ class Design:
     given_radius: ConfidenceRadius | None = None
 
     def __post_init__(self) -> None:
-        if self.exploration not in ("variance", "random"):
-            raise InputDataError(
-                f"Got exploration={self.exploration!r}; need 'variance' or 'random'."
-            )
-        if self.raw_samples < 1 or self.num_restarts < 1:
-            raise InputDataError(
-                f"Got raw_samples={self.raw_samples} and "
-                f"num_restarts={self.num_restarts}; need at least 1 of each."
-            )
+        check_choice("exploration", self.exploration, get_args(Exploration))
+        check_whole("raw_samples", self.raw_samples)
+        check_whole("num_restarts", self.num_restarts)
+        require(self, "(0, inf)", norm_bound="1")
+        inf = "inf for sub-Gaussian noise"
+        require(self, "(0, inf]", mgf_radius=inf)
+        require(self, "(0, inf)", discretization="discretization_constant(...)")
+        if self.given_radius is not None:
+            require_radius(self.given_radius)
 
     @property
     def is_random(self) -> bool:

@@ -1,18 +1,20 @@
 """What a search of S-BPE starts from: a kernel of points as they come, noise, units."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_kind, check_number
 from botorch_sparse.kernels import in_double
 from botorch_sparse.strategies.domain import Domain
 
 Values = TypeVar("Values", float, Tensor)
+
+
+NEED_LAM = "need a positive noise variance, such as noise_std ** 2."
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,7 @@ class SearchPrior:
     discretization: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.lam < math.inf:
-            raise InputDataError(
-                f"Got lam={self.lam}; need a positive noise variance, such as "
-                "noise_std ** 2."
-            )
+        check_number("lam", self.lam, "(0, inf)", NEED_LAM)
 
     @classmethod
     def given(
@@ -77,6 +75,23 @@ class SearchPrior:
     ) -> "SearchPrior":
         """The prior of a kernel that is given, in units of Y."""
         return cls(in_double(covar_module, domain.dtype), lam, noise_std**2)
+
+
+def validate_prior(
+    covar_module: object, lam: object, noise_std: object, *, is_needed: bool = False
+) -> None:
+    """Check what a prior is given with; None for what is inferred.
+
+    Raises:
+        InputDataError: If one is of another type, or out of its range.
+    """
+    if covar_module is not None or is_needed:
+        need = "a GPyTorch kernel, such as RBFKernel()"
+        check_kind("covar_module", covar_module, Kernel, need)
+    if lam is not None or is_needed:
+        check_number("lam", lam, "(0, inf)", NEED_LAM)
+    if noise_std is not None or is_needed:
+        check_number("noise_std", noise_std, "[0, inf)")
 
 
 class InputsKernel(Kernel):

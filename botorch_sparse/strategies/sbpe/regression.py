@@ -41,7 +41,7 @@ from botorch_sparse.strategies.sbpe.bounds import (
     batch_statistics,
 )
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy, Design, Refresh
-from botorch_sparse.strategies.sbpe.prior import SearchPrior
+from botorch_sparse.strategies.sbpe.prior import SearchPrior, validate_prior
 from botorch_sparse.strategies.sbpe.progress import Progress
 from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
 from botorch_sparse.strategies.sbpe.schedule import at_least_one
@@ -134,6 +134,7 @@ class UncertaintyReduction(RoundStrategy):
                 "fitted to other data in these units, with lam and noise_std; or take "
                 "SBPE or BBKB, which infer theirs."
             )
+        validate_prior(covar_module, lam, noise_std, is_needed=True)
         place = domain_of(candidates, domain)
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
         policy = CertificatePolicy(refresh, delta, num_batches=1)

@@ -92,7 +92,7 @@ def _validate_lengths(lengths: Sequence[int]) -> list[int]:
         raise InputDataError(
             f"Got schedule={lengths!r}; need at least one batch length in a list."
         )
-    return [at_least_one("a batch length", length) for length in lengths]
+    return [at_least_one("schedule, a batch length", each) for each in lengths]
 
 
 def at_least_one(name: str, value: int) -> int:

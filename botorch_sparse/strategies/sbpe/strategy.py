@@ -45,12 +45,13 @@ from botorch_sparse.strategies.sbpe.design import (
 )
 from botorch_sparse.strategies.sbpe.first_batch import FirstBatch, announce_size
 from botorch_sparse.strategies.sbpe.history import Round
-from botorch_sparse.strategies.sbpe.prior import SearchPrior
+from botorch_sparse.strategies.sbpe.prior import SearchPrior, validate_prior
 from botorch_sparse.strategies.sbpe.progress import Progress
 from botorch_sparse.strategies.sbpe.region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.rounds import RoundStrategy
 from botorch_sparse.strategies.sbpe.schedule import (
     Schedule,
+    at_least_one,
     batch_lengths,
     max_num_batches,
 )
@@ -170,6 +171,8 @@ class SBPE(RoundStrategy):
     ) -> None:
         place = domain_of(candidates, domain)
         require_whole(place, "SBPE")
+        num_evaluations = at_least_one("num_evaluations", num_evaluations)
+        validate_prior(covar_module, lam, noise_std)
         self._first_batch = None
         if covar_module is None:
             self._first_batch = FirstBatch(

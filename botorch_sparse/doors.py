@@ -1,0 +1,260 @@
+"""What is checked at public doors: numbers, flags, names, types, tensors.
+
+Each check raises an `InputDataError` that says what came and what is needed.
+"""
+
+import math
+from collections.abc import Collection
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+DTYPES = (torch.float32, torch.float64)
+MOST_SEED = 2**64
+
+
+def check_number(name: str, value: object, interval: str, need: str = "") -> None:
+    """Refuse what is no real number in an interval, such as `"[0, inf)"`.
+
+    A tensor of one number is a number; text and truth values are none.
+
+    Args:
+        name: Of the argument.
+        value: What came.
+        interval: What is needed.
+        need: The end of the message, in place of one that says the interval.
+
+    Raises:
+        InputDataError: If it is none, or outside.
+    """
+    if not _is_in(_as_number(value), interval):
+        raise InputDataError(
+            f"Got {name}={said(value)}; {need or f'need a number in {interval}.'}"
+        )
+
+
+def check_whole(name: str, value: object, least: int = 1, need: str = "") -> None:
+    """Refuse what is no whole number of at least `least`.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    if (whole := _as_whole(value)) is None or whole < least:
+        need = need or f"need at least {least}, a whole number."
+        raise InputDataError(f"Got {name}={said(value)}; {need}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        InputDataError: If it is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InputDataError(f"Got {name}={said(value)}; need True or False.")
+
+
+def check_choice(name: str, value: object, choices: Collection[object]) -> None:
+    """Refuse what is none of a few names.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    if not any(value is choice or value == choice for choice in choices):
+        raise InputDataError(f"Got {name}={said(value)}; need one of {tuple(choices)}.")
+
+
+def check_kind(
+    name: str, value: object, kind: type | tuple[type, ...], need: str
+) -> None:
+    """Refuse what is no instance of a class, such as the class itself.
+
+    Args:
+        name: Of the argument.
+        value: What came.
+        kind: What it has to be; also a protocol that is checked at runtime.
+        need: What is needed, such as `"a GPyTorch kernel, such as RBFKernel()"`.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise InputDataError(f"Got {name}={said(value)}; need {need}.")
+
+
+def check_callable(name: str, value: object, need: str) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        InputDataError: If it cannot.
+    """
+    if not callable(value):
+        raise InputDataError(f"Got {name}={said(value)}; need {need}.")
+
+
+def check_keywords(given: Collection[str], known: Collection[str]) -> None:
+    """Refuse keyword arguments that are not known.
+
+    Raises:
+        TypeError: If one is not, with the nearest one that is.
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(
+                f"Got an unexpected keyword argument {name!r}; need one of "
+                f"{sorted(known)}.{hint}"
+            )
+
+
+def seed_of(value: object, name: str = "seed") -> int:
+    """A seed as `torch.Generator.manual_seed` takes it.
+
+    Raises:
+        InputDataError: If it is no whole number from 0 to 2^64 - 1.
+    """
+    if (seed := _as_whole(value)) is None or not 0 <= seed < MOST_SEED:
+        raise InputDataError(
+            f"Got {name}={said(value)}; need a whole number from 0 to 2^64 - 1."
+        )
+    return seed
+
+
+def check_tensors(**tensors: object) -> None:
+    """Refuse what are no tensors, such as arrays and lists.
+
+    Raises:
+        InputDataError: If one is none.
+    """
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise InputDataError(
+                f"Got {name}={said(value)} of type {type(value).__name__}; need a "
+                f"torch.Tensor. Try torch.as_tensor({name}, dtype=torch.float64)."
+            )
+
+
+def array_of(
+    name: str, value: object, need: str, kinds: str, no: str = "no array of numbers"
+) -> Tensor:
+    """An array or a list of numbers as a tensor of its dtype; a tensor is itself.
+
+    Args:
+        name: Of the argument.
+        value: What came.
+        need: The end of the message.
+        kinds: Those of `numpy.dtype.kind` that arrays may be of.
+        no: What they are not, if they are none.
+
+    Raises:
+        InputDataError: If they are no numbers, or in a sparse tensor or one without
+            data.
+    """
+    came = f"Got {name}={said(value)} of type {type(value).__name__}"
+    if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_meta or value.is_complex():
+            raise InputDataError(
+                f"{came} (dtype {value.dtype}, layout {value.layout}, device "
+                f"{value.device}); need a dense tensor of real numbers."
+            )
+        return value
+    try:
+        array = np.array(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputDataError(f"{came}, which is {no} ({error}); {need}") from error
+    if array.dtype.kind not in kinds:
+        raise InputDataError(f"{came}, which is {no}; {need}")
+    kind, size = array.dtype.kind, min(array.itemsize, 8)
+    return torch.from_numpy(array.astype(f"{kind}{size}"))  # in native byte order
+
+
+def numbers_of(name: str, value: object, need: str) -> Tensor:
+    """Real numbers: a tensor as it is, arrays and lists of numbers in float64.
+
+    Raises:
+        InputDataError: See `array_of`.
+    """
+    numbers = array_of(name, value, need, "iuf", "no matrix of numbers")
+    return numbers if isinstance(value, Tensor) else numbers.double()
+
+
+def device_of(value: torch.device | str | None) -> torch.device:
+    """The device that is meant, the default one for None.
+
+    Raises:
+        InputDataError: If there is none.
+    """
+    try:
+        return torch.empty(0, device=value).device
+    except (RuntimeError, AssertionError, TypeError) as error:  # as torch raises
+        raise InputDataError(
+            f"Got device={said(value)}, which is not there "
+            f"({str(error).splitlines()[0]}); need one such as 'cpu' or 'cuda:0'."
+        ) from error
+
+
+def bounds_of(value: object) -> Tensor:
+    """`2 x d` bounds of a box as a tensor.
+
+    Raises:
+        BotorchTensorDimensionError: If they are not `2 x d`.
+        InputDataError: If they are not finite float32 or float64 with lower below
+            upper.
+    """
+    need = "need the `2 x d` bounds of a box: the lower ones, then the upper ones."
+    bounds = numbers_of("bounds", value, need)
+    if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:
+        raise BotorchTensorDimensionError(
+            f"Got bounds of shape {tuple(bounds.shape)}; need `2 x d`: the lower "
+            "bounds, then the upper ones."
+        )
+    is_sound = bounds.dtype in DTYPES and bool(bounds.isfinite().all())
+    if not is_sound or not bool((bounds[0] < bounds[1]).all()):
+        raise InputDataError(
+            f"Got bounds {bounds.tolist()} of dtype {bounds.dtype}; need finite "
+            "float32 or float64 with every lower bound below its upper one."
+        )
+    return bounds
+
+
+def said(value: Any) -> str:
+    """A value as messages show it: short, in one line, without control characters."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
+        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value) if math.isnan(_as_number(value)) else str(value)
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+def _as_number(value: object) -> float:
+    """A real number; NaN for all else."""
+    if isinstance(value, Tensor):
+        is_one = value.numel() == 1 and not value.is_complex()
+        return float(value) if is_one else math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value)
+    return math.nan
+
+
+def _as_whole(value: object) -> int | None:
+    """A whole number of a type for these; None for all else."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return None
+
+
+def _is_in(value: float, interval: str) -> bool:
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    at_low = interval[0] == "[" and value == low
+    at_high = interval[-1] == "]" and value == high
+    return low < value < high or at_low or at_high

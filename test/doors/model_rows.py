@@ -1,0 +1,244 @@
+"""Bad inputs of models, samplers, posteriors, kernels and linear operators."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from botorch.exceptions import BotorchError
+from door_rows import (
+    CHOICE,
+    INF,
+    KERNEL,
+    KERNELS,
+    NAN,
+    NOISE,
+    NON_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    WHOLE,
+    Row,
+    X,
+    Y,
+    arguments,
+)
+from gpytorch.kernels import LinearKernel
+from gpytorch.means import ZeroMean
+
+from botorch_sparse import inducing as i
+from botorch_sparse import kernels as k
+from botorch_sparse import linear_operators as lo
+from botorch_sparse import models as m
+from botorch_sparse import posteriors as p
+
+EYE = torch.eye(3, dtype=torch.float64)
+INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
+MODEL = m.SparseSingleTaskGP(X, Y.unsqueeze(-1))
+POSTERIOR = p.NystromPosterior.from_data(KERNEL, X, Y, NOISE, X[:4])
+ROW = Y.unsqueeze(-1)
+INPUTS: list[Any] = [X[0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x", None, X[:0]]
+OUTCOMES: list[Any] = [Y, ROW[:3], ROW * NAN, ROW.long(), [1.0], None]
+SAMPLERS: list[Any] = ["bless", i.BLESSSampler, 3]
+CAT_DIMS: list[Any] = [[5], ["a"], 3, [0.5], [0, 0]]
+VARIANCES: list[Any] = [-NOISE, NOISE * 0, NOISE * NAN, NOISE[:3], 0.1, "x"]
+GRADIENTS = torch.randn(12, 3, dtype=torch.float64)
+COVARIANCES: list[Any] = [
+    *(-EYE, INDEFINITE, EYE * NAN, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
+]
+MODULES: dict[str, list[Any]] = {
+    "covar_module": [*KERNELS, ZeroMean()],
+    "mean_module": [ZeroMean, 0.0],
+    "likelihood": ["gaussian", 3.0],
+}
+
+
+def anything(make: Any, name: str = "", *, says: str, **values: list[Any]) -> list[Row]:
+    """Rows whose errors are any of BoTorch's."""
+    return arguments(make, name, says=says, raises=BotorchError, **values)
+
+
+MODELS = [
+    *[
+        row
+        for model in (m.SparseSingleTaskGP, m.SubsetSingleTaskGP)
+        for row in (
+            *anything(partial(model, train_Y=ROW), says="X|input", train_X=INPUTS),
+            *anything(partial(model, X), says="Y|dtype", train_Y=OUTCOMES),
+            *arguments(partial(model, X, ROW), **MODULES),
+            *anything(
+                partial(model, X, ROW),
+                says="train_Yvar",
+                train_Yvar=[ROW - 9, ROW * NAN, 0.1, "x"],
+            ),
+        )
+    ],
+    *arguments(
+        partial(m.SparseSingleTaskGP, X, ROW),
+        inducing_sampler=SAMPLERS,
+        max_inducing_points=WHOLE,
+        objective=CHOICE,
+        max_memory=WHOLE,
+        cat_dims=CAT_DIMS,
+    ),
+    *anything(
+        partial(m.SparseSingleTaskGP, X, ROW),
+        says="inducing.points",
+        inducing_points=[X[:, :1], X[:0], X[:3].float(), [[0.0, 0.0]], X * NAN],
+    ),
+    *arguments(
+        partial(m.SubsetSingleTaskGP, X, ROW),
+        subset_size=WHOLE,
+        num_initial=[-1, 2.5, NAN, "2"],
+        selection=CHOICE,
+        reading=CHOICE,
+        gradients=CHOICE,
+        noise_scale=NON_NEGATIVE,
+        num_newest=[-1, 2.5, NAN, "2"],
+        seed=SEED,
+    ),
+    *arguments(m.RefitSchedule, every=WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
+    *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
+]
+CERTIFICATES = [
+    row
+    for certify in (i.accuracy_certificate, i.accuracy_certificates)
+    for row in (
+        *arguments(
+            partial(certify, POSTERIOR, X, NOISE), method=CHOICE, delta=PROBABILITY
+        ),
+        *anything(
+            partial(certify, POSTERIOR, noise=NOISE),
+            says="X",
+            X=[X[:, :1], X[0], [[0.0, 0.0]]],
+        ),
+        *anything(partial(certify, POSTERIOR, X), says="noise", noise=VARIANCES),
+        *arguments(partial(certify, X=X, noise=NOISE), posterior=[None, MODEL]),
+    )
+]
+EXACT = partial(i.exact_gradients, covar_module=KERNEL, X=X, error=Y, noise=NOISE)
+PILOT = partial(
+    i.pilot_gradients,
+    covar_module=KERNEL,
+    X=X,
+    error=Y,
+    noise=NOISE,
+    subset=torch.arange(4),
+)
+INDUCING = [
+    *arguments(
+        i.BLESSSampler,
+        oversampling=POSITIVE,
+        max_inducing_points=WHOLE,
+        step=[1.0, 0, NAN, INF, "2"],
+    ),
+    *arguments(
+        i.CertifiedSampler,
+        tolerance=POSITIVE,
+        max_inducing_points=WHOLE,
+        num_initial=WHOLE,
+        growth=[1.0, NAN, INF, "2"],
+        delta=PROBABILITY,
+    ),
+    *arguments(i.PosteriorVarianceSampler, oversampling=POSITIVE),
+    *arguments(
+        i.RecursiveRLSSampler,
+        oversampling=POSITIVE,
+        max_inducing_points=WHOLE,
+        delta=PROBABILITY,
+    ),
+    *arguments(
+        i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE, seed=SEED
+    ),
+    *CERTIFICATES,
+    *arguments(i.variance_inflation, r=[-1.0, "2"]),
+    *[
+        row
+        for gradients in (EXACT, PILOT)
+        for row in (
+            *arguments(gradients, reading=CHOICE, covar_module=[*KERNELS, None]),
+            *anything(
+                gradients,
+                says="X|error|noise",
+                X=[X[0], X[:3], [[0.0, 0.0]]],
+                error=[Y[:3], ROW, [1.0]],
+                noise=[NOISE[:3], 0.1],
+            ),
+        )
+    ],
+    *arguments(PILOT, subset=[[0, 1], "x"]),
+    *anything(
+        partial(i.select_by_gradient_diversity, num=3),
+        says="gradients|num",
+        gradients=[GRADIENTS[:0], [[0.0]], "x", GRADIENTS * NAN],
+    ),
+    *arguments(
+        partial(i.select_by_gradient_diversity, GRADIENTS),
+        num=[-1, 2.5, NAN, "2", 99],
+    ),
+    *anything(
+        partial(i.select_by_gradient_diversity, GRADIENTS, 3),
+        says="forced|noise_scale|num",
+        forced=[[99], [-1], [0.5], [0, 1, 2, 3], [0, 0]],
+        noise_scale=NON_NEGATIVE,
+    ),
+]
+ROWS_OF_X = p.RepeatedRows.find(X)
+GIVEN = {"covar_module": KERNEL, "X": X, "Y": Y, "noise": NOISE, "inducing_points": X}
+POSTERIORS = [
+    *anything(
+        p.factorize_inducing_covariance,
+        says="covariance|kernel",
+        covariance=COVARIANCES,
+    ),
+    *arguments(
+        partial(p.factorize_inducing_covariance, EYE),
+        relative_residual=[-1.0, NAN, "x", 2.0],
+    ),
+    *anything(
+        partial(p.fold_repeats, ROWS_OF_X, Y), says="noise", noise=[NOISE[:3], 0.1]
+    ),
+    *anything(
+        partial(p.fold_repeats, ROWS_OF_X, noise=NOISE), says="Y", Y=[Y[:3], [1.0]]
+    ),
+    *anything(p.RepeatedRows.find, "RepeatedRows", says="X", X=[X[0], [[1.0]], "x"]),
+    *anything(
+        partial(p.NystromPosterior.from_data, **GIVEN),
+        "NystromPosterior",
+        says="inducing|noise|X|Y|kernel|covar_module",
+        inducing_points=[X[:, :1], X[0], X * NAN, [[0.0, 0.0]]],
+        noise=VARIANCES,
+        Y=[Y[:3], ROW, Y * NAN, [1.0]],
+        X=[X[0], X[:3], [[1.0]]],
+        covar_module=[*KERNELS, None],
+    ),
+    *anything(
+        partial(p.NystromFeatures.of, KERNEL),
+        "NystromFeatures",
+        says="inducing",
+        inducing_points=[X[0], X * NAN, [[0.0, 0.0]]],
+    ),
+]
+OTHERS = [
+    *arguments(partial(k.for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
+    *arguments(partial(k.in_double, dtype=torch.float32), module=[*KERNELS, None]),
+    *arguments(partial(k.kernel_at, index=()), kernel=[*KERNELS, None]),
+    *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),
+    *arguments(partial(k.prior_variance, KERNEL), X=[[[0.0, 0.0]], "x"]),
+    *arguments(partial(k.prior_variance, X=X), kernel=[*KERNELS, None]),
+    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=POSITIVE),
+    *arguments(
+        partial(k.shrink_lengthscales, factor=0.5), covar_module=[*KERNELS, None]
+    ),
+    *anything(
+        partial(k.shrink_lengthscales, factor=0.5),
+        says="lengthscale",
+        covar_module=[LinearKernel()],
+    ),
+    *anything(lo.RankOneUpdatedLinearOperator, says="U", U=[Y, [[1.0]], "x"]),
+    *anything(
+        lo.UpdatableCholeskyLinearOperator,
+        says="[Cc]hol",
+        chol=[Y, X, [[1.0]], "x"],
+    ),
+]
+ROWS: list[Row] = [*MODELS, *INDUCING, *POSTERIORS, *OTHERS]

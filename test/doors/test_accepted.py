@@ -1,0 +1,114 @@
+"""What finds its way in: numbers of any kind, and feedback of the points it is of."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from door_rows import BOUNDS, KERNEL, X
+from torch import Tensor
+
+from botorch_sparse.strategies import BBKB, RandomSearch
+
+TABLE = partial(RandomSearch, X, batch_size=3)
+BOX = partial(RandomSearch, bounds=BOUNDS, batch_size=3)
+PRECISE = [0.1234567890123, -1e-17, 3e30]  # float32 would round them
+FORMS: dict[str, Any] = {
+    "tensor": lambda values: torch.as_tensor(values, dtype=torch.float64),
+    "array": np.array,
+    "big-endian array": lambda values: np.array(values, dtype=">f8"),
+    "list": list,
+    "list of tensors": lambda v: [torch.tensor(y, dtype=torch.float64) for y in v],
+    "Series": pd.Series,
+    "frame": lambda values: pd.DataFrame({"y": values}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("make", [TABLE, BOX], ids=["table", "box"])
+def test_feedback_of_any_form_keeps_its_digits(make: Any, form: str) -> None:
+    strategy = make()
+    strategy.tell(strategy.ask(), FORMS[form](PRECISE))
+    assert strategy.history.values.tolist() == PRECISE
+
+
+@pytest.mark.parametrize("form", ["array", "list", "frame"])
+@pytest.mark.parametrize("make", [TABLE, BOX], ids=["table", "box"])
+def test_points_of_any_form_are_found(make: Any, form: str) -> None:
+    strategy = make()
+    batch = strategy.ask()
+    points = {"array": batch.X.numpy(), "list": batch.X.tolist()}
+    points["frame"] = batch.to_frame().drop(columns="trial")
+    strategy.tell(points[form], PRECISE)
+    assert len(strategy.pending) == 0
+    assert strategy.history.trial.tolist() == batch.ids.tolist()
+
+
+@pytest.mark.parametrize("make", [TABLE, BOX], ids=["table", "box"])
+def test_points_that_are_one_ulp_off_are_found(make: Any) -> None:
+    strategy = make()
+    batch = strategy.ask()
+    strategy.tell(torch.nextafter(batch.X, batch.X + 1), PRECISE)
+    assert len(strategy.pending) == 0
+    assert torch.equal(strategy.history.X, batch.X)
+
+
+CANDIDATES: dict[str, Any] = {
+    "array": X.numpy(),
+    "big-endian array": X.numpy().astype(">f8"),
+    "list": X.tolist(),
+    "frame": pd.DataFrame(X.numpy()),
+    "whole numbers": np.arange(6).reshape(3, 2),
+    "integers": [[1, 2], [3, 4]],
+}
+BOXES: dict[str, Any] = {
+    "list": BOUNDS.tolist(),
+    "array": BOUNDS.numpy(),
+    "integers": [[0, 0], [1, 1]],
+}
+
+
+@pytest.mark.parametrize("form", CANDIDATES)
+def test_candidates_of_any_form(form: str) -> None:
+    candidates = CANDIDATES[form]
+    expected = torch.tensor(np.array(candidates).tolist(), dtype=torch.float64)
+    assert torch.equal(RandomSearch(candidates).candidates, expected)
+
+
+@pytest.mark.parametrize("form", BOXES)
+def test_bounds_and_constraints_as_lists(form: str) -> None:
+    as_lists = RandomSearch(
+        bounds=BOXES[form], inequality_constraints=[([0, 1], [1.0, 1.0], 1.5)]
+    )
+    constraint = (torch.tensor([0, 1]), torch.ones(2).double(), 1.5)
+    as_tensors = RandomSearch(bounds=BOUNDS, inequality_constraints=[constraint])
+    drawn = as_lists.ask(5).X
+    assert torch.equal(drawn, as_tensors.ask(5).X)
+    assert bool((drawn.sum(-1) >= 1.5 - 1e-6).all())
+
+
+@pytest.mark.parametrize("make", [TABLE, BOX], ids=["table", "box"])
+def test_a_batch_told_twice_counts_once(make: Any) -> None:
+    strategy = make()
+    batch = strategy.ask()
+    strategy.tell(batch, PRECISE)
+    with pytest.raises(InputDataError, match="told already"):
+        strategy.tell(batch, PRECISE)
+    assert len(strategy.history) == 3
+
+
+def test_a_withdrawn_batch_leaves_the_same_rows_of_another_one_pending() -> None:
+    """Two rows, and two batches of both; of the first one trial is told."""
+    strategy = BBKB(X[:2], covar_module=KERNEL, batch_size=2)
+    first = strategy.ask()
+    strategy.tell(first.ids[:1], [1.0])
+    second = strategy.ask()
+    strategy.withdraw(first)
+    left = second.ids[~torch.isin(second.ids, first.ids)]
+    assert strategy.pending_ids.tolist() == left.tolist() and len(left) > 0
+    feedback: Tensor = torch.ones(len(left))
+    strategy.tell(left, feedback)
+    assert len(strategy.history) == 1 + len(left)

@@ -12,6 +12,7 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import check_number, check_whole
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.cross_covariance import CrossCovariance
@@ -70,7 +71,8 @@ class NystromPool:
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
-        InputDataError: If `X` is not finite floating point.
+        InputDataError: If `X` is not finite floating point, or a number is out of
+            range.
     """
 
     def __init__(
@@ -83,6 +85,10 @@ class NystromPool:
         table_size: int | None = None,
     ) -> None:
         validate_candidates(X)
+        check_number("noise", noise, "(0, inf)")
+        check_number("max_memory", max_memory, "[0, inf)")
+        if chunk_size is not None:
+            check_whole("chunk_size", chunk_size)
         self.X = X
         self.noise = noise
         self.max_memory = max_memory

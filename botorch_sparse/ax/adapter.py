@@ -17,6 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, predictions
+from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.generator import SparseGenerator
 
 
@@ -41,6 +42,21 @@ class SparseAdapter(TorchAdapter):
             if generator.candidates is not None:
                 generator.choices = self._choices(generator.candidates, search_space)
         return super()._gen(n, search_space, **kwargs)
+
+    def get_training_data(self, filter_in_design: bool = False) -> ExperimentData:
+        """A copy of the data; see `TorchAdapter`. Those in the design fold by arms.
+
+        Not where arms have several observations each, as learning curves have: their
+        folds have models of their own.
+        """
+        data = super().get_training_data(filter_in_design)
+        observed = data.observation_data.index
+        has_curves = MAP_KEY in observed.names and (
+            observed.droplevel(MAP_KEY).has_duplicates
+        )
+        if has_curves or not filter_in_design:
+            return data
+        return DataByArm(data.arm_data, data.observation_data)
 
     def _transform_inputs_for_cv(
         self,
@@ -86,13 +102,7 @@ class SparseAdapter(TorchAdapter):
 
     def _leaves_out_one_arm(self, cv_training_data: ExperimentData) -> bool:
         """Whether these are the training data but for one arm, not a whole curve."""
-        observed = self._training_data.observation_data.index
-        if MAP_KEY in observed.names and observed.droplevel(MAP_KEY).has_duplicates:
-            return False
-        index = self._training_data.arm_data.index[self.training_in_design]
-        names = index.get_level_values("arm_name")
-        kept = cv_training_data.arm_data.index.get_level_values("arm_name")
-        return names[~names.isin(kept)].nunique() == 1
+        return isinstance(cv_training_data, AllButOne)
 
     def _choices(self, table: ArmTable, model_space: SearchSpace) -> Tensor:
         """The table in the model's space, `A x d`; transformed once. Cost: O(A d).

@@ -23,6 +23,7 @@ NAMES = (
     "sbpe",
     "gssbo",
     "ax_client",
+    "ax_flow",
     "pools",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
@@ -41,6 +42,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "sbpe": ["--short"],
     "gssbo": [],
     "ax_client": ["--short"],
+    "ax_flow": ["--trials", "500"],
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
     "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }

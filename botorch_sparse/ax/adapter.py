@@ -9,6 +9,7 @@ import torch
 from ax.adapter.adapter_utils import array_to_observation_data
 from ax.adapter.base import GenResults
 from ax.adapter.torch import TorchAdapter
+from ax.core.data import MAP_KEY
 from ax.core.data_utils import ExperimentData
 from ax.core.observation import ObservationData, ObservationFeatures
 from ax.core.search_space import SearchSpace
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, predictions
+from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.generator import SparseGenerator
 
 
@@ -26,20 +28,35 @@ class SparseAdapter(TorchAdapter):
     for predictions without that arm's observations, and nothing is built anew.
     """
 
-    _known_choices: tuple[SearchSpace, Tensor] | None = None
+    _known_choices: tuple[tuple[SearchSpace, SearchSpace], Tensor] | None = None
 
     @cached_property
     def metrics_warned_of(self) -> set[str]:
         """Those too small for Ax's storage, of which `AsStored` has warned."""
         return set()
 
-    def _gen(self, *args: Any, **kwargs: Any) -> GenResults:
+    def _gen(self, n: int, search_space: SearchSpace, **kwargs: Any) -> GenResults:
         generator = self.generator
         if isinstance(generator, SparseGenerator):
             generator.num_trials = len(self._experiment.trials)
             if generator.candidates is not None:
-                generator.choices = self._choices(generator.candidates)
-        return super()._gen(*args, **kwargs)
+                generator.choices = self._choices(generator.candidates, search_space)
+        return super()._gen(n, search_space, **kwargs)
+
+    def get_training_data(self, filter_in_design: bool = False) -> ExperimentData:
+        """A copy of the data; see `TorchAdapter`. Those in the design fold by arms.
+
+        Not where arms have several observations each, as learning curves have: their
+        folds have models of their own.
+        """
+        data = super().get_training_data(filter_in_design)
+        observed = data.observation_data.index
+        has_curves = MAP_KEY in observed.names and (
+            observed.droplevel(MAP_KEY).has_duplicates
+        )
+        if has_curves or not filter_in_design:
+            return data
+        return DataByArm(data.arm_data, data.observation_data)
 
     def _transform_inputs_for_cv(
         self,
@@ -84,16 +101,16 @@ class SparseAdapter(TorchAdapter):
         return self.generator.leave_outs()
 
     def _leaves_out_one_arm(self, cv_training_data: ExperimentData) -> bool:
-        """Whether these are the training data but for one arm."""
-        index = self._training_data.arm_data.index[self.training_in_design]
-        names = index.get_level_values("arm_name")
-        kept = cv_training_data.arm_data.index.get_level_values("arm_name")
-        return names[~names.isin(kept)].nunique() == 1
+        """Whether these are the training data but for one arm, not a whole curve."""
+        return isinstance(cv_training_data, AllButOne)
 
-    def _choices(self, table: ArmTable) -> Tensor:
-        """The table in the model's space, `A x d`; transformed once. Cost: O(A d)."""
-        known = self._known_choices
-        if known is None or known[0] != self._search_space:
+    def _choices(self, table: ArmTable, model_space: SearchSpace) -> Tensor:
+        """The table in the model's space, `A x d`; transformed once. Cost: O(A d).
+
+        Of learning curves, which have one more parameter, the last progression.
+        """
+        known, spaces = self._known_choices, (self._search_space, model_space)
+        if known is None or known[0] != spaces:
             arms = _as_arms(table.in_space(self._search_space))
             known_data = self._training_data.observation_data
             unobserved = pd.DataFrame(
@@ -102,10 +119,14 @@ class SparseAdapter(TorchAdapter):
             data = ExperimentData(arm_data=arms, observation_data=unobserved)
             for transform in self.transforms.values():
                 data = transform.transform_experiment_data(data)
+            columns = data.arm_data.reindex(columns=self.parameters)
+            if MAP_KEY not in arms and MAP_KEY in columns:
+                columns[MAP_KEY] = model_space.range_parameters[MAP_KEY].upper
             # A copy: a view of a data frame may be read-only, of which torch warns.
-            X = data.arm_data[self.parameters].to_numpy(dtype=float, copy=True)
+            X = columns.to_numpy(dtype=float, copy=True)
             choices = torch.as_tensor(X, dtype=torch.double, device=self.device)
-            self._known_choices = known = (self._search_space.clone(), choices)
+            own = self._search_space.clone(), model_space.clone()
+            self._known_choices = known = own, choices
         return known[1]
 
 

@@ -21,6 +21,8 @@ from botorch_sparse.ax.acquisition import Candidates, SparseAcquisition
 from botorch_sparse.optim import optimize_adaptive_batch
 
 DEFAULT_THRESHOLD = 2.0
+# Trials that differ by less, relative to the bounds, are near copies.
+NEAR = 0.01
 
 
 class AdaptiveBatchAcquisition(SparseAcquisition):
@@ -34,6 +36,10 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     `BatchUpperConfidenceBound` stands back where it does not apply: with outcome
     constraints for `qBatchUpperConfidenceBound`, with several objectives for Ax's
     choice. Several outcomes have a rule each, and the first to be crossed counts.
+
+    Where trials that are pending have crossed the threshold already, and where the
+    point would be a near copy of one of them although repeats do not pay, Ax's choice
+    takes over: so a `Client` that is asked for eight trials gets eight different ones.
 
     Its options (`acquisition_options`) are those of `SparseAcquisition`, and
     `ratio_threshold`, the largest ratio of variances allowed, 2 by default.
@@ -62,11 +68,7 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
         """The one that suits the problem."""
         is_list = isinstance(model, ModelListGP) and len(model.models) > 1
         if is_list or self._torch_opt_config.is_moo:
-            return choose_botorch_acqf_class(
-                search_space_digest=self.search_space_digest,
-                torch_opt_config=self._torch_opt_config,
-                datasets=self.surrogate.training_data,
-            )
+            return self._class_of_ax()
         if self._outcome_constraints is not None:
             return qBatchUpperConfidenceBound
         return BatchUpperConfidenceBound
@@ -75,12 +77,55 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
     ) -> Candidates:
         """At most `n` candidates; see `SparseAcquisition.optimize`."""
-        if n == 1:
-            return super().optimize(n, search_space_digest, **kwargs)
+        is_full = self._is_full()
+        if is_full:
+            self._use_acqf_of_ax()
+        if n == 1 or is_full:
+            found = super().optimize(1, search_space_digest, **kwargs)
+            if is_full or not self._is_near_copy(found[0]):
+                return found
+            self._use_acqf_of_ax()
+            return super().optimize(1, search_space_digest, **kwargs)
         choices = None if kwargs.get("candidate_set") is not None else self.choices
         if choices is not None and not isinstance(self._model, ModelListGP):
             return self._select_batch(n, self._eligible(choices, kwargs))
         return self._search_batch(n, search_space_digest, kwargs)
+
+    def _class_of_ax(self) -> type[AcquisitionFunction]:
+        return choose_botorch_acqf_class(
+            search_space_digest=self.search_space_digest,
+            torch_opt_config=self._torch_opt_config,
+            datasets=self.surrogate.training_data,
+        )
+
+    def _use_acqf_of_ax(self) -> None:
+        """Reckon with what pending trials may tell, instead of the bound."""
+        chosen = self._class_of_ax()
+        self.acqf = super()._construct_botorch_acquisition(chosen, {}, self._model)
+
+    def _is_full(self) -> bool:
+        """Whether the trials that are pending have crossed the threshold."""
+        if self.X_pending is None:
+            return False
+        rules = [GlobalLocal(model, self.X_pending) for model in _each(self._model)]
+        bounds = self._bounds()
+        return any(rule.terminates(self._threshold, bounds=bounds) for rule in rules)
+
+    def _is_near_copy(self, X: Tensor) -> bool:
+        """Whether a `1 x d` point is nearly one that is pending; never if repeats pay.
+
+        A choice that differs is another point.
+        """
+        if self.X_pending is None or self.allows_repeats():
+            return False
+        lower, upper = self._bounds()
+        width = (upper - lower).clamp_min(torch.finfo(self.dtype).tiny)
+        distance = ((self.X_pending - X.to(self.X_pending)).abs() / width).amax(-1)
+        return bool(distance.min() < NEAR)
+
+    def _bounds(self) -> Tensor:
+        bounds = torch.tensor(self.search_space_digest.bounds, dtype=self.dtype)
+        return bounds.T.to(self.device)
 
     def _select_batch(self, n: int, choices: Tensor) -> Candidates:
         """Rows of a table, embedded once."""
@@ -99,8 +144,7 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     ) -> Candidates:
         """Points of the search space, each by Ax's optimizer for it."""
         rules = [GlobalLocal(model, self.X_pending) for model in _each(self._model)]
-        bounds = torch.tensor(search_space_digest.bounds, dtype=self.dtype).T
-        bounds, pending = bounds.to(self.device), self.X_pending
+        bounds, pending = self._bounds(), self.X_pending
         chosen: list[tuple[Tensor, Tensor]] = []
         try:
             while len(chosen) < n:

@@ -1,6 +1,7 @@
 """A table of the only arms that a strategy may propose."""
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import pandas as pd
 from ax.core.search_space import SearchSpace
 from botorch.exceptions import InputDataError
 
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -21,12 +23,15 @@ class ArmTable:
     """Arms to choose from, with a column for each parameter.
 
     Saved once with the strategy, and not with each trial. Where even that is too much,
-    give a file: then its path is saved alone. Its fields are text until a search space
-    tells their types (`in_space`), so that a choice may be called "1", or "NA".
+    give a file: then its path and the checksum of its content are saved alone. It is
+    looked for there, and by its name in the working directory; a file whose content is
+    another is refused. Its fields are text until a search space tells their types
+    (`in_space`), so that a choice may be called "1", or "NA".
 
     Args:
         data: The columns, as JSON; see `of`.
-        path: Or a file in CSV format with a header.
+        path: Or a file in CSV format with a header, on this machine.
+        checksum: The SHA-256 of that file; `of` computes it.
 
     Example:
         >>> ArmTable.of([{"x": 0.5, "kind": "a"}, {"x": 1.0, "kind": "b"}])
@@ -35,6 +40,7 @@ class ArmTable:
 
     data: str | None = None
     path: str | None = None
+    checksum: str | None = None
 
     @classmethod
     def of(
@@ -44,12 +50,16 @@ class ArmTable:
         """A table from a data frame, parameterizations, or the path of a CSV file.
 
         Raises:
-            InputDataError: For a table without rows, or with missing values.
+            InputDataError: For a table without rows, or with missing values, and for
+                a file that is not there.
         """
         if isinstance(candidates, ArmTable):
-            return candidates
+            if candidates.path is None or candidates.checksum is not None:
+                return candidates
+            candidates = candidates.path
         if isinstance(candidates, str | Path):
-            table = cls(path=str(candidates))
+            path = str(candidates)
+            table = cls(path=path, checksum=_sha256(_content(path)))
         else:
             frame = pd.DataFrame(candidates)
             columns = {str(name): frame[name].tolist() for name in frame}
@@ -68,9 +78,12 @@ class ArmTable:
         """The candidates, a row for each; those of a file as text. Not to be changed.
 
         Columns have the dtype `object`, and keep the types of their values.
+
+        Raises:
+            InputDataError: For a file that is not there, or was replaced.
         """
         if self.path is not None:
-            return pd.read_csv(self.path, dtype=object, keep_default_na=False)
+            return _parsed(self.path, self.checksum)
         return pd.DataFrame(json.loads(self.data or "{}"), dtype=object)
 
     def in_space(self, search_space: SearchSpace) -> pd.DataFrame:
@@ -103,10 +116,46 @@ class ArmTable:
         return self
 
     def __repr__(self) -> str:
-        source = self.data if self.path is None else self.path
-        digest = hashlib.sha256((source or "").encode()).hexdigest()[:16]
+        digest = self.checksum or _sha256((self.data or "").encode())
         columns = ", ".join(map(str, self.frame.columns))
-        return f"ArmTable({len(self)} rows of {columns}; {digest})"
+        return f"ArmTable({len(self)} rows of {columns}; {digest[:16]})"
+
+
+def _parsed(path: str, checksum: str | None) -> pd.DataFrame:
+    """The file of that content: at its path, or by its name where we are."""
+    places = [path, Path(path).name]
+    there = [place for place in places if Path(place).is_file()]
+    contents = [_content(place) for place in there or [path]]
+    for content in contents:
+        if _sha256(content) == checksum:
+            return pd.read_csv(
+                io.BytesIO(content),
+                dtype=object,
+                keep_default_na=False,
+                compression=COMPRESSIONS.get(Path(path).suffix.lower()),
+            )
+    raise InputDataError(
+        f"The table of candidates {there} is not the one that the strategy was made "
+        f"with: its SHA-256 is {_sha256(contents[0])} and not {checksum}. Put the file "
+        "back, or make a new strategy of this one."
+    )
+
+
+def _content(path: str) -> bytes:
+    """The bytes of a file; nothing is fetched from anywhere else."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputDataError(
+            f"Got {path!r} as the table of candidates, which cannot be read "
+            f"({error.strerror}). It must be a file on this machine, at that path or, "
+            "once it is known, by its name in the working directory. What an address "
+            "in the net points to must be downloaded first."
+        ) from error
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _checked(frame: pd.DataFrame, search_space: SearchSpace) -> pd.DataFrame:

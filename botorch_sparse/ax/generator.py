@@ -1,5 +1,6 @@
 """The generator of Ax that builds `SparseSurrogate`."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from ax.generators.torch.botorch_modular.utils import ModelConfig
 from ax.generators.torch_base import TorchGenResults, TorchOptConfig
 from ax.utils.common.random import with_rng_seed
 from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError
 from botorch.models.model import Model
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
@@ -190,7 +192,17 @@ def sparse_surrogate_spec(
     Args:
         model_options: Arguments of the model, such as `max_inducing_points`.
         model_class: The model.
+
+    Raises:
+        InputDataError: For options that it has not. Ax would drop them.
     """
+    known = list(inspect.signature(model_class.construct_inputs).parameters.values())
+    names = [p.name for p in known[1:] if p.kind is not p.VAR_KEYWORD]
+    if unknown := sorted((model_options or {}).keys() - set(names)):
+        raise InputDataError(
+            f"Got the model_options {unknown}, which {model_class.__name__} has not; "
+            f"it has {', '.join(names)}."
+        )
     config = ModelConfig(
         botorch_model_class=model_class,
         model_options=dict(model_options or {}),

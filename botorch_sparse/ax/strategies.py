@@ -12,6 +12,7 @@ from ax.generation_strategy.generation_node import GenerationNode
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
 from ax.generators.torch.botorch_modular.acquisition import Acquisition
+from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
 
@@ -99,7 +100,11 @@ def sparse_generation_strategy(
         >>> [node.name for node in strategy._nodes]
         ['Sobol', 'SparseGP']
     """
-    generator = {"botorch_acqf_class": acqf_class, "botorch_acqf_options": acqf_options}
+    generator = {
+        "botorch_acqf_class": acqf_class,
+        "botorch_acqf_options": acqf_options,
+        "surrogate_spec": _surrogate_spec(options),
+    }
     spec = _sparse_spec(SparseAcquisition, generator, {}, options)
     return _strategy("SparseGP", num_initial, spec, options)
 
@@ -139,6 +144,7 @@ def bbkb_generation_strategy(
     generator = {
         "botorch_acqf_class": BatchUpperConfidenceBound,
         "botorch_acqf_options": {"beta": beta},
+        "surrogate_spec": _surrogate_spec(options),
     }
     rule = {"ratio_threshold": ratio_threshold}
     given = options.get("optimizer_options") or {}
@@ -205,9 +211,7 @@ def _sparse_spec(
     """The specification of the generator with a model."""
     growth = options.get("refit_growth", DEFAULT_GROWTH)
     validate_growth(growth)
-    model_options = {**MODEL_OPTIONS, **(options.get("model_options") or {})}
     kwargs = {
-        "surrogate_spec": sparse_surrogate_spec(model_options),
         "acquisition_class": acquisition_class,
         "acquisition_options": {
             "allow_repeats": options.get("allow_repeats"),
@@ -225,6 +229,11 @@ def _sparse_spec(
         generator_kwargs={k: v for k, v in kwargs.items() if v is not None},
         generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
     )
+
+
+def _surrogate_spec(options: StrategyOptions) -> SurrogateSpec:
+    given = options.get("model_options") or {}
+    return sparse_surrogate_spec({**MODEL_OPTIONS, **given})
 
 
 def _transform_configs(growth: float) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.surrogate import Surrogate, SurrogateSpec
@@ -33,6 +34,19 @@ class _Fit:
     def is_of(self, dataset: SupervisedDataset, digest: SearchSpaceDigest) -> bool:
         """Whether a fit to these data would be the same."""
         return self.search_space_digest == digest and _same(self.dataset, dataset)
+
+
+class _Rows(np.ndarray):
+    """Inputs as an array, with the one method of tensors that Ax calls of them."""
+
+    @classmethod
+    def of(cls, X: Tensor) -> "_Rows":
+        """Those of a tensor."""
+        return X.cpu().numpy().view(cls)
+
+    def clone(self) -> "_Rows":
+        """A copy: of learning curves Ax sets all to the last progression."""
+        return self.copy()
 
 
 class SparseSurrogate(Surrogate):
@@ -81,7 +95,7 @@ class SparseSurrogate(Surrogate):
     def Xs(self) -> list[Any]:
         """The inputs of each outcome, `n x d`; see `inputs_as_arrays`."""
         Xs = super().Xs
-        return [X.cpu().numpy() for X in Xs] if self._gives_arrays else Xs
+        return [_Rows.of(X) for X in Xs] if self._gives_arrays else Xs
 
     @contextmanager
     def inputs_as_arrays(self) -> Iterator[None]:

@@ -181,3 +181,14 @@ def test_objectives_and_constraints(
 def test_arguments_out_of_range(options):
     with pytest.raises(InputDataError, match=r"Got .*at least"):
         bbkb_generation_strategy(**options)
+
+
+def test_eight_trials_asked_at_once_are_different(make_client, evaluate, fast):
+    """More than the rule allows: without noise, it ends with the first of them."""
+    fast = {**fast, "num_restarts": 4, "raw_samples": 128, "options": {"maxiter": 20}}
+    client = make_client(bbkb_generation_strategy(8, seed=0, optimizer_options=fast))
+    evaluate(client, 14, noise=0.0)
+    trials = client.get_next_trials(8)
+    X = torch.tensor([[p["x1"] / 15, p["x2"] / 15] for p in trials.values()])
+    assert len(X) == 8
+    assert torch.pdist(X, p=torch.inf).min() > 0.01

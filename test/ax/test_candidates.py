@@ -254,7 +254,62 @@ def test_whole_numbers_may_be_written_as_fractions_and_fractions_as_whole(tmp_pa
 def test_representation():
     assert repr(ArmTable.of(rows(3))).startswith("ArmTable(3 rows of kind,")
     assert ArmTable.of(rows(3)) == ArmTable.of(pd.DataFrame(rows(3)))
-    assert Path("a.csv").name in str(ArmTable(path="a.csv").path)
+
+
+def saved_with_a_file(make_client: Any, folder: Path) -> Path:
+    """The file of candidates of a strategy that was saved beside it."""
+    path = folder / "table.csv"
+    pd.DataFrame(rows(9)).to_csv(path, index=False)
+    strategy = sparse_generation_strategy(2, candidates=path, seed=0)
+    client = make_client(strategy, MIXED)
+    client.save_to_json_file(str(folder / "saved.json"))
+    return path
+
+
+def test_a_file_may_move_with_its_strategy(make_client, tmp_path, monkeypatch):
+    """Its name in the working directory is enough, if the content is the same."""
+    path = saved_with_a_file(make_client, tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    path.rename(tmp_path / "elsewhere" / path.name)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
+    (parameters,) = loaded.get_next_trials(1).values()
+    assert key(parameters) in {key(row) for row in rows(9)}
+    monkeypatch.chdir(tmp_path)
+    loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
+    with pytest.raises(InputDataError, match=r"table\.csv.*cannot be read"):
+        loaded.get_next_trials(1)
+
+
+def test_a_file_that_was_replaced_is_refused(make_client, tmp_path):
+    path = saved_with_a_file(make_client, tmp_path)
+    pd.DataFrame(rows(9)[::-1]).to_csv(path, index=False)
+    loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
+    with pytest.raises(InputDataError, match="is not the one that the strategy was"):
+        loaded.get_next_trials(1)
+
+
+def test_an_address_in_a_saved_strategy_is_not_fetched(
+    make_client, tmp_path, monkeypatch
+):
+    def fetch(*args: object, **kwargs: object) -> None:
+        raise AssertionError(f"fetched {args}")
+
+    monkeypatch.setattr("urllib.request.urlopen", fetch)
+    path = saved_with_a_file(make_client, tmp_path)
+    address = "http://localhost:9/table.csv"
+    saved = tmp_path / "saved.json"
+    saved.write_text(saved.read_text().replace(str(path), address))
+    with pytest.raises(InputDataError, match="must be downloaded"):
+        Client.load_from_json_file(str(saved)).get_next_trials(1)
+    with pytest.raises(InputDataError, match="must be downloaded"):
+        ArmTable.of(address)
+
+
+def test_a_compressed_file(tmp_path):
+    pd.DataFrame(rows(3)).to_csv(tmp_path / "table.csv.gz", index=False)
+    assert len(ArmTable.of(tmp_path / "table.csv.gz")) == 3
+    assert len(ArmTable.of(ArmTable(path=str(tmp_path / "table.csv.gz")))) == 3
 
 
 @pytest.mark.slow

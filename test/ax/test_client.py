@@ -200,3 +200,16 @@ def test_a_failed_trial_is_followed_by_another_candidate(
 def test_unknown_options_are_refused(factory):
     with pytest.raises(InputDataError, match=r"'max_inducing_points'.*model_options"):
         factory(max_inducing_points=5)
+
+
+@pytest.mark.parametrize(
+    ("factory", "option"),
+    [
+        (sparse_generation_strategy, "max_inducing"),
+        (bbkb_generation_strategy, "training_data"),
+        (gssbo_generation_strategy, "max_inducing_points"),
+    ],
+)
+def test_options_that_the_model_has_not_are_refused(factory, option):
+    with pytest.raises(InputDataError, match=rf"'{option}'.*SingleTaskGP has not"):
+        factory(model_options={option: 5})

@@ -24,6 +24,7 @@ from botorch_sparse.ax import (
     gssbo_generation_strategy,
     sparse_generation_strategy,
 )
+from botorch_sparse.ax.folds import DataByArm
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 
 # Without one of them the outcomes have another mean and scale.
@@ -252,3 +253,32 @@ def test_models_that_are_not_known_go_to_ax(make_client, attach):
     )
     assert adapter.generator.leave_outs() is None
     assert len(cross_validate(adapter)) == 6
+
+
+def test_folds_of_one_arm_are_those_of_ax(make_client, fast):
+    """With outcomes that some arms lack, and an arm that was evaluated twice."""
+    strategy = sparse_generation_strategy(3, optimizer_options=fast)
+    client = make_client(strategy, constraints=["g <= 3.0"])
+    rows = [{"x1": float(i), "x2": (3.0 * i) % 7} for i in (*range(6), 2)]
+    for i, parameters in enumerate(rows):
+        index = client.attach_trial(parameters=parameters)
+        outcome = {"f": (float(i), 0.5), "g": float(i % 4)}
+        client.complete_trial(index, raw_data=outcome if i != 4 else {"f": 4.0})
+    client.get_next_trials(1)
+    data = strategy.adapter.get_training_data(filter_in_design=True)
+    assert isinstance(data, DataByArm)
+    plain = ExperimentData(data.arm_data, data.observation_data)
+    assert len(data.rows) < len(rows)
+    for name in data.rows:
+        fold, expected = (each.filter_by_arm_names([name]) for each in (data, plain))
+        lists = (each.convert_to_list_of_observations() for each in (fold, expected))
+        for ours, theirs in zip(*lists, strict=True):
+            assert ours.features == theirs.features
+            assert ours.data.metric_signatures == theirs.data.metric_signatures
+            assert np.array_equal(ours.data.means, theirs.data.means)
+            assert np.array_equal(
+                ours.data.covariance, theirs.data.covariance, equal_nan=True
+            )
+        assert fold == expected
+        others = data.rows.keys() - {name}
+        assert data.filter_by_arm_names(others) == plain.filter_by_arm_names(others)

@@ -15,6 +15,7 @@ from botorch_sparse.acquisition.confidence.base import (
     ConfidenceRadius,
     NormBoundRadius,
     RadiusStatistics,
+    require,
 )
 from botorch_sparse.doors import check_kind
 from botorch_sparse.posteriors import NystromPosterior
@@ -59,6 +60,7 @@ class GuessAndDouble(ConfidenceRadius):
 
     def __post_init__(self) -> None:
         check_kind("radius", self.radius, NormBoundRadius, "a radius with a norm bound")
+        require(self.radius, "(0, inf)", norm_bound="1")
 
     @property
     def needs_leverage_sum(self) -> bool:

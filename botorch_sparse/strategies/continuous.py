@@ -84,9 +84,8 @@ class BoxView:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
-    def cleared(self) -> Self:
-        """See `TableView`."""
-        return self
+    def clear(self) -> None:
+        """See `TableView`: nothing is kept."""
 
     def max_variance(self) -> float:
         """NaN: a maximum over a continuous domain is not known."""

@@ -88,9 +88,8 @@ class TableView(ABC):
             return float(self.pool.largest(self.pool.all_variances()))
         return self.variances.largest(self.pool.all_variances())
 
-    def cleared(self) -> Self:
-        """The same without what it keeps for later views, which may be wrong."""
-        return self
+    def clear(self) -> None:
+        """Drop what is kept for later views, which may be half done."""
 
     def _variances_at(self, rows: Tensor) -> Tensor:
         """Present variances of some candidates, on the host."""
@@ -190,11 +189,9 @@ class NystromTable(TableView):
         """See `TableView`."""
         return self.pool.posterior
 
-    def cleared(self) -> Self:
+    def clear(self) -> None:
         """See `TableView`."""
-        pool = copy(self.pool)
-        pool.restore(self.pool.snapshot())
-        return replace(self, pool=pool)
+        self.pool.restore(self.pool.snapshot())
 
     def num_inducing(self) -> int:
         """See `TableView`."""

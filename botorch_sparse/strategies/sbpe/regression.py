@@ -164,12 +164,12 @@ class UncertaintyReduction(RoundStrategy):
                 f"This strategy has collected a dataset of {self.lengths[0]} points; "
                 "build another one for another dataset."
             )
+        return self._step(lambda draft: draft._collected(n))
+
+    def _collected(self, n: int) -> Batch:
+        """See `collect_dataset`."""
         self.lengths = [n]
-        try:
-            return self.ask()
-        except BaseException:
-            self.lengths = []
-            raise
+        return self._ask(None)
 
     def ask(self, max_batch_size: int | None = None) -> Batch:
         """A further part of the dataset; see `RoundStrategy.ask`.
@@ -251,9 +251,8 @@ class UncertaintyReduction(RoundStrategy):
     def _config(self) -> dict[str, Any]:
         return super()._config() | self.progress.config(self.domain)
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
-        return super().state_dict() | {"lengths": list(self.lengths)}
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"lengths": list(self.lengths)}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)

@@ -270,13 +270,17 @@ class Strategy(ABC):
         """
         with self._lock, torch.inference_mode(False):
             draft = self._draft()
-            try:
-                result = change(draft)
-            except BaseException:
-                self._forget()
-                raise
+            result = self._changed(draft, change)
             self._become(draft)
         return result
+
+    def _changed(self, draft: Self, change: Callable[[Self], T]) -> T:
+        """Do something to a copy."""
+        try:
+            return change(draft)
+        except BaseException:
+            self._forget()
+            raise
 
     def _draft(self) -> Self:
         """A copy to change, this one staying as it is. O(1)."""
@@ -293,8 +297,8 @@ class Strategy(ABC):
         vars(self).update(now)
         del before  # until here: no finalizer runs while attributes are replaced
 
-    def _forget(self) -> None:
-        """Drop what is computed ahead and shared with a copy, which may be half done."""
+    def _forget(self) -> None:  # noqa: B027 (nothing, for those that share nothing)
+        """Drop what is computed ahead, which a copy shares and has left half done."""
 
     def tell(self, X: Points, Y: Any) -> None:
         """Report feedback; a call that fails leaves the strategy as it was.

@@ -1,8 +1,9 @@
 """Collections whose forks share what was there before, for steps computed aside.
 
-A fork is a collection of its own that takes O(1) to make. What is added to it leaves the
-one that it came from as it was. Of two forks of one collection, which write into the same
-room behind their own ends, only one may be kept, as of a step that failed and the next.
+A fork is a collection of its own that takes O(1) to make. What is added to it leaves
+the one that it came from as it was. Of two forks of one collection, which write into
+the same room behind their own ends, only one may be kept, as of a step that failed and
+the next.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -102,7 +103,7 @@ class GrowingList(Sequence[V]):
 class ForkedDict(Generic[V]):
     """Values by whole numbers from 0 on, in parts that forks share until they change.
 
-    A fork takes O(1), and the first change of a part after it O(p / 256), with `p` keys.
+    A fork takes O(1), and the first change of a part after it O(p / 256) for `p` keys.
     """
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ class TableView(ABC):
             return float(self.pool.largest(self.pool.all_variances()))
         return self.variances.largest(self.pool.all_variances())
 
-    def clear(self) -> None:
+    def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
         """Drop what is kept for later views, which may be half done."""
 
     def _variances_at(self, rows: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ import sbpe_problems
 import strategy_table
 import torch
 from strategy_table import are_alike, equal, without_times
-from torch import Tensor
 
 import botorch_sparse
 from botorch_sparse.strategies import Strategy, UncertaintyReduction

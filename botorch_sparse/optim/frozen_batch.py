@@ -11,6 +11,7 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.acquisition.pointwise_rules import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule
 
 
@@ -125,11 +126,12 @@ class FrozenBatch(ABC):
         """Whether another point would be in vain."""
         return False
 
-    def choose(self, limit: int) -> Tensor:
+    def choose(self, limit: int, goes_on: GoesOn = always) -> Tensor:
         """Maximizers, one after the other, until the batch is over.
 
         Args:
             limit: The largest number of them.
+            goes_on: Asked after each; see `Pace`.
 
         Returns:
             `k x d` points, all of which are appended; none where the batch is over
@@ -139,7 +141,7 @@ class FrozenBatch(ABC):
         while len(self.chosen) < limit and not self.is_over():
             self.chosen.append(self._best())
             self.append(self.chosen[-1].X)
-            if self.is_exhausted:
+            if not goes_on(len(self.chosen)) or self.is_exhausted:
                 break
         none = self.frozen.X_batch[:0]
         return torch.cat([point.X for point in self.chosen]) if self.chosen else none

@@ -6,6 +6,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from botorch_sparse.optim.choosable import ALL, Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import BatchView, Rule
 
 
@@ -39,7 +40,7 @@ class Batch(BatchView, Protocol):
         """Whether the rule ends the batch."""
         ...
 
-    def choose(self, limit: int) -> list[int]:
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
         """Maximizers, one after the other, until the batch is over."""
         ...
 

@@ -8,13 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import copy
+from dataclasses import replace
 from operator import index
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.optim.pace import GoesOn, Pace, always
 from botorch_sparse.strategies.batch import Batch, BatchRecord
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -35,6 +37,13 @@ from botorch_sparse.strategies.running import run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
 
 T = TypeVar("T")
+
+
+class PaceOptions(TypedDict, total=False):
+    """How long `ask` may take, and what it shows; see `Strategy.ask`."""
+
+    max_seconds: float | None
+    progress: Callable[[int], Any] | None
 
 
 class Strategy(ABC):
@@ -110,6 +119,7 @@ class Strategy(ABC):
         self._failed: set[int] = set()
         self._num_learned = 0
         self._finder = PointFinder(self.domain)
+        self._pace: GoesOn = always  # of the `ask` in progress
 
     @property
     def box(self) -> Box | None:
@@ -187,7 +197,13 @@ class Strategy(ABC):
         """
         return None
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def ask(
+        self,
+        max_batch_size: int | None = None,
+        *,
+        max_seconds: float | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Batch:
         """Propose a batch, which stays pending until it is told or withdrawn.
 
         Trials that failed and are to be tried once more come first; those that the
@@ -199,20 +215,40 @@ class Strategy(ABC):
         Args:
             max_batch_size: Cut the batch here, those that failed included; None leaves
                 its size to the strategy.
+            max_seconds: Begin no further point after so long: the batch has those that
+                were found, and a `note` that says so, and the next `ask` goes on. On a
+                box each point is an optimization, and a batch may take minutes.
+            progress: Called after each point with the number of points so far.
 
         Returns:
             At least one point; none where the batch in progress is over, and must be
             told first (see `Strategy`).
 
         Raises:
-            InputDataError: If `max_batch_size` is below one.
+            InputDataError: If `max_batch_size` is below one, or `max_seconds` not a
+                number above zero.
             UnsupportedError: If there is nothing left to propose.
         """
         if max_batch_size is not None and max_batch_size < 1:
             raise InputDataError(
                 f"Got max_batch_size={max_batch_size}; need at least 1."
             )
-        return self._step(lambda draft: draft._ask(max_batch_size))
+        if max_seconds is not None and not max_seconds > 0:
+            raise InputDataError(
+                f"Got max_seconds={max_seconds}; need a number above zero, or None."
+            )
+        pace = Pace(max_seconds, progress)
+        return self._step(lambda draft: draft._ask_at(pace, max_batch_size))
+
+    def _ask_at(self, pace: Pace, max_batch_size: int | None) -> Batch:
+        """See `ask`."""
+        self._pace = pace
+        batch = self._ask(max_batch_size)
+        self._pace = always
+        if not pace.is_over or not len(batch):
+            return batch
+        note = f"The time was over after {len(batch)} points; ask again for the rest."
+        return replace(batch, note=note)
 
     def _ask(self, max_batch_size: int | None) -> Batch:
         """See `ask`."""

@@ -18,6 +18,7 @@ from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.box import Box
@@ -145,6 +146,7 @@ class BoxView:
         choosable: Choosable,
         history: History,
         generator: torch.Generator,
+        goes_on: GoesOn = always,
     ) -> list[int]:
         """See `TableView`."""
         model, chosen = self._learned_model(), list[int]()
@@ -153,6 +155,8 @@ class BoxView:
             for _ in range(num_paths):
                 X, _ = optimize_acqf(_PathValue.draw(model), q=1, **options)
                 chosen.append(history.add_point(self.box.clamp(X)[0]))
+                if not goes_on(len(chosen)):
+                    break
         return chosen
 
     def _learned_model(self) -> SparseSingleTaskGP:
@@ -201,11 +205,11 @@ class NumberedBatch:
         """See `BatchState`."""
         return self._batch.is_over()
 
-    def choose(self, limit: int) -> list[int]:
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
         """See `BatchState`; with a rule at most `MAX_BOX_BATCH` optimizations."""
         is_ruled = self._batch.rule is not None
         most = min(limit, MAX_BOX_BATCH) if is_ruled else limit
-        return self._numbers(self._batch.choose(most))
+        return self._numbers(self._batch.choose(most, goes_on))
 
     def _numbers(self, X: Tensor) -> list[int]:
         return [self._history.add_point(x) for x in X]

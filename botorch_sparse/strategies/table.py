@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
@@ -151,8 +152,13 @@ class TableView(ABC):
         choosable: Choosable,
         history: History,
         generator: torch.Generator,
+        goes_on: GoesOn = always,
     ) -> list[int]:
-        """Points where sample paths are largest; pending points lower no sample."""
+        """Points where sample paths are largest; pending points lower no sample.
+
+        Those of a table are found together, those of a box one by one, and `goes_on` is
+        asked after each; see `Pace`.
+        """
         posterior, X = self.posterior_of(history), self.pool.X
         if posterior is None:
             raise no_data()

@@ -172,7 +172,7 @@ class UCBStrategy(ModelStrategy):
             batch.append(point := batch.argmax())
             variance = batch.variances_before[-1]
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
-        return batch.choose(limit)
+        return batch.choose(limit, self._pace)
 
     def _batch_so_far(self) -> BatchState | NumberedBatch:
         """The batch in progress, with the points that are in it already."""

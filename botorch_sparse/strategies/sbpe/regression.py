@@ -32,6 +32,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.strategies.base import PaceOptions
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
@@ -171,7 +172,9 @@ class UncertaintyReduction(RoundStrategy):
         self.lengths = [n]
         return self._ask(None)
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def ask(
+        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
+    ) -> Batch:
         """A further part of the dataset; see `RoundStrategy.ask`.
 
         Raises:
@@ -182,7 +185,7 @@ class UncertaintyReduction(RoundStrategy):
                 "The dataset has no size yet: call collect_dataset(n), or "
                 "run(objective, n)."
             )
-        return super().ask(max_batch_size)
+        return super().ask(max_batch_size, **options)
 
     def run(
         self,

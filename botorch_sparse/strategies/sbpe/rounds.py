@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
-from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.base import PaceOptions, Strategy
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
@@ -90,7 +90,9 @@ class RoundStrategy(Strategy):
     def _can_select(self) -> bool:
         return self.num_left > 0 and not self.progress.left.is_exhausted(self._failed)
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def ask(
+        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
+    ) -> Batch:
         """Propose the batch, or a part of it; see `Strategy.ask`.
 
         Returns:
@@ -101,7 +103,7 @@ class RoundStrategy(Strategy):
             UnsupportedError: If the horizon is reached, or all that survives has
                 failed.
         """
-        return super().ask(max_batch_size)
+        return super().ask(max_batch_size, **options)
 
     def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
         trials = super()._propose(max_batch_size, start)
@@ -190,7 +192,10 @@ class RoundStrategy(Strategy):
         self.progress = self.progress.moved()
         size = min(self.num_left, max_batch_size or self.num_left)
         context = self.history, self.generator, self._failed
-        return [self.progress.next_point(*context) for _ in range(size)]
+        chosen = [self.progress.next_point(*context)]
+        while self._pace(len(chosen)) and len(chosen) < size:
+            chosen.append(self.progress.next_point(*context))
+        return chosen
 
     def _begun(self, length: int) -> Progress:
         """At the start of a batch of some length."""

@@ -1,11 +1,9 @@
 """`k_S(x)` on the host: kept by inducing point, or streamed and kept for a few.
 
 Streamed ones are evaluated with all inducing points as the kernel's first argument and
-a full tile as its second, kept columns with one point: what shares a first argument
-shares its rounding.
+a full tile as its second, kept columns with a tile and a group of points: what shares a
+first argument shares its rounding.
 """
-
-from threading import Lock
 
 import numpy as np
 import torch
@@ -23,7 +21,7 @@ class CrossCovariance:
         embedding: The embedding.
         columns: Kernel columns by inducing point; None where these do not fit.
         capacity: How many columns may be kept.
-        max_memory: Bytes for what is kept by candidate where columns are not.
+        max_memory: Bytes for what is kept by candidate.
     """
 
     def __init__(
@@ -43,21 +41,15 @@ class CrossCovariance:
         self._padded_points = torch.cat([S, S[-1:].expand(missing, -1)])
         self._slots = (-1, torch.empty(0, dtype=torch.long))
         height = max(embedding.num_rows, 1) * X.element_size()
-        self._room = 0 if columns is not None else max_memory // height
-        self._place = torch.full((len(X) if self._room else 0,), -1)
+        self._room = max_memory // height
+        self._place = np.full(len(X) if self._room else 0, -1)
         self._kept = X.new_empty(0, embedding.num_rows)
         self._num_kept = 0
-        self._lock = Lock()
 
     @property
     def in_memory(self) -> bool:
         """Whether those of all candidates are at hand."""
         return self.columns is not None
-
-    def prepare(self) -> None:
-        """Compute what threads share."""
-        if self.columns is not None:
-            self.slots()
 
     def slots(self) -> Tensor:
         """Where the inducing points' columns are kept."""
@@ -81,40 +73,50 @@ class CrossCovariance:
             return None
         return self.find(both)[len(self._points) :]
 
-    def fill(self, index: np.ndarray | slice, out: np.ndarray) -> None:
-        """Write `k_S(x)` of `k` candidates into the first columns of `out`."""
-        m = self._points.shape[0]
-        if self.columns is not None:
-            slots = self.slots().numpy()
-            values: np.ndarray = self.columns.values.numpy()
-            if isinstance(index, slice):
-                out[:m, : index.stop - index.start] = values[slots, index]
-                return
-            place = slots[:, None] * values.shape[1] + index
-            out[:m, : len(index)] = values.reshape(-1).take(place)
-            return
-        if isinstance(index, slice):
-            index = np.arange(index.start, index.stop)
-        k = len(index)
-        rows = torch.from_numpy(index)
-        if self._room and bool((self._place[rows] >= 0).all()):
-            out[:, :k] = self._kept[self._place[rows]].numpy().T
-        else:
-            out[:m, :k] = self.of(rows).numpy()
+    def lines(self, index: np.ndarray) -> np.ndarray:
+        """`k_S(x)` of `k` candidates, a line each: `k x num_rows`.
 
-    def tile(self, rows: Tensor | slice, out: Tensor) -> None:
-        """Write `k_S(x)` of at most `TILE` candidates into the first columns."""
+        They are kept while there is room: the same ones are asked for again and again.
+        """
+        if not self._room:
+            return self._lines(index)
+        new = index[self._place[index] < 0]
+        if len(new) and not self.keep(new, self._lines(new)):
+            return self._lines(index)
+        kept: np.ndarray = self._kept.numpy()
+        return kept.take(self._place[index], axis=0)
+
+    def _lines(self, index: np.ndarray) -> np.ndarray:
+        lines = np.zeros((len(index), self.embedding.num_rows), self._dtype)
+        lines[:, : len(self._points)] = self.of(torch.from_numpy(index)).numpy().T
+        return lines
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._kept.numpy().dtype
+
+    def tiles(self, rows: Tensor | slice, out: Tensor) -> None:
+        """Write `k_S(x)` of candidates into the first columns of whole tiles.
+
+        Args:
+            rows: `k` candidates.
+            out: `num_rows x t TILE`, at least `k` columns.
+        """
         if self.columns is None:
-            out.copy_(self._streamed(self._numbers(rows)))
+            for tile, part in zip(
+                out.split(TILE, dim=1), self._numbers(rows).split(TILE), strict=True
+            ):
+                tile.copy_(self._streamed(part))
         elif isinstance(rows, Tensor):
-            self.fill(rows.numpy(), out.numpy())
+            out[: len(self._points), : len(rows)] = self.of(rows)
         else:
+            slots = self.slots()  # finds columns first
             part = self.columns.values[:, rows]
             out = out[: len(self._points), : part.shape[1]]
             if out.is_contiguous():
-                torch.index_select(part, 0, self.slots(), out=out)
+                torch.index_select(part, 0, slots, out=out)
             else:
-                out.copy_(part.index_select(0, self.slots()))
+                out.copy_(part.index_select(0, slots))
 
     def _numbers(self, rows: Tensor | slice) -> Tensor:
         return rows if isinstance(rows, Tensor) else torch.arange(len(self.X))[rows]
@@ -163,20 +165,17 @@ class CrossCovariance:
             return self.of(rows)[points]
         return self.columns.at(self.slots()[points], rows)
 
-    def keep(self, rows: Tensor, K: Tensor) -> None:
-        """Keep `k_S(x)` of candidates (`num_rows x k`) as far as there is room."""
-        with self._lock:
-            self._keep(rows, K)
-
-    def _keep(self, rows: Tensor, K: Tensor) -> None:
-        start, stop = self._num_kept, self._num_kept + len(rows)
+    def keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
+        """Keep `k_S(x)` of candidates, a line each, if there is room."""
+        start, stop = self._num_kept, self._num_kept + len(index)
         if stop > self._room:
-            return
+            return False
         if stop > len(self._kept):
             size = min(self._room, max(2 * len(self._kept), stop, TILE))
             grown = self._kept.new_empty(size, self._kept.shape[1])
             grown[:start] = self._kept[:start]
             self._kept = grown
-        self._kept[start:stop] = K.mT
-        self._place[rows] = torch.arange(start, stop)
+        self._kept[start:stop] = torch.from_numpy(lines)
+        self._place[index] = np.arange(start, stop)
         self._num_kept = stop
+        return True

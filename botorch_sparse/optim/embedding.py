@@ -9,6 +9,8 @@ The posterior is that of an exact GP with pseudo-observations at the inducing po
 Every product has one shape: `TILE` columns, the last tile padded, and rows in blocks
 that are padded to multiples of `ROWS`. So the bits of a column depend on its candidate
 and the posterior, not on which candidates share the tile nor on how many there are.
+Products of several tiles are one batch of such products, whose threads take a tile each
+(`optim/threads.py`).
 """
 
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_
 # single column libraries take other paths, whose bits depend on the number of threads.
 TILE = 512
 ROWS = 8
+# Tiles of a batch: threads meet rarely, and what they share stays in the cache.
+TILES = 8
 # Rows of a block: few long products, and blocks whose inverses are accurate.
 BLOCK_SIZE = 64
 
@@ -70,20 +74,23 @@ class Embedding:
         return self.weights.shape[1]
 
     def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        """What a tile adds to the mean, and takes from the variance.
+        """What tiles add to the mean, and take from the variance.
 
         Args:
-            K: `k_S(x)`, `num_rows x TILE`, zero where rows are padded.
-            f: `num_rows x TILE`, which is overwritten.
+            K: `k_S(x)`, `t x num_rows x TILE`, zero where rows are padded.
+            f: `t x num_rows x TILE`, which is overwritten.
 
         Returns:
-            `TILE` numbers each.
+            `t x TILE` numbers each.
         """
+        t = len(K)
         for rows, before, inverse, coupling in self.blocks:
-            torch.mm(inverse, K[rows], out=f[rows])
+            torch.bmm(inverse.expand(t, -1, -1), K[:, rows], out=f[:, rows])
             if before.stop:
-                f[rows].addmm_(coupling, f[before], alpha=-1)
-        return torch.mm(self.weights, K)[0], f.square_().sum(0)
+                coupling = coupling.expand(t, -1, -1)
+                f[:, rows].baddbmm_(coupling, f[:, before], alpha=-1)
+        mean = torch.bmm(self.weights.expand(t, -1, -1), K)[:, 0]
+        return mean, f.square_().sum(1)
 
     def condition(self) -> Tensor:
         r"""How much more than its rounding a solution can be wrong by, a scalar.

@@ -20,7 +20,7 @@ from botorch_sparse.optim.local_squares import SquaresAmong
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Known
-from botorch_sparse.optim.workers import one_thread
+from botorch_sparse.optim.threads import one_thread
 from botorch_sparse.posteriors.pending import PendingRow, PendingRows
 
 # Products have one shape: the candidates of a tile times a block of pending rows, zeros
@@ -99,8 +99,8 @@ class _Block(NamedTuple):
 
     @classmethod
     def empty(cls, like: Tensor) -> "_Block":
-        """A block without rows, for products with an `m x k` tensor."""
-        P = like.new_zeros(BLOCK, len(like))
+        """A block without rows, for products with a `k x m` tensor."""
+        P = like.new_zeros(BLOCK, like.shape[1])
         host: np.ndarray = P.numpy()
         return cls(P, host, np.zeros(BLOCK, dtype=host.dtype))
 
@@ -159,8 +159,8 @@ class HostBatch(BatchState):
         m, dtype = known.embedding.num_rows, known.mean.dtype
         self._pending = PendingRows(self._whitening[:0])  # of closed runs
         self._blocks: list[_Block] = []
-        self._K = torch.zeros(m, TILE, dtype=dtype)
-        self._K_host: np.ndarray = self._K.numpy()
+        self._tile = torch.zeros(TILE, m, dtype=dtype)  # k_S(x), a line each
+        self._tile_host: np.ndarray = self._tile.numpy()
         self._product = torch.zeros(TILE, BLOCK, dtype=dtype)
         self._product_host: np.ndarray = self._product.numpy()
         self._num_rows = 0
@@ -224,8 +224,8 @@ class HostBatch(BatchState):
             if not self._known.is_whole:
                 self._known.resolve(torch.tensor([row]))
             before = self._variance_of(row)
-            self._cross.fill(np.array([row]), self._K_host)
-            cross = self._K[: len(self._whitening), 0].clone()
+            line = torch.from_numpy(self._cross.lines(np.array([row]))[0])
+            cross = line[: len(self._whitening)]
         return Look(row, cross, self._initial[row], before)
 
     def _variance_of(self, row: int) -> np.floating:
@@ -245,13 +245,13 @@ class HostBatch(BatchState):
         whitening = self._whitening
         with one_thread():
             self._close()
-            self._K[: len(whitening), 0] = look.cross
+            self._tile[0, : len(whitening)] = look.cross
             run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
             if look.row >= 0:
                 self._own[look.row] = self._cross.X[look.row], look.cross
             block, place = divmod(self._num_rows, BLOCK)
             if place == 0:
-                self._blocks.append(_Block.empty(self._K))
+                self._blocks.append(_Block.empty(self._tile))
             p: np.ndarray = (run.row.a @ whitening).numpy()
             self._blocks[block].P_host[place, : len(p)] = p
             self._num_rows += 1
@@ -371,7 +371,7 @@ class HostBatch(BatchState):
 
         Below zero where they round to that.
         """
-        self._cross.fill(index, self._K_host)
+        self._fill_tile(index)
         closed = fresh = self._base[index]
         num_closed = self._num_closed
         steps = np.empty((len(fresh), 1 + BLOCK), dtype=fresh.dtype)
@@ -389,5 +389,12 @@ class HostBatch(BatchState):
 
     def _products(self, block: int) -> np.ndarray:
         """Products of the tile with a block of rows, `TILE x BLOCK`; a buffer."""
-        torch.mm(self._K.mT, self._blocks[block].P.mT, out=self._product)
+        torch.mm(self._tile, self._blocks[block].P.mT, out=self._product)
         return self._product_host
+
+    def _fill_tile(self, index: np.ndarray | slice) -> None:
+        if isinstance(index, slice):
+            m, k = len(self._whitening), index.stop - index.start
+            self._tile[:k, :m] = self._cross.of(index).mT
+        else:
+            self._tile_host[: len(index)] = self._cross.lines(index)

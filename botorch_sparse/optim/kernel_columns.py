@@ -1,4 +1,9 @@
-"""Kernel columns of a table on the host, looked up by point."""
+"""Kernel columns of a table on the host, looked up by point.
+
+A kernel is evaluated for a tile of rows and a group of points at a time, of which the
+last are repeated where some are missing: one shape, and a centre of distances that is
+the tile's. So a column's bits depend on its point and on the table alone.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +12,21 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-# Rows that a kernel is evaluated for at a time: its temporaries stay in the cache.
-ROWS = 2**15
+from botorch_sparse.optim.embedding import padded
+from botorch_sparse.optim.shards import TILE
+
+# Points of a group, which cost little more than one of them.
+POINTS = 8
+# Tiles that a kernel is evaluated for at a time: its temporaries stay in the cache.
+TILES = 32
 
 
 class KernelColumns:
     """Kernel columns by point, the least recently used ones replaced first.
 
     All are dropped when the kernel or one of its parameters is another than before.
-    Each column is computed by itself, so that its bits do not depend on what was kept
-    before; a run that was saved and loaded rounds alike.
+    Its bits do not depend on what was kept before; a run that was saved and loaded
+    rounds alike.
 
     Attributes:
         values: `slots x A` columns.
@@ -52,30 +62,58 @@ class KernelColumns:
         points: Tensor,
         capacity: int,
     ) -> Tensor:
-        """The slots of `points`; columns not kept are computed one at a time."""
+        """The slots of `points`; columns not kept are computed."""
         kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
         if kernel != self._kernel:
             self._kernel = kernel
             self.clear()
         keys = [point.tobytes() for point in points.cpu().numpy()]
-        for key, point in zip(keys, points, strict=True):
-            if key not in self._slot:
-                one = point.unsqueeze(0)
-                parts = [covar_module(one, x).to_dense()[0] for x in X.split(ROWS)]
-                slot = self._free_slot(X, capacity, keys)
-                torch.cat(parts, out=self.values[slot])
+        missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
+        new = list(missing)
+        self._reserve(X, min(capacity, len(self._slot) + len(new)), capacity)
+        for start in range(0, len(new), POINTS):
+            group = new[start : start + POINTS]
+            columns = kernel_columns(
+                covar_module, X, points[[missing[key] for key in group]]
+            )
+            for key, column in zip(group, columns, strict=True):
+                slot = self._free_slot(capacity, keys)
+                self.values[slot] = column
                 self._slot[key] = slot
         for key in keys:
             self._slot[key] = self._slot.pop(key)
         return torch.tensor([self._slot[key] for key in keys])
 
-    def _free_slot(self, X: Tensor, capacity: int, keys: Sequence[bytes]) -> int:
+    def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
+        """Room for so many columns, and for more later on."""
+        kept = len(self.values)
+        if size > kept:
+            size = min(capacity, max(size, 2 * kept, 16))
+            values = X.new_empty(size, len(X))
+            if kept:
+                values[:kept] = self.values
+            self.values = values
+
+    def _free_slot(self, capacity: int, keys: Sequence[bytes]) -> int:
         """A new slot up to the capacity, else the stalest that is not in `keys`."""
         used = len(self._slot)
         if used >= capacity:
             needed, self.version = set(keys), self.version + 1
             return self._slot.pop(next(k for k in self._slot if k not in needed))
-        if used == len(self.values):
-            room = X.new_empty(min(capacity - used, max(16, used)), len(X))
-            self.values = torch.cat([self.values.to(X).view(used, len(X)), room])
         return used
+
+
+@torch.no_grad()
+def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
+    """Covariances of at most `POINTS` points (`k x d`) with a table, `k x A`."""
+    k, num = len(points), len(X)
+    missing = POINTS - k
+    points = torch.cat([points, points[-1:].expand(missing, -1)])
+    columns = X.new_empty(POINTS, padded(num, TILE))
+    for start in range(0, num, TILES * TILE):
+        part = X[start : start + TILES * TILE]
+        part = torch.cat([part, part[-1:].expand(-len(part) % TILE, -1)])
+        tiles = part.view(-1, TILE, X.shape[-1])
+        K = covar_module(tiles, points.expand(len(tiles), -1, -1)).to_dense()
+        columns[:, start : start + len(part)] = K.flatten(0, 1).mT
+    return columns[:k, :num]

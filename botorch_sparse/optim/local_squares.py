@@ -2,8 +2,8 @@ r"""Squared covariances of rows on the host with the points of a batch.
 
 With :math:`\phi = L_B w`,
 :math:`\mathrm{cov}(x, x_s) = k(x, x_s) + w(x)^\top (I - L_B^\top L_B) w(x_s)`.
-A pass goes by tiles that stay in the cache while all products with them are made. Every
-product has one shape, so that a row's bits do not depend on the others.
+A pass goes by batches of tiles that stay in the cache while all products with them are
+made. Every product has one shape, so that a row's bits do not depend on the others.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,15 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.optim.embedding import TILE, Embedding
-from botorch_sparse.optim.screening import Known
-from botorch_sparse.optim.workers import one_thread
+from botorch_sparse.optim.screening import (
+    Known,
+    in_tiles,
+    padded,
+    parts_of,
+    size_of,
+    tiles_at_a_time,
+)
+from botorch_sparse.optim.threads import one_thread, threads_for
 
 # Points of a batch in one product with a tile, the missing ones zero.
 POINTS = 8
@@ -76,19 +83,22 @@ def squares_of_all(known: Known, X: Tensor, K: Tensor) -> Tensor:
     K = torch.cat([K, K.new_zeros(len(K), missing)], dim=1)
     with one_thread():
         factors = _factors(known.embedding, K)
-        squares, tiles = X.new_empty(k, 2, num), _tiles(known, X)
-        for start in range(0, num, TILE):
-            columns = slice(start, min(start + TILE, num))
+    tiles, squares = _tiles(known, X), X.new_empty(k, 2, num)
+    for columns in parts_of(num):
+        width, t = size_of(columns), padded(columns) // TILE
+        with threads_for(t):
             cross, kernel = tiles(columns)
-            for first, factor in enumerate(factors):
-                points = slice(first * POINTS, min((first + 1) * POINTS, k))
-                products = torch.mm(factor, cross).view(2, POINTS, TILE)
-                products[0] += kernel[first * POINTS :][:POINTS]
-                part = products[:, : points.stop - points.start]
-                width = columns.stop - start
-                torch.square(
-                    part[..., :width].transpose(0, 1), out=squares[points, :, columns]
-                )
+            for first, factor in zip(range(0, k, POINTS), factors, strict=True):
+                part = slice(first, min(first + POINTS, k))
+                products = torch.bmm(factor.expand(t, -1, -1), in_tiles(cross))
+                products = products.view(t, 2, POINTS, TILE)
+                products[:, 0] += in_tiles(kernel[first : first + POINTS])
+                products = products[:, :, : part.stop - first].permute(2, 1, 0, 3)
+                out = squares[part, :, columns]
+                if width == t * TILE:
+                    torch.square(products, out=out.unflatten(2, (t, TILE)))
+                else:
+                    out.copy_(products.square().flatten(2)[..., :width])
     return squares
 
 
@@ -107,20 +117,22 @@ def _features(embedding: Embedding, K: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tiles(known: Known, points: Tensor) -> Tiles:
-    """`k_S(x)` of tiles, and their covariances with points (in full groups)."""
+    """`k_S(x)` of whole tiles, and their covariances with points (in full groups)."""
     cross, m = known.cross, len(known.embedding.whitening)
     beside, columns = cross.find_beside(points), cross.columns
     if beside is None or columns is None:
         return _computed_tiles(known, points)
     slots, values = torch.cat([cross.slots(), beside]), columns.values
-    buffer = points.new_zeros(len(slots), TILE)
+    buffer = points.new_zeros(len(slots), tiles_at_a_time() * TILE)
 
     def tile(rows: slice) -> tuple[Tensor, Tensor]:
-        if rows.stop - rows.start == TILE:
+        width = size_of(rows)
+        if width == buffer.shape[1]:
             torch.index_select(values[:, rows], 0, slots, out=buffer)
         else:
-            buffer[:, : rows.stop - rows.start] = values[:, rows].index_select(0, slots)
-        return buffer[:m], buffer[m:]
+            buffer[:, :width] = values[:, rows].index_select(0, slots)
+        part = buffer[:, : padded(rows)]
+        return part[:m], part[m:]
 
     return tile
 
@@ -131,9 +143,12 @@ def _computed_tiles(known: Known, points: Tensor) -> Tiles:
 
     def tile(rows: slice) -> tuple[Tensor, Tensor]:
         index = torch.arange(rows.start, rows.stop)
-        index = torch.cat([index, index[-1:].expand(TILE - len(index))])
-        X = cross.X[index]
-        groups = [kernel(group, X).to_dense() for group in points.split(POINTS)]
+        index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
+        X = [cross.X[part] for part in index.split(TILE)]
+        groups = [
+            torch.cat([kernel(group, x).to_dense() for x in X], dim=1)
+            for group in points.split(POINTS)
+        ]
         return cross.of(index), torch.cat(groups)
 
     return tile

@@ -29,7 +29,7 @@ from botorch_sparse.optim.points import Moments, on_device, validate_candidates
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Bounds, Known
 from botorch_sparse.optim.shards import Shard
-from botorch_sparse.optim.workers import one_thread
+from botorch_sparse.optim.threads import one_thread
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
@@ -39,7 +39,7 @@ MAX_MEMORY = 2 * 1024**3
 CHUNK_SIZE = 2**12
 DEVICE_CHUNK_SIZE = 2**15  # few long products on an accelerator
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
-SCREENED = 2**20
+SCREENED = 2**23
 SAMPLE_SIZE = 256
 NUM_PROMISING = 64
 

@@ -9,23 +9,18 @@ Bounds are upper bounds on the numbers that the embedding computes, rounding inc
 So neither they nor the order of the pseudo-observations change what is chosen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from botorch_sparse.optim.cross_covariance import CrossCovariance
-from botorch_sparse.optim.embedding import TILE, Embedding
+from botorch_sparse.optim.embedding import TILE, TILES, Embedding
 from botorch_sparse.optim.points import Moments
-from botorch_sparse.optim.workers import spread
+from botorch_sparse.optim.threads import threads_for
 
-Part = TypeVar("Part", Tensor, slice)
-
-# Candidates that a thread takes at a time.
-PIECE = 2048
+# Candidates that get bounds at a time: what they need stays in the cache.
+PIECE = 4096
 # The largest rounding, in units of the prior variance, with which bounds pay.
 LARGEST_SLACK = 1e-4
 
@@ -118,7 +113,6 @@ class Known:
     num_levels: int = field(init=False, default=3)
     _is_whole: bool = field(init=False, default=False)
     _is_bounded: bool = field(init=False, default=False)
-    _free: list[tuple[Tensor, Tensor]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         mean, variance = self.prior
@@ -142,7 +136,7 @@ class Known:
     def resolve_all(self) -> None:
         """Embed all candidates."""
         if not self._is_whole:
-            self._spread(self._embed, self._slices(TILE))
+            self._embed(slice(0, len(self.mean)))
             self.level.fill_(self.num_levels)
             self._is_whole = True
 
@@ -159,7 +153,7 @@ class Known:
         """Embed candidates. Cost: O(m^2) for each that is not known yet."""
         rows = rows[self.level[rows] < self.num_levels]
         if len(rows):
-            self._spread(self._embed, rows.split(TILE))
+            self._embed(rows)
             self.level[rows] = self.num_levels
 
     def screen(
@@ -186,49 +180,52 @@ class Known:
         rows = rows[self.level[rows] < self.num_levels]
         self.share = len(rows) / len(self.mean)
         if len(rows) > TILE:
-            again = rows[self.level[rows] < 2]
-            bound_again = partial(self._bound_again, self.limits)
-            self._spread(bound_again, again.split(PIECE))
+            self._bound_again(self.limits, rows[self.level[rows] < 2])
             rows = rows[self.bounds(multiplier, rows) >= best]
         self.resolve(rows)
 
-    def _spread(
-        self, work: Callable[[Iterator[Part]], None], parts: Sequence[Part]
-    ) -> None:
-        """Candidates in pieces over the threads there are; each takes the next."""
-        if len(parts):
-            self.cross.prepare()
-            ahead = iter(parts)
-            number = min(torch.get_num_threads(), len(parts))
-            spread([partial(work, ahead) for _ in range(number)])
+    def _embed(self, rows: Tensor | slice) -> None:
+        """Exact values of candidates."""
+        num = len(rows) if isinstance(rows, Tensor) else rows.stop
+        mean, explained = self.mean.new_empty(2, num)
+        parts = parts_of(num)
+        K, f = self.mean.new_empty(2, self.embedding.num_rows * padded(parts[0]))
+        for part in parts:
+            index = rows[part] if isinstance(rows, Tensor) else part
+            size = self.embedding.num_rows * padded(part)
+            tiles = self._embed_tiles(index, K[:size], f[:size])
+            mean[part], explained[part] = (x.flatten()[: size_of(part)] for x in tiles)
+        prior, variance = self.prior.mean[rows], self.prior.variance[rows]
+        least = torch.finfo(variance.dtype).eps * variance
+        self.mean[rows] = prior + mean
+        self.variance[rows] = torch.maximum(variance - explained, least)
 
-    def _slices(self, size: int) -> list[slice]:
-        num = len(self.mean)
-        return [slice(i, min(i + size, num)) for i in range(0, num, size)]
-
-    def _embed(self, parts: Iterator[Tensor | slice]) -> None:
-        """Exact values of at most `TILE` candidates at a time."""
-        height = self.embedding.num_rows
-        K, f = self._free.pop() if self._free else self.mean.new_zeros(2, height, TILE)
-        eps = torch.finfo(K.dtype).eps
-        for rows in parts:
-            self.cross.tile(rows, K)
-            mean, explained = self.embedding.moments(K, f)
-            prior, before = self.prior.variance[rows], self.prior.mean[rows]
-            k = len(prior)
-            self.mean[rows] = before + mean[:k]
-            self.variance[rows] = torch.maximum(prior - explained[:k], eps * prior)
-            if isinstance(rows, Tensor):
-                self.cross.keep(rows, K[:, :k])
-        self._free.append((K, f))
+    def _embed_tiles(
+        self, rows: Tensor | slice, K: Tensor, f: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one batch of tiles; see `Embedding.moments`."""
+        height, k = self.embedding.num_rows, size_of(rows)
+        K, f = K.view(height, -1), f.view(-1, height, TILE)
+        K[len(self.embedding.factor) :] = 0.0
+        K[:, k:] = 0.0
+        with threads_for(len(f)):
+            self.cross.tiles(rows, K)
+            moments = self.embedding.moments(in_tiles(K), f)
+        if isinstance(rows, Tensor) and not self.cross.in_memory:
+            self.cross.keep(rows.numpy(), K[:, :k].mT.numpy())
+        return moments
 
     def _bound_all(self, limits: Bounds) -> None:
         """The first bound of all candidates, once."""
         if self._is_bounded:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
-        bound = partial(self._bound, limits, mean, variance)
-        self._spread(bound, self._slices(PIECE))
+        weights = self.embedding.weights[0, : len(self.embedding.factor)]
+        points = limits.points[: limits.number]
+        for start in range(0, len(mean), PIECE):
+            rows = slice(start, min(start + PIECE, len(mean)))
+            mean[rows], K = self.cross.parts(weights, points, rows)
+            variance[rows] = limits.variance(K, self.prior.variance[rows])
         mean += self.prior.mean
         mean += self.prior.variance.sqrt() * limits.mean_slack
         mean += 4 * torch.finfo(mean.dtype).eps * self.prior.mean.abs()
@@ -238,20 +235,36 @@ class Known:
         self.level += is_new
         self._is_bounded = True
 
-    def _bound(
-        self, limits: Bounds, mean: Tensor, variance: Tensor, parts: Iterator[slice]
-    ) -> None:
-        """The first bounds of candidates in a row, the mean's without the prior's."""
-        weights = self.embedding.weights[0, : len(self.embedding.factor)]
-        for rows in parts:
-            points = limits.points[: limits.number]
-            mean[rows], K = self.cross.parts(weights, points, rows)
-            variance[rows] = limits.variance(K, self.prior.variance[rows])
+    def _bound_again(self, limits: Bounds, rows: Tensor) -> None:
+        """The second bounds of candidates."""
+        for part in rows.split(PIECE):
+            K = self.cross.at(limits.points, part)
+            variance = limits.variance(K, self.prior.variance[part])
+            self.variance[part] = torch.minimum(self.variance[part], variance)
+            self.level[part] = 2
 
-    def _bound_again(self, limits: Bounds, parts: Iterator[Tensor]) -> None:
-        """The second bounds."""
-        for rows in parts:
-            K = self.cross.at(limits.points, rows)
-            variance = limits.variance(K, self.prior.variance[rows])
-            self.variance[rows] = torch.minimum(self.variance[rows], variance)
-            self.level[rows] = 2
+
+def size_of(rows: Tensor | slice) -> int:
+    """How many candidates these are."""
+    return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start
+
+
+def padded(rows: slice) -> int:
+    """Columns of the tiles of candidates."""
+    return TILE * -(-size_of(rows) // TILE)
+
+
+def tiles_at_a_time() -> int:
+    """Tiles of a batch of products."""
+    return max(TILES, torch.get_num_threads())
+
+
+def parts_of(num: int) -> list[slice]:
+    """Candidates in parts of as many tiles as a batch of products has."""
+    size = tiles_at_a_time() * TILE
+    return [slice(i, min(i + size, num)) for i in range(0, num, size)]
+
+
+def in_tiles(columns: Tensor) -> Tensor:
+    """Columns tile by tile, `t x k x TILE`."""
+    return columns.unflatten(1, (-1, TILE)).transpose(0, 1)

@@ -663,7 +663,7 @@ class Strategy(ABC):
     def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
         """Refuse an array of rows of a table for ids."""
         if self.box is None and ids and hasattr(given, "dtype"):
-            self._trials.refuse_rows(ids)
+            self._trials.refuse_rows(list(ids))
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""

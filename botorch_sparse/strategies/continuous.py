@@ -168,7 +168,9 @@ class BoxView:
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""
         options = self.source.settings.optimizer_options | self.box.arguments()
-        return options | {"options": {**(options.get("options") or {}), "seed": seed}}
+        given = options.get("options") or {}
+        inner = {**self.box.start_options(), **given, "seed": seed}
+        return options | {"options": inner}
 
 
 class NumberedBatch:

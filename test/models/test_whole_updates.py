@@ -120,6 +120,7 @@ def check(name: str, every: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Optimization failed")
+@pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("name", CASES)
 def test_an_update_that_is_interrupted_has_changed_nothing(name: str) -> None:
     check(name, 29)
@@ -127,6 +128,7 @@ def test_an_update_that_is_interrupted_has_changed_nothing(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Optimization failed")
+@pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("name", CASES)
 def test_at_every_line(name: str) -> None:
     check(name, 1)

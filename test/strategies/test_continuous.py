@@ -13,6 +13,7 @@ from botorch.exceptions import (
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
+from strategy_table import are_alike
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta

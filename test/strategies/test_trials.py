@@ -16,6 +16,7 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from finish_runs import OBJECTIVES, TABLES
+from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
@@ -458,3 +459,18 @@ def test_minimize_is_the_other_sign(domain: str, name: str) -> None:
         assert torch.equal(mean, -other)
     with pytest.raises(InputDataError, match="'minimize'"):
         large.load_state_dict(small.state_dict())
+
+
+def test_telling_by_ids_looks_at_no_other_trials() -> None:
+    """Whatever is pending, in whatever order: a look at all of it is quadratic."""
+
+    def lines(num: int) -> int:
+        X = torch.arange(4000.0).unsqueeze(-1)
+        strategy, trace = RandomSearch(X, batch_size=num, unique=True), Trace(None)
+        ids = strategy.ask().ids.flip(0)
+        with trace.on():
+            for i in range(3):
+                strategy.tell(ids[i : i + 1], [0.5])
+        return sum(trace.lines.values())
+
+    assert lines(4000) < lines(40) + 40

@@ -109,7 +109,6 @@ DENSE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "product": lambda X, Z: _matern32(X, Z) * _polynomial(X, Z),
 }
 KERNELS = list(DENSE)
-FULL_RANK = ["rbf", "matern12", "matern32", "matern52", "scaled", "sum", "product"]
 
 
 def make_kernel(name: str, **tkwargs: object) -> Kernel:

@@ -33,9 +33,7 @@ from botorch_sparse.acquisition.gap_stopping import (
 from botorch_sparse.acquisition.pointwise_rules import (
     ExactRatio,
     GlobalLocal,
-    GlobalRatioBound,
     LocalRatioBound,
-    ProductRatioBound,
 )
 from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
 from botorch_sparse.acquisition.ratio_bound import RatioBound
@@ -52,12 +50,10 @@ __all__ = [
     "FixedBeta",
     "GSSBORadius",
     "GlobalLocal",
-    "GlobalRatioBound",
     "GuessAndDouble",
     "LocalRatioBound",
     "LowerConfidenceBound",
     "NormBoundRadius",
-    "ProductRatioBound",
     "RadiusStatistics",
     "RandomizedRadius",
     "RatioBound",

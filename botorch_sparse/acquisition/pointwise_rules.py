@@ -1,4 +1,7 @@
-"""The rules of the papers that end a batch, for each `x`."""
+"""The ratio of variances and its local bounds, for each `x`.
+
+Rules whose bound is the same for all `x` are those of `optim/rules.py` alone.
+"""
 
 from copy import copy
 from typing import Any
@@ -13,7 +16,6 @@ from botorch_sparse.acquisition.ratios import (
     LocalBound,
     local_ratio,
     local_sum,
-    product_ratio,
     sum_ratio,
     validate_local_bound,
     validate_ratio_threshold,
@@ -35,45 +37,6 @@ class ExactRatio(RatioBound):
         return _above_rounding(before, f) / _above_rounding(after, f)
 
 
-class GlobalRatioBound(RatioBound):
-    r"""The sum rule of Lemma 1 [Calandriello2020]_, the same for all `x`.
-
-    .. math:: 1 + \sum_s \mathrm{var}_{fb}(x_s) / d_s
-
-    It needs no maximization and holds on any domain; the local bound is tighter.
-    Arguments as in `RatioBound`. Cost: O(s).
-    """
-
-    def _ratio(self, f: Features) -> Tensor:
-        ratio = sum_ratio(self.frozen.variance, self.frozen.noise)
-        return self._everywhere(ratio, f)
-
-    def constant(self) -> float:
-        """See `RatioBound`."""
-        return self.global_bound()
-
-
-class ProductRatioBound(RatioBound):
-    r"""The product rule of GP-BUCB [Desautels2014]_, the same for all `x`.
-
-    .. math:: \prod_s (1 + \mathrm{var}_{s-1}(x_s) / d_s)
-
-    For the exact GP it is the determinant of :math:`I + D^{-1/2} C D^{-1/2}`, `C` the
-    batch's covariance at its start, hence never below the sum rule, one plus the trace
-    of the same matrix: `GlobalRatioBound` gives larger batches. Arguments as in
-    `RatioBound`. Cost: O(s).
-    """
-
-    def _ratio(self, f: Features) -> Tensor:
-        ratio = product_ratio(self.frozen.variance_before, self.frozen.noise)
-        return self._everywhere(ratio, f)
-
-    def constant(self) -> float:
-        """See `RatioBound`."""
-        frozen = self.frozen
-        return float(product_ratio(frozen.variance_before, frozen.noise).max())
-
-
 class LocalRatioBound(RatioBound):
     r"""The local rule of Lemma 3 and Appendix B.3 [Calandriello2020]_.
 
@@ -83,7 +46,7 @@ class LocalRatioBound(RatioBound):
     The embedded sum certifies the ratio of this posterior with its inducing set frozen,
     which the validity of the confidence bounds needs; the full sum certifies, up to
     Lemma 2's factor, the exact GP's ratio. By Cauchy-Schwarz neither is above
-    `GlobalRatioBound`. For an exact GP both sums are the same.
+    the sum rule's. For an exact GP both sums are the same.
 
     Cost: O(m^2) for the features of `x`, O(m) for each pair with a batch's point.
 
@@ -149,10 +112,14 @@ class GlobalLocal(LocalRatioBound):
         super().__init__(model, X_batch, covariance, noise)
         self.ratio_threshold = ratio_threshold
 
-    def constant(self) -> float | None:
+    @property
+    def _is_global(self) -> bool:
+        """Whether the global bound is at most the threshold."""
+        return self.global_bound() <= self.ratio_threshold
+
+    def maximum(self, **domain: Any) -> float:
         """See `RatioBound`."""
-        total = self.global_bound()
-        return total if total <= self.ratio_threshold else None
+        return self.global_bound() if self._is_global else super().maximum(**domain)
 
     def bound(self, ratio_threshold: float, **domain: Any) -> float:
         """See `RatioBound`; the switch is at the threshold given."""
@@ -161,10 +128,11 @@ class GlobalLocal(LocalRatioBound):
         return super(GlobalLocal, rule).bound(ratio_threshold, **domain)
 
     def _ratio(self, f: Features) -> Tensor:
-        if self.constant() is None:
+        if not self._is_global:
             return super()._ratio(f)
-        ratio = sum_ratio(self.frozen.variance, self.frozen.noise)
-        return self._everywhere(ratio, f)
+        total = sum_ratio(self.frozen.variance, self.frozen.noise)
+        # A constant with a gradient of zero, which optimizers ask for.
+        return total.unsqueeze(-1) + 0.0 * f.phi.sum(-1)
 
 
 def _above_rounding(variance: Tensor, f: Features) -> Tensor:

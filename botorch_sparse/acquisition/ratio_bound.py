@@ -1,19 +1,26 @@
 """The base of the rules that end a batch, as acquisition functions."""
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
-from botorch.exceptions import InputDataError
+from botorch.exceptions import CandidateGenerationError, InputDataError
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models.model import Model
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
-from botorch_sparse.acquisition.maximize_bound import maximize_bound
 from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
 
+# Points of the batch from which the search starts, by default.
+NUM_STARTS = 8
+# Arguments of `optimize_acqf` that are those of the search for points.
+OF_POINTS = {"batch_initial_conditions", "return_best_only", "sequential"}
 # Rows of choices whose features are computed at a time.
 CHUNK_SIZE = 4096
 
@@ -94,10 +101,6 @@ class RatioBound(AcquisitionFunction):
     def _ratio(self, f: Features) -> Tensor:
         """The bound for each output, `aug x N`."""
 
-    def constant(self) -> float | None:
-        """The value where it is the same for all `x`, else None."""
-        return None
-
     def global_bound(self) -> float:
         """The sum bound of Lemma 1, which no bound but the product is above."""
         return float(sum_ratio(self.frozen.variance, self.frozen.noise).max())
@@ -127,23 +130,13 @@ class RatioBound(AcquisitionFunction):
         """
         if (choices is None) == (bounds is None):
             raise InputDataError("Give either choices or bounds.")
-        if (value := self.constant()) is not None:
-            return value
-        X, options = self.X_batch, optimizer_options or {}
-        if not len(X):
+        if not len(self.X_batch):
             return 1.0
         if choices is not None:
             return self._maximum_over(choices)
-        return maximize_bound(self, X, self.global_bound(), bounds, options, enough)
+        return self._maximum_in(bounds, optimizer_options or {}, enough)
 
-    def bound(
-        self,
-        ratio_threshold: float,
-        *,
-        choices: Tensor | None = None,
-        bounds: Tensor | None = None,
-        optimizer_options: dict[str, Any] | None = None,
-    ) -> float:
+    def bound(self, ratio_threshold: float, **domain: Any) -> float:
         """A bound on all ratios that is as tight as the threshold asks for.
 
         The global bound while that is at most the threshold, and nothing is maximized;
@@ -151,29 +144,15 @@ class RatioBound(AcquisitionFunction):
 
         Args:
             ratio_threshold: Largest ratio of variances allowed, at least one.
-            choices: As in `maximum`.
-            bounds: As in `maximum`.
-            optimizer_options: As in `maximum`.
-        """
-        validate_ratio_threshold(ratio_threshold)
-        if (value := self.constant()) is not None:
-            return value
-        if (total := self.global_bound()) <= ratio_threshold:
-            return total
-        return self.maximum(
-            choices=choices,
-            bounds=bounds,
-            optimizer_options=optimizer_options,
-            enough=ratio_threshold,
-        )
-
-    def terminates(self, ratio_threshold: float, **domain: Any) -> bool:
-        """Whether the batch is over: the bound has crossed the threshold.
-
-        Args:
-            ratio_threshold: Largest ratio of variances allowed, at least one.
             **domain: `choices` or `bounds`, and `optimizer_options`, as in `maximum`.
         """
+        validate_ratio_threshold(ratio_threshold)
+        if (total := self.global_bound()) <= ratio_threshold:
+            return total
+        return self.maximum(**domain, enough=ratio_threshold)
+
+    def terminates(self, ratio_threshold: float, **domain: Any) -> bool:
+        """Whether the batch is over: `bound`, of the same arguments, is too large."""
         return self.bound(ratio_threshold, **domain) > ratio_threshold
 
     @torch.no_grad()
@@ -181,7 +160,46 @@ class RatioBound(AcquisitionFunction):
         values = [self(X.unsqueeze(-2)).max() for X in choices.split(CHUNK_SIZE)]
         return float(torch.stack(values).max())
 
-    def _everywhere(self, ratio: Tensor, f: Features) -> Tensor:
-        """A number for each output at all points, `aug x N`."""
-        # A constant with a gradient of zero, which optimizers ask for.
-        return ratio.unsqueeze(-1) + 0.0 * f.phi.sum(-1)
+    def _maximum_in(
+        self, bounds: Tensor | None, options: dict[str, Any], enough: float
+    ) -> float:
+        """The largest value found; the global bound where no search succeeds."""
+        X, ceiling = self.X_batch.unique(dim=0), self.global_bound()
+        with torch.no_grad():
+            at_batch = self(X.unsqueeze(-2))
+        floor = float(at_batch.max())
+        if floor > enough or not floor < ceiling:
+            return floor
+        options = {k: v for k, v in options.items() if k not in OF_POINTS}
+        num_starts = min(options.pop("num_restarts", NUM_STARTS), len(X))
+        starts = X[at_batch.topk(num_starts).indices].unsqueeze(-2)
+        try:
+            found = _search(self, bounds, starts, options)
+        except (CandidateGenerationError, RuntimeError, ValueError):
+            return ceiling
+        return min(max(found, floor), ceiling) if found == found else ceiling
+
+
+def _search(
+    bound: AcquisitionFunction,
+    bounds: Tensor | None,
+    starts: Tensor,
+    options: dict[str, Any],
+) -> float:
+    """The best value from the starts and, with `raw_samples`, a few random ones."""
+    options = {"retry_on_optimization_warning": False} | options
+    raw_samples = options.pop("raw_samples", None)
+    num_random = min(2, raw_samples or 0)
+    seed = (options.get("options") or {}).get("seed")
+    with warnings.catch_warnings(), manual_seed(seed):
+        warnings.simplefilter("ignore", category=OptimizationWarning)
+        _, value = optimize_acqf(
+            bound,
+            bounds=bounds,
+            q=1,
+            num_restarts=len(starts) + num_random,
+            raw_samples=raw_samples,
+            batch_initial_conditions=starts,
+            **options,
+        )
+    return float(value)

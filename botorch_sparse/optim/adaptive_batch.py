@@ -1,5 +1,6 @@
 """Batches whose size the posterior decides, on finite and on continuous domains."""
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,14 +10,23 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
+from botorch_sparse.acquisition.pointwise_rules import (
+    GlobalLocal,
+    LocalRatioBound,
+)
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
 from botorch_sparse.optim.choice_batch import ChoiceBatch
 from botorch_sparse.optim.choice_pool import PoolBatch, suits_pool
 from botorch_sparse.optim.frozen_batch import FrozenBatch
-from botorch_sparse.optim.rule_of_bound import Pointwise, rule_of_bound
-from botorch_sparse.optim.rules import BatchView, Rule, rule_of
+from botorch_sparse.optim.growing import Batch
+from botorch_sparse.optim.rules import (
+    BatchView,
+    Local,
+    Rule,
+    rule_of,
+)
 
 # Where a batch among choices ends at the latest.
 MAX_BATCH_SIZE = 10_000
@@ -122,15 +132,15 @@ def optimize_adaptive_batch(
             "Got unique=True with bounds; points of a box never repeat."
         )
     later, pending = _Later(rule, len(frozen.X_batch) + min_batch_size), acqf.X_pending
-    batch: FrozenBatch | PoolBatch
+    place: FrozenBatch | PoolBatch
     if choices is not None and bounds is None:
-        batch = _among(choices, acqf, later, frozen, unique=unique)
+        place = _among(choices, acqf, later, frozen, unique=unique)
     elif bounds is not None and choices is None:
-        batch = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
+        place = BoxBatch(acqf, later, bounds, optimizer_options, frozen=frozen)
     else:
         raise InputDataError("Give either choices or bounds.")
     try:
-        return _choose(batch, rule, max_batch_size)
+        return _choose(place, rule, max_batch_size)
     finally:
         acqf.set_X_pending(pending)
 
@@ -157,6 +167,35 @@ class _Later:
         return 1.0 if batch.size < self.size else self.rule.bound(batch)
 
 
+@dataclass(frozen=True, eq=False)
+class _Pointwise:
+    """The largest value of a `RatioBound` over the domain of a `FrozenBatch`.
+
+    Args:
+        of_points: The bound; its posterior is replaced by the batch's.
+        ratio_threshold: Largest ratio of variances allowed, at least one.
+    """
+
+    of_points: RatioBound
+    ratio_threshold: float
+
+    def bound(self, batch: BatchView) -> float:
+        """The maximum, or the global bound while that is at most the threshold."""
+        assert isinstance(batch, FrozenBatch)  # no pool takes this rule
+        bound = copy(self.of_points)
+        bound.frozen = batch.frozen
+        return bound.bound(self.ratio_threshold, **batch.domain)
+
+
+def _rule_of_bound(bound: RatioBound, ratio_threshold: float) -> Rule:
+    """The rule whose form for each `x` a bound is; `_Pointwise` for a user's own."""
+    is_local = type(bound) in (LocalRatioBound, GlobalLocal)
+    # As a rule `"paper"` waits for one more point; as a bound it does not.
+    if is_local and isinstance(bound, LocalRatioBound) and bound.covariance != "paper":
+        return Local(ratio_threshold, bound.covariance)
+    return _Pointwise(bound, ratio_threshold)
+
+
 def _among(
     choices: Tensor,
     acqf: AcquisitionFunction,
@@ -167,20 +206,26 @@ def _among(
 ) -> FrozenBatch | PoolBatch:
     """A batch among choices: in a pool where one has the same bound."""
     _validate_choices(choices, frozen.X_batch.shape[-1])
-    if suits_pool(acqf, frozen) and not isinstance(rule.rule, Pointwise):
+    if suits_pool(acqf, frozen) and not isinstance(rule.rule, _Pointwise):
         return PoolBatch(acqf, rule, choices, unique=unique)
     return ChoiceBatch(acqf, rule, frozen, choices, unique=unique)
 
 
-def _choose(batch: FrozenBatch | PoolBatch, rule: Rule, limit: int) -> AdaptiveBatch:
+def _choose(place: FrozenBatch | PoolBatch, rule: Rule, limit: int) -> AdaptiveBatch:
     """The batch, and what its last bound says."""
-    X = batch.choose(limit)
-    bound = float(rule.bound(batch.view))
+    batch: Batch = place.batch if isinstance(place, PoolBatch) else place
+    if isinstance(place, PoolBatch) and place.most is not None:
+        limit = min(limit, place.most)
+    before, chosen = batch.size, batch.choose(limit)
+    if batch.size < before + len(chosen):
+        batch.append(chosen[-1])
+    bound = float(rule.bound(batch))
     reason: Reason = "ratio_threshold"
     if bound <= rule.ratio_threshold:
-        exhausted: Reason = "variance" if isinstance(batch, BoxBatch) else "choices"
-        reason = exhausted if batch.is_exhausted else "max_batch_size"
-    return AdaptiveBatch(X, batch.values, reason, bound, batch.indices)
+        exhausted: Reason = "variance" if isinstance(place, BoxBatch) else "choices"
+        reason = exhausted if place.is_exhausted else "max_batch_size"
+    X, values, indices = place.found()
+    return AdaptiveBatch(X, values, reason, bound, indices)
 
 
 def _rule_and_view(
@@ -198,7 +243,7 @@ def _rule_and_view(
         return rule_of(termination), frozen_of(acqf)
     threshold = 2.0 if ratio_threshold is None else ratio_threshold
     validate_ratio_threshold(threshold)
-    rule = rule_of_bound(termination, threshold)
+    rule = _rule_of_bound(termination, threshold)
     if len(termination.X_batch):
         return rule, termination.frozen
     if isinstance(acqf, BatchUpperConfidenceBound) and acqf.model is termination.model:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
-from botorch_sparse.optim.frozen_batch import FrozenBatch, Point
+from botorch_sparse.optim.frozen_batch import FrozenBatch
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule
 
 # Where a batch on a box ends at the latest by default: each point is an optimization.
@@ -34,6 +35,8 @@ class BoxBatch(FrozenBatch):
             among its `options` the batch is the same each time.
         frozen: The posterior that the rule looks at; that of `acqf` by default.
         clamp: What is done to each maximizer, such as rounding it into the box.
+        number: Gives a point (`d`) its number; they are counted by default.
+        most: The largest number of points that are chosen at a time; None for all.
     """
 
     def __init__(
@@ -45,14 +48,28 @@ class BoxBatch(FrozenBatch):
         *,
         frozen: FrozenPosterior | None = None,
         clamp: Callable[[Tensor], Tensor] | None = None,
+        number: Callable[[Tensor], int] | None = None,
+        most: int | None = None,
     ) -> None:
         options = _with_defaults(optimizer_options or {})
         frozen = frozen_of(acqf) if frozen is None else frozen
         super().__init__(acqf, rule, frozen, bounds=bounds, optimizer_options=options)
         self._clamp = clamp
+        self._number = number
+        self._most = most
+        self._points: dict[int, Tensor] = {}
         self._step = 0
 
-    def _best(self) -> Point:
+    def point(self, row: int) -> Tensor:
+        """See `FrozenBatch`; one that was a maximizer."""
+        return self._points[row]
+
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
+        """See `Batch`; at most `most`."""
+        most = limit if self._most is None else min(limit, self._most)
+        return super().choose(most, goes_on)
+
+    def _maximize(self) -> tuple[int, float]:
         options = dict(self.domain["optimizer_options"])
         inner = dict(options.get("options") or {})
         seed = inner.get("seed")
@@ -64,7 +81,10 @@ class BoxBatch(FrozenBatch):
                 self.acqf, bounds=self.domain["bounds"], q=1, **options
             )
         self._step += 1
-        return Point(X if self._clamp is None else self._clamp(X), float(value))
+        X = X if self._clamp is None else self._clamp(X)
+        row = len(self._points) if self._number is None else self._number(X[0])
+        self._points[row] = X
+        return row, float(value)
 
     @property
     def is_exhausted(self) -> bool:

@@ -7,7 +7,8 @@ from torch import Tensor
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior
 from botorch_sparse.acquisition.pointwise_rules import LocalRatioBound
-from botorch_sparse.optim.frozen_batch import FrozenBatch, Point
+from botorch_sparse.acquisition.ratios import LocalBound
+from botorch_sparse.optim.frozen_batch import FrozenBatch
 from botorch_sparse.optim.rules import Rule
 
 # Choices that an acquisition function is evaluated at together.
@@ -50,32 +51,37 @@ class ChoiceBatch(FrozenBatch):
         """Whether nothing is left to choose."""
         return self._unique and bool(self._is_taken.all())
 
-    def append(self, X: Tensor) -> None:
+    def point(self, row: int) -> Tensor:
         """See `FrozenBatch`."""
-        super().append(X)
-        self._is_taken |= (self._X == X).all(-1)
+        return self._X[row : row + 1]
+
+    def append(self, row: int) -> None:
+        """See `FrozenBatch`."""
+        super().append(row)
+        self._is_taken |= (self._X == self._X[row]).all(-1)
         if self._kept is not None:
             self._kept.append()
 
     @torch.no_grad()
-    def _best(self) -> Point:
-        values = self._values()
+    def _maximize(self) -> tuple[int, float]:
+        values = self._all_values()
         if self._unique:
             values = values.masked_fill(self._is_taken, -torch.inf)
         row = int(values.argmax())
-        return Point(self._X[row : row + 1], float(values[row]), row)
+        return row, float(values[row])
 
-    def _values(self) -> Tensor:
+    def _all_values(self) -> Tensor:
         if self._kept is not None:
             return self._kept.values()
         chunks = self._X.unsqueeze(-2).split(CHUNK_SIZE)
         return torch.cat([self.acqf(chunk) for chunk in chunks])
 
-    def _maximum(self, bound: LocalRatioBound, enough: float) -> float:
+    @torch.no_grad()
+    def _largest_local(self, covariance: LocalBound, threshold: float) -> float:
         if self._kept is None or self.acqf.model is not self.frozen.model:
-            return super()._maximum(bound, enough)
-        with torch.no_grad():
-            return float(bound.at(self._kept.features).max())
+            return super()._largest_local(covariance, threshold)
+        bound = LocalRatioBound(self.frozen, covariance=covariance)
+        return float(bound.at(self._kept.features).max())
 
 
 class _Kept:

@@ -29,6 +29,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.training_data import training_noise
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.exact_pool import ExactPool
+from botorch_sparse.optim.frozen_batch import Found
 from botorch_sparse.optim.points import Points
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
@@ -50,15 +51,15 @@ class PoolBatch:
         unique: Whether a choice is taken once, and with it all that are equal to it.
 
     Attributes:
-        view: What a rule sees.
-        rows: The choices that `choose` has chosen.
+        batch: A batch of rows of the pool: of different choices, in their order.
+        most: The largest number of points that can be chosen.
     """
 
     def __init__(
         self, acqf: BatchUpperConfidenceBound, rule: Rule, X: Tensor, *, unique: bool
     ) -> None:
         frozen, device = acqf.frozen, X.device
-        self._X, self._unique = X, unique
+        self._X = X
         self._different = _first_of_equals(X) if unique else torch.arange(len(X))
         self._num_pending, size = len(frozen.X_batch), len(self._different)
         self._line = _Line.of(acqf)
@@ -67,37 +68,24 @@ class PoolBatch:
         self._points = _points(frozen, Z.to(frozen.dtype), self._line.sign)
         behind = torch.arange(size, size + self._num_pending, device=device)
         choosable = Choosable(behind if len(behind) else None, unique)
-        self.view = self._points.batch(self._line.root, rule, choosable)
+        self.batch = self._points.batch(self._line.root, rule, choosable)
         for row in range(size, size + self._num_pending):
-            self.view.append(row)
-        self.rows: list[int] = []
+            self.batch.append(row)
+        self.most = size if unique else None
 
     @property
     def is_exhausted(self) -> bool:
         """Whether nothing is left to choose."""
-        return self._unique and len(self.rows) == len(self._different)
+        return self.batch.size - self._num_pending == self.most
 
-    def choose(self, limit: int) -> Tensor:
-        """See `FrozenBatch.choose`."""
-        most = min(limit, len(self._different)) if self._unique else limit
-        chosen = self.view.choose(most)
-        if self.view.size < self._num_pending + len(chosen):
-            self.view.append(chosen[-1])
-        self.rows = self._different[chosen].tolist()
-        return self._X[self.rows]
-
-    @property
-    def values(self) -> Tensor:
-        """The values of the bound when each point was chosen."""
-        rows = torch.tensor(self.view.rows[self._num_pending :], device=self._X.device)
-        mean = self._points.moments(rows).mean
-        variance = mean.new_tensor(self.view.variances_before[self._num_pending :])
-        return self._line.values(mean, variance).to(self._X)
-
-    @property
-    def indices(self) -> Tensor:
-        """The rows of the points chosen."""
-        return torch.tensor(self.rows, device=self._X.device)
+    def found(self) -> Found:
+        """See `FrozenBatch.found`."""
+        chosen = self.batch.rows[self._num_pending :]
+        mean = self._points.moments(torch.tensor(chosen, device=self._X.device)).mean
+        variance = mean.new_tensor(self.batch.variances_before[self._num_pending :])
+        values = self._line.values(mean, variance).to(self._X)
+        rows = self._different[chosen].to(self._X.device)
+        return Found(self._X[rows], values, rows)
 
 
 @dataclass(frozen=True)

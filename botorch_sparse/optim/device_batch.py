@@ -132,7 +132,7 @@ class DeviceBatch(BatchState):
         return Appended(*read(self._initial[row], before))
 
     def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
-        """See `BatchState.choose`.
+        """See `Batch.choose`.
 
         A bound that a pass over the pool has left on the device is read together with
         the next maximizer, which is looked for before it is known to be needed.
@@ -157,7 +157,9 @@ class DeviceBatch(BatchState):
         if not isinstance(bound, Tensor):
             return self.argmax() if bound <= self.rule.ratio_threshold else None
         row, (value,) = self._argmax_and(bound)
-        self._local.note(bound, value)
+        for covariance, (known, total) in self._last_local.items():
+            if known is bound:
+                self._last_local[covariance] = value, total
         return row if value <= self.rule.ratio_threshold else None
 
 

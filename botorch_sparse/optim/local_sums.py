@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
-from botorch_sparse.optim.points import Points
+from botorch_sparse.optim.points import Covariances
 
 # New points of a batch whose squares are computed in one pass over the candidates.
 POINTS_AT_A_TIME = 8
@@ -32,7 +32,7 @@ class LocalSums:
         points: The rows.
     """
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: Covariances) -> None:
         self._points = points
         variance = points.all_variances()
         self._sums = variance.new_zeros(2, len(points))  # full and embedded

@@ -6,8 +6,8 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.pace import GoesOn, always
-from botorch_sparse.optim.rules import BatchView, Rule
+from botorch_sparse.optim.growing import Batch
+from botorch_sparse.optim.rules import Rule
 
 
 class Moments(NamedTuple):
@@ -17,40 +17,8 @@ class Moments(NamedTuple):
     variance: Tensor
 
 
-class Batch(BatchView, Protocol):
-    """A batch that grows point by point; see `optim/batch.py`.
-
-    Attributes:
-        rows: The rows in it.
-        initial: Variances at the start that the host knows, by row.
-    """
-
-    rows: list[int]
-    initial: dict[int, float]
-
-    def argmax(self) -> int:
-        """The row of largest bound; ties go to the lowest."""
-        ...
-
-    def append(self, row: int) -> None:
-        """Make a row pending."""
-        ...
-
-    def is_over(self) -> bool:
-        """Whether the rule ends the batch."""
-        ...
-
-    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
-        """Maximizers, one after the other, until the batch is over."""
-        ...
-
-    def values(self) -> Tensor:
-        """The bounds of all rows, `A`."""
-        ...
-
-
-class Points(Protocol):
-    """Rows 0 to A - 1 of a table under a posterior that stands still.
+class Covariances(Protocol):
+    """Rows of a table under a posterior, and their covariances with a batch's points.
 
     Attributes:
         noise: Noise variance lambda of one evaluation.
@@ -70,14 +38,6 @@ class Points(Protocol):
         """Bytes that a batch may keep of `squared_covariances`."""
         ...
 
-    def moments(self, rows: Tensor) -> Moments:
-        """Exact means and variances of `k` rows."""
-        ...
-
-    def all_moments(self) -> Moments:
-        """Those of all rows, `A` each; embeds what is not embedded yet."""
-        ...
-
     def all_variances(self) -> Tensor:
         """The variances of all rows, `A`; embeds what is not embedded yet."""
         ...
@@ -88,6 +48,18 @@ class Points(Protocol):
 
     def largest(self, values: Tensor) -> Tensor:
         """The largest of the values of all rows, `A`."""
+        ...
+
+
+class Points(Covariances, Protocol):
+    """Rows 0 to A - 1 of a table under a posterior that stands still."""
+
+    def moments(self, rows: Tensor) -> Moments:
+        """Exact means and variances of `k` rows."""
+        ...
+
+    def all_moments(self) -> Moments:
+        """Those of all rows, `A` each; embeds what is not embedded yet."""
         ...
 
     def batch(

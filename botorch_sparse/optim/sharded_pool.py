@@ -6,8 +6,6 @@ process would. Whatever is compared has the same bits on any number of ranks.
 """
 
 from copy import copy
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -17,104 +15,55 @@ from botorch_sparse.optim.batch import Appended, BatchState
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.host_batch import HostBatch, Look
 from botorch_sparse.optim.points import Moments
-from botorch_sparse.optim.pool import NystromPool
+from botorch_sparse.optim.pool import MAX_MEMORY, NystromPool
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.shards import Shard
-from botorch_sparse.posteriors import NystromPosterior
 
 
-class ShardedPool:
-    """All rows of a table, of which this rank's are in a pool; see `NystromPool`.
+class ShardedPool(NystromPool):
+    """This rank's rows of a table, for what all ranks choose; see `NystromPool`.
 
     Args:
-        own: The pool of this rank's rows; its `table_size` is that of the whole table.
+        X: This rank's rows.
+        noise: See `NystromPool`.
         shard: Which rows they are.
+        max_memory: Bytes for covariances, those of all ranks together.
 
     Attributes:
-        chunk_size: See `NystromPool`.
-        on_device: False: ranks share tables on the host alone.
+        passed: Points of a batch, which are rows of any rank: coordinates and `k_S(x)`
+            by row. A batch has its own, in a copy of the pool.
     """
 
-    on_device: ClassVar[bool] = False
-
-    def __init__(self, own: NystromPool, shard: Shard) -> None:
-        self.own = own
-        self.shard = shard
-        self.chunk_size = own.chunk_size
-
-    def __copy__(self) -> "ShardedPool":
-        return ShardedPool(copy(self.own), self.shard)
-
-    def __len__(self) -> int:
-        return self.shard.num_rows
-
-    @property
-    def X(self) -> Tensor:
-        """This rank's rows."""
-        return self.own.X
-
-    @property
-    def is_embedded(self) -> bool:
-        """See `NystromPool`; of all ranks."""
-        return all(self.shard.ranks.gather(self.own.is_embedded))
-
-    @property
-    def noise(self) -> float:
-        """See `Points`."""
-        return self.own.noise
-
-    @property
-    def posterior(self) -> NystromPosterior | None:
-        """See `NystromPool`."""
-        return self.own.posterior
-
-    def reset(self, k_diag: Tensor | None = None) -> None:
-        """See `NystromPool`; prior variances are those of this rank's rows."""
-        self.own.reset(k_diag)
-
-    def snapshot(self) -> Any:
-        """See `NystromPool`."""
-        return self.own.snapshot()
-
-    def restore(self, snapshot: Any) -> None:
-        """See `NystromPool`."""
-        self.own.restore(snapshot)
-
-    def update(
+    def __init__(
         self,
-        posterior: NystromPosterior,
-        k_diag: Tensor | None = None,
+        X: Tensor,
+        noise: float = 1.0,
         *,
-        noise: float | None = None,
-        is_awaited: bool = True,
+        shard: Shard,
+        max_memory: int = MAX_MEMORY,
     ) -> None:
-        """See `NystromPool`; prior variances are those of this rank's rows."""
-        self.own.update(posterior, k_diag, noise=noise, is_awaited=is_awaited)
+        super().__init__(X, noise, max_memory=max_memory, table_size=shard.num_rows)
+        self._shard = shard
+        self.passed: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def hold(self, posterior: NystromPosterior) -> None:
-        """See `NystromPool`."""
-        self.own.hold(posterior)
-
-    def fits_in_memory(self, num_inducing: int) -> bool:
-        """See `NystromPool`."""
-        return self.own.fits_in_memory(num_inducing)
-
-    def all_moments(self) -> Moments:
-        """Those of this rank's rows."""
-        return self.own.all_moments()
-
-    def all_variances(self) -> Tensor:
-        """Those of this rank's rows."""
-        return self.own.all_variances()
+    @property
+    def shard(self) -> Shard:
+        """Which rows are here."""
+        return self._shard
 
     def moments(self, rows: Tensor) -> Moments:
-        """See `Points`; on all ranks."""
-        both = torch.stack(self.own.moments(self.shard.places(rows)), dim=-1)
+        """See `Points`, of rows of the whole table; on all ranks."""
+        both = torch.stack(super().moments(self.shard.places(rows)), dim=-1)
         return Moments(*self.shard.gathered(both, rows).unbind(-1))
 
     def largest(self, values: Tensor) -> Tensor:
         """See `Points`, of the values of this rank's rows."""
         return self.shard.ranks.max(values.max())
+
+    def squared_covariances(self, rows: Tensor) -> Tensor:
+        """See `NystromPool`: of this rank's rows with points that were passed."""
+        X, K = zip(*(self.passed[row] for row in rows.tolist()), strict=True)
+        return self.squares_with(torch.stack(X), torch.stack(K, dim=-1))
 
     def batch(
         self,
@@ -123,7 +72,7 @@ class ShardedPool:
         choosable: Choosable = ALL,
     ) -> BatchState:
         """See `Points`."""
-        own = self.own.batch(multiplier, None, self.shard.choosable(choosable))
+        own = super().batch(multiplier, None, self.shard.choosable(choosable))
         if not isinstance(own, HostBatch):
             raise UnsupportedError(
                 "Ranks share tables on the host alone. Leave --device out, or run one "
@@ -136,15 +85,16 @@ class ShardedBatch(BatchState):
     """A batch of all ranks; each looks after the bounds of its own rows.
 
     Args:
-        points: All rows.
-        own: The batch of this rank's rows, without a rule.
+        pool: This rank's rows.
+        own: The batch of these, without a rule.
         rule: What ends the batch; None for no rule.
     """
 
-    def __init__(self, points: ShardedPool, own: HostBatch, rule: Rule | None) -> None:
-        self._passed = _Passed(points.own, points.shard, {})
-        super().__init__(self._passed, rule)
-        self._shard, self._own, self._pool = points.shard, own, points.own
+    def __init__(self, pool: ShardedPool, own: HostBatch, rule: Rule | None) -> None:
+        self._pool = copy(pool)
+        self._pool.passed = {}
+        super().__init__(self._pool, rule)
+        self._shard, self._own = pool.shard, own
 
     def argmax(self) -> int:
         """See `BatchState`."""
@@ -162,7 +112,7 @@ class ShardedBatch(BatchState):
             place = -1 - row
         if not self._own.continues(place):
             look, x = self._seen(row)
-            self._passed.points[row] = x, look.cross
+            self._pool.passed[row] = x, look.cross
             self._own.start(look._replace(row=place))
         return self._own.repeat()
 
@@ -179,53 +129,3 @@ class ShardedBatch(BatchState):
         packed = self._shard.ranks.from_owner(packed, owner)
         x, cross, (initial, before) = packed.split([X.shape[-1], m, 2])
         return Look(row, cross, initial.numpy()[()], before.numpy()[()]), x
-
-
-@dataclass(frozen=True, eq=False)
-class _Passed:
-    """This rank's rows, and points of the batch on any rank, for the local rule.
-
-    Attributes:
-        pool: This rank's rows.
-        shard: Which rows they are.
-        points: Coordinates and `k_S(x)` of the batch's points, by row.
-    """
-
-    pool: NystromPool
-    shard: Shard
-    points: dict[int, tuple[Tensor, Tensor]]
-
-    @property
-    def noise(self) -> float:
-        return self.pool.noise
-
-    def __len__(self) -> int:
-        return len(self.pool)
-
-    @property
-    def square_memory(self) -> int:
-        return self.pool.square_memory
-
-    def moments(self, rows: Tensor) -> Moments:
-        return self.pool.moments(rows)
-
-    def all_moments(self) -> Moments:
-        return self.pool.all_moments()
-
-    def all_variances(self) -> Tensor:
-        return self.pool.all_variances()
-
-    def largest(self, values: Tensor) -> Tensor:
-        return self.shard.ranks.max(values.max())
-
-    def squared_covariances(self, rows: Tensor) -> Tensor:
-        X, K = zip(*(self.points[row] for row in rows.tolist()), strict=True)
-        return self.pool.squares_with(torch.stack(X), torch.stack(K, dim=-1))
-
-    def batch(
-        self,
-        multiplier: float,
-        rule: Rule | None = None,
-        choosable: Choosable = ALL,
-    ) -> BatchState:
-        return self.pool.batch(multiplier, rule, choosable)

@@ -129,7 +129,7 @@ class BoxView:
         choosable: Choosable,
         history: History,
         generator: torch.Generator,
-    ) -> "NumberedBatch":
+    ) -> BoxBatch:
         """See `TableView`."""
         X = history.points(torch.tensor(pending).long()).double()
         acqf = BatchUpperConfidenceBound(
@@ -137,8 +137,15 @@ class BoxView:
         )
         options = self._options(draw_seed(generator))
         bounds = options.pop("bounds")
-        inner = BoxBatch(acqf, rule, bounds, options, clamp=self.box.clamp)
-        return NumberedBatch(inner, history)
+        return BoxBatch(
+            acqf,
+            rule,
+            bounds,
+            options,
+            clamp=self.box.clamp,
+            number=history.add_point,
+            most=None if rule is None else MAX_BOX_BATCH,
+        )
 
     def maximizers(
         self,
@@ -171,50 +178,6 @@ class BoxView:
         given = options.get("options") or {}
         inner = {**self.box.start_options(), **given, "seed": seed}
         return options | {"options": inner}
-
-
-class NumberedBatch:
-    """A batch of a box whose points have the numbers of a history.
-
-    Args:
-        batch: The batch.
-        history: Gives its points their numbers.
-    """
-
-    def __init__(self, batch: BoxBatch, history: History) -> None:
-        self._batch = batch
-        self._history = history
-
-    @property
-    def noise(self) -> float:
-        """See `BatchState`."""
-        return self._batch.noise
-
-    @property
-    def variances_before(self) -> list[float]:
-        """See `BatchState`."""
-        return list(self._batch.variances_before)
-
-    def argmax(self) -> int:
-        """See `BatchState`."""
-        return self._numbers(self._batch.argmax())[0]
-
-    def append(self, point: int) -> None:
-        """See `BatchState`."""
-        self._batch.append(self._history.points(torch.tensor([point])).double())
-
-    def is_over(self) -> bool:
-        """See `BatchState`."""
-        return self._batch.is_over()
-
-    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
-        """See `BatchState`; with a rule at most `MAX_BOX_BATCH` optimizations."""
-        is_ruled = self._batch.rule is not None
-        most = min(limit, MAX_BOX_BATCH) if is_ruled else limit
-        return self._numbers(self._batch.choose(most, goes_on))
-
-    def _numbers(self, X: Tensor) -> list[int]:
-        return [self._history.add_point(x) for x in X]
 
 
 class _PathValue(AcquisitionFunction):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import ALONE, Ranks
-from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.seeding import draw_seed
@@ -49,18 +48,23 @@ class TableRows(ABC):
 
     @property
     @abstractmethod
+    def own_rows(self) -> Tensor:
+        """Coordinates of the rows that are here, `a x d`."""
+
+    @property
     def dim(self) -> int:
         """Number `d` of encoded columns."""
+        return self.own_rows.shape[-1]
 
     @property
-    @abstractmethod
     def dtype(self) -> torch.dtype:
         """Of the points."""
+        return self.own_rows.dtype
 
     @property
-    @abstractmethod
     def device(self) -> torch.device:
         """Where the points are."""
+        return self.own_rows.device
 
     @property
     @abstractmethod
@@ -77,18 +81,27 @@ class TableRows(ABC):
         """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
 
     @abstractmethod
-    def pool(
-        self, inputs: Callable[[Tensor], Tensor], max_memory: int
-    ) -> NystromPool | ShardedPool:
+    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
         """All rows as inputs of a kernel, without a posterior yet."""
 
     @abstractmethod
     def few(self) -> Tensor:
         """At most four rows, spread over all, for a kernel to be known by."""
 
+    @property
     @abstractmethod
+    def checksum(self) -> int:
+        """Of all coordinates."""
+
+    @property
+    @abstractmethod
+    def names(self) -> int:
+        """A checksum of the names of rows, columns and categories."""
+
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
+        shape = [self.num_rows, self.dim, str(self.dtype)]
+        return {"candidates": [*shape, self.checksum], "names": self.names}
 
     def sample(
         self,
@@ -184,19 +197,9 @@ class TableDomain(TableRows):
         return len(self.table)
 
     @property
-    def dim(self) -> int:
-        """Number `d` of encoded columns."""
-        return self.table.X.shape[-1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the points."""
-        return self.table.X.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the points are."""
-        return self.table.X.device
+    def own_rows(self) -> Tensor:
+        """Coordinates of all rows, `A x d`."""
+        return self.table.X
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -211,13 +214,10 @@ class TableDomain(TableRows):
     @cached_property
     def checksum(self) -> int:
         """Of all coordinates. Cost: O(A d), once."""
-        checksum = 0
-        for X in self.table.X.detach().split(2**20):  # rows of a file are strided
-            checksum = zlib.crc32(X.cpu().contiguous().numpy().data, checksum)
-        return checksum
+        return rows_checksum(self.own_rows)
 
     @cached_property
-    def _names(self) -> int:
+    def names(self) -> int:
         """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
         table = self.table
         columns = [(spec.label, spec.categories) for spec in table.columns]
@@ -234,11 +234,6 @@ class TableDomain(TableRows):
     def few(self) -> Tensor:
         """At most four rows, spread over all, for a kernel to be known by."""
         return self.table.X[:: -(-self.num_rows // 4)]
-
-    def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        shape = [self.num_rows, self.dim, str(self.dtype)]
-        return {"candidates": [*shape, self.checksum], "names": self._names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,6 +333,13 @@ class BoxDomain:
     def config(self) -> dict[str, Any]:
         """See `TableDomain`."""
         return self.box.config()
+
+
+def rows_checksum(X: Tensor, start: int = 0) -> int:
+    """A checksum of coordinates, `a x d`, that goes on from that of rows before."""
+    for part in X.detach().split(2**20):  # rows of a file are strided
+        start = zlib.crc32(part.cpu().contiguous().numpy().data, start)
+    return start
 
 
 def names_checksum(

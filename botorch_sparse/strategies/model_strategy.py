@@ -139,7 +139,7 @@ class ModelStrategy(Strategy):
         """The posterior of a table that batches are chosen with; None before any.
 
         Its points are those of the table where the kernel was given, else the columns
-        that vary, scaled to [0, 1]; its values are in the surrogate's `scale`.
+        that vary, scaled to [0, 1]; its values are in the prior's `scale`.
         """
         return getattr(self.surrogate.pool, "posterior", None)
 
@@ -221,7 +221,7 @@ class ModelStrategy(Strategy):
     def _describe(self) -> BatchRecord:
         return BatchRecord(
             size=0,
-            num_inducing=self.surrogate.num_inducing,
+            num_inducing=self.surrogate.view.num_inducing(),
             max_variance=self.surrogate.view.max_variance(),
         )
 

@@ -1,7 +1,6 @@
 """The rows of a table that several processes share."""
 
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +10,11 @@ import torch
 from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.domain import TableRows, names_checksum
+from botorch_sparse.strategies.domain import TableRows, names_checksum, rows_checksum
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,24 +47,14 @@ class ShardedDomain(TableRows):
         return self.shard.ranks
 
     @property
+    def own_rows(self) -> Tensor:
+        """See `TableRows`."""
+        return self.X
+
+    @property
     def num_rows(self) -> int:
         """Rows `A` of the whole table."""
         return self.shard.num_rows
-
-    @property
-    def dim(self) -> int:
-        """Number `d` of features."""
-        return self.X.shape[-1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See `Domain`."""
-        return self.X.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """See `Domain`."""
-        return self.X.device
 
     @classmethod
     def of(cls, candidates: Any, ranks: Ranks) -> "ShardedDomain":
@@ -110,8 +98,7 @@ class ShardedDomain(TableRows):
         crc = torch.zeros(1, dtype=torch.long)
         for owner in range(self.ranks.size):
             if owner == self.ranks.rank:
-                for X in self.X.split(2**20):
-                    crc.fill_(zlib.crc32(X.cpu().contiguous().numpy().data, int(crc)))
+                crc.fill_(rows_checksum(self.X, int(crc)))
             crc = self.ranks.from_owner(crc, owner)
         return int(crc)
 
@@ -141,18 +128,14 @@ class ShardedDomain(TableRows):
                 "Ranks share tables on the host alone. Leave --device out, or run one "
                 "process on the accelerator."
             )
-        X = inputs(self.X)
-        own = NystromPool(X, max_memory=max_memory, table_size=self.num_rows)
-        return ShardedPool(own, self.shard)
+        return ShardedPool(inputs(self.X), shard=self.shard, max_memory=max_memory)
 
     def few(self) -> Tensor:
         """At most four rows, spread over all."""
         step = -(-self.num_rows // 4)
         return self.rows(torch.arange(0, self.num_rows, step))
 
-    def config(self) -> dict[str, Any]:
-        """See `Domain`: what a strategy with the whole table has."""
-        shape = [self.num_rows, self.dim, str(self.dtype)]
-        columns = [(f"x{i}", None) for i in range(self.dim)]
-        names = names_checksum((), None, columns)
-        return {"candidates": [*shape, self.checksum], "names": names}
+    @property
+    def names(self) -> int:
+        """See `TableRows`: rows have numbers."""
+        return names_checksum((), None, [(f"x{i}", None) for i in range(self.dim)])

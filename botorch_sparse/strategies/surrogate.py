@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
@@ -58,34 +57,9 @@ class Surrogate:
     is_scale_known: bool = False
 
     @property
-    def prior(self) -> Prior:
-        """What the posterior started from."""
-        return self.view.prior
-
-    @property
     def pool(self) -> Any:
         """The candidates of a table under the posterior; None on a box."""
         return getattr(self.view, "pool", None)
-
-    @property
-    def covar_module(self) -> Kernel:
-        """The kernel, of the inputs that `source` makes of points."""
-        return self.prior.covar_module
-
-    @property
-    def lam(self) -> float:
-        """Noise variance of one evaluation, on the scale of the variances."""
-        return self.prior.lam
-
-    @property
-    def scale(self) -> float:
-        """Unit of the pool's means and standard deviations, in units of Y."""
-        return self.prior.scale
-
-    @property
-    def num_inducing(self) -> int:
-        """Inducing points in use; for an exact posterior its unique points."""
-        return self.view.num_inducing()
 
     @torch.no_grad()
     def information_gain(self, history: History) -> float:
@@ -112,7 +86,7 @@ class Surrogate:
         data = FoldedEvaluations.of(history, len(history))
         X = self.source.inputs(data.X)
         residual = posterior.residual(X, posterior.features(X))
-        return float((residual * data.counts).sum()) / self.lam
+        return float((residual * data.counts).sum()) / self.view.prior.lam
 
     @torch.no_grad()
     def mean_norm(self, history: History) -> float:
@@ -122,10 +96,6 @@ class Surrogate:
         """
         posterior = self.view.posterior_of(history)
         return 0.0 if posterior is None else posterior_mean_norm(posterior)
-
-    def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers, both on the host."""
-        return self.view.variance(history, point)
 
     def learn(
         self,
@@ -144,7 +114,7 @@ class Surrogate:
             What is known then; `prior` is another object where it is another prior.
         """
         values, source = history.folded(), self.source
-        prior, ranks = self.prior, source.ranks
+        prior, ranks = self.view.prior, source.ranks
         if ranks.size > 1:
             history.points(values.point)  # all ranks know them from here on
         if source.is_due(prior, history):
@@ -202,8 +172,8 @@ class Surrogate:
         self, prior: Prior, history: History, values: FoldedValues
     ) -> Tensor:
         """Variances at the unique points with the inducing points there were."""
-        if prior is self.prior:
-            return self.variance(history, values.point)
+        if prior is self.view.prior:
+            return self.view.variance(history, values.point)
         data = values.at(history, values.places(self.inducing))
         X = self.source.inputs(data.X)
         if not self.inducing:
@@ -218,7 +188,7 @@ class Surrogate:
             how: dict[str, Any] = {"num_rebuilt": self.view.num_rebuilt}
         else:
             how = {"inducing": list(self.inducing)}
-        return {"prior": self.prior.state_dict()} | how
+        return {"prior": self.view.prior.state_dict()} | how
 
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int

@@ -17,7 +17,6 @@ from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
-from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -178,7 +177,7 @@ class NystromTable(TableView):
             needs and sample paths do not.
     """
 
-    pool: NystromPool | ShardedPool
+    pool: NystromPool
     k_diag: Tensor = field(default_factory=lambda: torch.empty(0))
     embeds: bool = True
 
@@ -205,13 +204,14 @@ class NystromTable(TableView):
 
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where not all are embedded."""
-        is_known = self.embeds and self.pool.is_embedded
+        is_here, ranks = self.pool.is_embedded, self.pool.shard.ranks
+        is_known = self.embeds and all(ranks.gather(is_here))
         return super().max_variance() if is_known else float("nan")
 
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
         """See `TableView`."""
-        if self.embeds and bool((point < len(self.pool)).all()):
+        if self.embeds and bool((point < self.pool.shard.num_rows).all()):
             return self._variances_at(point)
         X = self.source.inputs(history.points(point))
         if self.posterior is None:
@@ -228,7 +228,7 @@ class NystromTable(TableView):
         data, pool = values.at(history, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))
-        elif pool.on_device and bool((values.point < len(pool)).all()):
+        elif pool.on_device and bool((values.point < pool.shard.num_rows).all()):
             view._update_there(data)
         else:
             pool.update(view._posterior_of(data), view.k_diag, noise=prior.lam)
@@ -250,7 +250,9 @@ class NystromTable(TableView):
         if len(X) * len(S) > LARGEST_MATRIX:
             return posterior_of_data(prior, X, S, data, chunk_size=size)
         rows = data.number[data.chosen]
-        is_there = self.pool.on_device and bool((data.point < len(self.pool)).all())
+        is_there = self.pool.on_device and bool(
+            (data.point < self.pool.shard.num_rows).all()
+        )
         k_diag = self.k_diag[rows] if is_there else prior.covar_module(S, diag=True)
         return posterior_of_chosen(
             prior.covar_module,

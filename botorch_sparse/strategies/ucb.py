@@ -16,7 +16,7 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
-from botorch_sparse.optim.batch import BatchState
+from botorch_sparse.optim.growing import Batch
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import (
     FixedSize,
@@ -28,7 +28,6 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
-from botorch_sparse.strategies.continuous import NumberedBatch
 from botorch_sparse.strategies.domain import Domain, require_whole
 from botorch_sparse.strategies.exact_table import (
     exact_pool,
@@ -135,7 +134,7 @@ class UCBStrategy(ModelStrategy):
             require_whole(domain, "min_batch_width")
         validate_width(min_batch_width, is_table=is_table)
         validate_radius(radius)
-        source, lam = self.surrogate.source, self.surrogate.lam
+        source, lam = self.surrogate.source, self.surrogate.view.prior.lam
         self.radius = radius.in_dimension(source.builder.bounds.shape[-1])
         later = RadiusStatistics(lam=lam, num_evaluations=2**60)
         if kernel is not None and self.radius.lengthscale_factor(later) < 1.0:
@@ -174,7 +173,7 @@ class UCBStrategy(ModelStrategy):
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
         return batch.choose(limit, self._pace)
 
-    def _batch_so_far(self) -> BatchState | NumberedBatch:
+    def _batch_so_far(self) -> Batch:
         """The batch in progress, with the points that are in it already."""
         sized = isinstance(self.rule, FixedSize | UntilHalved)
         return self.surrogate.view.batch(
@@ -205,7 +204,7 @@ class UCBStrategy(ModelStrategy):
     def _sample_uncertainty(self, limit: int) -> list[int]:
         """The next points of Algorithm 3; none once the variances are small enough."""
         surrogate, lam = self.surrogate, self.statistics.lam
-        prior = Prior(surrogate.covar_module, lam, mean_module=ZeroMean())
+        prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
         pool = exact_pool(surrogate.pool.X, prior)
         if len(self.history) > 0:
             data = FoldedEvaluations.of(self.history, len(self.history))
@@ -226,14 +225,14 @@ class UCBStrategy(ModelStrategy):
         """
         history, before = self.history, self.surrogate
         new = history.point[self._num_learned :]
-        leverage = _finite(before.variance(history, new)) / self.statistics.lam
+        leverage = _finite(before.view.variance(history, new)) / self.statistics.lam
         statistics = self.statistics.add_batch(leverage)
         factor = self.radius.lengthscale_factor(statistics)
         surrogate = before.learn(history, self.generator, factor)
-        _finite(surrogate.variance(history, new))
-        is_other = surrogate.prior is not before.prior
+        _finite(surrogate.view.variance(history, new))
+        is_other = surrogate.view.prior is not before.view.prior
         if is_other:
-            statistics = replace(statistics, lam=surrogate.lam)
+            statistics = replace(statistics, lam=surrogate.view.prior.lam)
         if self._num_learned == 0 or is_other:
             statistics = self._with_chain_rule(statistics, surrogate, is_other)
         self.statistics = self._with_evidence(statistics, surrogate)
@@ -245,8 +244,8 @@ class UCBStrategy(ModelStrategy):
         """What the radius wants to know of the new posterior itself."""
         radius, history = self.radius, self.history
         if getattr(radius, "needs_leverage_sum", False):
-            variance = _finite(surrogate.variance(history, history.point))
-            leverage = float(variance.sum()) / surrogate.lam
+            variance = _finite(surrogate.view.variance(history, history.point))
+            leverage = float(variance.sum()) / surrogate.view.prior.lam
             statistics = replace(statistics, leverage_sum=leverage)
         if getattr(radius, "needs_lambda_max", False):
             r = surrogate.residual_trace(history)

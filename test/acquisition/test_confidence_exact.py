@@ -158,18 +158,6 @@ def test_scales(radius: Any) -> None:
     assert batched == pytest.approx(2 * multiplier if theory else multiplier)
 
 
-@pytest.mark.parametrize("radius", RADII, ids=repr)
-def test_monotone(radius: Any) -> None:
-    value = radius.multiplier(STATISTICS)
-    assert replace(radius, delta=0.01).multiplier(STATISTICS) > value
-    later = radius.multiplier(replace(STATISTICS, num_evaluations=7))
-    more = radius.multiplier(replace(STATISTICS, log_det_sum=3.5))
-    agnostic = isinstance(radius, SrinivasAgnosticRadius)
-    self_normalized = isinstance(radius, ChowdhuryGopalanRadius)
-    assert later == value if self_normalized else later > value
-    assert more > value if agnostic or self_normalized else more == value
-
-
 def test_bad_arguments() -> None:
     with pytest.raises(InputDataError, match=r"num_candidates=0.*len\(candidates\)"):
         SrinivasFiniteRadius(0, 0.1)

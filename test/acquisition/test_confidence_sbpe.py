@@ -10,7 +10,6 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from botorch_sparse.acquisition.confidence import (
-    ConfidenceRadius,
     RadiusStatistics,
     SBPEContinuousRadius,
     SBPERadius,
@@ -133,27 +132,6 @@ def test_continuous_limits() -> None:
     assert practical.offset(STATISTICS) == 0.0
     finite = SBPERadius(**COMMON, constants="practical")
     assert practical.paper_value(STATISTICS) == finite.paper_value(STATISTICS)
-
-
-@pytest.mark.parametrize("bias", ["paper", "sharp"])
-def test_scales_and_monotone(bias: Any) -> None:
-    for radius in (
-        SBPERadius(**COMMON, bias=bias),
-        SBPEContinuousRadius(**COMMON, bias=bias, dim=2),
-    ):
-        assert isinstance(radius, ConfidenceRadius)
-        value = radius.paper_value(STATISTICS)
-        assert type(value) is float
-        assert radius.botorch_beta(STATISTICS) == pytest.approx(value**2, rel=1e-14)
-        wider = radius.paper_value(replace(STATISTICS, lambda_max=0.5))
-        assert wider > value
-        quieter = radius.paper_value(replace(STATISTICS, lam=1.0))
-        assert quieter < value
-        larger = replace(radius, mgf_radius=0.1).paper_value(STATISTICS)
-        assert larger > value
-    exact = replace(STATISTICS, lambda_max=0.0)
-    sharp = SBPERadius(1.5, 0.0, 0.05, bias="sharp")
-    assert sharp.paper_value(exact) == 1.5  # without noise, only the norm
 
 
 @pytest.mark.parametrize("nu", [1.5, 2.5, None])

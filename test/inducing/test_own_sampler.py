@@ -80,7 +80,7 @@ def test_in_a_strategy() -> None:
     X, Y = data(90, dtype=torch.float64)
     strategy = BBKB(X, rbf(0.3, dtype=X.dtype), 1e-2, initial_sampler=UniformSampler())
     strategy.tell(X[:70], Y[:70])
-    assert strategy.surrogate.num_inducing == 30
+    assert strategy.surrogate.view.num_inducing() == 30
     strategy.run(lambda X: (6 * X).sin().sum(-1, keepdim=True), 75, progress=False)
     assert len(strategy.history) == 75
 

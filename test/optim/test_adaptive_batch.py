@@ -28,25 +28,24 @@ from botorch_sparse.acquisition import (
     BatchUpperConfidenceBound,
     ExactRatio,
     GlobalLocal,
-    GlobalRatioBound,
     LocalRatioBound,
-    ProductRatioBound,
 )
 from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim import (
     MAX_BOX_BATCH,
+    Global,
     Local,
+    Product,
     choice_batch,
     optimize_adaptive_batch,
 )
 
 BETA = 4.0
-RULES = {
-    "global": GlobalRatioBound,
+RULES: dict[str, Any] = {"global": Global, "local": Local, "product": Product}
+BOUNDS: dict[str, Any] = {
     "local": LocalRatioBound,
     "global-local": GlobalLocal,
-    "product": ProductRatioBound,
     "exact": ExactRatio,
 }
 BOX = [[0.0, 0.0], [1.0, 1.0]]
@@ -87,7 +86,7 @@ def continuous(step: int = 2, **tkwargs: Any) -> SparseSingleTaskGP:
     return model.eval()
 
 
-@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize("rule", [*RULES, "exact"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_choices_are_the_dense_greedy_batch(
     kind: str, rule: str, double: dict[str, Any]
@@ -98,9 +97,10 @@ def test_choices_are_the_dense_greedy_batch(
         dense, noise = Dense(problem, kind), float(problem.noise.mean())
         threshold = 1 + 2.5 * float(dense.variance.max()) / noise
         model = problem.model(kind, **double)
-        ucb, bound = BatchUpperConfidenceBound(model, BETA), RULES[rule](model)
+        ucb, bound = BatchUpperConfidenceBound(model, BETA), ExactRatio(model)
+        end = (bound, threshold) if rule == "exact" else (RULES[rule](threshold),)
         batch = optimize_adaptive_batch(
-            ucb, bound, threshold, choices=problem.X.to(**double), max_batch_size=40
+            ucb, *end, choices=problem.X.to(**double), max_batch_size=40
         )
         expected = dense_batch(dense, noise, threshold, rule)
         assert batch.indices is not None
@@ -214,8 +214,8 @@ def test_box(tkwargs: dict[str, Any]) -> None:
     model = continuous(**tkwargs)
     box = torch.tensor(BOX, **tkwargs)
     ucb = BatchUpperConfidenceBound(model, BETA)
-    for name in fewer(["global-local", "local", "global"], tkwargs):
-        rule = RULES[name]
+    for name in fewer(["global-local", "local"], tkwargs):
+        rule = BOUNDS[name]
         batch = optimize_adaptive_batch(
             ucb, rule(model), 2.5, bounds=box, optimizer_options=FAST
         )
@@ -297,16 +297,14 @@ def test_constraints(double: dict[str, Any]) -> None:
 def test_sizes(double: dict[str, Any]) -> None:
     problem = sparse_problem(7)
     model, X = problem.model("nystrom", **double), problem.X.to(**double)
-    ucb, rule = BatchUpperConfidenceBound(model, BETA), GlobalRatioBound(model)
-    one = optimize_adaptive_batch(ucb, rule, 1.0, choices=X)
+    ucb, rule = BatchUpperConfidenceBound(model, BETA), LocalRatioBound(model)
+    one = optimize_adaptive_batch(ucb, Global(1.0), choices=X)
     assert len(one.X) == 1 and one.reason == "ratio_threshold"
-    on = optimize_adaptive_batch(
-        ucb, rule, one.bound, choices=X
-    )  # reached, not crossed
-    assert len(on.X) == 2 and on.bound > one.bound
-    least = optimize_adaptive_batch(ucb, rule, 1.0, choices=X, min_batch_size=4)
+    on = optimize_adaptive_batch(ucb, Global(one.bound), choices=X)
+    assert len(on.X) == 2 and on.bound > one.bound  # it was reached, not crossed
+    least = optimize_adaptive_batch(ucb, Global(1.0), choices=X, min_batch_size=4)
     assert len(least.X) == 4 and least.reason == "ratio_threshold"
-    most = optimize_adaptive_batch(ucb, rule, 1e9, choices=X, max_batch_size=3)
+    most = optimize_adaptive_batch(ucb, Global(1e9), choices=X, max_batch_size=3)
     assert len(most.X) == 3 and most.reason == "max_batch_size"
     assert torch.equal(most.X[:1], one.X)
     for kwargs in ({"min_batch_size": 0}, {"min_batch_size": 3, "max_batch_size": 2}):
@@ -336,12 +334,12 @@ def test_one_scalar_a_step_visits_the_host(step: int, double: dict[str, Any]) ->
     choices = torch.cartesian_prod(axis, axis)
     model.likelihood.noise = 1.0
     ucb, sizes = BatchUpperConfidenceBound(model, 100.0), []
-    for rule in (GlobalRatioBound(model), GlobalLocal(model), LocalRatioBound(model)):
+    for end in ((Global(3.0),), (GlobalLocal(model), 3.0), (Local(3.0),)):
         seen = []
         for limit in (1, 1000):
             with HostCopies() as copies:
                 batch = optimize_adaptive_batch(
-                    ucb, rule, 3.0, choices=choices, max_batch_size=limit
+                    ucb, *end, choices=choices, max_batch_size=limit
                 )
             seen.append((len(batch.X), copies.count))
         (_, at_first), (size, total) = seen

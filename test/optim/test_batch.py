@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from botorch_sparse.optim import NystromPool
 from botorch_sparse.optim import pool as pool_module
+from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.cross_covariance import CrossCovariance
 from botorch_sparse.optim.device_batch import BlockBatch, EagerBatch, eager_is_cheaper
 from botorch_sparse.optim.host_batch import HostBatch
-from botorch_sparse.optim.points import Batch
 from botorch_sparse.posteriors import NystromPosterior
 
 KINDS = ["pool", "eager", "blocks", "exact"]
@@ -44,7 +44,7 @@ def start(
     choosable: Choosable = ALL,
     max_memory: int = 2**30,
     **tkwargs: Any,
-) -> Batch:
+) -> BatchState:
     """A batch of each kind; those of devices work on the host as well."""
     if kind == "exact":
         return problem.exact_pool(**tkwargs).batch(multiplier, None, choosable)
@@ -70,7 +70,7 @@ def brute_force(
 
 
 def follow(
-    state: Batch,
+    state: BatchState,
     dense: Dense,
     multiplier: float,
     steps: int,

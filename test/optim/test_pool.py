@@ -46,33 +46,6 @@ def test_moments_and_squared_covariances_are_dense(tkwargs: dict[str, Any]) -> N
             assert_close(squares[:, 1], dense.embedded[rows] ** 2, **tolerance)
 
 
-def kink(problem: Problem) -> float:
-    """How far a Matern 1/2 kernel of equal points may be from one.
-
-    Squared distances are exact to some roundings of squared lengths, and there the
-    kernel has a slope.
-    """
-    if "matern12" not in problem.kernel:
-        return 0.0
-    X = problem.X / oracles.LENGTHSCALE
-    eps = torch.finfo(X.dtype).eps
-    return (4 * (X.shape[-1] + 2) * eps) ** 0.5 * float(X.norm(dim=-1).max())
-
-
-def test_moments_are_the_posteriors(double: dict[str, Any]) -> None:
-    for kernel in fewer(oracles.KERNELS, double):
-        problem = make_problem(1, kernel=kernel, num_candidates=150, num_inducing=40)
-        pool, X = problem.pool(**double), problem.X.to(**double)
-        expected = problem.posterior(**double).moments(X)
-        mean, variance = pool.all_moments()
-        weights = pool.posterior.weights @ pool.whitening  # of k_S(x)
-        slack = kink(problem) * weights.abs().sum().item()
-        assert_close(mean, expected.mean, rtol=1e-8, atol=1e-8 + slack)
-        # k(x, x) and k_S(x)' G k_S(x), whose derivative at inducing points is at most 2
-        slack = 3 * kink(problem)
-        assert_close(variance, expected.variance, rtol=1e-6, atol=1e-9 + slack)
-
-
 def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPosterior]:
     """A pool on the host, and a posterior of several blocks."""
     g = torch.Generator().manual_seed(seed)

@@ -36,10 +36,10 @@ from botorch_sparse.optim import (
     UntilHalved,
     rule_of,
 )
-from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choice_batch import ChoiceBatch
 from botorch_sparse.optim.choosable import ALL
 from botorch_sparse.optim.device_batch import EagerBatch
+from botorch_sparse.optim.growing import Batch
 from botorch_sparse.posteriors import NystromPosterior
 
 CASES = json.loads(
@@ -83,24 +83,13 @@ def random_choices(seed: int, size: int, **kwargs: Any) -> tuple[Problem, list[i
     return problem, state.rows
 
 
-class Grown:
+def start(problem: Problem, kind: str, view: str, rule: Rule, **kw: Any) -> Batch:
     """A batch on a table, in a pool or by an acquisition function at all choices."""
-
-    def __init__(self, problem: Problem, kind: str, view: str, rule: Rule, **kw: Any):
-        self.X = problem.X.to(**kw)
-        self.view: BatchState | ChoiceBatch
-        if view == "pool":
-            pool = problem.pool if kind == "nystrom" else problem.exact_pool
-            self.view = pool(**kw).batch(1.0, rule)
-        else:
-            ucb = BatchUpperConfidenceBound(problem.model(kind, **kw), 1.0)
-            self.view = ChoiceBatch(ucb, rule, ucb.frozen, self.X)
-
-    def append(self, row: int) -> None:
-        if isinstance(self.view, ChoiceBatch):
-            self.view.append(self.X[row : row + 1])
-        else:
-            self.view.append(row)
+    if view == "pool":
+        pool = problem.pool if kind == "nystrom" else problem.exact_pool
+        return pool(**kw).batch(1.0, rule)
+    ucb = BatchUpperConfidenceBound(problem.model(kind, **kw), 1.0)
+    return ChoiceBatch(ucb, rule, ucb.frozen, problem.X.to(**kw))
 
 
 @pytest.mark.parametrize("view", ["pool", "acquisition"])
@@ -118,12 +107,11 @@ def test_every_rule_is_its_dense_version(
         reach = dense_bound(dense, batch[: int(g.integers(1, 12))], name)
         threshold = 1 + (reach - 1) * float(g.uniform(0.3, 1.1))
         rule: Rule = RULES[name](threshold)
-        grown = Grown(problem, kind, view, rule, **double)
-        seen = grown.view
+        seen = start(problem, kind, view, rule, **double)
         for s, row in enumerate(batch, start=1):
             assert not seen.is_over()
             before = dense.variance_after(batch[: s - 1])[row]
-            grown.append(row)
+            seen.append(row)
             assert seen.size == s
             assert seen.variances[-1] == pytest.approx(dense.variance[row], rel=1e-6)
             assert seen.variances_before[-1] == pytest.approx(before, rel=1e-6)
@@ -214,22 +202,6 @@ def test_few_passes_over_the_pool(double: dict[str, Any]) -> None:
     assert len(passes) < size / 3
     asked = [point for points in passes for point in points]
     assert len(set(asked)) == len(asked)  # each point's squares are computed once
-
-
-def test_product_rule_never_longer_than_sum_for_the_exact_posterior(
-    double: dict[str, Any],
-) -> None:
-    for seed in fewer(range(15), double):
-        problem, batch = random_choices(seed, 8)
-        state = problem.exact_pool(**double).batch(1.0)
-        for row in batch:
-            state.append(row)
-        assert state.sum_ratio <= state.product_ratio * (1 + 1e-9)
-        # det(I + K_batch / lam) under the posterior at the batch's start, and its trace
-        posterior = Dense(problem, "exact").full[np.ix_(batch, batch)] / problem.lam
-        assert state.sum_ratio == pytest.approx(1 + posterior.trace(), rel=1e-9)
-        det = np.linalg.det(np.eye(len(batch)) + posterior)
-        assert state.product_ratio == pytest.approx(det, rel=1e-6)
 
 
 def test_float32(tkwargs: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def problem(seed: int, kernel: str = "rbf") -> tuple[Tensor, NystromPosterior]:
 
 
 def chosen(
-    pool: NystromPool | ShardedPool, rule: Rule | None, choosable: Choosable = ALL
+    pool: NystromPool, rule: Rule | None, choosable: Choosable = ALL
 ) -> tuple[list[int], list[float], list[float], float]:
     """A batch, with points that are pending on several ranks."""
     batch = pool.batch(20.0, rule, choosable)
@@ -63,11 +63,11 @@ def test_batches_have_the_same_bits(
 
     def choose(ranks: Ranks) -> object:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(
-            X[shard.start : shard.stop], LAM, max_memory=max_memory, table_size=ROWS
+        own = ShardedPool(
+            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
         )
         own.update(posterior)
-        return chosen(ShardedPool(own, shard), rule)
+        return chosen(own, rule)
 
     assert together(size, choose) == [whole] * size
     assert rule is None or 2 < len(whole[0]) < 40  # the rule ended it
@@ -85,9 +85,9 @@ def test_what_may_not_be_chosen_is_not(once: bool) -> None:
 
     def choose(ranks: Ranks) -> object:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
+        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
         own.update(posterior)
-        return chosen(ShardedPool(own, shard), None, choosable)
+        return chosen(own, None, choosable)
 
     assert together(3, choose) == [whole] * 3
     assert not {*whole[0]} & {*first}
@@ -102,9 +102,9 @@ def test_moments_come_from_the_owners() -> None:
 
     def moments(ranks: Ranks) -> list[Tensor]:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
+        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
         own.update(posterior)
-        return [*ShardedPool(own, shard).moments(rows)]
+        return [*own.moments(rows)]
 
     for mean, variance in together(4, moments):
         assert torch.equal(mean, pool.moments(rows).mean)
@@ -120,9 +120,9 @@ def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> N
 
     def embedded(ranks: Ranks) -> int:
         shard = Shard(ROWS, ranks)
-        own = NystromPool(X[shard.start : shard.stop], LAM, table_size=ROWS)
+        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
         own.update(posterior)
-        ShardedPool(own, shard).moments(rows)
+        own.moments(rows)
         return own.num_exact
 
     assert together(3, embedded) == [1, 0, 1]

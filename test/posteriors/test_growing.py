@@ -8,7 +8,6 @@ import torch
 from device_cases import on_the_host, sweep
 from torch import Tensor
 
-from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
 
 KERNELS = ["rbf", "matern52", "matern12", "scaled", "linear"]
@@ -217,19 +216,3 @@ def test_no_square_matrix_and_no_kernel_call_for_data(
     free = next(r for r in range(60) if r not in growing.inducing)
     growing.add_inducing(free)
     assert calls == [(1, 60)]
-
-
-def test_agrees_with_conditioning(double: dict[str, Any]) -> None:
-    """`NystromPosterior.from_data` on the folded points has the same variances."""
-    growing = grow("scaled", 25, **double)
-    data = growing.counts.nonzero().squeeze(-1)
-    posterior = NystromPosterior.from_data(
-        growing.covar_module,
-        growing.X[data],
-        torch.zeros(len(data), **double),
-        LAM / growing.counts[data],
-        growing.X[growing.inducing],
-    )
-    torch.testing.assert_close(
-        posterior.variance(growing.X), growing.variance, rtol=1e-7, atol=1e-11
-    )

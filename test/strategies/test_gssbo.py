@@ -23,7 +23,6 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import GSSBO, RSSBO
 from botorch_sparse.strategies.gssbo.radius import subset_statistics
 
-SUBSETS = list(box_table.SUBSET)
 GRID = torch.cartesian_prod(
     torch.linspace(-1, 2, 60).double(), torch.linspace(0, 1, 40).double()
 )

@@ -94,7 +94,7 @@ def test_batch_records_say_what_was_used() -> None:
         strategy.run(objective, 30, progress=False)
         beta = strategy.radius.botorch_beta(strategy.statistics)
         variance = float(strategy.surrogate.pool.all_moments().variance.max())
-        m = strategy.surrogate.num_inducing
+        m = strategy.surrogate.view.num_inducing()
         strategy.ask(3)
         record = strategy.history.batches[-1]
         assert (record.beta, record.max_variance) == (beta, variance)

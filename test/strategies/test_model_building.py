@@ -70,7 +70,7 @@ def test_a_kernel_that_is_fitted_on_a_table_does_not_collapse(cls: Any) -> None:
     X = strategy.candidates[:1]
     strategy.tell(X, noise_free(X))
     history = strategy.run(noise_free, 40, progress=False, batch_size=5)
-    assert strategy.surrogate.covar_module.outputscale > 1e-3
+    assert strategy.surrogate.view.prior.covar_module.outputscale > 1e-3
     best = float(noise_free(strategy.candidates).max())
     assert float(history.Y.max()) > best - 0.01 and history.num_unique > 4
 

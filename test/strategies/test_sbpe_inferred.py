@@ -31,7 +31,6 @@ from botorch_sparse.strategies.sbpe.progress import Progress
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
 SPAN = torch.tensor([1024.0, 0.0, 1e-4], dtype=torch.float64)
-noisy = with_noise(lambda X: X[:, 0] * 0, 0)
 
 
 def table(num: int = 150) -> Tensor:

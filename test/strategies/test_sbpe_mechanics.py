@@ -26,15 +26,6 @@ def build(case: str, **overrides: Any) -> SBPE:
     return TABLE[case](**overrides)
 
 
-def advance(strategy: SBPE, num: int) -> None:
-    """Ask in small parts until `num` are told; the last part stays pending."""
-    while True:
-        batch = strategy.ask(6)
-        if len(strategy.history) + len(batch) > num:
-            return
-        strategy.tell(batch, f(batch.X))
-
-
 def tries(strategy: SBPE, kernel: Faulty, step: Callable[[], Any]) -> tuple[Any, int]:
     """What a step returns once it succeeds, and how often it failed before.
 

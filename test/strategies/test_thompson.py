@@ -20,7 +20,6 @@ from strategy_table import (
 from botorch_sparse.strategies import ThompsonSampling
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0]], dtype=torch.float64)
-NOISY = {"lam": 0.5}
 
 
 def on_table(**kwargs: Any) -> Any:

@@ -168,7 +168,7 @@ def test_defaults(cls: Any) -> None:
     X = make_candidates(10)
     assert cls(X).unique is True
     assert cls(X, unique=False).unique is False
-    kernel = TABLE["bkb"]().surrogate.covar_module
+    kernel = TABLE["bkb"]().surrogate.view.prior.covar_module
     assert cls(X, covar_module=kernel).unique is False
     assert cls(bounds=BOUNDS).unique is False
     with pytest.raises(InputDataError, match="unique=True with bounds; points of a"):
@@ -197,5 +197,10 @@ def test_repeats_contradict_it(cls: Any) -> None:
     X = make_candidates(20)
     repeat = "until-uncertainty-halves"
     with pytest.raises(InputDataError, match="unique=True with repeat="):
-        cls(X, TABLE["bkb"]().surrogate.covar_module, unique=True, repeat=repeat)
+        cls(
+            X,
+            TABLE["bkb"]().surrogate.view.prior.covar_module,
+            unique=True,
+            repeat=repeat,
+        )
     assert cls(X, repeat=repeat).unique is False  # the default gives way

@@ -97,7 +97,7 @@ def test_the_shorter_kernel_is_in_use(cls: type) -> None:
     cross = kernel(data, X / factor).to_dense()
     variance = 1 - (cross * torch.linalg.solve(K, cross)).sum(0)
     # numbers of points are rows of the table
-    found = strategy.surrogate.variance(history, torch.arange(len(X)))
+    found = strategy.surrogate.view.variance(history, torch.arange(len(X)))
     torch.testing.assert_close(found, variance, rtol=0, atol=1e-9)
     gain = float(torch.logdet(K / statistics.lam))
     assert statistics.log_det_sum >= gain * (1 - 1e-9)
@@ -148,8 +148,10 @@ def test_the_kernel_changes_seldom(cls: type) -> None:
     while len(strategy.history) < 120:
         batch = strategy.ask()
         strategy.tell(batch.X, objective(0)(batch.X))
-        if not any(strategy.surrogate.covar_module is kernel for kernel in kernels):
-            kernels.append(strategy.surrogate.covar_module)
+        if not any(
+            strategy.surrogate.view.prior.covar_module is kernel for kernel in kernels
+        ):
+            kernels.append(strategy.surrogate.view.prior.covar_module)
     assert len(kernels) == 1 + 4
 
 

@@ -13,6 +13,7 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
 from botorch_sparse.doors import bounds_of, check_kind
 from botorch_sparse.optim.frozen_batch import FrozenBatch
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule, rule_of
 
 # Where a batch on a box ends at the latest by default: each point is an optimization.
@@ -67,9 +68,10 @@ class BoxBatch(FrozenBatch):
         """See `FrozenBatch`; one that was a maximizer."""
         return self._points[row]
 
-    def choose(self, limit: int) -> list[int]:
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
         """See `Batch`; at most `most`."""
-        return super().choose(limit if self._most is None else min(limit, self._most))
+        most = limit if self._most is None else min(limit, self._most)
+        return super().choose(most, goes_on)
 
     def _maximize(self) -> tuple[int, float]:
         options = dict(self.domain["optimizer_options"])

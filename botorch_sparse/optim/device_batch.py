@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.optim.batch import Appended, BatchState
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.points import Moments, Points
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.transfers import read
@@ -130,8 +131,8 @@ class DeviceBatch(BatchState):
             return chosen[1]
         return Appended(*read(self._initial[row], before))
 
-    def choose(self, limit: int) -> list[int]:
-        """See `BatchState.choose`.
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
+        """See `Batch.choose`.
 
         A bound that a pass over the pool has left on the device is read together with
         the next maximizer, which is looked for before it is known to be needed.
@@ -142,7 +143,7 @@ class DeviceBatch(BatchState):
         following: int | None = self.argmax()
         while following is not None:
             chosen.append(following)
-            if len(chosen) == limit:
+            if not goes_on(len(chosen)) or len(chosen) == limit:
                 break
             self.append(following)
             following = self._following()

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule
 
 # By how much, relative to the threshold, bounds at a batch's own points must exceed it
@@ -63,19 +64,22 @@ class Batch(ABC):
         bound = self.rule.bound(self)
         return not float(bound) <= self.rule.ratio_threshold  # NaN ends it too
 
-    def choose(self, limit: int) -> list[int]:
+    def choose(self, limit: int, goes_on: GoesOn = always) -> list[int]:
         """Maximizers, one after the other, until the batch is over.
 
         Args:
             limit: The largest number of them, at least one.
+            goes_on: Asked after each; see `Pace`.
 
         Returns:
-            Their numbers, all of which are appended but for one that reaches the limit;
-            none where the batch is over already.
+            Their numbers, all of which are appended but maybe the last; none where the
+            batch is over already.
         """
         chosen: list[int] = []
         while len(chosen) < limit and not self.is_over():
             chosen.append(self.argmax())
+            if not goes_on(len(chosen)):
+                break
             if len(chosen) < limit:
                 self.append(chosen[-1])
                 if self.is_exhausted:

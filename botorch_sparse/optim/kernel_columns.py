@@ -69,20 +69,34 @@ class KernelColumns:
             self.clear()
         keys = [point.tobytes() for point in points.cpu().numpy()]
         missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
-        new = list(missing)
-        self._reserve(X, min(capacity, len(self._slot) + len(new)), capacity)
+        slot = dict(self._slot)
+        if missing:
+            self.clear()  # what is interrupted has kept nothing
+            self._compute(covar_module, X, points, capacity, missing, slot)
+        last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
+        self._slot = slot | last
+        return torch.tensor([last[key] for key in keys])
+
+    def _compute(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        points: Tensor,
+        capacity: int,
+        missing: dict[bytes, int],
+        slot: dict[bytes, int],
+    ) -> None:
+        """Compute the columns of missing points, and note their slots in `slot`."""
+        new, needed = list(missing), {point.tobytes() for point in points.numpy()}
+        self._reserve(X, min(capacity, len(slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
             columns = kernel_columns(
                 covar_module, X, points[[missing[key] for key in group]]
             )
             for key, column in zip(group, columns, strict=True):
-                slot = self._free_slot(capacity, keys)
-                self.values[slot] = column
-                self._slot[key] = slot
-        for key in keys:
-            self._slot[key] = self._slot.pop(key)
-        return torch.tensor([self._slot[key] for key in keys])
+                slot[key] = free = _free_slot(slot, capacity, needed)
+                self.values[free] = column
 
     def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
         """Room for so many columns, and for more later on."""
@@ -94,13 +108,12 @@ class KernelColumns:
                 values[:kept] = self.values
             self.values = values
 
-    def _free_slot(self, capacity: int, keys: Sequence[bytes]) -> int:
-        """A new slot up to the capacity, else the stalest that is not in `keys`."""
-        used = len(self._slot)
-        if used >= capacity:
-            needed, self.version = set(keys), self.version + 1
-            return self._slot.pop(next(k for k in self._slot if k not in needed))
-        return used
+
+def _free_slot(slot: dict[bytes, int], capacity: int, needed: set[bytes]) -> int:
+    """A new slot up to the capacity, else the stalest that is not needed."""
+    if len(slot) < capacity:
+        return len(slot)
+    return slot.pop(next(key for key in slot if key not in needed))
 
 
 @torch.no_grad()

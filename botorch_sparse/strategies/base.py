@@ -2,18 +2,21 @@
 
 import os
 import time
+import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from copy import copy
-from typing import Any, ClassVar, Self, Unpack
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.doors import check_flag, check_whole, seed_of
+from botorch_sparse.doors import check_flag, check_number, check_whole, seed_of
+from botorch_sparse.optim.pace import GoesOn, Pace, always
 from botorch_sparse.strategies.batch import Batch, BatchRecord
 from botorch_sparse.strategies.box import Box, DomainOptions
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -27,10 +30,20 @@ from botorch_sparse.strategies.checkpoint import (
 from botorch_sparse.strategies.domain import domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.interrupts import StepLock
 from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.runnable import Callback, RunOptions
 from botorch_sparse.strategies.running import run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
+
+T = TypeVar("T")
+
+
+class PaceOptions(TypedDict, total=False):
+    """How long `ask` may take, and what it shows; see `Strategy.ask`."""
+
+    max_seconds: float | None
+    progress: Callable[[int], Any] | None
 
 
 class Strategy(ABC):
@@ -92,19 +105,22 @@ class Strategy(ABC):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
+        self._lock = StepLock()
         self.domain = domain_of(candidates, domain)
         if not self.shares_tables:
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)
         self.minimize = minimize
+        self.record = self.history_type.record_type.of(self.domain)
         self.history = self.history_type(
-            self.domain, minimize=minimize, predict=self.predict
+            self.domain, minimize=minimize, predict=self.predict, owner=self
         )
         self.generator = torch.Generator().manual_seed(seed_of(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
         self._num_learned = 0
         self._finder = PointFinder(self.domain)
+        self._pace: GoesOn = always  # of the `ask` in progress
 
     @property
     def box(self) -> Box | None:
@@ -182,7 +198,13 @@ class Strategy(ABC):
         """
         return None
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def ask(
+        self,
+        max_batch_size: int | None = None,
+        *,
+        max_seconds: float | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Batch:
         """Propose a batch, which stays pending until it is told or withdrawn.
 
         Trials that failed and are to be tried once more come first; those that the
@@ -194,17 +216,39 @@ class Strategy(ABC):
         Args:
             max_batch_size: Cut the batch here, those that failed included; None leaves
                 its size to the strategy.
+            max_seconds: Begin no further point after so long: the batch has those that
+                were found, and a `note` that says so, and the next `ask` goes on. On a
+                box each point is an optimization, and a batch may take minutes.
+            progress: Called after each point with the number of points so far.
 
         Returns:
             At least one point; none where the batch in progress is over, and must be
             told first (see `Strategy`).
 
         Raises:
-            InputDataError: If `max_batch_size` is below one.
+            InputDataError: If `max_batch_size` is below one, or `max_seconds` not a
+                number above zero.
             UnsupportedError: If there is nothing left to propose.
         """
         if max_batch_size is not None:
             check_whole("max_batch_size", max_batch_size)
+        if max_seconds is not None:
+            check_number("max_seconds", max_seconds, "(0, inf]")
+        pace = Pace(max_seconds, progress)
+        return self._step(lambda draft: draft._ask_at(pace, max_batch_size))
+
+    def _ask_at(self, pace: Pace, max_batch_size: int | None) -> Batch:
+        """See `ask`."""
+        self._pace = pace
+        batch = self._ask(max_batch_size)
+        self._pace = always
+        if not pace.is_over or not len(batch):
+            return batch
+        note = f"The time was over after {len(batch)} points; ask again for the rest."
+        return replace(batch, note=note)
+
+    def _ask(self, max_batch_size: int | None) -> Batch:
+        """See `ask`."""
         start = time.perf_counter()
         sizes = [s for s in (max_batch_size, self._batch_size()) if s is not None]
         most = min(sizes, default=None)
@@ -214,7 +258,7 @@ class Strategy(ABC):
             self._trials.resend(again)
             return self.history.batch_of(again)
         if self._is_complete() or not self.waits_for_batch:
-            self.learn()
+            self._learn_new()
         is_begun = len(self.batch_points()) > 0 and not self.is_finished
         is_over = is_begun and self._is_batch_over()
         trials = [*again, *([] if is_over else self._propose(room, start))]
@@ -227,30 +271,67 @@ class Strategy(ABC):
 
         Points that are pending stay so, and count as pending in the next batch.
         """
+        self._step(lambda draft: draft._learn_new())
+
+    def _learn_new(self) -> None:
+        """See `learn`."""
         if self._num_learned < len(self.history):
             self._learn()
 
     def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
-        """New trials; none if something fails, or nothing is selected."""
-        extra, generator = self.history.num_extra, self.generator.get_state()
-        number = len(self.history.batches)
-        before = self._trials.num_proposed, self._trials.has_asked
+        """New trials; none if nothing is selected."""
+        number = len(self.record.batches)
+        record = self._describe()
+        chosen = self._select(max_batch_size)
+        if not chosen:
+            return []
+        record.size = len(chosen)
+        record.ask_seconds = time.perf_counter() - start
+        self.record.batches.append(record)
+        return self._trials.propose(chosen, number)
+
+    def _step(self, change: Callable[[Self], T]) -> T:
+        """Do something to a copy, and become it by one assignment.
+
+        What fails or is interrupted, anywhere, has changed nothing. Threads wait for
+        each other here. Gradients are on inside, whatever they are outside, and are
+        then what they were.
+
+        Args:
+            change: What is done to the copy, whose attributes are replaced and not
+                changed, but for `record`, the trials and the generator, its own.
+        """
+        with self._lock, torch.inference_mode(False):
+            draft = self._draft()
+            result = self._changed(draft, change)
+            self._become(draft)
+        return result
+
+    def _changed(self, draft: Self, change: Callable[[Self], T]) -> T:
+        """Do something to a copy."""
         try:
-            record = self._describe()
-            chosen = self._select(max_batch_size)
-            if not chosen:
-                return []
-            trials = self._trials.propose(chosen, number)
-            record.size = len(chosen)
-            record.ask_seconds = time.perf_counter() - start
-            self.history.batches.append(record)
+            return change(draft)
         except BaseException:
-            del self.history.batches[number:]
-            self._trials.take_back(*before)
-            self.history.truncate(len(self.history), extra)
-            self.generator.set_state(generator)
+            self._forget()
             raise
-        return trials
+
+    def _draft(self) -> Self:
+        """A copy to change, this one staying as it is. O(1)."""
+        draft = copy(self)
+        draft.record, draft._trials = self.record.fork(), self._trials.fork()
+        draft.history = self.history.of(weakref.proxy(draft))  # a cycle would stay
+        draft.generator = torch.Generator()
+        draft.generator.set_state(self.generator.get_state())
+        return draft
+
+    def _become(self, draft: Self) -> None:
+        """Take over all that a copy has, but for the history that shows it."""
+        now, before = vars(draft) | {"history": self.history}, vars(self).copy()
+        vars(self).update(now)
+        del before  # until here: no finalizer runs while attributes are replaced
+
+    def _forget(self) -> None:  # noqa: B027 (nothing, for those that share nothing)
+        """Drop what is computed ahead, which a copy shares and has left half done."""
 
     def tell(self, X: Points, Y: Any) -> None:
         """Report feedback; a call that fails leaves the strategy as it was.
@@ -275,26 +356,21 @@ class Strategy(ABC):
                 pending, or not of the batch's point; if a point may be several; or if
                 one is outside of the bounds of a continuous domain.
         """
+        self._step(lambda draft: draft._tell(X, Y))
+
+    def _tell(self, X: Points, Y: Any) -> None:
+        """See `tell`."""
         start = time.perf_counter()
         told = read_feedback(X, Y, self.table, self.domain.dim)
         self._refuse_rows(X, told.ids)
-        evaluations, extra = len(self.history), self.history.num_extra
-        generator, trials = self.generator.get_state(), list[Trial]()
-        try:
-            trials = self._finder.trials_of(told, self.history, self._trials)
-            self.history.append(trials, told.values)
-            self._trials.settle(trials)
-            if self._is_complete():
-                self.learn()
-        except BaseException:
-            if self._num_learned <= evaluations:  # else it is learned, and stays
-                self.history.truncate(evaluations, extra)
-                self._trials.restore(trials)
-                self.generator.set_state(generator)
-            raise
+        trials = self._finder.trials_of(told, self.history, self._trials)
+        self.history.append(trials, told.values)
+        self._trials.settle(trials)
+        if self._is_complete():
+            self._learn_new()
         if trials and trials[-1].batch >= 0:
             seconds = time.perf_counter() - start
-            self.history.batches[trials[-1].batch].tell_seconds += seconds
+            self.record.batches[trials[-1].batch].tell_seconds += seconds
 
     def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
         """Report trials whose evaluation failed.
@@ -307,19 +383,18 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one is not pending, or they are no ids.
         """
+        self._step(lambda draft: draft._fail(trials, retry))
+
+    def _fail(self, trials: Batch | Iterable[int], retry: bool) -> None:
+        """See `fail`."""
         ids = ids_of(trials)
         self._refuse_rows(trials, ids)
         failed = self._trials.expect(ids, self.history.was_told)
         if retry:
             self._trials.fail(failed)
             return
-        before = self._failed
-        self._failed = before | {trial.point for trial in failed}
-        try:
-            self._drop(failed)
-        except BaseException:
-            self._failed = before
-            raise
+        self._failed = self._failed | {trial.point for trial in failed}
+        self._drop(failed)
 
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.
@@ -330,6 +405,10 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one was never proposed, or is not of the batch's point.
         """
+        self._step(lambda draft: draft._withdraw(trials))
+
+    def _withdraw(self, trials: Batch | Iterable[int]) -> None:
+        """See `withdraw`."""
         ids = ids_of(trials)
         self._refuse_rows(trials, ids)
         if never := [i for i in ids if not 0 <= i < self._trials.num_proposed]:
@@ -452,6 +531,11 @@ class Strategy(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """All state, as tensors and plain Python values (`torch.save` takes it)."""
+        with self._lock:
+            return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        """See `state_dict`."""
         return {
             "version": STATE_VERSION,
             "config": self._config(),
@@ -473,26 +557,24 @@ class Strategy(ABC):
                 damaged.
         """
         check_fits(state, self._config())
-        loaded = copy(self)
-        loaded.history, loaded.generator = copy(self.history), torch.Generator()
+        self._step(lambda draft: draft._load(state))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """See `load_state_dict`."""
         try:
             check_state(state, self.domain.num_rows, self.domain.dim)
-            loaded._load_state(state)
+            self._load_state(state)
         except Exception as error:
             raise InputDataError(
                 f"The state is damaged ({type(error).__name__}: {error}), and nothing "
                 "of it was taken over. Take an earlier one."
             ) from error
-        vars(self.history).update(vars(loaded.history))
-        self.generator.set_state(loaded.generator.get_state())
-        own = {"history": self.history, "generator": self.generator}
-        vars(self).update(vars(loaded) | own)
 
     def _load_state(self, state: dict[str, Any]) -> None:
         """Become what `state_dict` came from; the state is one of ours.
 
-        The strategy is a shallow copy, which is dropped if this fails: attributes are
-        assigned, and what they refer to is not changed but replaced.
+        The strategy is a copy, as in all steps: attributes are assigned, and what they
+        refer to is not changed but replaced.
         """
         self.history.load_state_dict(state["history"])
         self._trials = PendingTrials.of_state(state)
@@ -579,7 +661,7 @@ class Strategy(ABC):
     def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
         """Refuse an array of rows of a table for ids."""
         if self.box is None and ids and hasattr(given, "dtype"):
-            self._trials.refuse_rows(ids)
+            self._trials.refuse_rows(list(ids))
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Expect no feedback for trials any more."""

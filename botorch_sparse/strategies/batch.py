@@ -26,7 +26,7 @@ class Batch:
         ids: `b` ids of the trials that the points are, of type long; None for points
             that were put together by hand.
         table: The table that the rows are of; None on a continuous domain.
-        note: Why there is no point; "" where there are some.
+        note: Why there is no point, or why there are no more of them; "" otherwise.
     """
 
     X: Tensor

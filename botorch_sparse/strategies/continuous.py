@@ -18,6 +18,7 @@ from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.box import Box
@@ -84,9 +85,8 @@ class BoxView:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
-    def cleared(self) -> Self:
-        """See `TableView`."""
-        return self
+    def clear(self) -> None:
+        """See `TableView`: nothing is kept."""
 
     def max_variance(self) -> float:
         """NaN: a maximum over a continuous domain is not known."""
@@ -153,6 +153,7 @@ class BoxView:
         choosable: Choosable,
         history: History,
         generator: torch.Generator,
+        goes_on: GoesOn = always,
     ) -> list[int]:
         """See `TableView`."""
         model, chosen = self._learned_model(), list[int]()
@@ -161,6 +162,8 @@ class BoxView:
             for _ in range(num_paths):
                 X, _ = optimize_acqf(_PathValue.draw(model), q=1, **options)
                 chosen.append(history.add_point(self.box.clamp(X)[0]))
+                if not goes_on(len(chosen)):
+                    break
         return chosen
 
     def _learned_model(self) -> SparseSingleTaskGP:
@@ -172,7 +175,9 @@ class BoxView:
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""
         options = self.source.settings.optimizer_options | self.box.arguments()
-        return options | {"options": {**(options.get("options") or {}), "seed": seed}}
+        given = options.get("options") or {}
+        inner = {**self.box.start_options(), **given, "seed": seed}
+        return options | {"options": inner}
 
 
 class _PathValue(AcquisitionFunction):

@@ -1,88 +1,92 @@
 """What a history holds: columns that grow, and what they say of each point."""
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.forked import GrowingColumn
 from botorch_sparse.strategies.trials import Trial
 
 
-class GrowingColumn:
-    """A tensor that grows at its end, in O(1) for each entry over many.
+@dataclass(frozen=True)
+class Sums:
+    """Sums of the first evaluations by point; a value.
 
-    Args:
-        like: An empty tensor of the type, the place and the width of the entries.
+    Attributes:
+        num_evaluations: How many evaluations.
+        total: `n_u` sums of their values, by different points.
+        count: `n_u` numbers of their evaluations.
     """
 
-    def __init__(self, like: Tensor) -> None:
-        self._room = like
-        self._size = 0
+    num_evaluations: int
+    total: Tensor
+    count: Tensor
 
-    def __len__(self) -> int:
-        return self._size
+    def extended(self, places: Tensor, values: Tensor, num_different: int) -> "Sums":
+        """With more evaluations, added in the order of the feedback. O(n_u + n).
 
-    @property
-    def values(self) -> Tensor:
-        """The entries, a view. O(1)."""
-        return self._room[: self._size]
-
-    def extend(self, entries: Sequence[Any] | Tensor) -> None:
-        """Put entries at the end."""
-        size = self._size + len(entries)
-        if size > len(self._room):
-            more = max(16, len(self._room), size - len(self._room))
-            room = self._room.new_empty(more, *self._room.shape[1:])
-            self._room = torch.cat([self._room, room])
-        new = torch.as_tensor(entries, dtype=self._room.dtype)
-        self._room[self._size : size] = new
-        self._size = size
-
-    def truncate(self, size: int) -> None:
-        """Keep the first entries."""
-        self._size = size
+        Args:
+            places: `n` places among the different points.
+            values: `n` values.
+            num_different: How many different points there are.
+        """
+        new = self.total.new_zeros(num_different - len(self.total))
+        total, count = torch.cat([self.total, new]), torch.cat([self.count, new])
+        np.add.at(total.numpy(), places.numpy(), values.numpy())
+        np.add.at(count.numpy(), places.numpy(), 1.0)
+        return Sums(self.num_evaluations + len(places), total, count)
 
 
 class Evaluations:
     """All feedback in its order, and its sums by point.
 
-    Adding takes O(1) for each evaluation, whatever was added before.
+    Adding takes O(1) for each evaluation, whatever was added before. Forks share two
+    indices, of points and of trials: what these say is true where the columns agree.
 
     Attributes:
         point: Numbers of the points, as all columns on the host.
         value: What is maximized, float64.
         batch: Which `ask` proposed it, -1 for none.
         trial: Ids of trials, -1 for points that nobody waited for.
+        place: Places of the points among the different ones.
+        different: Numbers of the different points, in the order of the first feedback.
     """
 
     def __init__(self) -> None:
         whole, real = torch.empty(0, dtype=torch.long), torch.empty(0).double()
         self.point, self.value = GrowingColumn(whole), GrowingColumn(real)
         self.batch, self.trial = GrowingColumn(whole), GrowingColumn(whole)
-        self._told: set[int] = set()
-        self._forget_sums()
-
-    def _forget_sums(self) -> None:
-        whole, real = torch.empty(0, dtype=torch.long), torch.empty(0).double()
-        self._place: dict[int, int] = {}  # of a point among the different ones
-        self._different = GrowingColumn(whole)
-        self._total, self._count = GrowingColumn(real), GrowingColumn(real)
+        self.place, self.different = GrowingColumn(whole), GrowingColumn(whole)
+        self._told: dict[int, int] = {}  # the place of a trial's feedback
+        self._index: dict[int, int] = {}  # the place of a point
+        self._sums = Sums(0, real, real)
 
     def __len__(self) -> int:
         return len(self.point)
 
+    def fork(self) -> Self:
+        """Evaluations to add to; these stay as they are. O(1)."""
+        other = copy(self)
+        other.point, other.value = self.point.fork(), self.value.fork()
+        other.batch, other.trial = self.batch.fork(), self.trial.fork()
+        other.place, other.different = self.place.fork(), self.different.fork()
+        return other
+
     @property
     def num_different(self) -> int:
         """Number of different points."""
-        return len(self._place)
+        return len(self.different)
 
     def was_told(self, trial: int) -> bool:
         """Whether a trial was told. O(1)."""
-        return trial in self._told
+        place = self._told.get(trial, len(self))
+        return place < len(self) and int(self.trial.values[place]) == trial
 
     def append(self, trials: Sequence[Trial], values: Sequence[float]) -> None:
         """Add evaluations of trials."""
@@ -97,36 +101,44 @@ class Evaluations:
         trials: Sequence[int],
     ) -> None:
         """Add evaluations by column."""
-        self._add(points, values)
-        self._told.update(trial for trial in trials if trial >= 0)
+        places = range(len(self), len(self) + len(trials))
+        told = zip(trials, places, strict=True)
+        self._told.update((id, place) for id, place in told if id >= 0)
+        self.place.extend(self._placed(points))
         self.point.extend(points)
         self.value.extend(values)
         self.batch.extend(batches)
         self.trial.extend(trials)
 
-    def _add(self, points: Sequence[int], values: Sequence[float]) -> None:
-        """Add to the sums, in the order of the feedback."""
-        known, place = len(self._place), self._place
-        places = np.array([place.setdefault(p, len(place)) for p in points], dtype=int)
-        new = list(islice(reversed(place), len(place) - known))[::-1]
-        if new:
-            self._different.extend(new)
-            for column in (self._total, self._count):
-                column.extend([0.0] * len(new))
-        np.add.at(self._total.values.numpy(), places, np.asarray(values))
-        np.add.at(self._count.values.numpy(), places, 1.0)
+    def _placed(self, points: Sequence[int]) -> list[int]:
+        """The places of points, to which those that are new are added."""
+        known, new, index = self.different.values.numpy(), list[int](), self._index
+        number, places = len(known), list[int]()
+        for point in points:
+            at = index.get(point, -1)
+            if 0 <= at < number:
+                is_there = known.item(at) == point
+            else:
+                is_there = 0 <= at - number < len(new) and new[at - number] == point
+            if not is_there:
+                at = index[point] = number + len(new)
+                new.append(point)
+            places.append(at)
+        self.different.extend(new)
+        return places
 
-    def truncate(self, size: int) -> None:
-        """Keep the first evaluations; undoes what failed. O(n)."""
-        self._told.difference_update(self.trial.values[size:].tolist())
-        for column in (self.point, self.value, self.batch, self.trial):
-            column.truncate(size)
-        self._forget_sums()
-        self._add(self.point.values.tolist(), self.value.values.tolist())
+    def _present_sums(self) -> Sums:
+        """Those of all evaluations."""
+        sums = self._sums
+        start = sums.num_evaluations
+        if start < len(self):
+            new = self.place.values[start:], self.value.values[start:]
+            sums = self._sums = sums.extended(*new, len(self.different))
+        return sums
 
     def folded(self, size: int | None = None) -> FoldedValues:
         """The first evaluations by point; all of them in O(n_u), for `n_u` points."""
         if size is not None and size < len(self):
             return FoldedValues.of(self.point.values[:size], self.value.values[:size])
-        total, count = self._total.values, self._count.values
-        return FoldedValues(self._different.values, total / count, count.clone())
+        sums = self._present_sums()
+        return FoldedValues(self.different.values, sums.total / sums.count, sums.count)

@@ -1,8 +1,10 @@
 """The record of a run: all evaluations, and all batches."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -11,9 +13,11 @@ from torch import Tensor
 from botorch_sparse.strategies.batch import Batch, BatchRecord, Best
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.evaluations import Evaluations, GrowingColumn
+from botorch_sparse.strategies.evaluations import Evaluations
 from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.forked import GrowingList
 from botorch_sparse.strategies.frames import points_frame, with_columns
+from botorch_sparse.strategies.record import Owner, Record
 from botorch_sparse.strategies.trials import Trial
 
 if TYPE_CHECKING:
@@ -27,9 +31,9 @@ class History:
     """All evaluations in the order of their feedback, and all batches.
 
     Columns but `X` and `Y` are views, which take O(1) and are not to be written to.
+    What it shows is the record of its owner, at each moment that of whole steps.
 
     Attributes:
-        batches: One `BatchRecord` for each `ask`.
         minimize: Whether small observations are good.
 
     Args:
@@ -37,7 +41,10 @@ class History:
             are looked at.
         minimize: Whether small observations are good.
         predict: What the model says, for `best`.
+        owner: Whose record it shows, such as a strategy; a new one by default.
     """
+
+    record_type: ClassVar[type[Record]] = Record
 
     def __init__(
         self,
@@ -45,23 +52,34 @@ class History:
         *,
         minimize: bool = False,
         predict: Predict | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self._domain = domain
         self._predict = predict
         self.minimize = minimize
-        self._forget_extra()
-        self._evaluations = Evaluations()
-        self.batches: list[BatchRecord] = []
+        self._owner = owner or SimpleNamespace(record=self.record_type.of(domain))
 
-    def _forget_extra(self) -> None:
-        """No points but those of the domain."""
-        place, shape = self._domain, (0, self._domain.dim)
-        empty = torch.empty(shape, dtype=place.dtype, device=place.device)
-        self._extra = GrowingColumn(empty)
-        self._extra_number: dict[bytes, int] = {}
+    def of(self, owner: Owner) -> Self:
+        """The same, of another owner's record."""
+        other = copy(self)
+        other._owner = owner
+        return other
+
+    @property
+    def _record(self) -> Record:
+        return self._owner.record
+
+    @property
+    def _evaluations(self) -> Evaluations:
+        return self._record.evaluations
 
     def __len__(self) -> int:
         return len(self._evaluations)
+
+    @property
+    def batches(self) -> GrowingList[BatchRecord]:
+        """One `BatchRecord` for each `ask`, as a list to be read."""
+        return self._record.batches
 
     @property
     def _table(self) -> CandidateTable | None:
@@ -195,7 +213,7 @@ class History:
         there = number.to(domain.device) if there is None else there
         if not beside.any():
             return domain.rows(there)
-        extra = self._extra.values[(there - num_rows).clamp_min(0)]
+        extra = self._record.extra.values[(there - num_rows).clamp_min(0)]
         if beside.all():
             return extra
         rows = domain.rows(there.clamp_max(num_rows - 1))
@@ -248,29 +266,16 @@ class History:
 
     def number_of(self, x: Tensor) -> int | None:
         """The number of a point that is not a candidate, if it has one."""
-        return self._extra_number.get(row_bytes(x))
+        return self._record.number_of(x)
 
     def add_point(self, x: Tensor) -> int:
         """The number of a point that is not a candidate; equal ones share it."""
-        used = len(self._extra_number)
-        number = self._domain.num_rows + used
-        known = self._extra_number.setdefault(row_bytes(x), number)
-        if known == number:
-            self._extra.extend(x.detach().unsqueeze(0))
-        return known
-
-    def truncate(self, num_evaluations: int, num_extra: int) -> None:
-        """Forget what came after; undoes a `tell` that failed."""
-        for x in self._extra.values[num_extra:]:
-            del self._extra_number[row_bytes(x)]
-        self._extra.truncate(num_extra)
-        if num_evaluations < len(self):
-            self._evaluations.truncate(num_evaluations)
+        return self._record.add_point(x)
 
     @property
     def num_extra(self) -> int:
         """Number of points told or proposed that are not candidates."""
-        return len(self._extra_number)
+        return len(self._record.extra)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors and plain Python values."""
@@ -279,21 +284,21 @@ class History:
             "Y": self.values.tolist(),
             "batch": self.batch_number.tolist(),
             "trial": self.trial.tolist(),
-            "extra": self._extra.values.clone(),
+            "extra": self._record.extra.values.clone(),
             "batches": [asdict(b) for b in self.batches],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the history that `state_dict` came from."""
-        self._evaluations = Evaluations()
+        self._owner.record = self._read(state)
+
+    def _read(self, state: dict[str, Any]) -> Record:
+        """The record of a state."""
+        record = self.record_type.of(self._domain)
         columns = (state[name] for name in ("point", "Y", "batch", "trial"))
-        self._evaluations.extend(*columns)
-        self._forget_extra()
+        record.evaluations.extend(*columns)
         for x in state["extra"]:
-            self.add_point(x.to(self._extra.values))
-        self.batches = [BatchRecord(**b) for b in state["batches"]]
-
-
-def row_bytes(x: Tensor) -> bytes:
-    """A hashable key of a point; equal points, negative zeros too, have equal keys."""
-    return (x.detach() + 0.0).cpu().numpy().tobytes()
+            record.add_point(x.to(record.extra.values))
+        for batch in state["batches"]:
+            record.batches.append(BatchRecord(**batch))
+        return record

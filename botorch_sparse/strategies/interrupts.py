@@ -1,4 +1,4 @@
-"""What Ctrl-C has to wait for."""
+"""What Ctrl-C has to wait for, and threads for each other."""
 
 import signal
 import threading
@@ -29,3 +29,13 @@ def undivided() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
     if received:
         usual(*received[0])
+
+
+class StepLock(type(threading.RLock())):  # type: ignore[misc]
+    """A lock that its thread may take again; a copy is another one, and free.
+
+    No signal comes between its `__exit__`, which is in C, and the block before it.
+    """
+
+    def __reduce__(self) -> tuple[type["StepLock"], tuple[()]]:
+        return StepLock, ()

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -160,7 +159,8 @@ class ModelStrategy(Strategy):
         """
         if self._num_learned == 0:
             return None
-        mean, sd = self.surrogate.view.predict(X, self.history)
+        with self._lock:
+            mean, sd = self.surrogate.view.predict(X, self.history)
         return (-mean if self.minimize else mean), sd
 
     @property
@@ -211,15 +211,12 @@ class ModelStrategy(Strategy):
         return max(at_least, self.settings.num_initial - known)
 
     def _learn(self) -> None:
-        """Learn from the whole history; if that fails, nothing is changed."""
-        generator, before = self.generator.get_state(), self.surrogate
-        try:
-            self._learn_in_order()
-        except BaseException:
-            self.surrogate = replace(before, view=before.view.cleared())
-            self.generator.set_state(generator)
-            raise
+        """Learn from the whole history."""
+        self._learn_in_order()
         super()._learn()
+
+    def _forget(self) -> None:
+        self.surrogate.view.clear()
 
     def _learn_in_order(self) -> None:
         """What is learned at the end of a batch; assigns at its end."""
@@ -232,20 +229,14 @@ class ModelStrategy(Strategy):
             max_variance=self.surrogate.view.max_variance(),
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
-        return super().state_dict() | {"surrogate": self.surrogate.state_dict()}
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"surrogate": self.surrogate.state_dict()}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        before = self.surrogate
-        try:
-            self.surrogate = before.restored(
-                state["surrogate"], self.history, self._num_learned
-            )
-        except BaseException:
-            before.view.cleared()  # they share what is kept for later views
-            raise
+        self.surrogate = self.surrogate.restored(
+            state["surrogate"], self.history, self._num_learned
+        )
 
     def _config(self) -> dict[str, Any]:
         surrogate = self.surrogate

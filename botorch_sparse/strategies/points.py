@@ -13,7 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.feedback import Feedback
-from botorch_sparse.strategies.history import History, row_bytes
+from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.near_rows import (
     FAR,
     ROUNDING,
@@ -21,6 +21,7 @@ from botorch_sparse.strategies.near_rows import (
     NearRows,
     on_host,
 )
+from botorch_sparse.strategies.record import row_bytes
 from botorch_sparse.strategies.trials import PendingTrials, Trial
 
 # Nearer to a row than this share of each column's range, a point is taken for the row

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import Choosable
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
@@ -87,9 +88,8 @@ class TableView(ABC):
             return float(self.pool.largest(self.pool.all_variances()))
         return self.variances.largest(self.pool.all_variances())
 
-    def cleared(self) -> Self:
-        """The same without what it keeps for later views, which may be wrong."""
-        return self
+    def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
+        """Drop what is kept for later views, which may be half done."""
 
     def _variances_at(self, rows: Tensor) -> Tensor:
         """Present variances of some candidates, on the host."""
@@ -151,8 +151,13 @@ class TableView(ABC):
         choosable: Choosable,
         history: History,
         generator: torch.Generator,
+        goes_on: GoesOn = always,
     ) -> list[int]:
-        """Points where sample paths are largest; pending points lower no sample."""
+        """Points where sample paths are largest; pending points lower no sample.
+
+        Those of a table are found together, those of a box one by one, and `goes_on` is
+        asked after each; see `Pace`.
+        """
         posterior, X = self.posterior_of(history), self.pool.X
         if posterior is None:
             raise no_data()
@@ -189,11 +194,9 @@ class NystromTable(TableView):
         """See `TableView`."""
         return self.pool.posterior
 
-    def cleared(self) -> Self:
+    def clear(self) -> None:
         """See `TableView`."""
-        pool = copy(self.pool)
-        pool.restore(self.pool.snapshot())
-        return replace(self, pool=pool)
+        self.pool.restore(self.pool.snapshot())
 
     def num_inducing(self) -> int:
         """See `TableView`."""

@@ -89,7 +89,7 @@ class ThompsonSampling(ModelStrategy):
 
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.view.maximizers(
-            limit, self._choosable(), self.history, self.generator
+            limit, self._choosable(), self.history, self.generator, self._pace
         )
 
     def _config(self) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """Trials: the points that were proposed, by the numbers of their proposals."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 from botorch.exceptions import InputDataError
+
+from botorch_sparse.strategies.forked import ForkedDict
 
 
 class Trial(NamedTuple):
@@ -34,10 +38,18 @@ class Trial(NamedTuple):
         return cls(id, point, batch, failures, *map(bool, entry[4:]))
 
 
+class Proposed(NamedTuple):
+    """What is pending of one batch: `size` trials, with ids from `start` to `stop`."""
+
+    start: int
+    stop: int
+    size: int
+
+
 class PendingTrials:
     """The trials that are asked for and not told yet.
 
-    Finding, adding and settling one takes O(1), whatever the order.
+    Finding, adding and settling one takes O(1), whatever the order, and so does `fork`.
 
     Attributes:
         num_proposed: Trials of the whole run, those that are settled included.
@@ -47,10 +59,18 @@ class PendingTrials:
     def __init__(self) -> None:
         self.num_proposed = 0
         self.has_asked = False
-        self._trials: dict[int, Trial] = {}
-        self._at: dict[int, dict[int, None]] = {}  # ids by point, the oldest first
-        self._waiting: set[int] = set()  # ids to be asked for once more
-        self._awaited: set[int] = set()
+        self._trials = ForkedDict[Trial]()
+        self._at = ForkedDict[tuple[int, ...]]()  # ids by point, ascending
+        self._batches = ForkedDict[Proposed]()
+        self._waiting = ForkedDict[None]()  # ids to be asked for once more
+        self._awaited = ForkedDict[None]()
+
+    def fork(self) -> Self:
+        """Trials to change; these stay as they are. O(1)."""
+        other = copy(self)
+        for name in ("_trials", "_at", "_batches", "_waiting", "_awaited"):
+            setattr(other, name, getattr(self, name).fork())
+        return other
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -92,21 +112,33 @@ class PendingTrials:
             raise InputDataError("Got the same trial twice in one call.")
         return [self[id] for id in ids]
 
-    def refuse_rows(self, ids: Sequence[int]) -> None:
+    def refuse_rows(self, ids: list[int]) -> None:
         """Refuse ids that are the rows of a pending batch, and not its ids.
 
-        O(p) for `p` pending trials.
+        O(b) for a batch of `b` trials where as many are left of it as there are ids.
         """
-        batches: dict[int, list[Trial]] = {}
-        for trial in self:
-            batches.setdefault(trial.batch, []).append(trial)
-        out = batches.values()
-        is_row = any([trial.point for trial in trials] == ids for trials in out)
-        if is_row and not any([trial.id for trial in trials] == ids for trials in out):
+        numbers = self._batches_of(ids[0])
+        left = [self._ids_of(b) for b in numbers if self._batches[b].size == len(ids)]
+        if not any([self[id].point for id in mine] == ids for mine in left):
+            return
+        batch = self[ids[0]].batch if ids[0] in self else -1
+        if batch < 0 or self._ids_of(batch) != ids:
             raise InputDataError(
                 f"Got {ids[:10]}, which may be ids of trials, but are the rows of a "
                 "pending batch. Give its ids, batch.ids, or the batch."
             )
+
+    def _batches_of(self, point: int) -> Iterable[int]:
+        """The batches in which a point is pending, and maybe others."""
+        ids = self._at.get(point, ())
+        if len(ids) > len(self._batches):
+            return self._batches
+        return {self._trials[id].batch for id in ids}
+
+    def _ids_of(self, batch: int) -> list[int]:
+        """What is pending of a batch, ascending."""
+        start, stop, _ = self._batches[batch]
+        return [id for id in range(start, stop) if id in self._trials]
 
     def at(self, point: int) -> Iterator[Trial]:
         """The trials of a point, the oldest first."""
@@ -142,51 +174,55 @@ class PendingTrials:
             Trial(first + i, point, batch, is_awaited=True)
             for i, point in enumerate(points)
         ]
-        self.restore(trials)
+        self._hold(trials)
         self.num_proposed = first + len(points)
         self.has_asked |= len(points) > 0
         return trials
 
-    def take_back(self, num_proposed: int, has_asked: bool) -> None:
-        """Undo all proposals but the first; those have never been seen."""
-        self.settle([trial for trial in self if trial.id >= num_proposed])
-        self.num_proposed, self.has_asked = num_proposed, has_asked
-
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
-        settled = {trial.id: trial for trial in trials}
-        self._waiting.difference_update(settled)
-        self._awaited.difference_update(settled)
-        for id in settled.keys() & self._trials.keys():
-            point = self._trials.pop(id).point
-            ids = self._at[point]
-            del ids[id]
-            if not ids:
-                del self._at[point]
+        for id in {trial.id for trial in trials}:
+            if id in self._trials:
+                self._remove(self._trials[id])
 
-    def restore(self, trials: Iterable[Trial]) -> None:
-        """They are pending, whether they were or not; those with id -1 are left out."""
-        pending = {trial.id: trial for trial in trials if trial.id >= 0}
-        new = [trial for id, trial in pending.items() if id not in self._trials]
-        self._trials.update(pending)
-        self._waiting.difference_update(pending)
-        self._awaited.difference_update(pending)
-        self._waiting.update(id for id, t in pending.items() if t.is_waiting)
-        self._awaited.update(id for id, t in pending.items() if t.is_awaited)
-        for trial in new:
-            self._place(trial)
+    def _remove(self, trial: Trial) -> None:
+        id, point, batch = trial.id, trial.point, trial.batch
+        for known in (self._trials, self._waiting, self._awaited):
+            known.discard(id)
+        ids = self._at[point]
+        place = bisect_left(ids, id)
+        if len(ids) > 1:
+            self._at[point] = ids[:place] + ids[place + 1 :]
+        else:
+            self._at.discard(point)
+        start, stop, size = self._batches[batch]
+        if size > 1:
+            self._batches[batch] = Proposed(start, stop, size - 1)
+        else:
+            self._batches.discard(batch)
+
+    def _hold(self, trials: Iterable[Trial]) -> None:
+        """They are pending, whether they were or not."""
+        for trial in trials:
+            id = trial.id
+            if id not in self._trials:
+                self._place(trial)
+            self._trials[id] = trial
+            _mark(self._waiting, id, trial.is_waiting)
+            _mark(self._awaited, id, trial.is_awaited)
 
     def _place(self, trial: Trial) -> None:
-        """Put a trial among those of its point."""
-        ids = self._at.setdefault(trial.point, {})
-        is_last = not ids or trial.id > next(reversed(ids))
-        ids[trial.id] = None
-        if not is_last:
-            self._at[trial.point] = dict.fromkeys(sorted(ids))
+        """Put a trial among those of its point and its batch."""
+        id, point, batch = trial.id, trial.point, trial.batch
+        ids = self._at.get(point, ())
+        is_last = not ids or id > ids[-1]
+        self._at[point] = (*ids, id) if is_last else tuple(sorted([*ids, id]))
+        start, stop, size = self._batches.get(batch, Proposed(id, id, 0))
+        self._batches[batch] = Proposed(min(start, id), max(stop, id + 1), size + 1)
 
     def fail(self, trials: Iterable[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""
-        self.restore(
+        self._hold(
             t._replace(failures=t.failures + 1, is_waiting=True, is_awaited=False)
             for t in trials
         )
@@ -197,12 +233,12 @@ class PendingTrials:
 
     def resend(self, trials: Sequence[Trial]) -> None:
         """They are asked for once more, and wait no longer."""
-        self.restore(t._replace(is_waiting=False, is_awaited=True) for t in trials)
+        self._hold(t._replace(is_waiting=False, is_awaited=True) for t in trials)
         self.has_asked |= len(trials) > 0
 
     def begin(self) -> None:
         """The strategy has learned: nothing has been asked for since."""
-        self.restore(self[id]._replace(is_awaited=False) for id in list(self._awaited))
+        self._hold(self[id]._replace(is_awaited=False) for id in list(self._awaited))
         self.has_asked = False
 
     @property
@@ -237,5 +273,13 @@ class PendingTrials:
             raise InputDataError("Pending trials repeat, or were never proposed.")
         trials.num_proposed = int(state["num_proposed"])
         trials.has_asked = bool(state["has_asked"])
-        trials.restore(pending)
+        trials._hold(pending)
         return trials
+
+
+def _mark(ids: ForkedDict[None], id: int, is_in: bool) -> None:
+    """Put an id into a set, or out of it."""
+    if is_in:
+        ids[id] = None
+    else:
+        ids.discard(id)

@@ -153,7 +153,8 @@ class UCBStrategy(ModelStrategy):
             return float("inf")
         multiplier = self.radius.interval_multiplier(self.statistics)
         offset = self.radius.offset(self.statistics)
-        return self.surrogate.view.confidence_gap(multiplier, offset)
+        with self._lock:
+            return self.surrogate.view.confidence_gap(multiplier, offset)
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         if self._is_initializing:
@@ -171,7 +172,7 @@ class UCBStrategy(ModelStrategy):
             batch.append(point := batch.argmax())
             variance = batch.variances_before[-1]
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
-        return batch.choose(limit)
+        return batch.choose(limit, self._pace)
 
     def _batch_so_far(self) -> Batch:
         """The batch in progress, with the points that are in it already."""
@@ -281,9 +282,8 @@ class UCBStrategy(ModelStrategy):
             super()._describe(), beta=self.radius.botorch_beta(self.statistics)
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
-        return super().state_dict() | {
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {
             "statistics": asdict(self.statistics),
             "is_initializing": self._is_initializing,
         }

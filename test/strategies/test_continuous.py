@@ -13,6 +13,7 @@ from botorch.exceptions import (
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
+from strategy_table import are_alike
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
@@ -292,3 +293,14 @@ def test_stopping() -> None:
     gap = float((mean + 2 * sigma).max() - (mean - 2 * sigma).max())
     assert gap == pytest.approx(strategy.confidence_gap(), abs=0.02)
     assert strategy.confidence_gap() <= 0.8
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "thompson", "gssbo-known"])
+def test_steps_where_gradients_are_off(name: str) -> None:
+    """They are on inside, and off again outside."""
+    strategy, twin = TABLE[name](), TABLE[name]()
+    with torch.no_grad():
+        strategy.run(objective, 8, progress=False)
+        assert not torch.is_grad_enabled()
+    twin.run(objective, 8, progress=False)
+    assert are_alike(strategy, twin)

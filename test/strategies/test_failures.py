@@ -190,5 +190,4 @@ def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:
     assert equal(strategy.state_dict(), before)
     strategy.load_state_dict(state)
     assert strategy.history is parts["history"]
-    assert strategy.generator is parts["generator"]
     assert equal(strategy.state_dict(), state)

@@ -16,21 +16,29 @@ from botorch_sparse.strategies.gssbo.buffer import SubsetBuffer
 
 
 class Script:
-    """A clock that shows one duration after another: start, end, start, end, ..."""
+    """A clock that shows one duration after another: start, end, start, end, ...
 
-    def __init__(self, duration: Callable[[], float]) -> None:
-        self.now, self.looks, self.duration = 0.0, 0, duration
+    Those of learning `n` samples and of choosing by them are halves of one.
+
+    Args:
+        duration: Of `n` samples.
+        first: The smallest `n`.
+    """
+
+    def __init__(self, duration: Callable[[int], float], first: int) -> None:
+        self.now, self.looks, self.duration, self.first = 0.0, 0, duration, first
 
     def __call__(self) -> float:
         self.looks += 1
         if self.looks % 2 == 0:
-            self.now += self.duration()
+            self.now += self.duration(self.first + (self.looks - 2) // 4) / 2
         return self.now
 
 
-def strategy_with(duration: Callable[[int], float], **overrides: Any) -> GSSBO:
-    """With `n` samples, learning them takes nothing and choosing `duration(n)`."""
-    strategy: GSSBO
+def strategy_with(
+    duration: Callable[[int], float], first: int = 4, **overrides: Any
+) -> GSSBO:
+    """With `n` samples, from `first` on, an iteration takes `duration(n)`."""
     arguments = {
         "bounds": BOUNDS,
         "covar_module": box_table.make_kernel(),
@@ -38,10 +46,9 @@ def strategy_with(duration: Callable[[int], float], **overrides: Any) -> GSSBO:
         "optimizer_options": OPTIONS | {"raw_samples": 4, "num_restarts": 1},
         "window": 3,
         "patience": 1,
-        "clock": Script(lambda: duration(len(strategy.history)) / 2),
+        "clock": Script(duration, first),
     }
-    strategy = GSSBO(**arguments | overrides)
-    return strategy
+    return GSSBO(**arguments | overrides)
 
 
 def test_frozen_once_an_iteration_is_too_slow() -> None:
@@ -78,7 +85,8 @@ def test_an_open_buffer_is_in_the_state() -> None:
     """The yardstick too, and the time of an iteration that is half done."""
     strategy = strategy_with(lambda n: 1.0 if n < 8 else 4.1)
     strategy.run(objective, 8, progress=False)
-    resumed = strategy_with(lambda n: 1.0 if n < 8 else 4.1)
+    resumed = strategy_with(lambda n: 1.0 if n < 8 else 4.1, first=8)
+    resumed.clock.looks = 2  # at learning those
     resumed.load_state_dict(strategy.state_dict())
     for s in (strategy, resumed):
         s.run(objective, 12, progress=False)

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from torch import Tensor
 import botorch_sparse
 from botorch_sparse.strategies import History, RandomSearch, base
 from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.record import Record
 from botorch_sparse.strategies.trials import Trial
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
@@ -279,17 +280,21 @@ def test_nothing_of_length_n_is_converted(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_sums_by_point_are_those_of_all_feedback() -> None:
-    """Also after some of it was taken back, and of the first evaluations alone."""
+    """Also after a fork was not kept, and of the first evaluations alone."""
     g = torch.Generator().manual_seed(0)
     point = torch.randint(7, (60,), generator=g)
     values = torch.randn(60, generator=g, dtype=torch.float64)
     domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
-    history = History(domain)
+    owner = SimpleNamespace(record=Record.of(domain))
+    history = History(domain, owner=owner)
     trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
-    for start, stop in ((0, 5), (5, 40), (40, 60)):
+    for start, stop in ((0, 5), (5, 33)):
         history.append(trials[start:stop], values[start:stop].tolist())
+    kept = owner.record
+    owner.record = kept.fork()
+    history.append(trials[33:], values[33:].tolist())
     for size in (60, 33):
-        history.truncate(size, 0)
+        owner.record = owner.record if size == 60 else kept
         for n in (size, 20):
             folded = history.folded(n)
             first = list(dict.fromkeys(point[:n].tolist()))

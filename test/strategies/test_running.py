@@ -322,8 +322,8 @@ def test_interrupted_by_ctrl_c(
         elif place == "callback":
             callback = interrupting(callback, call)
         else:
-            original = getattr(strategy, place)
-            patch.setattr(strategy, place, interrupting(original, call))
+            original = getattr(type(strategy), place)
+            patch.setattr(type(strategy), place, interrupting(original, call))
         with pytest.raises(KeyboardInterrupt):
             strategy.run(f, 14, callbacks=[callback], checkpoint=path, **options)
     resumed, straight = TABLE[name](seed=8).resume(path), TABLE[name](seed=3)
@@ -334,10 +334,12 @@ def test_interrupted_by_ctrl_c(
 
 
 @pytest.mark.parametrize("place", ["tell", "_learn", "_select"])
-def test_an_exception_in_the_strategy_itself(place: str) -> None:
+def test_an_exception_in_the_strategy_itself(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a second Ctrl-C, which does not wait."""
     strategy, straight = TABLE["bbkb-global"](seed=3), TABLE["bbkb-global"](seed=3)
-    original, calls = getattr(strategy, place), []
+    original, calls = getattr(type(strategy), place), []
 
     def fail(*args: Any) -> Any:
         calls.append(1)
@@ -345,7 +347,7 @@ def test_an_exception_in_the_strategy_itself(place: str) -> None:
             raise KeyboardInterrupt
         return original(*args)
 
-    setattr(strategy, place, fail)
+    monkeypatch.setattr(type(strategy), place, fail)
     with pytest.raises(KeyboardInterrupt):
         strategy.run(objective, 20, progress=False, batch_size=3)
     assert len(strategy.history) < 20

@@ -16,10 +16,12 @@ from botorch.exceptions import (
     UnsupportedError,
 )
 from finish_runs import OBJECTIVES, TABLES
+from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
-from botorch_sparse.strategies import RandomSearch
+from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)
@@ -351,38 +353,38 @@ def test_a_tell_that_fails_restores_what_waits(
     strategy.run(objective, 12, progress=False)
     batch = strategy.ask(3)
     strategy.fail(batch.ids[-1:], retry=True)
-    before, learn = strategy.state_dict(), strategy._learn
+    before, learn = strategy.state_dict(), Surrogate.learn
 
-    def fail() -> None:
+    def fail(*args: Any) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(strategy, "_learn", fail)
+    monkeypatch.setattr(Surrogate, "learn", fail)
     with pytest.raises(RuntimeError, match="out of order"):
         strategy.tell(batch, objective(batch.X))
     assert equal(strategy.state_dict(), before)
 
-    def interrupt() -> None:
-        learn()
+    def interrupt(*args: Any) -> None:
+        learn(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(strategy, "_learn", interrupt)
-    with pytest.raises(KeyboardInterrupt):  # too late: it is learned
+    monkeypatch.setattr(Surrogate, "learn", interrupt)
+    with pytest.raises(KeyboardInterrupt):
         strategy.tell(batch, objective(batch.X))
-    assert len(strategy.history) == 12 + len(batch) and len(strategy.pending) == 0
-    assert strategy.state_dict()["num_learned"] == len(strategy.history)
+    assert equal(strategy.state_dict(), before)
 
 
-def test_an_ask_that_fails_at_its_end_proposes_nothing() -> None:
-    class Full(list[Any]):
-        def append(self, record: Any) -> None:
-            raise MemoryError
+def test_an_ask_that_fails_at_its_end_proposes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise MemoryError
 
     strategy = on_box()
-    before, strategy.history.batches = strategy.state_dict(), Full()
+    before = strategy.state_dict()
+    monkeypatch.setattr(History, "batch_of", fail)
     with pytest.raises(MemoryError):
         strategy.ask()
     assert equal(strategy.state_dict(), before)
-    assert strategy._trials.num_proposed == 0
 
 
 def test_a_row_that_failed_is_left_out() -> None:
@@ -457,3 +459,18 @@ def test_minimize_is_the_other_sign(domain: str, name: str) -> None:
         assert torch.equal(mean, -other)
     with pytest.raises(InputDataError, match="'minimize'"):
         large.load_state_dict(small.state_dict())
+
+
+def test_telling_by_ids_looks_at_no_other_trials() -> None:
+    """Whatever is pending, in whatever order: a look at all of it is quadratic."""
+
+    def lines(num: int) -> int:
+        X = torch.arange(4000.0).unsqueeze(-1)
+        strategy, trace = RandomSearch(X, batch_size=num, unique=True), Trace(None)
+        ids = strategy.ask().ids.flip(0)
+        with trace.on():
+            for i in range(3):
+                strategy.tell(ids[i : i + 1], [0.5])
+        return sum(trace.lines.values())
+
+    assert lines(4000) < lines(40) + 40

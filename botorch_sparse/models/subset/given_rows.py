@@ -1,6 +1,7 @@
 """An exact GP on rows of its data that are given."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Self
 
@@ -274,11 +275,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
         transform = self._outcome_transform
         if transform is None:
             return full.retransform(None)
-        was_training = transform.training
-        transform.eval()
-        full = full.retransform(transform)
-        transform.train(was_training)
-        return full
+        return full.retransform(deepcopy(transform).eval())  # no mode is changed
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: bool) -> Self:
         subset = self._subset

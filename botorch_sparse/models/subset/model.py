@@ -283,18 +283,25 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         num_newest: int = 0,
     ) -> Self:
         """Choose rows, given data and the present rows; all or nothing."""
-        before, n, num = self.subset, len(subset.full), self._num_rows(subset.full)
-        if num == n:
-            return self._condition(subset.switch(torch.arange(n)))
-        if generator is None:
-            generator = selection_generator(self.seed, self.num_selections + 1)
-        newest = max(self.num_newest, num_newest)
-        forced = forced_rows(n, num, self.num_initial, newest)
+        before, number = self.subset, self.num_selections
         try:
-            self._condition(subset)
-            rows = select_rows(self, num, forced, generator)
+            return self._condition(self._chosen(subset, generator, num_newest))
         except BaseException:
+            self.num_selections = number
             self._condition(before)
             raise
+
+    def _chosen(
+        self, subset: Subset, generator: torch.Generator | None, num_newest: int
+    ) -> Subset:
+        """The subset with the rows that are chosen, on which the model is not yet."""
+        n, num = len(subset.full), self._num_rows(subset.full)
+        if num == n:
+            return subset.switch(torch.arange(n))
         self.num_selections += 1
-        return self._condition(subset.switch(rows))
+        if generator is None:
+            generator = selection_generator(self.seed, self.num_selections)
+        newest = max(self.num_newest, num_newest)
+        forced = forced_rows(n, num, self.num_initial, newest)
+        self._condition(subset)  # selections look at the model
+        return subset.switch(select_rows(self, num, forced, generator))

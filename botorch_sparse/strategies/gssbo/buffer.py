@@ -84,7 +84,7 @@ class SubsetBuffer:
         if not self.is_open:
             return
         if len(self._initial) < self.window:
-            self._initial.append(seconds)
+            self._initial = [*self._initial, seconds]  # copies share the list
             return
         is_slow = seconds > self.Z * sum(self._initial) / self.window
         self._num_slow = self._num_slow + 1 if is_slow else 0

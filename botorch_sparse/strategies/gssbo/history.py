@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from botorch_sparse.strategies.history import BatchRecord, History
+from botorch_sparse.strategies.record import Record
 
 
 @dataclass
@@ -38,7 +39,8 @@ class SubsetHistory(History):
         """Wall time spent on choosing samples, a part of `seconds`."""
         return sum(getattr(b, "selection_seconds", 0.0) for b in self.batches)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `History.load_state_dict`."""
-        super().load_state_dict(state | {"batches": []})
-        self.batches = [SubsetRecord(**b) for b in state["batches"]]
+    def _read(self, state: dict[str, Any]) -> Record:
+        record = super()._read(state | {"batches": []})
+        for batch in state["batches"]:
+            record.batches.append(SubsetRecord(**batch))
+        return record

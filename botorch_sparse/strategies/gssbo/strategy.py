@@ -182,6 +182,7 @@ class GSSBO(Strategy):
             self.generator,
         )
         seconds = self._learning_time + self._time() - start
+        self.buffer = copy(self.buffer)
         self.buffer.record(seconds, self.surrogate.num_samples)
         self._learning_time = 0.0
         return chosen
@@ -208,14 +209,11 @@ class GSSBO(Strategy):
 
     def _learn(self) -> None:
         """Lines 5 to 18 of Algorithm 1."""
-        start, generator = self._time(), self.generator.get_state()
-        try:
-            self.surrogate.learn(
-                self.history, self._num_learned, self.buffer.size, self.generator
-            )
-        except BaseException:
-            self.generator.set_state(generator)
-            raise
+        start, surrogate = self._time(), copy(self.surrogate)
+        surrogate.learn(
+            self.history, self._num_learned, self.buffer.size, self.generator
+        )
+        self.surrogate = surrogate
         self._learning_time += self._time() - start
         super()._learn()
 
@@ -228,9 +226,9 @@ class GSSBO(Strategy):
             selection_seconds=self.surrogate.selection_seconds,
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """See `Strategy.state_dict`; with the present M, and the samples in use."""
-        return super().state_dict() | {
+        return super()._state() | {
             "buffer": self.buffer.state_dict(),
             "learning_time": self._learning_time,
             "surrogate": self.surrogate.state_dict(),

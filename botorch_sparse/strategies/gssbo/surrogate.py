@@ -191,7 +191,8 @@ class SubsetSurrogate:
             raise InputDataError("The model has no data yet: tell some feedback first.")
         options = self.settings.optimizer_options | self.box.arguments()
         seed = draw_seed(generator)
-        options["options"] = {**(options.get("options") or {}), "seed": seed}
+        given = options.get("options") or {}
+        options["options"] = {**self.box.start_options(), **given, "seed": seed}
         with manual_seed(seed):
             acqf = make(self.model, pending.double() if len(pending) else None)
             X, _ = optimize_acqf(acqf, q=1, **options)

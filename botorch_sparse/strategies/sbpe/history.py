@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.record import Record
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,37 @@ class Round:
     max_width: float = float("inf")
 
 
-class RoundHistory(History):
-    """Evaluations, asks, and rounds of feedback.
+class RoundRecord(Record):
+    """A record with what became of S-BPE's batches.
 
     Attributes:
-        rounds: One `Round` for each batch that has ended.
+        rounds: One `Round` for each batch that has ended; replaced by a longer one.
     """
 
-    def __init__(self, domain: Domain, **options: Any) -> None:
-        super().__init__(domain, **options)
-        self.rounds: list[Round] = []
+    rounds: tuple[Round, ...] = ()
+
+
+class RoundHistory(History):
+    """Evaluations, asks, and rounds of feedback."""
+
+    record_type = RoundRecord
+
+    @property
+    def rounds(self) -> list[Round]:
+        """One `Round` for each batch that has ended."""
+        return list(self._rounds)
+
+    @property
+    def _rounds(self) -> tuple[Round, ...]:
+        assert isinstance(self._record, RoundRecord)
+        return self._record.rounds
 
     def state_dict(self) -> dict[str, Any]:
         """See `History.state_dict`."""
-        return super().state_dict() | {"rounds": [asdict(r) for r in self.rounds]}
+        return super().state_dict() | {"rounds": [asdict(r) for r in self._rounds]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `History.load_state_dict`."""
-        super().load_state_dict(state)
-        self.rounds = [Round(**r) for r in state["rounds"]]
+    def _read(self, state: dict[str, Any]) -> Record:
+        record = super()._read(state)
+        assert isinstance(record, RoundRecord)
+        record.rounds = tuple(Round(**r) for r in state["rounds"])
+        return record

@@ -113,9 +113,17 @@ class Progress:
         """Inducing points of the batch in progress; none where points are drawn."""
         return 0 if self._log is None else self.exploration.posterior.num_inducing
 
-    def copy(self) -> "Progress":
-        """The same value, whose batch does not grow with this one's. O(n)."""
-        return replace(self, points=list(self.points), log=self._log)
+    def moved(self) -> "Progress":
+        """The same value, whose batch does not grow with this one's. O(n).
+
+        The variances go with it: this one builds them from its log if it is needed
+        once more, since what takes them may fail half way.
+        """
+        vars(self)["log"] = self._log
+        moved = replace(self, points=list(self.points))
+        if "exploration" in vars(self):
+            vars(moved)["exploration"] = vars(self).pop("exploration")
+        return moved
 
     def ended(self, first_ask: int) -> "Progress":
         """Between two batches."""

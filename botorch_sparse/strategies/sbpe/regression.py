@@ -32,6 +32,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.strategies.base import PaceOptions
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.history import Batch, History
@@ -165,14 +166,16 @@ class UncertaintyReduction(RoundStrategy):
                 f"This strategy has collected a dataset of {self.lengths[0]} points; "
                 "build another one for another dataset."
             )
-        self.lengths = [n]
-        try:
-            return self.ask()
-        except BaseException:
-            self.lengths = []
-            raise
+        return self._step(lambda draft: draft._collected(n))
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def _collected(self, n: int) -> Batch:
+        """See `collect_dataset`."""
+        self.lengths = [n]
+        return self._ask(None)
+
+    def ask(
+        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
+    ) -> Batch:
         """A further part of the dataset; see `RoundStrategy.ask`.
 
         Raises:
@@ -183,7 +186,7 @@ class UncertaintyReduction(RoundStrategy):
                 "The dataset has no size yet: call collect_dataset(n), or "
                 "run(objective, n)."
             )
-        return super().ask(max_batch_size)
+        return super().ask(max_batch_size, **options)
 
     def run(
         self,
@@ -252,9 +255,8 @@ class UncertaintyReduction(RoundStrategy):
     def _config(self) -> dict[str, Any]:
         return super()._config() | self.progress.config(self.domain)
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
-        return super().state_dict() | {"lengths": list(self.lengths)}
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"lengths": list(self.lengths)}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)

@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
-from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.base import PaceOptions, Strategy
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
@@ -19,7 +19,7 @@ from botorch_sparse.strategies.sbpe.bounds import (
     Recommendation,
     bounds_of_feedback,
 )
-from botorch_sparse.strategies.sbpe.history import Round, RoundHistory
+from botorch_sparse.strategies.sbpe.history import Round, RoundHistory, RoundRecord
 from botorch_sparse.strategies.sbpe.progress import Progress
 from botorch_sparse.strategies.trials import Trial
 
@@ -44,6 +44,7 @@ class RoundStrategy(Strategy):
 
     history: RoundHistory
     history_type = RoundHistory
+    record: RoundRecord
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class RoundStrategy(Strategy):
     @property
     def round_number(self) -> int:
         """Number of the batch in progress, from 0."""
-        return len(self.history.rounds)
+        return len(self.record.rounds)
 
     @property
     def num_left(self) -> int:
@@ -89,7 +90,9 @@ class RoundStrategy(Strategy):
     def _can_select(self) -> bool:
         return self.num_left > 0 and not self.progress.left.is_exhausted(self._failed)
 
-    def ask(self, max_batch_size: int | None = None) -> Batch:
+    def ask(
+        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
+    ) -> Batch:
         """Propose the batch, or a part of it; see `Strategy.ask`.
 
         Returns:
@@ -100,10 +103,13 @@ class RoundStrategy(Strategy):
             UnsupportedError: If the horizon is reached, or all that survives has
                 failed.
         """
-        batch = super().ask(max_batch_size)
-        if len(batch):
-            self.history.batches[-1].num_inducing = self.progress.num_inducing
-        return batch
+        return super().ask(max_batch_size, **options)
+
+    def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
+        trials = super()._propose(max_batch_size, start)
+        if trials:
+            self.record.batches[-1].num_inducing = self.progress.num_inducing
+        return trials
 
     def _is_batch_over(self) -> bool:
         """Whether all points of the batch are proposed, and some are pending."""
@@ -111,12 +117,8 @@ class RoundStrategy(Strategy):
 
     def _drop(self, trials: Sequence[Trial]) -> None:
         """Give up trials; the batch ends if nothing else is missing."""
-        try:
-            super()._drop(trials)
-            self._learn()
-        except BaseException:
-            self._trials.restore(trials)
-            raise
+        super()._drop(trials)
+        self._learn()
 
     def run(
         self,
@@ -174,27 +176,26 @@ class RoundStrategy(Strategy):
         return is_here.nonzero().squeeze(-1).tolist()
 
     def _select(self, max_batch_size: int | None) -> list[int]:
-        before = self.progress.copy(), self.history.rounds
-        try:
-            if self.num_left == 0:
-                self._end_round()
-            if self.round_number == len(self.lengths):
-                raise UnsupportedError(
-                    f"All {sum(self.lengths)} evaluations of the horizon have been "
-                    "proposed: see recommend(), or start with more num_evaluations."
-                )
-            if self.progress.left.is_exhausted(self._failed):
-                raise UnsupportedError(
-                    "All candidates that are not ruled out have failed: none is left."
-                )
-            if not self.progress.is_begun:
-                self.progress = self._begun(self.lengths[self.round_number])
-            size = min(self.num_left, max_batch_size or self.num_left)
-            context = self.history, self.generator, self._failed
-            return [self.progress.next_point(*context) for _ in range(size)]
-        except BaseException:
-            self.progress, self.history.rounds = before
-            raise
+        if self.num_left == 0:
+            self._end_round()
+        if self.round_number == len(self.lengths):
+            raise UnsupportedError(
+                f"All {sum(self.lengths)} evaluations of the horizon have been "
+                "proposed: see recommend(), or start with more num_evaluations."
+            )
+        if self.progress.left.is_exhausted(self._failed):
+            raise UnsupportedError(
+                "All candidates that are not ruled out have failed: none is left."
+            )
+        if not self.progress.is_begun:
+            self.progress = self._begun(self.lengths[self.round_number])
+        self.progress = self.progress.moved()
+        size = min(self.num_left, max_batch_size or self.num_left)
+        context = self.history, self.generator, self._failed
+        chosen = [self.progress.next_point(*context)]
+        while self._pace(len(chosen)) and len(chosen) < size:
+            chosen.append(self.progress.next_point(*context))
+        return chosen
 
     def _begun(self, length: int) -> Progress:
         """At the start of a batch of some length."""
@@ -209,14 +210,9 @@ class RoundStrategy(Strategy):
         """Take the feedback of the batch into account, and look no more at it."""
         if self.round_number == len(self.lengths):
             return
-        generator = self.generator.get_state()
-        try:
-            progress, record = self._concluded(self._told())
-        except BaseException:
-            self.generator.set_state(generator)
-            raise
-        progress = progress.ended(len(self.history.batches))
-        self.progress, self.history.rounds = progress, [*self.history.rounds, record]
+        progress, record = self._concluded(self._told())
+        self.progress = progress.ended(len(self.record.batches))
+        self.record.rounds = (*self.record.rounds, record)
 
     def _can_conclude(self) -> bool:
         """Whether a batch that is over may end; if not, the next `ask` says why."""
@@ -261,9 +257,8 @@ class RoundStrategy(Strategy):
         beta = float("nan") if last is None else last.multiplier**2
         return BatchRecord(size=0, num_inducing=self.progress.num_inducing, beta=beta)
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
-        return super().state_dict() | self.progress.state_dict()
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | self.progress.state_dict()
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)

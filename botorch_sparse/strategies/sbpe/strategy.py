@@ -309,10 +309,9 @@ class SBPE(RoundStrategy):
         """
         return super().confidence_gap() if self.box else self._table.confidence_gap()
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`."""
+    def _state(self) -> dict[str, Any]:
         fit = {} if self._first_batch is None else {"fit": self.progress.fit}
-        return super().state_dict() | fit
+        return super()._state() | fit
 
     def _load_state(self, state: dict[str, Any]) -> None:
         if self._first_batch is not None:

@@ -1,0 +1,134 @@
+"""An update of a model happens or does not, whatever line it is interrupted at.
+
+But for its mode, train or eval, which it is put into module by module, and for torch's
+and Python's own contexts (`no_grad`, `catch_warnings`), whose ends may be interrupted.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from interrupted import Trace, surroundings
+from torch import Tensor
+
+from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
+
+OPTIONS = {"options": {"maxiter": 3}}
+
+
+def data(num: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(num, 2, generator=g, dtype=torch.float64)
+    return X, torch.sin(5 * X.sum(-1, keepdim=True))
+
+
+def sparse() -> Any:
+    return SparseSingleTaskGP(*data(40), max_inducing_points=8)
+
+
+def exact() -> Any:
+    return SparseSingleTaskGP(*data(20))
+
+
+def subset() -> Any:
+    return SubsetSingleTaskGP(*data(30), subset_size=8, num_initial=3)
+
+
+def fit(model: Any) -> None:
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer_kwargs=OPTIONS)
+
+
+def condition(model: Any) -> None:
+    model.condition_on_observations(*data(2, seed=1))
+
+
+def resparsify(model: Any) -> None:
+    model.resparsify()
+
+
+def add(model: Any) -> None:
+    model.add_observations(*data(2, seed=1))
+
+
+def seen(model: Any) -> list[Any]:
+    """All that a model says and holds, without changing it."""
+    parameters = {k: v.clone() for k, v in model.state_dict().items()}
+    flags = [p.requires_grad for p in model.parameters()]
+    inputs = [X.clone() for X in model.train_inputs]
+    return [parameters, flags, inputs, model.train_targets.clone(), state(model)]
+
+
+def state(model: Any) -> Any:
+    """Which points are in the model."""
+    if isinstance(model, SubsetSingleTaskGP):
+        return model.subset_indices.clone()
+    return model.inducing_points.clone()
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "fit-sparse": (sparse, fit),
+    "fit-exact": (exact, fit),
+    "fit-subset": (subset, fit),
+    "condition-sparse": (lambda: sparse().eval(), condition),
+    "condition-exact": (lambda: exact().eval(), condition),
+    "condition-subset": (lambda: subset().eval(), condition),
+    "resparsify": (sparse, resparsify),
+    "add-subset": (subset, add),
+}
+
+
+def check(name: str, every: int) -> None:
+    make, update = CASES[name]
+    undisturbed, trace = make(), Trace(None)
+    before = seen(undisturbed)
+    with trace.on():
+        update(undisturbed)
+    after, model, outside = seen(undisturbed), make(), surroundings()[1:3]
+    for number, (line, visits) in enumerate(trace.lines.items()):
+        if number % every != sum(map(ord, name)) % every:
+            continue
+        for visit in sorted({1, visits}):
+            error = (KeyboardInterrupt, RuntimeError)[(number + visit) % 2]
+            place = f"{Path(line[0].co_filename).name}:{line[1]}, visit {visit}"
+            try:
+                with Trace(line, visit, error).on():
+                    update(model)
+            except (Exception, KeyboardInterrupt):
+                torch.set_grad_enabled(True)
+                assert surroundings()[1:3] == outside, place
+                if same(seen(model), before):
+                    continue
+                assert same(seen(model), after), place
+            model = make()  # it is done, or somebody tried again
+    update(model)
+    assert same(seen(model), after)
+
+
+@pytest.mark.filterwarnings("ignore:Optimization failed")
+@pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
+@pytest.mark.parametrize("name", CASES)
+def test_an_update_that_is_interrupted_has_changed_nothing(name: str) -> None:
+    check(name, 29)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Optimization failed")
+@pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
+@pytest.mark.parametrize("name", CASES)
+def test_at_every_line(name: str) -> None:
+    check(name, 1)

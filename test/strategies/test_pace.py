@@ -1,0 +1,66 @@
+"""An `ask` shows how far it is, and ends when its time is over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.optim import pace
+from botorch_sparse.strategies import Strategy
+
+CASES: dict[str, tuple[Callable[..., Strategy], Any]] = {
+    "box-bbkb": (box_table.TABLE["bbkb-global"], box_table.objective),
+    "box-thompson": (box_table.TABLE["thompson"], box_table.objective),
+    "table-gpucb": (strategy_table.TABLE["gpbucb-sum"], strategy_table.objective),
+    "table-bbkb": (strategy_table.TABLE["bbkb-global"], strategy_table.objective),
+    "sbpe": (sbpe_problems.TABLE["table"], sbpe_problems.objective),
+}
+
+
+def started(name: str) -> Strategy:
+    make, objective = CASES[name]
+    strategy = make()
+    strategy.run(objective, 8, progress=False)
+    return strategy
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_that_is_cut_by_the_clock(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the points so far, which are those of a batch cut there by size."""
+    seen, now = list[int](), 0.0
+
+    def note(num: int) -> None:
+        nonlocal now
+        seen.append(num)
+        now += 1.0
+
+    strategy, cut, whole = started(name), started(name), started(name)
+    size = min(2, len(whole.ask()))
+    with monkeypatch.context() as patch:
+        patch.setattr(pace.time, "perf_counter", lambda: now)
+        batch = strategy.ask(max_seconds=size - 0.5, progress=note)
+    assert seen == [*range(1, size + 1)] and len(batch) == size
+    assert "ask again for the rest" in batch.note
+    assert torch.equal(batch.X, cut.ask(size).X)
+    for s in (strategy, cut):
+        s.ask(1)
+    assert torch.equal(strategy.X_pending, cut.X_pending)
+
+
+def test_there_is_time_enough() -> None:
+    strategy, other = started("table-bbkb"), started("table-bbkb")
+    batch = strategy.ask(max_seconds=1e6)
+    assert batch.note == "" and torch.equal(batch.X, other.ask().X)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+def test_no_time_at_all(seconds: float) -> None:
+    with pytest.raises(InputDataError, match="need a number above zero"):
+        started("table-bbkb").ask(max_seconds=seconds)

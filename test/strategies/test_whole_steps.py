@@ -1,0 +1,174 @@
+"""A step happens or does not, whatever line it is interrupted at."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+from interrupted import Line, Trace, surroundings
+from strategy_table import are_alike, equal, without_times
+
+from botorch_sparse.strategies import Strategy, UncertaintyReduction
+
+Make: TypeAlias = Callable[[], Strategy]
+Step: TypeAlias = Callable[[Strategy], Any]
+
+
+def reduction(**overrides: Any) -> Strategy:
+    """A strategy for a dataset."""
+    X, kernel = strategy_table.make_candidates(), strategy_table.make_kernel()
+    return UncertaintyReduction(X, kernel, lam=1e-2, **overrides)
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Strategy], Any, int]]:
+    """A name, a strategy, an objective, and evaluations before the steps."""
+    tables, boxes = strategy_table.objective, box_table.objective
+    for name, make in strategy_table.TABLE.items():
+        yield f"table-{name}", make, tables, 12
+    for name in ("bbkb", "gpucb", "thompson"):
+        yield f"table-{name}-inferred", strategy_table.INFERRED[name], tables, 12
+    for name, make in box_table.TABLE.items():
+        yield f"box-{name}", make, boxes, 6
+    for name, make in sbpe_problems.TABLE.items():
+        yield f"sbpe-{name}", make, sbpe_problems.objective, 9
+    yield "reduction", reduction, tables, 0
+
+
+CASES = {name: case for name, *case in cases()}
+# One of each family, and each where a step is made otherwise than in the others.
+SAMPLE = [
+    *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
+    *(f"box-{name}" for name in ("bbkb-global", "bbkb-inferred", "gssbo", "random")),
+    *(f"sbpe-{name}" for name in ("table", "box", "inferred")),
+    "table-bkb",
+    "table-gpbucb-sum",
+    "reduction",
+]
+
+
+def is_lock_left(line: Line, visit: int) -> bool:
+    code, _ = line
+    return code is Strategy._step.__code__ and visit > 1
+
+
+def is_free(strategy: Strategy) -> bool:
+    """Whether another thread may take a step."""
+    taken = list[bool]()
+
+    def take() -> None:
+        taken.append(strategy._lock.acquire(blocking=False))
+        if taken[0]:
+            strategy._lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return taken == [True]
+
+
+def check_whole(
+    strategy: Strategy, make: Make, step: Step, every: int, offset: int
+) -> Strategy:
+    """Interrupt a step at many lines, then take it; the strategy that has taken it.
+
+    Args:
+        strategy: The strategy.
+        make: Builds one like it, without data.
+        step: What is done.
+        every: Which lines: every how manieth of the different ones.
+        offset: The first of them.
+    """
+    state = strategy.state_dict()
+    undisturbed, trace = resumed(make, state), Trace(None)
+    with trace.on():
+        step(undisturbed)
+    after, outside = without_times(undisturbed.state_dict()), surroundings()
+    for number, (line, visits) in enumerate(trace.lines.items()):
+        if number % every != offset % every:
+            continue
+        for visit in sorted({1, visits}):
+            error = (KeyboardInterrupt, RuntimeError)[(number + visit) % 2]
+            place = f"{Path(line[0].co_filename).name}:{line[1]}, visit {visit}"
+            if is_lock_left(line, visit):
+                continue
+            try:
+                with Trace(line, visit, error).on():
+                    step(strategy)
+            except (Exception, KeyboardInterrupt):
+                now = without_times(strategy.state_dict())
+                assert surroundings() == outside, place
+                if equal(now, without_times(state)):
+                    continue
+                assert equal(now, after), place
+            strategy = resumed(make, state)  # it is done, or somebody tried again
+    assert is_free(strategy)
+    step(strategy)
+    assert are_alike(strategy, undisturbed)
+    return strategy
+
+
+def resumed(make: Make, state: dict[str, Any]) -> Strategy:
+    strategy = make()
+    strategy.load_state_dict(state)
+    return strategy
+
+
+def take_steps(name: str, every: int) -> None:
+    """All steps of a strategy, each interrupted, and the rest of the run."""
+    make, objective, number = CASES[name]
+    strategy, twin = make(), make()
+    if number:
+        for s in (strategy, twin):
+            s.run(objective, number, progress=False)
+    state = strategy.state_dict()
+
+    def told(part: slice) -> Step:
+        def step(s: Strategy) -> None:
+            X = s.history.points(s.pending[part])
+            s.tell(s.pending_ids[part].tolist(), objective(X).reshape(-1))
+
+        return step
+
+    def beside(s: Strategy) -> None:
+        far = 0.0 if s.box is not None else 2.0  # from all rows
+        X = strategy_table.make_candidates(2) * 0.5 + 0.1 + far
+        s.tell(X, objective(X).reshape(-1))
+
+    def begin(s: Strategy) -> None:
+        if isinstance(s, UncertaintyReduction):
+            s.collect_dataset(5)
+        else:
+            s.ask(3)
+
+    def give_up(s: Strategy) -> None:
+        s.withdraw(s.pending_ids[:1].tolist())
+
+    def fail(s: Strategy) -> None:
+        s.fail(s.pending_ids[:1].tolist())
+
+    steps = [begin, told(slice(0, 1)), give_up, beside, fail, told(slice(None))]
+    if number:
+        steps += [lambda s: s.learn(), lambda s: s.ask(2)]
+    for place, step in enumerate([*steps, lambda s: s.load_state_dict(state)]):
+        offset = sum(map(ord, name)) + place  # other lines for each strategy
+        strategy = check_whole(strategy, make, step, every, offset)
+        step(twin)
+    for s in (strategy, twin):
+        if number and not s.is_finished:
+            s.run(objective, len(s.history) + 6, progress=False)
+    assert are_alike(strategy, twin)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_step_that_is_interrupted_has_changed_nothing(name: str) -> None:
+    take_steps(name, 97)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_at_every_line(name: str) -> None:
+    take_steps(name, 1)

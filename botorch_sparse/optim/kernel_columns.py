@@ -5,7 +5,6 @@ last are repeated where some are missing: one shape, and a centre of distances t
 the tile's. So a column's bits depend on its point and on the table alone.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch

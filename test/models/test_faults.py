@@ -25,9 +25,8 @@ from botorch_sparse.models import SparseSingleTaskGP
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ROW = re.compile(r"\| (?P<came>.+) \| (`(?P<error>\w+)`|(?P<works>Works.*)): .+ \|")
-ROWS = {
-    row["came"]: row for row in map(ROW.fullmatch, PAGE.read_text().split("\n")) if row
-}
+MODELS, _, OTHERS = PAGE.read_text().partition("## All other public names")
+ROWS = {row["came"]: row for row in map(ROW.fullmatch, MODELS.split("\n")) if row}
 ERRORS = {
     error.__name__: error
     for error in (
@@ -326,7 +325,7 @@ def test_what_happens(came: str, double: dict[str, Any]) -> None:
 
 
 def test_all_rows_are_seen() -> None:
-    assert list(CASES) == list(ROWS)
+    assert list(CASES) == list(ROWS) and OTHERS
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 4, 2)])

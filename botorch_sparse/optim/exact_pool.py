@@ -31,7 +31,11 @@ from botorch_sparse.doors import check_kind, check_number
 from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
-from botorch_sparse.optim.points import Moments, validate_candidates
+from botorch_sparse.optim.points import (
+    POINTS_AT_A_TIME,
+    Moments,
+    validate_candidates,
+)
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.shards import Shard
 
@@ -180,6 +184,7 @@ class ExactPool:
         return values
 
     square_memory = 0  # see `Points`
+    squares_at_a_time = POINTS_AT_A_TIME
 
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`."""

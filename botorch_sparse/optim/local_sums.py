@@ -18,9 +18,6 @@ from torch import Tensor
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.optim.points import Covariances
 
-# New points of a batch whose squares are computed in one pass over the candidates.
-POINTS_AT_A_TIME = 8
-
 
 class LocalSums:
     """Sums of squared covariances of all rows with the points of a batch.
@@ -46,8 +43,9 @@ class LocalSums:
         """Add points of the batch. Cost: O(A m) for each new one, else O(A)."""
         new = Counter(rows)
         unknown = [row for row in new if row not in self._squares]
-        for start in range(0, len(unknown), POINTS_AT_A_TIME):
-            self._add_squares(unknown[start : start + POINTS_AT_A_TIME], new)
+        size = self._points.squares_at_a_time
+        for start in range(0, len(unknown), size):
+            self._add_squares(unknown[start : start + size], new)
         for row, count in new.items():
             self._sums.add_(self._squares[row], alpha=count)
 

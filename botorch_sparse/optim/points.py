@@ -18,6 +18,10 @@ class Moments(NamedTuple):
     variance: Tensor
 
 
+# New points of a batch whose squares are computed in one pass over the rows.
+POINTS_AT_A_TIME = 8
+
+
 class Covariances(Protocol):
     """Rows of a table under a posterior, and their covariances with a batch's points.
 
@@ -37,6 +41,11 @@ class Covariances(Protocol):
     @property
     def square_memory(self) -> int:
         """Bytes that a batch may keep of `squared_covariances`."""
+        ...
+
+    @property
+    def squares_at_a_time(self) -> int:
+        """Points whose squared covariances are computed in one pass over the rows."""
         ...
 
     def all_variances(self) -> Tensor:

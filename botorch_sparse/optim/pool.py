@@ -26,7 +26,12 @@ from botorch_sparse.optim.greedy_order import Order, greedy_order
 from botorch_sparse.optim.host_batch import HostBatch
 from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.local_squares import squares_of_all
-from botorch_sparse.optim.points import Moments, on_device, validate_candidates
+from botorch_sparse.optim.points import (
+    POINTS_AT_A_TIME,
+    Moments,
+    on_device,
+    validate_candidates,
+)
 from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.screening import Bounds, Known
 from botorch_sparse.optim.shards import Shard
@@ -41,6 +46,8 @@ CHUNK_SIZE = 2**12
 DEVICE_CHUNK_SIZE = 2**15  # few long products on an accelerator
 # Entries of `k_S(x)` from which on only promising candidates are embedded.
 SCREENED = 2**23
+# Points whose squares are computed in a pass over a streamed table.
+MOST_SQUARES = 64
 SAMPLE_SIZE = 256
 NUM_PROMISING = 64
 
@@ -156,6 +163,15 @@ class NystromPool:
         row = 2 * self.X.element_size()
         room = self.max_memory // 4 // (row * self.table_size)
         return room * row * len(self) if self._may_fit(self._num_inducing) else 0
+
+    @property
+    def squares_at_a_time(self) -> int:
+        """See `Points`; more where each pass computes `k_S(x)` anew."""
+        if self._may_fit(self._num_inducing):
+            return POINTS_AT_A_TIME
+        row = 2 * self.X.element_size()
+        room = self.max_memory // 4 // (row * self.table_size)
+        return max(POINTS_AT_A_TIME, min(MOST_SQUARES, room))
 
     def _may_fit(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of the whole table may be kept."""

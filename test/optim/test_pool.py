@@ -18,6 +18,7 @@ from botorch_sparse.optim import pool as pool_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
 from botorch_sparse.optim.greedy_order import Order, greedy_order
+from botorch_sparse.optim.local_sums import LocalSums
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.posteriors import NystromPosterior
 
@@ -170,6 +171,29 @@ def test_a_column_depends_on_no_neighbour(
     for values in found[1:]:
         for ours, theirs in zip(values, found[0], strict=True):
             assert torch.equal(ours, theirs)
+
+
+def test_a_streamed_table_is_passed_once_for_many_points() -> None:
+    """Each pass computes `k_S(x)` anew; a quarter of the memory holds the squares."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(3000, 4, generator=g, dtype=torch.float64)
+    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
+    noise = torch.full((120,), 0.1, dtype=torch.float64)
+    posterior = NystromPosterior.from_data(
+        kernel, X[:120], X[:120].sum(-1).sin(), noise, X[:110]
+    )
+    rows = [*range(200, 220), 203]
+    ratios = {}
+    for memory in (0, 4 * 20 * 2 * 8 * len(X), 2**30):
+        pool = NystromPool(X, 0.1, max_memory=memory)
+        pool.update(posterior)
+        sums = LocalSums(pool)
+        sums.add(rows)
+        ratios[pool.squares_at_a_time] = float(sums.ratio("both"))
+        K = pool.squared_covariances(torch.tensor(rows)).sum(0)
+        dense = 1 + (K.amax(0) / (0.1 * pool.all_variances())).max()
+        assert ratios[pool.squares_at_a_time] == pytest.approx(float(dense), rel=1e-9)
+    assert list(ratios) == [8, 20]
 
 
 def test_products_of_tiles_depend_on_no_neighbour() -> None:

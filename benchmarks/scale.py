@@ -53,6 +53,7 @@ class Problem:
         T: Evaluations.
         batch_size: Points in a batch; None for as many as the rule says.
         rule: What ends a batch.
+        memory: GiB of the pool; in 8 GiB a million rows keep 500 kernel columns.
     """
 
     rows: int
@@ -61,6 +62,7 @@ class Problem:
     T: int
     batch_size: int | None = None
     rule: str = "global-local"
+    memory: float = 2.0
 
     @property
     def name(self) -> str:
@@ -69,8 +71,8 @@ class Problem:
 
 
 PROBLEMS = {
-    "million": Problem(1_000_000, 20, 6.0, 2000),
-    "ten-million": Problem(10_000_000, 8, 4.0, 2000),
+    "million": Problem(1_000_000, 20, 6.0, 2000, memory=8.0),
+    "ten-million": Problem(10_000_000, 8, 4.0, 2000, memory=8.0),
     "evaluations": Problem(20_000, 6, 2.0, 100_000, batch_size=20),
 }
 
@@ -111,6 +113,7 @@ def build(X: Any, problem: Problem) -> BBKB:
         noise_variance=NOISE_SD**2,
         delta=1.0 / problem.T,
         batch_size=problem.batch_size,
+        max_memory=int(problem.memory * 2**30),
         termination=problem.rule,  # type: ignore[arg-type]
     )
 

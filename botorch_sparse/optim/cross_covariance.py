@@ -11,6 +11,7 @@ from torch import Tensor
 
 from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.kernel_columns import KernelColumns
+from botorch_sparse.optim.threads import one_thread
 
 
 class CrossCovariance:
@@ -121,11 +122,13 @@ class CrossCovariance:
     def _numbers(self, rows: Tensor | slice) -> Tensor:
         return rows if isinstance(rows, Tensor) else torch.arange(len(self.X))[rows]
 
+    @torch.no_grad()
     def _streamed(self, rows: Tensor) -> Tensor:
         """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
         kernel = self.embedding.posterior.covar_module
-        K = kernel(self._padded_points, self.X[full]).to_dense()
+        with one_thread():
+            K = kernel(self._padded_points, self.X[full]).to_dense()
         K[len(self._points) :] = 0.0
         return K
 

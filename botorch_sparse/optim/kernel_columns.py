@@ -13,6 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.optim.embedding import padded
 from botorch_sparse.optim.shards import TILE
+from botorch_sparse.optim.threads import one_thread
 
 # Points of a group, which cost little more than one of them.
 POINTS = 8
@@ -90,9 +91,10 @@ class KernelColumns:
         self._reserve(X, min(capacity, len(slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
-            columns = kernel_columns(
-                covar_module, X, points[[missing[key] for key in group]]
-            )
+            with one_thread():
+                columns = kernel_columns(
+                    covar_module, X, points[[missing[key] for key in group]]
+                )
             for key, column in zip(group, columns, strict=True):
                 slot[key] = free = _free_slot(slot, capacity, needed)
                 self.values[free] = column

@@ -145,10 +145,11 @@ def _computed_tiles(known: Known, points: Tensor) -> Tiles:
         index = torch.arange(rows.start, rows.stop)
         index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
         X = [cross.X[part] for part in index.split(TILE)]
-        groups = [
-            torch.cat([kernel(group, x).to_dense() for x in X], dim=1)
-            for group in points.split(POINTS)
-        ]
+        with one_thread():
+            groups = [
+                torch.cat([kernel(group, x).to_dense() for x in X], dim=1)
+                for group in points.split(POINTS)
+            ]
         return cross.of(index), torch.cat(groups)
 
     return tile

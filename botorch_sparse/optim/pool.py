@@ -98,7 +98,7 @@ class NystromPool:
             check_whole("chunk_size", chunk_size)
         self.X = X
         self.noise = noise
-        self.max_memory = max_memory
+        self.max_memory = int(max_memory)
         self.table_size = table_size or len(X)
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default

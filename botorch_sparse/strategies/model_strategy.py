@@ -120,7 +120,7 @@ class ModelStrategy(Strategy):
     ) -> None:
         validate_sampler("sampler", sampler)
         validate_sampler("initial_sampler", initial_sampler)
-        check_number("max_memory", max_memory, "[0, inf]", "need bytes, at least 0.")
+        check_number("max_memory", max_memory, "[0, inf)", "need bytes, at least 0.")
         if unique is not None:
             check_flag("unique", unique)
         super().__init__(domain, seed=seed, minimize=minimize)

@@ -123,6 +123,11 @@ class ArmTable:
 
 def _parsed(path: str, checksum: str | None) -> pd.DataFrame:
     """The file of that content: at its path, or by its name where we are."""
+    if checksum is None:
+        raise InputDataError(
+            f"The table of candidates {path} has no checksum, as strategies of earlier "
+            "versions have none; make it by ArmTable.of(path)."
+        )
     places = [path, Path(path).name]
     there = [place for place in places if Path(place).is_file()]
     contents = [_content(place) for place in there or [path]]

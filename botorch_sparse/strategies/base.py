@@ -300,10 +300,19 @@ class Strategy(ABC):
         Args:
             change: What is done to the copy, whose attributes are replaced and not
                 changed, but for `record`, the trials and the generator, its own.
+
+        Raises:
+            InputDataError: If a step was taken inside of this one.
         """
         with self._lock, torch.inference_mode(False):
-            draft = self._draft()
+            known, draft = self.record, self._draft()
             result = self._changed(draft, change)
+            if self.record is not known:
+                raise InputDataError(
+                    "Got ask, tell or the like inside of another call of the same "
+                    "strategy, such as from `progress`: the inner call has happened, "
+                    "and the outer one has not. Call them one after the other."
+                )
             self._become(draft)
         return result
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from botorch_sparse.optim import Local, NystromPool, screening
@@ -471,3 +471,17 @@ def test_the_first_points_explain_most_and_are_kept() -> None:
     assert order.of(keys) == first and order.of(keys[:1] * 2) in ([], [1])
     assert order.after(0.1).after(0.2).points == order.points
     assert order.after(0.1).after(0.21).points == ()
+
+
+def test_a_streamed_kernel_with_gradients() -> None:
+    """A kernel that is given has gradients; nothing of a batch needs them."""
+    X = torch.rand(600, 2, generator=torch.Generator().manual_seed(0)).double()
+    kernel = ScaleKernel(RBFKernel()).double()
+    noise = torch.full((20,), 0.1).double()
+    posterior = NystromPosterior.from_data(kernel, X[:20], X[:20, 0], noise, X[:9])
+    chosen = []
+    for memory in (0, 2e4, 2**30):
+        pool = NystromPool(X, 0.1, max_memory=memory)
+        pool.update(posterior)
+        chosen.append(pool.batch(2.0).choose(5))
+    assert chosen[0] == chosen[1] == chosen[2]

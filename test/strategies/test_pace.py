@@ -64,3 +64,19 @@ def test_there_is_time_enough() -> None:
 def test_no_time_at_all(seconds: float) -> None:
     with pytest.raises(InputDataError, match=r"max_seconds=.*need a number in"):
         started("table-bbkb").ask(max_seconds=seconds)
+
+
+def test_a_step_inside_of_a_step_is_announced() -> None:
+    """What the inner one took in stays; the outer one has not happened."""
+    strategy = started("table-bbkb")
+    known, point = len(strategy.history), strategy.candidates[:1]
+
+    def tell(*_: Any) -> None:
+        if len(strategy.history) == known:
+            strategy.tell(point, [[1.0]])
+
+    with pytest.raises(InputDataError, match="inside of another call"):
+        strategy.ask(progress=tell)
+    assert len(strategy.history) == known + 1 and not len(strategy.pending)
+    strategy.tell((batch := strategy.ask()).ids, [0.0] * len(batch))
+    assert len(strategy.history) == known + 1 + len(batch)

@@ -137,7 +137,6 @@ def bbkb_generation_strategy(
     Returns:
         A strategy for `Client.set_generation_strategy`.
     """
-    validate_ratio_threshold(ratio_threshold)
     need = "need a number of at least 0, such as 4."
     check_number("beta", beta, "[0, inf)", need)
     validate_ratio_threshold(ratio_threshold)

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from botorch_sparse.optim import Local, NystromPool, screening
 from botorch_sparse.optim import pool as pool_module
+from botorch_sparse.optim import threads as threads_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
 from botorch_sparse.optim.greedy_order import Order, greedy_order
 from botorch_sparse.optim.local_sums import LocalSums
 from botorch_sparse.optim.screening import Known
+from botorch_sparse.optim.threads import threads_for
 from botorch_sparse.posteriors import NystromPosterior
 
 TOLERANCE = {
@@ -121,6 +123,16 @@ def test_bounds_of_dropped_candidates_hold(monkeypatch: pytest.MonkeyPatch) -> N
         assert bool((bounds >= exact).all()) and bool(is_dropped.any())
 
 
+def uniform_problem(num_inducing: int) -> tuple[Tensor, NystromPosterior]:
+    """3,000 uniform rows, and a posterior of the first 120."""
+    g = torch.Generator().manual_seed(7)
+    X = torch.rand(3000, 4, generator=g, dtype=torch.float64)
+    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
+    noise = torch.full((120,), 0.1, dtype=torch.float64)
+    Y = X[:120].sum(-1).sin()
+    return X, NystromPosterior.from_data(kernel, X[:120], Y, noise, X[:num_inducing])
+
+
 @contextmanager
 def threads_set(number: int) -> Iterator[None]:
     """That many threads of torch."""
@@ -143,12 +155,7 @@ def test_a_column_depends_on_no_neighbour(
     columns are centred by tiles of the table, which shards keep whole.
     """
     g = torch.Generator().manual_seed(0)
-    X = torch.rand(3000, 4, generator=g, dtype=torch.float64)
-    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
-    noise = torch.full((120,), 0.1, dtype=torch.float64)
-    posterior = NystromPosterior.from_data(
-        kernel, X[:120], X[:120].sum(-1).sin(), noise, X[:75]
-    )
+    X, posterior = uniform_problem(75)
     monkeypatch.setattr(pool_module, "SCREENED", 0)
     every, few = torch.arange(3000), torch.randperm(1024, generator=g)[:5] + 1024
     parts = [every, every[1024:], every[1024:2048]]
@@ -173,15 +180,36 @@ def test_a_column_depends_on_no_neighbour(
             assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("max_memory", [0, 2**30])
+def test_more_threads_change_no_bit(max_memory: int) -> None:
+    """Whole batches of tiles, whose products threads may share or not."""
+    X, posterior = uniform_problem(75)
+    found = []
+    for threads in (1, 2):
+        with threads_set(threads):
+            pool = NystromPool(X, 0.1, max_memory=max_memory)
+            pool.update(posterior)
+            squares = pool.squared_covariances(torch.arange(11))
+            found.append([*pool.all_moments(), squares])
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_products_have_the_threads_that_keep_their_bits(
+    keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads_module, "keeps_bits", lambda threads: keeps)
+    with threads_set(2):
+        for num_tiles, expected in ((1, 1), (8, 2 if keeps else 1)):
+            with threads_for(num_tiles):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 2
+
+
 def test_a_streamed_table_is_passed_once_for_many_points() -> None:
     """Each pass computes `k_S(x)` anew; a quarter of the memory holds the squares."""
-    g = torch.Generator().manual_seed(0)
-    X = torch.rand(3000, 4, generator=g, dtype=torch.float64)
-    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
-    noise = torch.full((120,), 0.1, dtype=torch.float64)
-    posterior = NystromPosterior.from_data(
-        kernel, X[:120], X[:120].sum(-1).sin(), noise, X[:110]
-    )
+    X, posterior = uniform_problem(110)
     rows = [*range(200, 220), 203]
     ratios = {}
     for memory in (0, 4 * 20 * 2 * 8 * len(X), 2**30):

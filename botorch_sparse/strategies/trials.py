@@ -1,7 +1,6 @@
 """Trials: the points that were proposed, by the numbers of their proposals."""
 
-from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
@@ -169,37 +168,40 @@ class PendingTrials:
 
     def propose(self, points: Sequence[int], batch: int) -> list[Trial]:
         """New trials of points."""
-        first = self.num_proposed
+        start, stop = self.num_proposed, self.num_proposed + len(points)
+        ids = range(start, stop)
         trials = [
-            Trial(first + i, point, batch, is_awaited=True)
-            for i, point in enumerate(points)
+            Trial(id, point, batch, 0, False, True)
+            for id, point in zip(ids, points, strict=True)
         ]
-        self._hold(trials)
-        self.num_proposed = first + len(points)
-        self.has_asked |= len(points) > 0
+        self._trials.update(zip(ids, trials, strict=True))
+        self._awaited.update((id, None) for id in ids)
+        new: dict[int, tuple[int, ...]] = {}
+        for id, point in zip(ids, points, strict=True):
+            new[point] = (*new.get(point, ()), id)
+        self._at.update((p, (*self._at.get(p, ()), *own)) for p, own in new.items())
+        if trials:
+            self._batches[batch] = Proposed(start, stop, len(trials))
+            self.has_asked = True
+        self.num_proposed = stop
         return trials
 
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
-        for id in {trial.id for trial in trials}:
-            if id in self._trials:
-                self._remove(self._trials[id])
-
-    def _remove(self, trial: Trial) -> None:
-        id, point, batch = trial.id, trial.point, trial.batch
+        ids = {trial.id for trial in trials if trial.id in self._trials}
+        gone = [self._trials[id] for id in ids]
         for known in (self._trials, self._waiting, self._awaited):
-            known.discard(id)
-        ids = self._at[point]
-        place = bisect_left(ids, id)
-        if len(ids) > 1:
-            self._at[point] = ids[:place] + ids[place + 1 :]
-        else:
-            self._at.discard(point)
-        start, stop, size = self._batches[batch]
-        if size > 1:
-            self._batches[batch] = Proposed(start, stop, size - 1)
-        else:
-            self._batches.discard(batch)
+            known.discard(ids)
+        for point in {trial.point for trial in gone}:
+            left = tuple(id for id in self._at[point] if id not in ids)
+            self._at[point] = left
+            if not left:
+                self._at.discard([point])
+        for batch, size in Counter(trial.batch for trial in gone).items():
+            proposed = self._batches[batch]
+            self._batches[batch] = proposed._replace(size=proposed.size - size)
+            if size == proposed.size:
+                self._batches.discard([batch])
 
     def _hold(self, trials: Iterable[Trial]) -> None:
         """They are pending, whether they were or not."""
@@ -282,4 +284,4 @@ def _mark(ids: ForkedDict[None], id: int, is_in: bool) -> None:
     if is_in:
         ids[id] = None
     else:
-        ids.discard(id)
+        ids.discard([id])

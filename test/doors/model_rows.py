@@ -220,6 +220,8 @@ POSTERIORS = [
 ]
 OTHERS = [
     *arguments(partial(k.for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
+    *arguments(partial(k.dense_covariance, KERNEL), X=[[[0.0, 0.0]], "x"]),
+    *arguments(partial(k.dense_covariance, X=X), kernel=[*KERNELS, None]),
     *arguments(partial(k.in_double, dtype=torch.float32), module=[*KERNELS, None]),
     *arguments(partial(k.kernel_at, index=()), kernel=[*KERNELS, None]),
     *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),

@@ -281,5 +281,7 @@ def test_acquisition_functions_have_the_values_of_the_exact_gp(name: str) -> Non
         value.sum().backward()
         assert X.grad is not None and X.grad.isfinite().all()
         values.append(value.detach())
-    # At most 2e-4 of the prior variance is left, and 1e-8 where there are two inputs.
-    torch.testing.assert_close(*values, rtol=1e-3, atol=1e-7)
+    # What is left of the prior variance is below 2e-4 for three inputs, 2e-8 for two.
+    few_inputs = members[0].train_inputs[0].shape[-1] == 2
+    rtol = 1e-5 if few_inputs else 1e-3
+    torch.testing.assert_close(*values, rtol=rtol, atol=1e-7)

@@ -4,15 +4,16 @@
     python -m benchmarks.soak bbkb/float32 random/clustered
     python -m benchmarks.soak --report                 # prints what is there
 
-The table is the one of `benchmarks.scale evaluations`, 20,000 points of the unit cube in
-six dimensions, in float64 or float32, or as many in 50 clusters of diameter 0.03; GSSBO
-and RSSBO, which have no tables, choose from the cube. The kernel is given, rows may come
+The table is that of `benchmarks.scale evaluations`, 20,000 points of the unit cube in
+six dimensions, in float64 or float32, or as many in 50 cubes of edge 0.01. GSSBO and
+RSSBO have no tables, and choose from the cube. The kernel is given, rows may come
 again, a batch has 20 points, or one where the algorithm has no batches.
 
 Each run has a process and a thread of its own, and stops at 10^3, 10^4 and 10^5
 evaluations, or where its time is over; the next call goes on from there, in another
-process. Exact posteriors grow with the different rows and may not reach the end. Seconds
-are those of `ask` and `tell`, for each evaluation in the later half up to that number.
+process. Exact posteriors grow with the different rows and may not reach the end.
+Seconds are those of `ask` and `tell`, for each evaluation in the later half up to that
+number.
 """
 
 import argparse

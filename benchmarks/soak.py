@@ -64,6 +64,14 @@ def candidates(kind: str) -> Tensor:
     return torch.from_numpy(X).to(torch.float32 if kind == "float32" else torch.float64)
 
 
+def target() -> Callable[[Tensor], Tensor]:
+    """What is maximized, from 0 to 1 on the uniform table."""
+    values = function(PROBLEM)
+    known = values(candidates("float64").numpy())
+    low, high = known.min(), known.max()
+    return lambda X: torch.from_numpy((values(X.double().numpy()) - low) / (high - low))
+
+
 def by_kernel(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
     """A strategy of candidates whose kernel and noise are given."""
 
@@ -111,13 +119,11 @@ def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
     """Do a run, or what is left of it, and note what it took at each of the stops."""
     torch.set_num_threads(1)
     method, kind = name.split("/")
-    X, values = candidates(kind), function(PROBLEM)
-    strategy = STRATEGIES[method](X)
+    strategy = STRATEGIES[method](candidates(kind))
     state = folder / f"{method}-{kind}.state"
     if state.is_file():
         strategy.resume(state)
-    objective = noisy(strategy, lambda X: torch.from_numpy(values(X.double().numpy())))
-    end = time.monotonic() + max_seconds
+    objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
     for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
         left = StopAfter(max(0.0, end - time.monotonic()))
         strategy.run(

@@ -12,15 +12,17 @@ again, a batch has 20 points, or one where the algorithm has no batches.
 Each run has a process and a thread of its own, and stops at 10^3, 10^4 and 10^5
 evaluations, or where its time is over; the next call goes on from there, in another
 process. Exact posteriors grow with the different rows and may not reach the end.
-Seconds are those of `ask` and `tell`, for each evaluation in the later half up to that
-number.
+Seconds are CPU seconds of the run, objective included, for each evaluation in the later
+half up to that number: other work on the machine counts for little.
 """
 
 import argparse
 import json
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from benchmarks import measure
-from benchmarks.scale import NOISE_SD, PROBLEMS, function, kernel, noisy, per_evaluation
+from benchmarks.scale import NOISE_SD, PROBLEMS, function, kernel, noisy
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -39,6 +41,8 @@ from botorch_sparse.strategies import (
     GSSBO,
     RSSBO,
     SBPE,
+    Batch,
+    History,
     RandomSearch,
     StopAfter,
     Strategy,
@@ -115,6 +119,46 @@ RUNS = [
 ]
 
 
+@dataclass
+class Meter:
+    """CPU seconds by evaluations done; a callback of `Strategy.run`.
+
+    Attributes:
+        done: Numbers of evaluations, each 2 % more than the one before.
+        seconds: CPU seconds by then, since the run began.
+        start: What the clock of this process showed then.
+    """
+
+    done: list[int] = field(default_factory=lambda: [0])
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    start: float = field(default_factory=time.process_time)
+
+    @classmethod
+    def go_on(cls, path: Path) -> "Meter":
+        """With the marks of an earlier process."""
+        meter = cls(**json.loads(path.read_text())) if path.is_file() else cls()
+        meter.start = time.process_time() - meter.seconds[-1]
+        return meter
+
+    def __call__(self, strategy: Strategy, batch: Batch, history: History) -> None:
+        """Look at the clock, where it is worth a mark."""
+        if len(history) >= 1.02 * self.done[-1]:
+            self.mark(len(history))
+
+    def mark(self, done: int) -> None:
+        """Look at the clock."""
+        if done > self.done[-1]:
+            self.done.append(done)
+            self.seconds.append(time.process_time() - self.start)
+
+    def per_evaluation(self) -> float:
+        """Seconds for each evaluation of the later half."""
+        half = bisect_left(self.done, self.done[-1] / 2)
+        half = min(half, len(self.done) - 2)
+        took = self.seconds[-1] - self.seconds[half]
+        return took / (self.done[-1] - self.done[half])
+
+
 def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
     """Do a run, or what is left of it, and note what it took at each of the stops."""
     torch.set_num_threads(1)
@@ -123,6 +167,7 @@ def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
     state = folder / f"{method}-{kind}.state"
     if state.is_file():
         strategy.resume(state)
+    meter = Meter.go_on(state.with_suffix(".json"))
     objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
     for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
         left = StopAfter(max(0.0, end - time.monotonic()))
@@ -130,28 +175,30 @@ def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
             objective,
             stop,
             progress=False,
-            callbacks=[left],
+            callbacks=[meter, left],
             batch_size=PROBLEM.batch_size,
         )
+        meter.mark(len(strategy.history))
+        keep(store, name, strategy, meter)
         strategy.save(state)
-        keep(store, name, strategy)
+        marks = {"done": meter.done, "seconds": meter.seconds}
+        state.with_suffix(".json").write_text(json.dumps(marks))
         if len(strategy.history) < stop:
             break
 
 
-def keep(path: Path, name: str, strategy: Strategy) -> None:
+def keep(path: Path, name: str, strategy: Strategy, meter: Meter) -> None:
     """Write down where a run is; the file is whole at any moment."""
     history = strategy.history
-    done, last = len(history), history.batches[-1]
     known = read(path)
     at = known.get(name, {})
     known[name] = {key: at[key] for key in at if int(key) in STOPS}
-    known[name][str(done)] = {
-        "milliseconds": round(1e3 * per_evaluation(history, done), 4),
-        "seconds": round(history.seconds, 2),
+    known[name][str(len(history))] = {
+        "milliseconds": round(1e3 * meter.per_evaluation(), 4),
+        "cpu_seconds": round(meter.seconds[-1], 1),
         "resident_mib": round(measure.resident_kilobytes() / 1024, 1),
         "peak_mib": round(measure.peak_kilobytes() / 1024, 1),
-        "inducing": last.num_inducing,
+        "inducing": history.batches[-1].num_inducing,
         "different": history.num_unique,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,9 @@
 
 import io
 import os
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,14 @@ STATE_VERSION = 4
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state so that the file is the old one or the new one at any moment.
 
-    Into a temporary file of the same folder, to the disk, then under its name.
+    Into a temporary file of the same folder, to the disk, then under its name. What
+    processes left beside it that were killed while they wrote is removed first.
 
     Raises:
         OSError: If the folder is not there, or can't be written to.
     """
     target = Path(path).absolute()
+    _remove_leftovers(target)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -36,6 +40,26 @@ def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove temporary files of processes that are no more; all others stay."""
+    name = re.compile(re.escape(f".{target.name}.") + r"([1-9][0-9]{0,8})\.tmp")
+    with suppress(OSError):  # they do no harm
+        for entry in os.listdir(target.parent):
+            if (found := name.fullmatch(entry)) and _is_dead(int(found[1])):
+                target.with_name(entry).unlink(missing_ok=True)
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether there is surely no such process; where there is no way to ask, no."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except OSError as error:  # or it is somebody else's
+        return isinstance(error, ProcessLookupError)
+    return False
 
 
 def _sync_folder(folder: Path) -> None:

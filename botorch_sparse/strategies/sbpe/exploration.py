@@ -23,6 +23,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies.forked import GrowingList
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.glance import Glance
 
@@ -58,7 +59,7 @@ class BatchExploration:
     def __init__(self, posterior: GrowingPosterior, policy: CertificatePolicy) -> None:
         self.posterior = posterior
         self.policy = policy
-        self.events: list[tuple[Kind, Any]] = []
+        self.events = GrowingList[tuple[Kind, Any]]()
         self.num_draws = 0
         self.bound = self.base = self.block = 0.0
         self.num_rows = len(posterior)
@@ -246,9 +247,9 @@ class BatchExploration:
         E = root.unsqueeze(-1) * K * root
         return float(torch.linalg.eigvalsh(E.cpu())[-1].clamp_min(0.0))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values from which `replay` does everything again."""
-        events = [list(event) for event in self.events]
+    def log(self) -> dict[str, Any]:
+        """That from which `replay` does everything again. O(1)."""
+        events = self.events.fork()
         return {"events": events, "num_draws": self.num_draws, "added": self._added}
 
     def replay(self, state: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors.pending import PendingRows
 
-
 # Pending rows in one product, zeros where there are none yet.
 BLOCK = 32
 
@@ -220,7 +219,7 @@ class RankOneBatch(DeviceBatch):
 
     @abstractmethod
     def look(self, row: int) -> tuple[Tensor, Tensor]:
-        """A candidate's variance with the pending points, `1`, and its `k_S(x)`, `m`."""
+        """A candidate's variance with the pending points (`1`), its `k_S(x)` (`m`)."""
 
     @abstractmethod
     def pend(self, k: Tensor) -> None:

@@ -155,6 +155,9 @@ def _rebuilt(elem: Tensor, requires_grad: bool, is_parameter: bool) -> Tensor:
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
 
 
+torch.serialization.add_safe_globals([_rebuilt])  # a state may hold such tensors
+
+
 class _Operation(NamedTuple):
     """What there is to know about an operation before it runs."""
 

@@ -223,7 +223,12 @@ class RankOneBatch(DeviceBatch):
 
     @abstractmethod
     def pend(self, k: Tensor) -> None:
-        """Make a point pending that may be elsewhere, by its `k_S(x)`, `m`."""
+        """Make a point pending that may be elsewhere.
+
+        Args:
+            k: Its `k_S(x)`, `m`, in memory of its own: products may round by how their
+                operands lie.
+        """
 
     def _make_pending(self, row: int) -> Tensor:
         variance, k = self.look(row)
@@ -334,8 +339,8 @@ class BlockBatch(RankOneBatch):
     def look(self, row: int) -> tuple[Tensor, Tensor]:
         """See `RankOneBatch`."""
         index = torch.full((1,), row, device=self._ucb.device)
-        K = self._pool.cross_covariance(index)
-        return self._after_rows(index, K)[1], K.flatten().contiguous()
+        k = self._pool.cross_covariance(index).flatten()
+        return self._variances(index)[1], k
 
     def close(self, row: int) -> None:
         """See `DeviceBatch`."""

@@ -492,7 +492,11 @@ class _There:
         """`k_S(x)` of some candidates, `m x k`."""
         if self.tiles is None:
             return self.posterior.covariance_with_inducing(X[index])
-        if isinstance(index, slice):
-            index = torch.arange(*index.indices(len(X)), device=X.device)
         width = self.tiles.shape[-1]
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(X))
+            tile, place = divmod(start, width)
+            if step == 1 and place + stop - start <= width:
+                return self.tiles[tile, :, place : place + stop - start]
+            index = torch.arange(start, stop, step, device=X.device)
         return self.tiles[index // width, :, index % width].mT

@@ -73,7 +73,8 @@ class ShardedPool(NystromPool):
 
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`, of rows of the whole table; on all ranks."""
-        both = torch.stack(super().moments(self.shard.places(rows)), dim=-1)
+        places = self.shard.places(rows).to(self.X.device)
+        both = torch.stack(super().moments(places), dim=-1)
         return Moments(*self.shard.gathered(both, rows).unbind(-1))
 
     def largest(self, values: Tensor) -> Tensor:
@@ -204,7 +205,7 @@ class ShardedDeviceBatch(DeviceBatch):
 
     def _make_pending(self, row: int) -> Tensor:
         numbers, x, k = self._winner.split([NUMBERS, *self._sizes])
-        x, k = x.to(self._pool.X), k.to(self._pool.X)
+        x, k = (part.to(self._pool.X, copy=True) for part in (x, k))
         self._pool.passed[row] = Passed(numbers[1:2].long(), x, k)
         place = row - self._shard.start
         if 0 <= place < len(self._shard):

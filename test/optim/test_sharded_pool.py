@@ -11,7 +11,7 @@ from thread_ranks import together
 from torch import Tensor
 
 from botorch_sparse.optim.choosable import ALL, Choosable
-from botorch_sparse.optim.device_batch import BlockBatch
+from botorch_sparse.optim.device_batch import BlockBatch, EagerBatch
 from botorch_sparse.optim.pool import MAX_MEMORY, NystromPool
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.rules import Global, Local, Rule
@@ -147,3 +147,36 @@ def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert together(3, embedded) == [1, 0, 1]
     assert together(1, embedded) == [2]
+
+
+@sweep("max_memory, size", [(0, 2), (MAX_MEMORY, 3)], [(0, 3), (MAX_MEMORY, 2)])
+def test_of_equal_rows_the_lowest_is_chosen(
+    max_memory: int, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is there twice, the first rank has none of the best, and blocks are
+    often too small to be certain.
+    """
+    monkeypatch.setattr(BlockBatch, "first_block", 4)
+    X, posterior = problem(5, device=device)
+    half = 2 * TILE
+    pool = NystromPool(X[:half], LAM)
+    pool.update(posterior)
+    X = X[pool.batch(20.0).values().argsort()].repeat(2, 1)
+
+    def choose(ranks: Ranks) -> list[int]:
+        shard = Shard(len(X), ranks)
+        own = ShardedPool(
+            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
+        )
+        own.update(posterior)
+        return own.batch(20.0).choose(25)
+
+    first, *others = together(size, choose, device)
+    assert max(first) < half and others == [first] * (size - 1)
+    pool = NystromPool(X, LAM)
+    pool.update(posterior)
+    eager = EagerBatch(pool, 20.0, None, ALL)  # all bounds after each point
+    for row in first:
+        bounds = eager.values().cpu()
+        assert float(bounds[row]) >= float(bounds.max()) * (1 - 1e-12)
+        eager.append(row)

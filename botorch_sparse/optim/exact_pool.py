@@ -315,8 +315,9 @@ class ExactBatch(DeviceBatch):
         """See `BatchState`."""
         return self._mean + self._multiplier * self.present_variances().sqrt()
 
-    def _choose(self) -> Choice:
-        return Choice.among_all(self.values(), self._variance)
+    def choice(self) -> Choice:
+        """See `DeviceBatch`."""
+        return Choice.among_all(self.values(), self._variance, self._initial)
 
     def _append(self, row: int) -> Appended:
         self.present_variances()
@@ -324,8 +325,7 @@ class ExactBatch(DeviceBatch):
         if chosen is None or chosen[0] != row:
             return super()._append(row)
         self._chosen, self._last = None, row
-        if self._once:
-            self._mean[row] = -torch.inf
+        self.close(row)
         return chosen[1]
 
     @torch.no_grad()

@@ -275,9 +275,7 @@ class BatchExploration:
             InputDataError: If rows are not there, or became inducing points before
                 they were points; or if the certificate is lost.
         """
-        _check_events(state["events"], self.num_rows + len(state["added"]))
-        if state["num_draws"] > len(state["events"]):  # each is followed by some
-            raise InputDataError("There are more draws than anything came of.")
+        _check_events(state, self.num_rows + len(state["added"]))
         self._added = state["added"].to(self.posterior.X)
         kinds = [kind for kind, _ in state["events"]]
         last_draw = max(
@@ -294,12 +292,14 @@ class BatchExploration:
             raise InputDataError("Inducing points that the batch needs are missing.")
 
 
-def _check_events(events: list[list[Any]], num_rows: int) -> None:
+def _check_events(state: dict[str, Any], num_rows: int) -> None:
     """Refuse rows that are not there, and inducing points that were none of them."""
     known = set[int]()
-    for kind, value in events:
-        if kind == "point":
+    for kind, value in state["events"]:
+        if kind == "point" and value < num_rows:
             known.add(value)
-        used = value if kind == "draw" else [value] * (kind == "append")
-        if not known.issuperset(used) or max(known, default=0) >= num_rows:
+        used = {"point": [value], "append": [value], "draw": value}.get(kind, [])
+        if not known.issuperset(used):
             raise InputDataError(f"Got the event {kind} {value} of no known row.")
+    if state["num_draws"] > len(state["events"]):  # an event follows from each
+        raise InputDataError("There are more draws than anything came of.")

@@ -25,36 +25,43 @@ def check_rounds(
     Raises:
         InputDataError: If rounds, bounds, points or their log are of another run.
     """
-    rounds, num = history.rounds, len(history.rounds)
+    num = len(history.rounds)
     start = sum(lengths[:num])  # trials of rounds that have ended
     sizes = [batch.size for batch in history.batches]
     is_ended = at.first_ask <= len(sizes) and sum(sizes[: at.first_ask]) == start
-    if not is_ended or [r.length for r in rounds] != list(lengths[:num]):
+    if not is_ended or [r.length for r in history.rounds] != list(lengths[:num]):
         raise InputDataError("Rounds are not those of the schedule.")
-    if len(at.points) != sum(sizes) - start or at.is_begun != bool(at.points):
+    length = lengths[num] if num < len(lengths) else 0
+    is_whole = len(at.points) == sum(sizes) - start <= length
+    if not is_whole or at.is_begun != bool(at.points):
         raise InputDataError("The batch in progress has other points than proposed.")
-    if at.is_begun and not (num < len(lengths) and len(at.points) <= lengths[num]):
-        raise InputDataError("The batch in progress is longer than it was to be.")
     for trial in [*history.told_since(0), *trials]:
         if trial.id >= start and at.points[trial.id - start] != trial.point:
             raise InputDataError("Trials have other points than the batch in progress.")
-    bounded = sum(not math.isnan(r.beta) for r in rounds)
-    is_table = isinstance(at.left, TableSurvivors)
-    if (at.last_bounds is None) != (bounded == 0):
-        raise InputDataError("The bounds are missing, or not of these rounds.")
-    if not isinstance(at.left, TableSurvivors) and not (
-        len(at.left.cuts) == len(at.left.best) == bounded
-    ):
-        raise InputDataError("There are more or fewer cuts than rounds with bounds.")
-    if at.drawn[: len(at.points)] != at.points and at.drawn:
-        raise InputDataError("Points that were drawn are not those proposed.")
-    is_drawn = is_table or bool(at.drawn) or not at.is_begun
-    num_drawn = at.design.raw_samples
-    if at.design.is_random and at.is_begun:
-        num_drawn = lengths[num]
-    if len(at.pool) != (0 if is_drawn else num_drawn):
-        raise InputDataError("The points drawn for a batch are missing.")
+    _check_bounds(at, history)
+    _check_drawn(at, length)
     _check_log(at)
+
+
+def _check_bounds(at: Progress, history: RoundHistory) -> None:
+    """Refuse bounds that are missing, or more of them than rounds that have some."""
+    num = sum(not math.isnan(r.beta) for r in history.rounds)
+    sizes = {num}
+    if not isinstance(at.left, TableSurvivors):
+        sizes |= {len(at.left.cuts), len(at.left.best)}
+    if (at.last_bounds is None) != (num == 0) or len(sizes) > 1:
+        raise InputDataError("There are other bounds than those of the rounds.")
+
+
+def _check_drawn(at: Progress, length: int) -> None:
+    """Refuse points drawn for the batch that are missing, or not those proposed."""
+    num = length if at.design.is_random else at.design.raw_samples
+    is_table = isinstance(at.left, TableSurvivors)
+    if is_table or at.drawn or not at.is_begun:
+        num = 0
+    is_other = at.drawn and at.drawn[: len(at.points)] != at.points
+    if is_other or len(at.pool) != num or len(at.drawn) not in (0, length):
+        raise InputDataError("The points drawn for a batch are missing, or others.")
 
 
 def _check_log(at: Progress) -> None:

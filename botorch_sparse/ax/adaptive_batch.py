@@ -43,6 +43,8 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     `ratio_threshold`, the largest ratio of variances allowed, 2 by default.
     """
 
+    option_names = SparseAcquisition.option_names | {"ratio_threshold"}
+
     def __init__(
         self, surrogate: Surrogate, *, torch_opt_config: TorchOptConfig, **kwargs: Any
     ) -> None:

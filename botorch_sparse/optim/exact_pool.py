@@ -27,7 +27,7 @@ from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, check_number
+from botorch_sparse.doors import check_finite, check_kind, check_number
 from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
@@ -111,7 +111,11 @@ class ExactPool:
             X: `n x d` points, candidates or not, `n > 0`.
             Y: `n` observations.
             noise: `n` noise variances, positive.
+
+        Raises:
+            InputDataError: If there is NaN or infinity, on the host.
         """
+        check_finite(X=X, Y=Y, noise=noise)
         L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
         cross = self.covar_module(X, self.X).to_dense()
         F = torch.linalg.solve_triangular(L, cross, upper=False)

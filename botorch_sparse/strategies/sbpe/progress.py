@@ -19,6 +19,7 @@ from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.forked import GrowingList
+from botorch_sparse.strategies.forms import Entries, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_building import ModelBuilder
@@ -194,6 +195,20 @@ class Progress:
             "last_bounds": None if last is None else last.state_dict(),
             "pool": self.pool,
             "log": log,
+        }
+
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        drawn = Entries(torch.double, None, None)
+        return {
+            "first_ask": int,
+            "points": [int],
+            "drawn": [int],
+            "is_begun": bool,
+            "left": self.left.form(),
+            "last_bounds": (None, BatchBounds.form(self.left.dim)),
+            "pool": (Entries(torch.empty(0, 0).dtype, 0, 0), drawn),
+            "log": (None, BatchExploration.form(self.left.dim)),
         }
 
     def of_state(self, state: dict[str, Any], device: torch.device) -> "Progress":

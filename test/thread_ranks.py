@@ -71,7 +71,7 @@ def together(
         device: Where all of them compute; the simulated one is there in each thread.
     """
     table = _Table(size)
-    is_simulated = device == torch.device(simulated_device.DEVICE)
+    is_simulated = device.type == "sim"
 
     def run(rank: int) -> T:
         place = simulated_device.accelerator() if is_simulated else nullcontext()

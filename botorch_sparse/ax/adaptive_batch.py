@@ -95,7 +95,7 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
 
     def _use_acqf_of_ax(self) -> None:
         """Reckon with what pending trials may tell, instead of the bound."""
-        if isinstance(self.acqf, BatchUpperConfidenceBound):
+        if self._has_bound(self._model):
             chosen = self._class_of_ax()
             self.acqf = super()._construct_botorch_acquisition(chosen, {}, self._model)
 

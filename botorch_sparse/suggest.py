@@ -41,6 +41,7 @@ from botorch_sparse.proposed_rows import (
 )
 from botorch_sparse.strategies import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.trials import Trial
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 
@@ -156,7 +157,7 @@ def rebuild(
         strategy.state_dict()
         | {
             "num_proposed": len(pending),
-            "pending": [[id, row, -1, 0] for id, row in enumerate(pending)],
+            "pending": [list(Trial(id, row, -1)) for id, row in enumerate(pending)],
             "failed": sorted(set(results.failed)),
         }
     )

@@ -198,6 +198,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
     args = parse(arguments)
     torch.set_num_threads(1)
+    from benchmarks import gssbo_methods
+
+    gssbo_methods.SUBSET_SIZE = int(os.environ.get("GS_M", 100))
     runs = load(args.store)
     if not args.report:
         run_missing(args, runs)

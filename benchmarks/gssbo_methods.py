@@ -69,6 +69,21 @@ def make_bbkb(problem: Problem) -> BBKB:
     return strategy
 
 
+def make_mini_meta(problem: Problem) -> BBKB:
+    """mini-META."""
+    strategy = BBKB(**common(problem), repeat="until-uncertainty-halves")
+    source = strategy.surrogate.source
+    source.builder = MaternBuilder(source.builder.bounds, None, None)
+    return strategy
+
+
+def make_selection(selection: str) -> Callable[[Problem], GSSBO]:
+    """GSSBO of a selection."""
+    return lambda problem: GSSBO(
+        **common(problem), subset_size=SUBSET_SIZE, selection=selection
+    )
+
+
 def make_all(problem: Problem) -> GSSBO:
     """GP-UCB with the code of GSSBO."""
     return GSSBO(**common(problem), subset_size=None)
@@ -142,6 +157,8 @@ def make_earliest(problem: Problem) -> GSSBO:
 FACTORS = (2, 4, 6, 8)
 STRATEGIES: dict[str, Callable[[Problem], Strategy]] = {
     **{f"gssbo-{r}": make_gssbo(r) for r in READINGS},
+    **{f"gssbo-{s}": make_selection(s) for s in ("mixed", "leverage", "recent")},
+    "mini-meta": make_mini_meta,
     "rssbo": make_rssbo,
     "gssbo-all": make_all,
     "earliest": make_earliest,

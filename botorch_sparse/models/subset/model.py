@@ -25,18 +25,20 @@ from botorch_sparse.models.subset.error import (
 )
 from botorch_sparse.models.subset.full_data import FullData, Subset
 from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
+from botorch_sparse.models.subset.leverage import rows_by_leverage
 from botorch_sparse.models.subset.observations import all_observations
-from botorch_sparse.models.subset.selection import (
-    SubsetSelection,
+from botorch_sparse.models.subset.rows import (
     first_rows,
     forced_rows,
-    select_rows,
     selection_generator,
-    selection_named,
+)
+from botorch_sparse.models.subset.selection import (
+    SelectionOptions,
+    SubsetSelection,
+    select_rows,
 )
 from botorch_sparse.models.subset.validation import (
     validate_counts,
-    validate_gradients,
     validate_observations,
     validate_subset_size,
 )
@@ -110,23 +112,22 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         input_transform: InputTransform | None = None,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection["SubsetSingleTaskGP"] = "gradient",
-        reading: str = "contribution",
-        gradients: str = "pilot",
-        noise_scale: float = 0.1,
+        selection: str | SubsetSelection["SubsetSingleTaskGP"] | None = None,
+        reading: str | None = None,
+        gradients: str | None = None,
+        noise_scale: float | None = None,
         num_newest: int = 1,
         seed: int = 0,
     ) -> None:
         validate_counts(subset_size, num_initial, num_newest, seed)
-        validate_gradients(reading, gradients, noise_scale)
-        selection_named(selection)
+        chosen = SelectionOptions(selection, reading, gradients, noise_scale)
         data, modules = (train_X, train_Y, train_Yvar), (likelihood, covar_module)
         transforms = (outcome_transform, input_transform)
         super().__init__(*data, *modules, mean_module, *transforms)
-        self.selection, self.reading, self.gradients = selection, reading, gradients
+        self.selection, self.reading = chosen.selection, chosen.reading
+        self.gradients, self.noise_scale = chosen.gradients, chosen.noise_scale
         self.subset_size, self.num_initial = subset_size, num_initial
         self.num_newest, self.seed, self.num_selections = num_newest, seed, 0
-        self.noise_scale = noise_scale
         full = self.subset.full  # at first at random, since selections look at a subset
         num = self._num_rows(full)
         rows = first_rows(len(full), num, num_initial, num_newest, seed)
@@ -145,6 +146,14 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
             return exact_gradients(kernel, *seen, reading=self.reading)
         rows = self.subset_indices
         return pilot_gradients(kernel, *seen, rows, reading=self.reading)
+
+    def rows_by_leverage(self, num: int, forced: Tensor) -> Tensor:
+        """`num` rows of the largest residual leverage, after those that are forced.
+
+        See `botorch_sparse.models.subset.leverage`; for selections of your own.
+        """
+        X, _, noise = all_observations(self)
+        return rows_by_leverage(self.covar_module, X, noise, num, forced)
 
     def error_bounds(
         self, X: Tensor, **options: Unpack[ErrorOptions]
@@ -246,10 +255,10 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         training_data: SupervisedDataset,
         subset_size: int | None = None,
         num_initial: int = 0,
-        selection: str | SubsetSelection["SubsetSingleTaskGP"] = "gradient",
-        reading: str = "contribution",
-        gradients: str = "pilot",
-        noise_scale: float = 0.1,
+        selection: str | SubsetSelection["SubsetSingleTaskGP"] | None = None,
+        reading: str | None = None,
+        gradients: str | None = None,
+        noise_scale: float | None = None,
         num_newest: int = 1,
         seed: int = 0,
         **kwargs: object,

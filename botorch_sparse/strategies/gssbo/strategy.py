@@ -29,6 +29,7 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
 from botorch_sparse.doors import check_callable
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.models.subset.selection import Selection, SelectionOptions
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import BoxDomain, domain_of
@@ -42,8 +43,6 @@ from botorch_sparse.strategies.gssbo.history import SubsetHistory, SubsetRecord
 from botorch_sparse.strategies.gssbo.radius import subset_statistics, validate_radius
 from botorch_sparse.strategies.gssbo.surrogate import (
     MakeAcquisition,
-    Selection,
-    SubsetOptions,
     SubsetSurrogate,
 )
 from botorch_sparse.strategies.identity import identity
@@ -124,10 +123,10 @@ class GSSBO(Strategy):
         Z: float = 4.0,
         window: int = WINDOW,
         patience: int = PATIENCE,
-        selection: Selection = "gradient",
-        reading: str = "contribution",
-        gradients: str = "pilot",
-        noise_scale: float = 0.1,
+        selection: Selection | None = None,
+        reading: str | None = None,
+        gradients: str | None = None,
+        noise_scale: float | None = None,
         acquisition: MakeAcquisition | None = None,
         radius: ConfidenceRadius | None = None,
         refit: RefitSchedule | None = None,
@@ -160,7 +159,7 @@ class GSSBO(Strategy):
         self.surrogate = SubsetSurrogate(
             place.box,
             self.settings,
-            SubsetOptions(selection, reading, gradients, noise_scale),
+            SelectionOptions(selection, reading, gradients, noise_scale),
         )
         self._learning_time = 0.0  # by the clock, since the last point was chosen
 

@@ -152,12 +152,14 @@ def run(seeds: int) -> Errors:
 def report(table: Errors) -> None:
     """Print medians and ranges, and how medians compare with random choice."""
     ratios: dict[str, list[float]] = {name: [] for name in SELECTIONS}
+    print("", *(f"{name:>20s}" for name in SELECTIONS))
     for key, row in table.items():
         print(key)
         for name, values in row.items():
             median = statistics.median(values)
             ratios[name].append(median / statistics.median(row["random"]))
-            print(f"  {name:12s} {median:.4f} ({min(values):.4f} to {max(values):.4f})")
+            print(f"{median:7.3f} ({min(values):.3f}-{max(values):.3f})", end="")
+        print()
     print("medians over those of random choice: geometric mean, smallest, largest")
     for name, values in ratios.items():
         mean = statistics.geometric_mean(values)
@@ -174,11 +176,10 @@ def main(arguments: list[str] | None = None) -> None:
     if args.store is not None and args.store.exists():
         report(json.loads(args.store.read_text())["errors"])
         return
+    about = provenance(f"python -m benchmarks.gssbo_default --seeds {args.seeds}")
     table = run(args.seeds)
     if args.store is not None:
-        command = f"python -m benchmarks.gssbo_default --seeds {args.seeds}"
-        result = {**provenance(command), "errors": table}
-        args.store.write_text(json.dumps(result, indent=1) + "\n")
+        args.store.write_text(json.dumps({**about, "errors": table}) + "\n")
     report(table)
 
 

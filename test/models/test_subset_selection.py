@@ -65,7 +65,7 @@ def test_a_repeated_point_waits_for_all_others(double: dict[str, Any]) -> None:
 def test_defaults(double: dict[str, Any]) -> None:
     """An option of gradients is a choice by gradients; a selection goes before all."""
     data = make_data(40, **double)
-    assert make_model(data).selection == "mixed"
+    assert make_model(data).selection == "leverage"
     for option in ({"reading": "scalar"}, {"gradients": "exact"}, {"noise_scale": 0.0}):
         model = make_model(data, **option)
         assert model.selection == "gradient"
@@ -76,4 +76,4 @@ def test_defaults(double: dict[str, Any]) -> None:
     bounds = torch.tensor([[0.0], [1.0]], **double)
     strategies = [GSSBO(bounds=bounds), GSSBO(bounds=bounds, reading="column")]
     selections = [s.surrogate.options.selection for s in strategies]
-    assert selections == ["mixed", "gradient"]
+    assert selections == ["leverage", "gradient"]

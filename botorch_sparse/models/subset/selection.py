@@ -133,8 +133,8 @@ def mixed(
 
 
 SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
-    "mixed": mixed,
     "leverage": by_leverage,
+    "mixed": mixed,
     "gradient": by_gradient,
     "random": at_random,
     "recent": most_recent,
@@ -163,7 +163,7 @@ class SelectionOptions:
 
     Args:
         selection: A name in `SELECTIONS` or a callable. By default `"gradient"` where
-            one of the others is given, and `"mixed"` where none is.
+            one of the others is given, and `"leverage"` where none is.
         reading: `"contribution"` by default.
         gradients: `"pilot"` by default.
         noise_scale: 0.1 by default.
@@ -186,7 +186,7 @@ class SelectionOptions:
     ) -> None:
         if selection is None:
             is_free = (reading, gradients, noise_scale) == (None, None, None)
-            selection = "mixed" if is_free else "gradient"
+            selection = "leverage" if is_free else "gradient"
         chosen = {
             "selection": selection,
             "reading": READING if reading is None else reading,

@@ -4,7 +4,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.kernels import prior_variance
+from botorch_sparse.kernels import in_double, prior_variance
 
 
 @torch.no_grad()
@@ -28,8 +28,9 @@ def rows_by_leverage(
     Returns:
         `num` indices in the order of choice; the first ones are the choice of fewer.
         Cost: O(n num^2) time and O(n num) memory, and `num` columns of the kernel
-        matrix. Nothing is copied to the host.
+        matrix, in float64. Nothing is copied to the host.
     """
+    kernel, X, noise = in_double(kernel, X.dtype), X.double(), noise.double()
     variance = prior_variance(kernel, X)
     columns = variance.new_zeros(num, *variance.shape)
     chosen = list(forced.to(X.device).unsqueeze(-1).unbind())

@@ -58,11 +58,7 @@ class SubsetSelection(Protocol[M]):
     """
 
     def __call__(
-        self,
-        model: M,
-        num: int,
-        forced: Tensor,
-        generator: torch.Generator,
+        self, model: M, num: int, forced: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Choose.
 
@@ -80,10 +76,7 @@ class SubsetSelection(Protocol[M]):
 
 
 def by_gradient(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Gradient diversity [Wei2025]_; see `select_by_gradient_diversity`."""
     return select_by_gradient_diversity(
@@ -92,40 +85,28 @@ def by_gradient(
 
 
 def at_random(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """The others uniformly, without replacement."""
     return random_rows(model.num_observations, num, forced, generator)
 
 
 def most_recent(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """The last rows."""
     return most_recent_rows(model.num_observations, num, forced)
 
 
 def by_leverage(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """The largest residual leverage; see `rows_by_leverage`."""
     return model.rows_by_leverage(num, forced)
 
 
 def mixed(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Half of those that are free by leverage, the others at random."""
     spread = model.rows_by_leverage((num + len(forced) + 1) // 2, forced)

@@ -6,7 +6,7 @@ Where the parts of [Wei2025]_ are:
 Eq. 3, gradients                       `inducing/gp_gradients.py`
 Eq. 1, Section 4.2, greedy selection   `inducing/gradient_diversity.py`
 Section 4.3 (1), dynamic buffer        `buffer.py`
-Section 4.3 (2), forced samples        `models/subset/selection.py`
+Section 4.3 (2), forced samples        `models/subset/rows.py`
 Section 4.3 (3), perturbation          `inducing/gradient_diversity.py`
 Algorithm 1, line 3, the next point    `surrogate.py`
 Algorithm 1, lines 5-18                `GSSBO._learn`, `GSSBO._select`
@@ -54,10 +54,12 @@ class GSSBO(Strategy):
     r"""Bayesian optimization with gradient-based sample selection [Wei2025]_.
 
     Algorithm 1: an exact GP on at most M of the samples. The initial ones and the
-    newest one are always among them; the others are chosen greedily so that the
-    gradients of the log likelihood with respect to the observations point in diverse
-    directions. With the dynamic buffer all samples are in the model until an iteration
-    takes longer than Z times an initial one.
+    newest one are always among them. With the dynamic buffer all samples are in the
+    model until an iteration takes longer than Z times an initial one.
+
+    The paper chooses the others greedily so that the gradients of the log likelihood
+    with respect to the observations point in diverse directions: `selection="gradient"`
+    or any `reading`. The default is the residual leverage of `SubsetSingleTaskGP`.
 
     Use it on boxes where evaluations are many and cheap to the point that an exact GP
     is what takes the time. `BBKB` proposes batches, keeps the information of all
@@ -82,8 +84,8 @@ class GSSBO(Strategy):
         Z: See `SubsetBuffer`, as `window` and `patience`.
         window: See there.
         patience: See there.
-        selection: `"gradient"`, `"random"`, `"recent"` or a callable; see
-            `SubsetSingleTaskGP`, as the next three.
+        selection: `"leverage"`, `"mixed"`, `"random"`, `"recent"`, `"gradient"` or a
+            callable; see `SubsetSingleTaskGP`, as the next three.
         reading: What the gradient of a sample is.
         gradients: `"pilot"`, from the present subset, or `"exact"`, O(n^3).
         noise_scale: Standard deviation of the gradients' perturbation.

@@ -11,7 +11,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, check_number, check_tensors
+from botorch_sparse.doors import check_finite, check_kind, check_number, check_tensors
 from botorch_sparse.inducing.certificate import accuracy_certificate
 from botorch_sparse.inducing.gradient_diversity import validate_forced
 from botorch_sparse.kernels import in_double
@@ -60,7 +60,8 @@ def smallest_subset_size(
         3
     """
     check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
-    check_tensors(X=X, order=order)
+    check_finite(X=X)
+    check_tensors(order=order)
     check_number("tolerance", tolerance, "(0, 1)", "need a share, such as 0.05.")
     order = validate_forced(order, len(X), len(X), X.device)
     kernel, X = in_double(covar_module, X.dtype), X.double()

@@ -53,7 +53,7 @@ def append_row(U: Tensor, u: Tensor, room: int = 0) -> Tensor:
     """
     rows = U.expand(*u.shape[:-1], *U.shape[-2:])
     shrink = 1 - 2 * torch.finfo(u.dtype).eps
-    rows = shrink * torch.cat([rows, u.unsqueeze(-2)], -2)
+    rows = torch.cat([rows, u.unsqueeze(-2)], -2).mul_(shrink)
     return fold(rows) if rows.shape[-2] > rows.shape[-1] + room else rows
 
 

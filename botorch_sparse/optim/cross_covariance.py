@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.kernel_columns import KernelColumns
 from botorch_sparse.optim.threads import one_thread
@@ -128,7 +129,7 @@ class CrossCovariance:
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
         kernel = self.embedding.posterior.covar_module
         with one_thread():
-            K = kernel(self._padded_points, self.X[full]).to_dense()
+            K = dense_covariance(kernel, self._padded_points, self.X[full])
         K[len(self._points) :] = 0.0
         return K
 

@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.optim.embedding import padded
 from botorch_sparse.optim.shards import TILE
 from botorch_sparse.optim.threads import one_thread
@@ -128,6 +129,6 @@ def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
         part = X[start : start + TILES * TILE]
         part = torch.cat([part, part[-1:].expand(-len(part) % TILE, -1)])
         tiles = part.view(-1, TILE, X.shape[-1])
-        K = covar_module(tiles, points.expand(len(tiles), -1, -1)).to_dense()
+        K = dense_covariance(covar_module, tiles, points.expand(len(tiles), -1, -1))
         columns[:, start : start + len(part)] = K.flatten(0, 1).mT
     return columns[:k, :num]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.screening import (
     Known,
@@ -53,7 +54,7 @@ class SquaresAmong:
         """Those of points (`k x d`), from their `k_S(x)` (`m x k`); O(k m (m + k))."""
         with one_thread():
             w, residual = _features(embedding, K)
-            kernel = embedding.posterior.covar_module(X).to_dense()
+            kernel = dense_covariance(embedding.posterior.covar_module, X)
             full = kernel + w.mT @ residual
             squares = torch.stack([full, w.mT @ w]).square_()
         return cls(rows, squares, full.diagonal())
@@ -147,7 +148,7 @@ def _computed_tiles(known: Known, points: Tensor) -> Tiles:
         X = [cross.X[part] for part in index.split(TILE)]
         with one_thread():
             groups = [
-                torch.cat([kernel(group, x).to_dense() for x in X], dim=1)
+                torch.cat([dense_covariance(kernel, group, x) for x in X], dim=1)
                 for group in points.split(POINTS)
             ]
         return cross.of(index), torch.cat(groups)

@@ -5,6 +5,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.posteriors.constant_mean import with_constant_mean
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
 from botorch_sparse.posteriors.features import NystromFeatures
@@ -45,7 +46,7 @@ def posterior_of_chosen(
         The posterior. Cost: O(n m^2) time and O(n m) memory.
     """
     S = X[chosen]
-    K = covar_module(S, torch.cat([X, X[:1]])).to_dense()[:, :-1]
+    K = dense_covariance(covar_module, S, torch.cat([X, X[:1]]))[:, :-1]
     K_SS = K[:, chosen]
     K_SS.diagonal().copy_(k_diag)  # between equal points it is rounded otherwise
     factor, is_regular = plain_factor(K_SS)

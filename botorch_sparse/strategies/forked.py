@@ -133,11 +133,20 @@ class ForkedDict(Generic[V]):
         self._size += key not in part
         part[key] = value
 
-    def discard(self, key: int) -> None:
-        """Remove a key, if it is there."""
-        if key in self:
-            del self._part(key)[key]
-            self._size -= 1
+    def update(self, items: Iterable[tuple[int, V]]) -> None:
+        """Set the values of many keys."""
+        for key, value in items:
+            part = self._part(key)
+            self._size += key not in part
+            part[key] = value
+
+    def discard(self, keys: Iterable[int]) -> None:
+        """Remove keys, those that are there."""
+        if self._size:
+            for key in keys:
+                if key in self._parts[key % NUM_PARTS]:
+                    del self._part(key)[key]
+                    self._size -= 1
 
     def _part(self, key: int) -> dict[int, V]:
         """The part of a key, to be changed."""

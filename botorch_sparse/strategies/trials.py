@@ -1,7 +1,6 @@
 """Trials: the points that were proposed, by the numbers of their proposals."""
 
-from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.forked import ForkedDict
+from botorch_sparse.strategies.forms import Form
 
 
 class Trial(NamedTuple):
@@ -30,12 +30,6 @@ class Trial(NamedTuple):
     failures: int = 0
     is_waiting: bool = False
     is_awaited: bool = False
-
-    @classmethod
-    def of_entry(cls, entry: Sequence[Any]) -> "Trial":
-        """The trial whose parts, or first four parts, made an entry."""
-        id, point, batch, failures = map(int, entry[:4])
-        return cls(id, point, batch, failures, *map(bool, entry[4:]))
 
 
 class Proposed(NamedTuple):
@@ -169,37 +163,40 @@ class PendingTrials:
 
     def propose(self, points: Sequence[int], batch: int) -> list[Trial]:
         """New trials of points."""
-        first = self.num_proposed
+        start, stop = self.num_proposed, self.num_proposed + len(points)
+        ids = range(start, stop)
         trials = [
-            Trial(first + i, point, batch, is_awaited=True)
-            for i, point in enumerate(points)
+            Trial(id, point, batch, 0, False, True)
+            for id, point in zip(ids, points, strict=True)
         ]
-        self._hold(trials)
-        self.num_proposed = first + len(points)
-        self.has_asked |= len(points) > 0
+        self._trials.update(zip(ids, trials, strict=True))
+        self._awaited.update((id, None) for id in ids)
+        new: dict[int, tuple[int, ...]] = {}
+        for id, point in zip(ids, points, strict=True):
+            new[point] = (*new.get(point, ()), id)
+        self._at.update((p, (*self._at.get(p, ()), *own)) for p, own in new.items())
+        if trials:
+            self._batches[batch] = Proposed(start, stop, len(trials))
+            self.has_asked = True
+        self.num_proposed = stop
         return trials
 
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
-        for id in {trial.id for trial in trials}:
-            if id in self._trials:
-                self._remove(self._trials[id])
-
-    def _remove(self, trial: Trial) -> None:
-        id, point, batch = trial.id, trial.point, trial.batch
+        ids = {trial.id for trial in trials if trial.id in self._trials}
+        gone = [self._trials[id] for id in ids]
         for known in (self._trials, self._waiting, self._awaited):
-            known.discard(id)
-        ids = self._at[point]
-        place = bisect_left(ids, id)
-        if len(ids) > 1:
-            self._at[point] = ids[:place] + ids[place + 1 :]
-        else:
-            self._at.discard(point)
-        start, stop, size = self._batches[batch]
-        if size > 1:
-            self._batches[batch] = Proposed(start, stop, size - 1)
-        else:
-            self._batches.discard(batch)
+            known.discard(ids)
+        for point in {trial.point for trial in gone}:
+            left = tuple(id for id in self._at[point] if id not in ids)
+            self._at[point] = left
+            if not left:
+                self._at.discard([point])
+        for batch, size in Counter(trial.batch for trial in gone).items():
+            proposed = self._batches[batch]
+            self._batches[batch] = proposed._replace(size=proposed.size - size)
+            if size == proposed.size:
+                self._batches.discard([batch])
 
     def _hold(self, trials: Iterable[Trial]) -> None:
         """They are pending, whether they were or not."""
@@ -258,22 +255,19 @@ class PendingTrials:
             "has_asked": self.has_asked,
         }
 
+    @staticmethod
+    def form() -> dict[str, Form]:
+        """The form of that."""
+        trial: list[Form] = [int, int, int, int, bool, bool]
+        return {"num_proposed": int, "pending": [trial], "has_asked": bool}
+
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "PendingTrials":
-        """The trials that `state_dict` came from.
-
-        Raises:
-            InputDataError: If ids repeat, or were never proposed.
-        """
+        """The trials that `state_dict` came from."""
         trials = cls()
-        pending = [Trial.of_entry(entry) for entry in state["pending"]]
-        ids = {trial.id for trial in pending}
-        known = set(range(int(state["num_proposed"])))
-        if len(ids) < len(pending) or not ids <= known:
-            raise InputDataError("Pending trials repeat, or were never proposed.")
-        trials.num_proposed = int(state["num_proposed"])
-        trials.has_asked = bool(state["has_asked"])
-        trials._hold(pending)
+        trials.num_proposed = state["num_proposed"]
+        trials.has_asked = state["has_asked"]
+        trials._hold(Trial(*entry) for entry in state["pending"])
         return trials
 
 
@@ -282,4 +276,4 @@ def _mark(ids: ForkedDict[None], id: int, is_in: bool) -> None:
     if is_in:
         ids[id] = None
     else:
-        ids.discard(id)
+        ids.discard([id])

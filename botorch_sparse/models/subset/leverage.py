@@ -4,7 +4,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.kernels import in_double, prior_variance
+from botorch_sparse.kernels import dense_covariance, in_double, prior_variance
 
 
 @torch.no_grad()
@@ -42,7 +42,7 @@ def rows_by_leverage(
         j = chosen[t]
         taken.index_fill_(0, j, -torch.inf)
         known, pivot = columns[:t], (variance + noise).index_select(-1, j)
-        cross = kernel(X, X.index_select(-2, j)).to_dense().squeeze(-1)
+        cross = dense_covariance(kernel, X, X.index_select(-2, j)).squeeze(-1)
         explained = torch.einsum("t...n,t...k->...n", known, known.index_select(-1, j))
         columns[t] = (cross - explained) / pivot.sqrt()
         variance = (variance - columns[t].square()).clamp_min(0.0)

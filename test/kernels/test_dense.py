@@ -1,0 +1,24 @@
+"""Covariances as a matrix, against a closed form."""
+
+from typing import Any
+
+import pytest
+import torch
+from gpytorch import settings
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from botorch_sparse.kernels import dense_covariance
+
+
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_is_the_matrix(batch_shape: tuple[int, ...], double: dict[str, Any]) -> None:
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(*batch_shape, 5, 2, generator=g).to(**double)
+    kernel = ScaleKernel(RBFKernel()).to(**double).requires_grad_(False)
+    kernel.outputscale, kernel.base_kernel.lengthscale = 2.0, 0.5
+    for X2 in (None, X[..., :3, :] + 1.0):
+        other = X if X2 is None else X2
+        distance = (X.unsqueeze(-2) - other.unsqueeze(-3)).square().sum(-1)
+        expected = 2.0 * torch.exp(-distance / (2 * 0.5**2))
+        torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
+    assert settings.lazily_evaluate_kernels.on()

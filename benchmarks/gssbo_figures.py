@@ -31,12 +31,12 @@ BUFFER_METHODS = (*(f"Z={Z}" for Z in FACTORS), "rssbo-Z=4", "gp-ucb")
 BEST = 0.2
 
 
-def kept(X: Tensor, Y: Tensor, size: int, options: dict[str, Any]) -> Tensor:
-    """The rows that a selection keeps, under hyperparameters fitted to all of them."""
-    model = SubsetSingleTaskGP(X, Y, covar_module=matern(X.shape[-1]), **options)
+def fitted(X: Tensor, Y: Tensor) -> dict[str, Any]:
+    """Modules whose hyperparameters are fitted to all samples."""
+    model = SubsetSingleTaskGP(X, Y, covar_module=matern(X.shape[-1]))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    model.subset_size, model.num_initial = size, NUM_INITIAL
-    return model.reselect().subset_indices
+    names = ("covar_module", "likelihood", "mean_module")
+    return {name: getattr(model, name) for name in names}
 
 
 def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
@@ -48,9 +48,12 @@ def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
         loop.step()
     X, Y = loop.X, loop.Y
     threshold = Y.quantile(1 - BEST)
-    panels = {"all 200": torch.arange(NUM_SAMPLES)}
+    panels, modules = {"all 200": torch.arange(NUM_SAMPLES)}, fitted(X, Y)
+    size: dict[str, Any] = {"subset_size": setting.size, "num_initial": NUM_INITIAL}
     for name, options in SELECTIONS.items():
-        panels[name] = kept(X, Y, setting.size, options)
+        model = SubsetSingleTaskGP(X, Y, **modules, **size, **options)
+        # Chosen again, by gradients under a subset that was chosen.
+        panels[name] = model.reselect().subset_indices
     figure, axes = plt.subplots(1, len(panels), figsize=(22, 3.6), sharey=True)
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
         order = rows[Y[rows].flatten().argsort()]

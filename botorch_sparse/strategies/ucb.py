@@ -1,9 +1,11 @@
 """Upper confidence bound strategies, on tables and on continuous domains."""
 
+import warnings
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.kernels import Kernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
@@ -48,6 +50,7 @@ from botorch_sparse.strategies.model_strategy import (
 )
 from botorch_sparse.strategies.prior import Prior
 from botorch_sparse.strategies.surrogate import Surrogate
+from botorch_sparse.strategies.theory import require_proved
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -97,6 +100,8 @@ class UCBStrategy(ModelStrategy):
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
             points, with high probability ([Calandriello2020]_ Algorithm 3). Tables
             with a kernel alone; it takes O(A n) memory for `n` points.
+        num_evaluations: The horizon that the constants are for; feedback beyond it is
+            announced once. None where nothing depends on it.
         **options: `unique`, `minimize` and `seed`; see `ModelStrategy`.
 
     The strategies have two arguments more for the rule: with `batch_size` so many
@@ -118,6 +123,7 @@ class UCBStrategy(ModelStrategy):
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
         min_batch_width: int | None = None,
+        num_evaluations: int | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         options["unique"] = _unique_or_repeated(options.get("unique"), rule)
@@ -142,6 +148,7 @@ class UCBStrategy(ModelStrategy):
             shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
         self.rule = rule_of(rule)
         self.min_batch_width = min_batch_width
+        self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
         self.statistics = RadiusStatistics(
             lam=lam, ratio_threshold=rule.ratio_threshold
@@ -236,8 +243,21 @@ class UCBStrategy(ModelStrategy):
             statistics = replace(statistics, lam=surrogate.view.prior.lam)
         if self._num_learned == 0 or is_other:
             statistics = self._with_chain_rule(statistics, surrogate, is_other)
+        self._announce_horizon(statistics.num_evaluations)
         self.statistics = self._with_evidence(statistics, surrogate)
         self.surrogate = surrogate
+
+    def _announce_horizon(self, num_evaluations: int) -> None:
+        """Say so, once, where feedback goes beyond what the constants are for."""
+        most, before = self.num_evaluations, self.statistics.num_evaluations
+        if most is not None and before <= most < num_evaluations:
+            warnings.warn(
+                f"Got {num_evaluations} evaluations, more than the horizon "
+                f"num_evaluations={most}: what is proved with constants='theory' ends "
+                "here. Build the strategy with a longer one, and tell it the history.",
+                BotorchWarning,
+                stacklevel=2,
+            )
 
     def _with_evidence(
         self, statistics: RadiusStatistics, surrogate: Surrogate
@@ -325,8 +345,19 @@ def parts_of(
     """
     check_keywords(options, UCBOptions.__annotations__)
     check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
-    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
     size = options.get("batch_size")
+    if default_radius.constants == "theory":
+        require_proved(
+            covar_module,
+            rule,
+            radius=options.get("radius"),
+            refit=options.get("refit"),
+            repeat=repeat,
+            batch_size=None if size == 1 else size,
+        )
+        if options.get("mean_module") is None:
+            options["mean_module"] = ZeroMean()  # that of the theorems
+    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
     check_choice("repeat", repeat, (None, *get_args(Repeat)))
     if size is not None and repeat is not None:
         raise InputDataError(

@@ -1,6 +1,6 @@
 """The record of a run: all evaluations, and all batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # From `k x d` points to means, and more, in the user's units.
 Predict: TypeAlias = Callable[[Tensor], tuple[Tensor, ...] | None]
+# From `k x d` points and their keys, None for none, to rows of a table, -1 for none.
+RowsOf: TypeAlias = Callable[[Tensor, Sequence[Hashable | None]], Sequence[int]]
 
 
 class History:
@@ -37,8 +39,8 @@ class History:
         minimize: Whether small observations are good.
 
     Args:
-        domain: Where points are chosen from; of a table only rows that are asked for
-            are looked at.
+        domain: Where points are chosen from, if there is no owner; of a table only
+            rows that are asked for are looked at.
         minimize: Whether small observations are good.
         predict: What the model says, for `best`.
         owner: Whose record it shows, such as a strategy; a new one by default.
@@ -54,7 +56,6 @@ class History:
         predict: Predict | None = None,
         owner: Owner | None = None,
     ) -> None:
-        self._domain = domain
         self._predict = predict
         self.minimize = minimize
         self._owner = owner or SimpleNamespace(record=self.record_type.of(domain))
@@ -68,6 +69,10 @@ class History:
     @property
     def _record(self) -> Record:
         return self._owner.record
+
+    @property
+    def _domain(self) -> Domain:
+        return self._record.domain
 
     @property
     def _evaluations(self) -> Evaluations:
@@ -276,6 +281,40 @@ class History:
     def num_extra(self) -> int:
         """Number of points told or proposed that are not candidates."""
         return len(self._record.extra)
+
+    def moved(
+        self, domain: Domain, rows_of: RowsOf, others: Iterable[int]
+    ) -> tuple[Record, dict[int, int]]:
+        """The record of the same evaluations with the numbers of another table.
+
+        Points that are not in it come after its rows. O(n).
+
+        Args:
+            domain: The table.
+            rows_of: From `k x d` points and their keys to rows of it, or -1.
+            others: Further points, beside those that were evaluated.
+
+        Returns:
+            The record, and new numbers by the old ones.
+        """
+        different = self._evaluations.different.values.tolist()
+        known = list(dict.fromkeys([*different, *others]))
+        X = self.points(torch.tensor(known, dtype=torch.long))
+        keys = None if self._table is None else self._table.keys
+        named = [keys[p] if keys is not None and p < len(keys) else None for p in known]
+        record = self.record_type.of(domain)
+        number = {
+            point: row if row >= 0 else record.add_point(x)
+            for point, row, x in zip(known, rows_of(X, named), X, strict=True)
+        }
+        record.evaluations.extend(
+            [number[point] for point in self.point.tolist()],
+            self.values.tolist(),
+            self.batch_number.tolist(),
+            self.trial.tolist(),
+        )
+        record.batches = self.batches
+        return record, number
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors and plain Python values."""

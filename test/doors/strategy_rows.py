@@ -204,6 +204,10 @@ def feedback_rows() -> list[Row]:
             )
             rows.append(Row(name, given, call, ("not those of its trials",)))
         rows += arguments(make().ask, "RandomSearch", max_batch_size=WHOLE)
+    for what, bad in CANDIDATES.items():
+        call = partial(TABLE().set_candidates, bad)
+        given = f"set_candidates: {what}"
+        rows.append(Row(name, given, call, (NEED,), BotorchError))
     far = partial(tell, BOX, [[1e6, 0.5]] * 3)
     return [*rows, Row(name, "tell box, other units", far, ("outside of the bounds",))]
 

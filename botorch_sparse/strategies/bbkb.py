@@ -51,11 +51,11 @@ class BBKB(UCBStrategy):
     prior mean zero, and the sampler of data that a run starts from
     (`RecursiveRLSSampler` with its theorem's constants). The theorem has
     :math:`\lambda \ge 1`; with a smaller one bounds on the function hold, and that on
-    the regret grows with :math:`\kappa^2 / \lambda`. The price: `q-bar` is some 1,500
-    at T = 10^5 where the authors take 2, so that as long as
-    :math:`\mathrm{var}(x_s) > \lambda / \bar q` every point is an inducing point, `m`
-    is of the order of `q-bar` times the effective dimension, and the radius is several
-    times wider.
+    the regret grows with :math:`\kappa^2 / \lambda`; on a box it needs exact
+    maximizers. The price: `q-bar` is some 1,500 at T = 10^5 where the authors take 2,
+    so that as long as :math:`\mathrm{var}(x_s) > \lambda / \bar q` every point is an
+    inducing point, `m` is of the order of `q-bar` times the effective dimension, and
+    the radius is several times wider.
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.

@@ -66,6 +66,10 @@ class History:
         other._owner = owner
         return other
 
+    def _still(self) -> Self:
+        """What it shows at this moment, for numbers that are to be of one table."""
+        return self.of(SimpleNamespace(record=self._record))
+
     @property
     def _record(self) -> Record:
         return self._owner.record
@@ -107,13 +111,14 @@ class History:
     @property
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
-        point = self.point
-        return torch.where(point < self._domain.num_rows, point, -1)
+        now = self._still()
+        return torch.where(now.point < now._domain.num_rows, now.point, -1)
 
     @property
     def X(self) -> Tensor:
         """`n x d` points evaluated, repeats included."""
-        return self.points(self.point)
+        now = self._still()
+        return now.points(now.point)
 
     @property
     def Y(self) -> Tensor:
@@ -162,20 +167,21 @@ class History:
         """
         if len(self) == 0:
             raise InputDataError("There is no feedback yet, and no best point.")
-        folded = self.folded()
+        now = self._still()
+        folded = now.folded()
         place = int(folded.Y.numpy().argmax())  # the first of equal ones
         point, value = int(folded.point[place]), float(folded.Y[place])
-        X = self.points(folded.point[place : place + 1])
+        X = now.points(folded.point[place : place + 1])
         predicted = self._prediction(X)
-        row = point if point < self._domain.num_rows else None
-        keys = None if self._table is None else self._table.keys
+        row = point if point < now._domain.num_rows else None
+        keys = None if now._table is None else now._table.keys
         return Best(
             X=X[0],
             row=row,
             key=None if row is None or keys is None else keys[row],
             value=-value if self.minimize else value,
             mean=None if predicted is None else float(predicted[0]),
-            table=self._table,
+            table=now._table,
         )
 
     def _prediction(self, X: Tensor) -> tuple[Tensor, ...] | None:
@@ -195,10 +201,11 @@ class History:
         Returns:
             `n` rows, indexed by the candidates' keys where there are some.
         """
-        rows = None if self._table is None else self.indices
-        frame = points_frame(self.X, rows, self._table)
-        values = -self.values if self.minimize else self.values
-        told = {"trial": self.trial, "batch": self.batch_number, "value": values}
+        now = self._still()
+        rows = None if now._table is None else now.indices
+        frame = points_frame(now.X, rows, now._table)
+        values = -now.values if self.minimize else now.values
+        told = {"trial": now.trial, "batch": now.batch_number, "value": values}
         return with_columns(frame, {name: told[name].tolist() for name in told})
 
     @property
@@ -257,13 +264,14 @@ class History:
 
     def last_batch(self) -> Batch | None:
         """What was told of the newest batch that something was told of, or None."""
-        number = int(self.batch_number.max()) if len(self) else -1
+        now = self._still()
+        number = int(now.batch_number.max()) if len(now) else -1
         if number < 0:
             return None
-        places = self.batch_number == number
-        point = self.point[places]
-        rows = self.indices[places] if self._domain.num_rows else None
-        return Batch(self.points(point), rows, number, self.trial[places], self._table)
+        places = now.batch_number == number
+        point = now.point[places]
+        rows = now.indices[places] if now._domain.num_rows else None
+        return Batch(now.points(point), rows, number, now.trial[places], now._table)
 
     def was_told(self, trial: int) -> bool:
         """Whether a trial has been told. O(1)."""

@@ -24,6 +24,7 @@ from botorch_sparse.strategies import (
     GPUCB,
     SBPE,
     CandidateTable,
+    History,
     RandomSearch,
     ShardedDomain,
     ThompsonSampling,
@@ -113,6 +114,25 @@ def test_history_and_predictions_stay(name: str) -> None:
     strategy.set_candidates(FIRST)
     assert torch.equal(history.indices, indices)
     assert history.best().row == int(indices[Y.argmax()])
+
+
+def test_a_history_is_read_of_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another thread sets a table between numbers and coordinates."""
+    strategy, points = played("random"), History.points
+    X, best = strategy.history.X, strategy.history.best()
+    tables = [torch.cat([SECOND, FIRST])]
+
+    def late(self: History, *numbers: Any) -> Tensor:
+        if tables:
+            strategy.set_candidates(tables.pop())
+        return points(self, *numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(History, "points", late)
+        assert torch.equal(strategy.history.X, X)
+        tables.append(FIRST.flip(0))
+        assert torch.equal(strategy.history.best().X, best.X)
+    assert torch.equal(strategy.history.X, X)
 
 
 @by_name

@@ -170,8 +170,8 @@ def array_of(
         no: What they are not, if they are none.
 
     Raises:
-        InputDataError: If they are no numbers, or in a sparse tensor or one without
-            data.
+        InputDataError: If they are no numbers, masked, or in a sparse tensor or one
+            without data.
     """
     came = f"Got {name}={said(value)} of type {type(value).__name__}"
     if isinstance(value, Tensor):
@@ -181,6 +181,8 @@ def array_of(
                 f"{value.device}); need a dense tensor of real numbers."
             )
         return value
+    if np.ma.is_masked(value):
+        raise InputDataError(f"{came}, of which entries are masked; {need}")
     try:
         array = np.array(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -192,13 +194,15 @@ def array_of(
 
 
 def numbers_of(name: str, value: object, need: str) -> Tensor:
-    """Real numbers: a tensor as it is, arrays and lists of numbers in float64.
+    """Real numbers: a tensor without its gradient, all else in float64.
 
     Raises:
         InputDataError: See `array_of`.
     """
     numbers = array_of(name, value, need, "iuf", "no matrix of numbers")
-    return numbers if isinstance(value, Tensor) else numbers.double()
+    if isinstance(value, Tensor):
+        return numbers.detach() if numbers.requires_grad else numbers
+    return numbers.double()
 
 
 def device_of(value: torch.device | str | None) -> torch.device:
@@ -221,8 +225,8 @@ def bounds_of(value: object) -> Tensor:
 
     Raises:
         BotorchTensorDimensionError: If they are not `2 x d`.
-        InputDataError: If they are not finite float32 or float64 with lower below
-            upper.
+        InputDataError: If they, or their differences, are not finite float32 or
+            float64 with lower below upper.
     """
     need = "need the `2 x d` bounds of a box: the lower ones, then the upper ones."
     bounds = numbers_of("bounds", value, need)
@@ -232,10 +236,12 @@ def bounds_of(value: object) -> Tensor:
             "bounds, then the upper ones."
         )
     is_sound = bounds.dtype in DTYPES and bool(bounds.isfinite().all())
+    is_sound &= bool((bounds[1] - bounds[0]).isfinite().all())
     if not is_sound or not bool((bounds[0] < bounds[1]).all()):
         raise InputDataError(
             f"Got bounds {bounds.tolist()} of dtype {bounds.dtype}; need finite "
-            "float32 or float64 with every lower bound below its upper one."
+            "float32 or float64 with every lower bound below its upper one, at a "
+            "finite distance."
         )
     return bounds
 
@@ -248,7 +254,10 @@ def said(value: Any) -> str:
         return type(value).__name__
     if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
-    text = repr(value) if math.isnan(_as_number(value)) else str(value)
+    try:
+        text = repr(value) if math.isnan(_as_number(value)) else str(value)
+    except ValueError:  # Python writes no more than some 4,300 digits
+        text = f"a number of type {type(value).__name__} with very many digits"
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:57]}..."
 
@@ -259,7 +268,10 @@ def _as_number(value: object) -> float:
         is_one = value.numel() == 1 and not value.is_complex()
         return float(value) if is_one else math.nan
     if isinstance(value, Real) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond 1e308
+            return math.nan
     return math.nan
 
 

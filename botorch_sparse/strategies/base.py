@@ -16,7 +16,13 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.doors import check_flag, check_number, check_whole, seed_of
+from botorch_sparse.doors import (
+    check_callable,
+    check_flag,
+    check_number,
+    check_whole,
+    seed_of,
+)
 from botorch_sparse.optim.pace import GoesOn, Pace, always
 from botorch_sparse.strategies.batch import Batch, BatchRecord
 from botorch_sparse.strategies.box import Box, DomainOptions
@@ -235,14 +241,17 @@ class Strategy(ABC):
             told first (see `Strategy`).
 
         Raises:
-            InputDataError: If `max_batch_size` is below one, or `max_seconds` not a
-                number above zero.
+            InputDataError: If `max_batch_size` is below one, `max_seconds` not a number
+                above zero, or `progress` can't be called.
             UnsupportedError: If there is nothing left to propose.
         """
         if max_batch_size is not None:
             check_whole("max_batch_size", max_batch_size)
         if max_seconds is not None:
             check_number("max_seconds", max_seconds, "(0, inf]")
+        if progress is not None:
+            need = "a function of the number of points, such as print"
+            check_callable("progress", progress, need)
         pace = Pace(max_seconds, progress)
         return self._step(lambda draft: draft._ask_at(pace, max_batch_size))
 
@@ -596,11 +605,15 @@ class Strategy(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.
 
+        Threads wait for each other, so that the file has the latest state.
+
         Raises:
-            OSError: If the folder is not there, or can't be written to.
+            OSError: If the folder is not there, or can't be written to, or if the path
+                is that of a folder or a device.
         """
-        state = self.state_dict()
-        self.domain.ranks.once(lambda: write_state(state, path))
+        with self._lock:
+            state = self.state_dict()
+            self.domain.ranks.once(lambda: write_state(state, path))
 
     def resume(self, path: str | os.PathLike[str]) -> Self:
         """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.

@@ -1,8 +1,10 @@
 """States: in files that are whole or not there, and sound or refused."""
 
+import errno
 import io
 import os
 import re
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,15 +24,20 @@ STATE_VERSION = 4
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state so that the file is the old one or the new one at any moment.
 
-    Into a temporary file of the same folder, to the disk, then under its name. What
-    processes left beside it that were killed while they wrote is removed first.
+    Into a temporary file of the same folder, one for each thread, to the disk, then
+    under its name. What processes left beside it that were killed while they wrote is
+    removed first. A link stays one, and the file it leads to is written.
 
     Raises:
-        OSError: If the folder is not there, or can't be written to.
+        OSError: If the folder is not there, or can't be written to, or if something
+            is there that is no file, such as a folder or a device.
     """
-    target = Path(path).absolute()
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "Can't save where something is no file", str(path))
     _remove_leftovers(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    own = f"{os.getpid()}.{threading.get_native_id()}"
+    temporary = target.with_name(f".{target.name}.{own}.tmp")
     try:
         with open(temporary, "wb") as file:
             torch.save(plain(state), file)
@@ -45,7 +52,9 @@ def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove temporary files of processes that are no more; all others stay."""
-    name = re.compile(re.escape(f".{target.name}.") + r"([1-9][0-9]{0,8})\.tmp")
+    name = re.compile(
+        re.escape(f".{target.name}.") + r"([1-9][0-9]{0,8})(\.[0-9]+)?\.tmp"
+    )
     with suppress(OSError):  # they do no harm
         for entry in os.listdir(target.parent):
             if (found := name.fullmatch(entry)) and _is_dead(int(found[1])):

@@ -17,7 +17,7 @@ NAN, INF = math.nan, math.inf
 NEED = r"need|must|use one of|[Tt]ry |[Gg]ive|Check|Use |there are |pass "
 NEED += r"|Expected|required"  # as BoTorch has it
 
-POSITIVE: list[Any] = [0, -1.0, NAN, INF, "2", 1j]
+POSITIVE: list[Any] = [10**400, 0, -1.0, NAN, INF, "2", 1j]
 NON_NEGATIVE: list[Any] = [-1.0, NAN, INF, "2"]
 PROBABILITY: list[Any] = [0, 1.0, -0.1, NAN, "0.1"]
 THRESHOLD: list[Any] = [0.5, NAN, INF, "2", None]
@@ -34,6 +34,7 @@ KERNELS: list[Any] = [RBFKernel, "rbf", 3.0]
 BAD_BOUNDS: list[Any] = [
     *(BOUNDS[0], X[:3], BOUNDS.half(), BOUNDS * NAN, BOUNDS.flip(0), BOUNDS[:, :0]),
     *("box", 1.0, [["a"], ["b"]], BOUNDS.to(torch.complex64), torch.empty(2, 0)),
+    [[-1e308], [1e308]],  # at an infinite distance
 ]
 
 

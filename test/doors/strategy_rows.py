@@ -88,6 +88,7 @@ CANDIDATES: dict[str, Any] = {
     "complex array": np.array([[1j]]),
     "truth values in an array": np.array([[True]]),
     "dates": np.array([["2020-01-01"]], dtype="datetime64[D]"),
+    "masked": np.ma.masked_array([[1.0]], mask=[[True]]),
     "none": None,
 }
 ONE = torch.ones(1, dtype=torch.float64)
@@ -142,6 +143,7 @@ FEEDBACK: dict[str, Any] = {
     "sparse": torch.ones(3).to_sparse(),
     "without data": torch.ones(3, device="meta"),
     "dates": np.array(["2020-01-01"] * 3, dtype="datetime64[D]"),
+    "masked": np.ma.masked_array([1.0, 2.0, 3.0], mask=[True, False, False]),
     "dict": {"a": 1.0},
     "set": {1.0, 2.0, 3.0},
 }

@@ -78,6 +78,19 @@ def test_candidates_of_any_form(form: str) -> None:
     assert torch.equal(RandomSearch(candidates).candidates, expected)
 
 
+def test_candidates_with_gradients_give_batches_without() -> None:
+    """They can be turned into arrays."""
+    strategy = RandomSearch(X.clone().requires_grad_(), batch_size=3)
+    batch = strategy.ask()
+    assert np.array_equal(strategy.candidates.numpy(), X.numpy())
+    assert batch.X.numpy().shape == (3, X.shape[-1])
+
+
+def test_a_number_of_more_digits_than_python_writes() -> None:
+    with pytest.raises(InputDataError, match="max_batch_size=a number of type int"):
+        TABLE().ask(-(10**5000))
+
+
 @pytest.mark.parametrize("form", BOXES)
 def test_bounds_and_constraints_as_lists(form: str) -> None:
     as_lists = RandomSearch(

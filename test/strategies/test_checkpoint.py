@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,66 @@ def test_the_file_is_on_the_disk_before_it_has_its_name(
     assert steps == ["fsync", "replace", *["fsync"] * (os.name == "posix")]
 
 
+def test_threads_that_save_to_one_file(tmp_path: Path) -> None:
+    """They have files of their own until these have the name, which is never torn."""
+    strategy, path = used(), tmp_path / "state.pt"
+    strategies = [strategy, strategy, used(), used()]
+
+    def work(strategy: Strategy) -> None:
+        for _ in range(10):
+            strategy.save(path)
+            used().resume(path)
+
+    with ThreadPoolExecutor(len(strategies)) as executor:
+        for done in [executor.submit(work, s) for s in strategies]:
+            done.result()
+    assert os.listdir(tmp_path) == ["state.pt"]
+
+
+def test_a_save_in_a_thread_has_the_latest_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, with feedback that came while it wrote, waits for it."""
+    strategy, path, original = used(), tmp_path / "state.pt", os.fsync
+    later = threading.Thread(target=lambda: (strategy.tell([[9.5]], [1.0]), save()))
+
+    def save() -> None:
+        strategy.save(path)
+
+    def fsync(file: int) -> None:
+        monkeypatch.setattr(os, "fsync", original)
+        later.start()
+        later.join(0.2)
+        original(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save()
+    later.join()
+    assert equal(used().resume(path).state_dict(), strategy.state_dict())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no special files")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(OSError, match="no file"):
+            used().save(path)
+    assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    link, file = tmp_path / "link.pt", tmp_path / "other" / "state.pt"
+    try:
+        link.symlink_to(file)
+    except OSError:
+        pytest.skip("no links here")
+    strategy = used()
+    strategy.save(link)
+    assert link.is_symlink() and not file.is_symlink()
+    assert equal(used().resume(file).state_dict(), strategy.state_dict())
+
+
 @pytest.mark.skipif(os.name != "posix", reason="no way to ask for a process")
 def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
     """Only what bears the file's own name, and the number of no process."""
@@ -99,7 +161,8 @@ def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
             f".other.pt.{dead.pid}.tmp",
             f"state.pt.{dead.pid}.tmp",
         }
-        for name in [*stay, f".state.pt.{dead.pid}.tmp"]:
+        gone = [f".state.pt.{dead.pid}.tmp", f".state.pt.{dead.pid}.12.tmp"]
+        for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"half of a st")
         used().save(tmp_path / "state.pt")
         assert {*os.listdir(tmp_path)} == stay | {"state.pt"}

@@ -654,7 +654,7 @@ class Strategy(ABC):
             "history": self.history.form(),
             **self._trials.form(),
             "failed": [int],
-            "earlier": [[int, int, int]],
+            "earlier": [[int, int, str, int]],
             "num_learned": int,
             "generator": Entries(torch.uint8, None),
         }

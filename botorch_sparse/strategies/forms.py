@@ -69,7 +69,7 @@ FINITE = In(float, "(-inf, inf)")
 POSITIVE = In(float, "(0, inf)")
 NON_NEGATIVE = In(float, "[0, inf)")
 # What each type of plain values is known by: NumPy's numbers are numbers.
-KINDS = {int: Integral, float: Real, bool: bool, object: object}
+KINDS = {int: Integral, float: Real, bool: bool, str: str, object: object}
 
 
 def tensors_like(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Form]:

@@ -211,8 +211,9 @@ class Surrogate:
             num_learned: How many of them were learned.
         """
         state = self.state_dict()
-        moved = (number[point] for point in state.get("inducing", ()))
-        state["inducing"] = list(dict.fromkeys(moved))  # copies may be one row
+        if "inducing" in state:
+            moved = (number[point] for point in state["inducing"])
+            state["inducing"] = list(dict.fromkeys(moved))  # copies may be one row
         return replace(self, view=view).restored(state, history, num_learned)
 
     def restored(

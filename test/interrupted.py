@@ -9,6 +9,8 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 import torch
+from botorch import settings
+from gpytorch.settings import lazily_evaluate_kernels
 
 import botorch_sparse
 
@@ -57,5 +59,10 @@ class Trace:
 def surroundings() -> tuple[Any, ...]:
     """What all code of a process shares."""
     generator = torch.random.get_rng_state().tolist()
-    switches = torch.is_grad_enabled(), torch.get_num_threads()
+    switches = (
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+        settings.validate_input_scaling.on(),
+        lazily_evaluate_kernels.on(),
+    )
     return *switches, generator, list(warnings.filters)

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from botorch.settings import validate_input_scaling
+from gpytorch.settings import lazily_evaluate_kernels
+
 
 @contextmanager
 def undivided() -> Iterator[None]:
@@ -29,6 +32,17 @@ def undivided() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
     if received:
         usual(*received[0])
+
+
+@contextmanager
+def settings_kept() -> Iterator[None]:
+    """Leave the settings of BoTorch and GPyTorch that a step changes as they were.
+
+    They set them back by themselves, but for an interrupt at that moment.
+    """
+    scaling, lazy = validate_input_scaling, lazily_evaluate_kernels
+    with scaling(scaling.on()), lazy(lazy.on()):
+        yield
 
 
 class StepLock(type(threading.RLock())):  # type: ignore[misc]

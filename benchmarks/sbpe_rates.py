@@ -3,10 +3,12 @@ r"""Regret of S-BPE against its horizon N, on log-log axes [Vakili2022]_.
 The paper has no experiments. Its theorem has regret
 :math:`N^{(\nu + d)/(2 \nu + d)}` for Matern kernels, logarithms left out; BKB's and
 GP-UCB's have :math:`N^{1/2 + d/(2 \nu + d)}`, which is no less than N where
-:math:`\nu \le d/2`, so that they say nothing there. Those are the kernels here: functions of RKHS norm
-`NORM` on a grid, each a combination of kernel columns at `NUM_CENTERS` uniform points,
-another one for each seed, with Gaussian noise. S-BPE has a run of its own for each N,
-BBKB and GP-UCB one run whose regret is read at each N.
+:math:`\nu \le d/2`, so that they say nothing there.
+
+Those are the kernels here, with functions of RKHS norm `NORM` on a grid, each a
+combination of kernel columns at `NUM_CENTERS` uniform points, another one for each
+seed, and Gaussian noise. S-BPE has a run of its own for each N, BBKB and GP-UCB one run
+whose regret is read at each N.
 
 Slopes are least squares over the larger half of the horizons. A theorem bounds them for
 the worst function and large N; a slope of 1 is regret that does not fall.

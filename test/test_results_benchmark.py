@@ -61,9 +61,9 @@ def test_a_report_runs_nothing(
 
 
 def test_slopes_of_powers_of_the_horizon() -> None:
-    horizons = [10, 100, 1000, 10000]
-    bent = [N**0.75 if N >= 1000 else 1.0 for N in horizons]
-    assert sbpe_rates.slope(horizons, bent) == pytest.approx(0.75)
+    ends = [10, 100, 1000, 10000]
+    bent = [N**0.75 if N >= 1000 else 1.0 for N in ends]
+    assert sbpe_rates.slope(ends, bent) == pytest.approx(0.75)
 
 
 def test_rates_of_small_runs(

@@ -15,8 +15,8 @@ hours: give it `--output FILE.json`, and a run that was interrupted goes on from
 
     python -m benchmarks.bbkb_paper --full --report benchmarks/results/bbkb_paper.json
 
-`seconds` are CPU seconds of `ask` and `tell`, and of the objective, which looks up a
-row; a dash where a run did not keep them.
+CPU seconds are those of `ask` and `tell`, and of the objective, which looks up a row; a
+mean over the runs that kept them.
 """
 
 import argparse
@@ -82,13 +82,13 @@ def _line(head: str, records: list[Record]) -> str:
     curves = zip(*(record.regret for record in records), strict=True)
     *early, last = [list(curve) for curve in curves]
     path = " ".join(f"{statistics.mean(values):.3f}" for values in early)
-    cpu = statistics.mean(record.cpu_seconds for record in records)
+    cpu = [r.cpu_seconds for r in records if not math.isnan(r.cpu_seconds)]
     batches = statistics.mean(record.batches for record in records)
     m = statistics.mean(record.num_inducing for record in records)
     cut = min(record.evaluations for record in records)
     return (
         f"  {head}{len(records):>6}  {path} {interval(last):<17}"
-        f"{'-' if math.isnan(cpu) else f'{cpu:.1f}':>8}{batches:>9.0f}{m:>6.0f}"
+        f"{f'{statistics.mean(cpu):.1f}' if cpu else '-':>8}{batches:>9.0f}{m:>6.0f}"
         f"{'' if cut == max(r.evaluations for r in records) else f', cut at {cut}'}"
     )
 

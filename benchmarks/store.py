@@ -63,8 +63,9 @@ class Store:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"part.{self.path.name}")
+        lines = [f"{json.dumps(k)}: {json.dumps(r)}" for k, r in self.records.items()]
         with _open(beside, "wt") as file:
-            json.dump(self.records, file, indent=1)
+            file.write("{\n" + ",\n".join(lines) + "\n}\n")
         beside.replace(self.path)
 
     def made(self, keys: Iterable[str]) -> str:

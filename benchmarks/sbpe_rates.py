@@ -221,11 +221,13 @@ def plot(store: Store, seeds: int, last: int, path: Path) -> None:
             mean = [statistics.mean(one[N] for one in found) for N in ends]
             panel.loglog(ends, mean, "o-", label=method, markersize=3)
         ends = horizons(kernel, last)
-        exponent = (nu + dim) / (2 * nu + dim)
+        exponent, low = (nu + dim) / (2 * nu + dim), panel.get_ylim()[0]
         for power, text in ((exponent, f"$N^{{{exponent:.2f}}}$"), (1.0, "$N$")):
-            line = [mean[-1] * (N / ends[-1]) ** power for N in ends]
+            line = [low * (N / ends[0]) ** power for N in ends]
             panel.loglog(ends, line, "k--", linewidth=0.8)
-            panel.annotate(text, (ends[0], line[0]))
+            panel.annotate(text, (ends[-1], line[-1]))
+        panel.set_xticks(ends, [str(N) for N in ends])
+        panel.minorticks_off()
         panel.set(title=f"Matern, nu = {nu:g}, d = {dim}", xlabel="N", ylabel="regret")
     panels[0].legend(fontsize=7)
     figure.savefig(path, dpi=120)

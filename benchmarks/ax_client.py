@@ -33,7 +33,8 @@ DIMENSION = 5
 NOISE = 0.05  # standard deviation, relative to that of the function
 NUM_INITIAL = 10
 BEST = {"ackley": 1 / 3, "levy": 0.55}  # where the optimum is in the unit cube
-STRATEGIES = ("sparse", "bbkb", "default")  # and "sobol", which is Ax alone
+# And "gssbo", and "sobol", which is Ax alone.
+STRATEGIES = ("sparse", "bbkb", "default")
 # Trials around a point of the table whose median is shown.
 WINDOW = 20
 
@@ -77,10 +78,10 @@ def client_with(strategy: str) -> Client:
     if strategy == "sobol":
         client.configure_generation_strategy(method="random_search")
         return client
-    from botorch_sparse.ax import bbkb_generation_strategy, sparse_generation_strategy
+    from botorch_sparse import ax
 
-    factories = {"sparse": sparse_generation_strategy, "bbkb": bbkb_generation_strategy}
-    client.set_generation_strategy(factories[strategy](NUM_INITIAL, seed=0))
+    factory = getattr(ax, f"{strategy}_generation_strategy")
+    client.set_generation_strategy(factory(NUM_INITIAL, seed=0))
     return client
 
 

@@ -30,6 +30,7 @@ from benchmarks.measure import CLOCKS, in_fresh_process
 
 DISC = 50.0  # the square of the radius, around (2.5, 7.5)
 NUM_PREDICTED = 100
+PARTS = ["best", "storage", "analyses"]
 
 
 def attach(client: Client, n: int, evaluate: Callable[..., Any]) -> None:
@@ -53,8 +54,8 @@ def attach(client: Client, n: int, evaluate: Callable[..., Any]) -> None:
         experiment.trials[row["trial_index"]].mark_completed()
 
 
-def flow(strategy: str, n: int) -> None:
-    """Prints the seconds of each call."""
+def flow(strategy: str, n: int, parts: list[str]) -> None:
+    """Prints the seconds of each call; of those at the end, of these parts."""
     quiet()
     evaluate, client = objective("ackley"), client_with(strategy)
     rng, clock = random.Random(1), CLOCKS["cpu"]
@@ -83,13 +84,16 @@ def flow(strategy: str, n: int) -> None:
     timed("ask for eight", lambda: client.get_next_trials(8))
     points = [point() for _ in range(NUM_PREDICTED)]
     timed(f"predict at {NUM_PREDICTED}", lambda: client.predict(points=points))
-    timed("best, with leave-one-out", client.get_best_parameterization)
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "client.json")
-        timed("save", lambda: client.save_to_json_file(path))
-        loaded = timed("load", lambda: Client.load_from_json_file(path))
-    timed("ask after that: fits", lambda: loaded.get_next_trials(1))
-    timed("analyses", lambda: client.compute_analyses(display=False))
+    if "best" in parts:
+        timed("best, with leave-one-out", client.get_best_parameterization)
+    if "storage" in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder) / "client.json")
+            timed("save", lambda: client.save_to_json_file(path))
+            loaded = timed("load", lambda: Client.load_from_json_file(path))
+        timed("ask after that: fits", lambda: loaded.get_next_trials(1))
+    if "analyses" in parts:
+        timed("analyses", lambda: client.compute_analyses(display=False))
     print(f"{strategy}, n = {n}: {resident():.2f} GiB resident", flush=True)
 
 
@@ -149,7 +153,7 @@ def constraints(strategies: list[str], seeds: int, num_trials: int) -> None:
 def quiet() -> None:
     """One thread, and no reports of each trial."""
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)  # of each metric that has no data to fetch
     torch.set_num_threads(1)
 
 
@@ -158,6 +162,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--strategies", nargs="+", default=["sparse"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--constraint", action="store_true")
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args(arguments)
@@ -165,7 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
         constraints(args.strategies, args.seeds, min(args.trials, 30))
         return
     for strategy in args.strategies:
-        in_fresh_process(flow, strategy, args.trials)
+        in_fresh_process(flow, strategy, args.trials, args.parts)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ LEAST = 3.0
 def learned(table: Table, num_inducing: int) -> tuple[NystromPosterior, float]:
     """The posterior of a run on a table, and the bound's multiplier."""
     X, strategy = table.X, build(table.X, PROBLEMS["million"])
-    objective = noisy(strategy, table)
+    objective = noisy(strategy, table.known_values)
     while strategy.history.num_unique < num_inducing:
         more = len(strategy.history) + 100
         strategy.run(objective, more, progress=False, by_index=True)

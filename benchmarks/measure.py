@@ -77,12 +77,24 @@ def peak_kilobytes() -> int:
 
     Linux hands `ru_maxrss` down from the parent when a process is started.
     """
+    peak = _status("VmHWM:")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else peak
+
+
+def resident_kilobytes() -> int:
+    """Resident memory of this process; the largest one where no system says it."""
+    resident = _status("VmRSS:")
+    return peak_kilobytes() if resident is None else resident
+
+
+def _status(key: str) -> int | None:
+    """A number that Linux holds of this process."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(key):
                 return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None
 
 
 def _synchronize() -> None:

@@ -33,9 +33,9 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from benchmarks.measure import peak_kilobytes
-from botorch_sparse.datasets import Table, load_table
+from botorch_sparse.datasets import load_table
 from botorch_sparse.optim.ranks import ALONE, Ranks, joined_ranks
-from botorch_sparse.strategies import BBKB, History, StopAfter
+from botorch_sparse.strategies import BBKB, History, StopAfter, Strategy
 
 NOISE_SD = 0.1
 CHUNK = 2**16  # rows written at a time
@@ -77,29 +77,38 @@ PROBLEMS = {
 }
 
 
+def function(problem: Problem) -> Callable[[np.ndarray], np.ndarray]:
+    """What is maximized, from `b x d` points of the unit cube to `b` values."""
+    random = np.random.default_rng(0)
+    frequency = random.normal(size=(problem.dim, NUM_FEATURES)) / problem.lengthscale
+    phase = random.uniform(0, 2 * np.pi, NUM_FEATURES)
+    return lambda X: np.cos(X @ frequency + phase).mean(1)
+
+
 def write_table(problem: Problem, path: Path) -> None:
     """Write the table, if it is not there: whole or not at all."""
     if path.is_file():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    random = np.random.default_rng(0)
-    frequency = random.normal(size=(problem.dim, NUM_FEATURES)) / problem.lengthscale
-    phase = random.uniform(0, 2 * np.pi, NUM_FEATURES)
+    values = function(problem)
     beside = path.with_suffix(".part")
     shape = (problem.rows, problem.dim + 1)
     table = np.lib.format.open_memmap(beside, "w+", np.float64, shape)
     for number, start in enumerate(range(0, problem.rows, CHUNK)):
         chunk = table[start : start + CHUNK]
         chunk[:, :-1] = np.random.default_rng([1, number]).random(chunk[:, :-1].shape)
-        chunk[:, -1] = np.cos(chunk[:, :-1] @ frequency + phase).mean(1)
+        chunk[:, -1] = values(chunk[:, :-1])
     table.flush()
     beside.replace(path)
 
 
-def kernel(problem: Problem) -> RBFKernel:
-    """The kernel of the function."""
+def kernel(problem: Problem, edge: float = math.sqrt(12)) -> RBFKernel:
+    """The kernel of the function, of columns in which the cube has such an edge.
+
+    By default in those of a table, which have variance 1.
+    """
     given = RBFKernel().double().requires_grad_(False)
-    given.lengthscale = problem.lengthscale * math.sqrt(12)  # of unit columns
+    given.lengthscale = problem.lengthscale * edge
     return given
 
 
@@ -118,13 +127,15 @@ def build(X: Any, problem: Problem) -> BBKB:
     )
 
 
-def noisy(strategy: BBKB, table: Table) -> Callable[[Tensor], Tensor]:
+def noisy(
+    strategy: Strategy, values: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
     """Feedback whose noise depends on the number of evaluations before it."""
 
-    def objective(rows: Tensor) -> Tensor:
+    def objective(X: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(len(strategy.history))
-        noise = torch.randn(len(rows), generator=generator, dtype=torch.float64)
-        return table.known_values(rows) + NOISE_SD * noise
+        noise = torch.randn(len(X), generator=generator, dtype=torch.float64)
+        return values(X) + NOISE_SD * noise
 
     return objective
 
@@ -161,7 +172,7 @@ def run(
         strategy.resume(state)
         if notes.is_file():
             memory = dict(json.loads(notes.read_text()))
-    objective, end = noisy(strategy, table), time.monotonic() + max_seconds
+    objective, end = noisy(strategy, table.known_values), time.monotonic() + max_seconds
     for stop in stops:
         if len(strategy.history) < stop:
             strategy.run(

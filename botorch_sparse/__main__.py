@@ -90,7 +90,7 @@ def _check_setting(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     """The same on all ranks; the first one prints and writes."""
     ranks.agree("command", lambda: sorted(map(str, vars(args).items())))
-    device = own_device(args.device)
+    device = ranks.device
     table = load_table(args.data, target=args.target, device=device, ranks=ranks)
     path = ranks.once(lambda: _plot_path(args.output, table.name))
     if args.choices:
@@ -292,7 +292,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so many seeds from --seed on, and medians (default: 1)",
     )
-    add("--device", type=_device, default="cpu", help="default: cpu")
+    add(
+        "--device",
+        type=_device,
+        default="cpu",
+        help="such as cuda; under torchrun each process takes its own (default: cpu)",
+    )
     add(
         "--output",
         type=Path,
@@ -327,8 +332,13 @@ def _positive_float(text: str) -> float:
 
 
 def _device(text: str) -> torch.device:
+    """The same on all ranks: a GPU has no number yet, unless it was given one."""
     try:
-        return torch.zeros(1, dtype=torch.float64, device=text).device
+        device = torch.device(text)
+        torch.zeros(1, dtype=torch.float64, device=own_device(device))
+        return device
+    except InputDataError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     except (RuntimeError, AssertionError, TypeError) as error:  # as torch raises
         reason = str(error).splitlines()[0]
         raise argparse.ArgumentTypeError(f"no device {text!r}: {reason}") from None

@@ -140,6 +140,23 @@ def check_tensors(**tensors: object) -> None:
             )
 
 
+def check_finite(**tensors: object) -> None:
+    """Refuse what are no tensors, or hold NaN or infinity.
+
+    Those on an accelerator are not looked at, since the host would wait for it.
+
+    Raises:
+        InputDataError: If one is none, or has such entries.
+    """
+    check_tensors(**tensors)
+    for name, value in tensors.items():
+        if isinstance(value, Tensor) and value.is_cpu and not value.isfinite().all():
+            raise InputDataError(
+                f"Got {name} with {int((~value.isfinite()).sum())} entries that are "
+                "NaN or infinite; need finite ones. Leave out their rows."
+            )
+
+
 def array_of(
     name: str, value: object, need: str, kinds: str, no: str = "no array of numbers"
 ) -> Tensor:

@@ -19,7 +19,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,9 @@ from botorch_sparse.proposed_rows import (
     write_proposed,
 )
 from botorch_sparse.strategies import Batch
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.trials import Trial
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
 
@@ -152,14 +154,12 @@ def rebuild(
             unique=True,
             seed=int(drawn[0] >> 1),
         )
-    strategy.load_state_dict(
-        strategy.state_dict()
-        | {
-            "num_proposed": len(pending),
-            "pending": [[id, row, -1, 0] for id, row in enumerate(pending)],
-            "failed": sorted(set(results.failed)),
-        }
-    )
+    state = strategy.state_dict()
+    if pending:  # one batch
+        state["history"]["batches"] = [asdict(BatchRecord(size=len(pending)))]
+        trials = [list(Trial(id, row, 0)) for id, row in enumerate(pending)]
+        state |= {"num_proposed": len(pending), "pending": trials}
+    strategy.load_state_dict(state | {"failed": sorted(set(results.failed))})
     if len(results):
         index = torch.tensor([*results.rows, *range(len(pool.table), len(table))])
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)

@@ -8,7 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+import simulated_device
+import torch
+
 ROOT = Path(__file__).parent.parent
+
+# Devices with numbers of ranks, each of which needs a GPU of its own.
+DEVICE_WORLDS = [
+    pytest.param(
+        "cuda",
+        size,
+        marks=pytest.mark.skipif(
+            torch.cuda.device_count() < size, reason=f"needs {size} GPUs"
+        ),
+    )
+    for size in (1, 2, 4)
+]
+DEVICE_WORLDS += [
+    pytest.param(
+        simulated_device.DEVICE,
+        2,
+        marks=pytest.mark.skipif(
+            not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9 and no GPU"
+        ),
+    )
+]
 
 
 class Ended(NamedTuple):

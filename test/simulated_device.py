@@ -138,11 +138,24 @@ class Simulated(Tensor):
     def __repr__(self, **kwargs: Any) -> str:
         return f"Simulated({self.elem})"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As it is saved, or sent to another process."""
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        return _rebuilt, (self.elem, self.requires_grad, is_parameter)
+
     @classmethod
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return _run(func, args, kwargs or {})
+
+
+def _rebuilt(elem: Tensor, requires_grad: bool, is_parameter: bool) -> Tensor:
+    tensor = Simulated(elem).requires_grad_(requires_grad)
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor
+
+
+torch.serialization.add_safe_globals([_rebuilt])  # a state may hold such tensors
 
 
 class _Operation(NamedTuple):

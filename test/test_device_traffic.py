@@ -7,6 +7,7 @@ table of docs/device_traffic.md.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
-from botorch_sparse.strategies import BBKB, GPUCB, SBPE
+from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.strategies import BBKB, GPUCB, SBPE, ShardedDomain
 from botorch_sparse.strategies.base import Strategy
 
 PAGE = Path(__file__).parent.parent / "docs" / "device_traffic.md"
@@ -78,9 +80,17 @@ def kernel() -> RBFKernel:
     return covar_module
 
 
-def bbkb() -> BBKB:
-    """A strategy that has told its first hundred evaluations."""
-    strategy = BBKB(table(), kernel(), lam=1e-2, noise_variance=1e-2, ratio_threshold=4)
+def bbkb(*, is_shared: bool = False) -> BBKB:
+    """A strategy that has told its first hundred evaluations.
+
+    Args:
+        is_shared: Whether ranks share its table; there is one of them, and with more
+            each exchange is one launch, or three where tensors have to be put together.
+    """
+    alone = Ranks(device=torch.device(simulated_device.DEVICE))
+    candidates = ShardedDomain.of(table(), alone) if is_shared else table()
+    options = {"lam": 1e-2, "noise_variance": 1e-2, "ratio_threshold": 4}
+    strategy = BBKB(candidates, kernel(), **options)
     strategy.run(values, 100, progress=False)
     return strategy
 
@@ -95,16 +105,18 @@ def per_point(traffic: simulated_device.Traffic, strategy: Strategy) -> Cost:
     return (costs[1] - costs[0]) // 8
 
 
-def bbkb_step(traffic: simulated_device.Traffic) -> Cost:
+def bbkb_step(traffic: simulated_device.Traffic, *, is_shared: bool = False) -> Cost:
     """One point inside of a batch."""
-    strategy = bbkb()
+    strategy = bbkb(is_shared=is_shared)
     strategy.tell(batch := strategy.ask(), values(batch.X))
     return per_point(traffic, strategy)
 
 
-def bbkb_batch_end(traffic: simulated_device.Traffic) -> Cost:
+def bbkb_batch_end(
+    traffic: simulated_device.Traffic, *, is_shared: bool = False
+) -> Cost:
     """Feedback, a new inducing set, all candidates embedded, the next first point."""
-    strategy = bbkb()
+    strategy = bbkb(is_shared=is_shared)
     batch = strategy.ask()
     Y = values(batch.X)
 
@@ -207,6 +219,11 @@ def first_subset_posterior(traffic: simulated_device.Traffic) -> Cost:
 OPERATIONS: dict[str, tuple[Operation, Cost]] = {
     "BBKB, one step inside a batch": (bbkb_step, Cost(1, 1, 0, 75)),
     "BBKB, the end of a batch": (bbkb_batch_end, Cost(4, 4, 3, 150)),
+    "BBKB on ranks, one step": (partial(bbkb_step, is_shared=True), Cost(1, 1, 0, 100)),
+    "BBKB on ranks, the end of a batch": (
+        partial(bbkb_batch_end, is_shared=True),
+        Cost(12, 10, 15, 200),
+    ),
     "S-BPE, one point": (sbpe_point, Cost(2, 2, 1, 110)),
     "GP-UCB, one evaluation": (gpucb_evaluation, Cost(3, 3, 3, 70)),
     "first posterior of 900 points": (first_posterior, Cost(12, 9, 8, 1150)),

@@ -1,4 +1,4 @@
-"""The benchmarks of scale and of the authors' code run on small problems."""
+"""The benchmarks of scale, soak and the authors' code run on small problems."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks import authors, boundary, scale
+from benchmarks import authors, boundary, scale, soak
 from botorch_sparse.datasets import load_table
 from botorch_sparse.strategies import BBKB
 
@@ -92,6 +92,34 @@ def test_a_boundary_chooses_alike_with_bounds_and_without(
     boundary.main([*options, "--folder", str(tmp_path)])
     printed = capsys.readouterr().out
     assert printed.startswith("700 x 2, m = ") and "the same choices" in printed
+
+
+@pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32"])
+def test_a_soak_that_is_out_of_time_goes_on(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(soak, "PROBLEM", SMALL)
+    monkeypatch.setattr(soak, "STOPS", (20, SMALL.T))
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    store = tmp_path / "results" / "soak.json"
+    soak.run(name, tmp_path, store, max_seconds=0.0)
+    (reached,) = map(int, soak.read(store)[name])
+    assert 0 < reached < SMALL.T
+    for _ in range(2):  # the second time all is there
+        soak.run(name, tmp_path, store, max_seconds=60.0)
+    known = soak.read(store)[name]
+    assert {*known} == {"20", "60"} and known["60"]["resident_mib"] > 0
+    assert known["20"]["cpu_seconds"] <= known["60"]["cpu_seconds"]
+    soak.main(["--report", "--store", str(store)])
+    assert f"| {name} | " in capsys.readouterr().out
+
+
+def test_seconds_of_a_soak_are_those_of_the_later_half() -> None:
+    meter = soak.Meter(done=[0, 30, 60, 90, 120], seconds=[0.0, 5.0, 9.0, 10.0, 12.0])
+    assert meter.per_evaluation() == pytest.approx(3 / 60)
 
 
 def test_the_authors_code_is_left_out_without_it(

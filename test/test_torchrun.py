@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_processes import ended, start_ranks
+import torch
+from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
 from botorch_sparse import __main__ as command
 from botorch_sparse.optim.shards import TILE
@@ -69,3 +70,42 @@ def test_ranks_with_other_arguments_are_refused(data: str, tmp_path: Path) -> No
     first, second = ended(start_ranks(2, "-c", seeds, *arguments))
     assert first.status == second.status == 2 and second.err == ""
     assert "Ranks [1] have another command than rank 0" in first.err
+
+
+# The command, where a simulated device is there.
+COMMAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from contextlib import nullcontext
+from simulated_device import accelerator
+from botorch_sparse import __main__ as command
+
+is_simulated = any(argument.startswith("sim") for argument in sys.argv)
+with accelerator() if is_simulated else nullcontext():
+    command.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device, size", DEVICE_WORLDS)
+def test_ranks_on_devices_choose_what_one_process_does(
+    device: str, size: int, data: str, tmp_path: Path
+) -> None:
+    """One GPU each; a single process has the whole table on one."""
+    arguments = ["--data", data, *OPTIONS, str(tmp_path), "--device", device]
+    program = ("-c", COMMAND, str(Path(__file__).parent), *arguments, "--choices")
+    chosen = [str(tmp_path / f"rows-{number}") for number in (1, size)]
+    for number, rows in zip((1, size), chosen, strict=True):
+        for one in ended(start_ranks(number, *program, rows)):
+            assert one.status == 0, one.err
+    alone, together = (Path(rows).read_text() for rows in chosen)
+    assert alone == together and len(alone.splitlines()) == 45
+
+
+def test_more_ranks_than_gpus_are_refused(data: str) -> None:
+    size = max(2, torch.cuda.device_count() + 1)
+    arguments = ["-m", "botorch_sparse", "--data", data, "--device", "cuda"]
+    first, *others = ended(start_ranks(size, *arguments))
+    assert f"Got {size} processes on a machine with" in first.err
+    assert first.err.count("\n") == 1 and first.status == 2
+    assert {(other.status, other.err) for other in others} == {(2, "")}

@@ -4,13 +4,15 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import simulated_device
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.optim.ranks import HOST, Ranks
 
 T = TypeVar("T")
 
@@ -58,13 +60,24 @@ class ThreadRanks(Ranks):
         return value
 
 
-def together(size: int, work: Callable[[Ranks], T]) -> list[T]:
-    """What each of so many ranks returns; the first error of one is raised."""
+def together(
+    size: int, work: Callable[[Ranks], T], device: torch.device = HOST
+) -> list[T]:
+    """What each of so many ranks returns; the first error of one is raised.
+
+    Args:
+        size: How many.
+        work: What each does.
+        device: Where all of them compute; the simulated one is there in each thread.
+    """
     table = _Table(size)
+    is_simulated = device.type == "sim"
 
     def run(rank: int) -> T:
+        place = simulated_device.accelerator() if is_simulated else nullcontext()
         try:
-            return work(ThreadRanks(rank, size, table))
+            with place:
+                return work(ThreadRanks(rank, size, device, table))
         except BaseException:
             table.barrier.abort()
             raise

@@ -30,6 +30,10 @@ class qBatchUpperConfidenceBound(qUpperConfidenceBound):
     pending ones shrink it, mean frozen, instead of joining the maximum. There they
     would be counted as if they were still to be chosen, with the value of the best.
 
+    With outcome constraints use another one, such as `qLogNoisyExpectedImprovement`:
+    the objective of BoTorch's input constructor jumps by the cost of an infeasible
+    point at the boundary, the bound takes the jump for hope, and all points go there.
+
     The mean is frozen in the space of transformed outcomes. The model is read once,
     when the acquisition function is built.
 

@@ -1,8 +1,8 @@
 """Ax's optimization of acquisition functions, for many observations and for tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from ax.core.search_space import SearchSpaceDigest
@@ -14,6 +14,7 @@ from ax.generators.torch.botorch_modular.acquisition import (
 )
 from ax.generators.torch.botorch_modular.surrogate import Surrogate
 from ax.generators.utils import mk_discrete_choices
+from ax.utils.common.constants import Keys
 from botorch.acquisition import AcquisitionFunction
 from botorch.models import ModelListGP
 from botorch.models.model import Model
@@ -23,6 +24,13 @@ from torch import Tensor
 from botorch_sparse.ax.baseline import best_points, remember
 from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
 from botorch_sparse.ax.surrogate import SparseSurrogate
+from botorch_sparse.doors import (
+    check_choice,
+    check_flag,
+    check_kind,
+    check_number,
+    check_whole,
+)
 
 # Observed points that an acquisition function compares candidates with, and samples
 # the posterior at together with each candidate; for each objective.
@@ -66,14 +74,36 @@ class SparseAcquisition(Acquisition):
         baseline: The observed points that the acquisition function got.
     """
 
+    option_names: ClassVar[frozenset[str]] = frozenset(
+        {"allow_repeats", "max_baseline", Keys.SUBSET_MODEL.value}
+    )
+
     choices: Tensor | None = None
     baseline: Tensor | None = None
     X_pending: Tensor | None
 
     def __init__(self, surrogate: Surrogate, **kwargs: Any) -> None:
+        check_kind("surrogate", surrogate, Surrogate, "a Surrogate of Ax")
+        self.check_options(kwargs.get("options") or {})
         is_sparse = isinstance(surrogate, SparseSurrogate)
         with surrogate.inputs_as_arrays() if is_sparse else nullcontext():
             super().__init__(surrogate, **kwargs)
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Refuse options that it has not, or that are out of their range.
+
+        Raises:
+            InputDataError: If there is one.
+        """
+        for name in options:
+            check_choice("acquisition_options", name, sorted(cls.option_names))
+        if options.get("max_baseline") is not None:
+            check_whole("max_baseline", options["max_baseline"])
+        if options.get("allow_repeats") is not None:
+            check_flag("allow_repeats", options["allow_repeats"])
+        if "ratio_threshold" in options:
+            check_number("ratio_threshold", options["ratio_threshold"], "[1, inf)")
 
     @property
     def X_observed(self) -> Tensor | None:

@@ -12,11 +12,7 @@ from botorch.models import ModelListGP
 from botorch.models.model import Model
 from torch import Tensor
 
-from botorch_sparse.acquisition import (
-    BatchUpperConfidenceBound,
-    GlobalLocal,
-    qBatchUpperConfidenceBound,
-)
+from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
 from botorch_sparse.ax.acquisition import Candidates, SparseAcquisition
 from botorch_sparse.optim import optimize_adaptive_batch
 
@@ -33,9 +29,11 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     `GlobalLocal`), and the point that crosses it is the last. Trials that are pending
     count. Feedback would tell more, from there on, than another point.
 
-    `BatchUpperConfidenceBound` stands back where it does not apply: with outcome
-    constraints for `qBatchUpperConfidenceBound`, with several objectives for Ax's
-    choice. Several outcomes have a rule each, and the first to be crossed counts.
+    `BatchUpperConfidenceBound` stands back for Ax's choice where it does not apply:
+    with several objectives, and with outcome constraints. (The bound of an objective
+    that is penalized where it is infeasible is highest at the boundary, where nobody
+    ever knows on which side a point is.) Several outcomes have a rule each, and the
+    first to be crossed counts.
 
     Where trials that are pending have crossed the threshold already, and where the
     point would be a near copy of one of them although repeats do not pay, Ax's choice
@@ -44,6 +42,8 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     Its options (`acquisition_options`) are those of `SparseAcquisition`, and
     `ratio_threshold`, the largest ratio of variances allowed, 2 by default.
     """
+
+    option_names = SparseAcquisition.option_names | {"ratio_threshold"}
 
     def __init__(
         self, surrogate: Surrogate, *, torch_opt_config: TorchOptConfig, **kwargs: Any
@@ -57,21 +57,16 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
         botorch_acqf_options: dict[str, Any],
         model: Model,
     ) -> AcquisitionFunction:
-        chosen = botorch_acqf_class
-        if chosen is BatchUpperConfidenceBound:
-            chosen = self._upper_confidence_bound(model)
-        is_kept = chosen is botorch_acqf_class or chosen is qBatchUpperConfidenceBound
-        options = botorch_acqf_options if is_kept else {}
+        chosen, options = botorch_acqf_class, botorch_acqf_options
+        if chosen is BatchUpperConfidenceBound and not self._has_bound(model):
+            chosen, options = self._class_of_ax(), {}
         return super()._construct_botorch_acquisition(chosen, options, model)
 
-    def _upper_confidence_bound(self, model: Model) -> type[AcquisitionFunction]:
-        """The one that suits the problem."""
+    def _has_bound(self, model: Model) -> bool:
+        """Whether one outcome is all that counts."""
         is_list = isinstance(model, ModelListGP) and len(model.models) > 1
-        if is_list or self._torch_opt_config.is_moo:
-            return self._class_of_ax()
-        if self._outcome_constraints is not None:
-            return qBatchUpperConfidenceBound
-        return BatchUpperConfidenceBound
+        is_constrained = self._outcome_constraints is not None
+        return not (is_list or is_constrained or self._torch_opt_config.is_moo)
 
     def optimize(
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
@@ -100,8 +95,9 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
 
     def _use_acqf_of_ax(self) -> None:
         """Reckon with what pending trials may tell, instead of the bound."""
-        chosen = self._class_of_ax()
-        self.acqf = super()._construct_botorch_acquisition(chosen, {}, self._model)
+        if self._has_bound(self._model):
+            chosen = self._class_of_ax()
+            self.acqf = super()._construct_botorch_acquisition(chosen, {}, self._model)
 
     def _is_full(self) -> bool:
         """Whether the trials that are pending have crossed the threshold."""

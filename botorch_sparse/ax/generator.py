@@ -23,6 +23,7 @@ from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, leave_outs
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.surrogate import SparseSurrogate
+from botorch_sparse.doors import check_flag, check_kind, seed_of
 from botorch_sparse.models import SparseSingleTaskGP
 
 
@@ -71,10 +72,18 @@ class SparseGenerator(BoTorchGenerator):
         candidates: ArmTable | None = None,
         seed: int | None = None,
     ) -> None:
+        acquisition_class = acquisition_class or SparseAcquisition
+        check_flag("refit_on_cv", refit_on_cv)
+        if candidates is not None:
+            check_kind("candidates", candidates, ArmTable, "an ArmTable, or None")
+        if seed is not None:
+            seed = seed_of(seed)
+        if issubclass(acquisition_class, SparseAcquisition):
+            acquisition_class.check_options(acquisition_options or {})
         super().__init__(
             surrogate_spec=surrogate_spec,
             surrogate=surrogate,
-            acquisition_class=acquisition_class or SparseAcquisition,
+            acquisition_class=acquisition_class,
             acquisition_options=acquisition_options,
             botorch_acqf_class=botorch_acqf_class,
             botorch_acqf_options=botorch_acqf_options,

@@ -126,7 +126,9 @@ def bbkb_generation_strategy(
     - with a `Client`, by `client.get_next_trials(recommended_batch_size(client))`.
 
     Hyperparameters are fitted, which no theorem covers, and `beta` is constant; for the
-    algorithm with its guarantees see `botorch_sparse.strategies.BBKB`.
+    algorithm with its guarantees see `botorch_sparse.strategies.BBKB`. With outcome
+    constraints, and with several objectives, Ax chooses the acquisition function, and
+    the rule decides on the size of the batch alone.
 
     Args:
         num_initial: Arms before the model is used, attached ones counted.

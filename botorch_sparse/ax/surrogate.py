@@ -18,7 +18,12 @@ from torch import Tensor
 
 from botorch_sparse.ax.inducing import extended_inducing_points
 from botorch_sparse.ax.noise import has_unknown_noise, inferred_noise, with_noise
-from botorch_sparse.ax.schedule import DEFAULT_GROWTH, first_rows, scheduled_size
+from botorch_sparse.ax.schedule import (
+    DEFAULT_GROWTH,
+    first_rows,
+    scheduled_size,
+    validate_growth,
+)
 from botorch_sparse.models import SubsetSingleTaskGP
 
 
@@ -87,6 +92,7 @@ class SparseSurrogate(Surrogate):
             warm_start_refit=warm_start_refit,
             metric_to_best_model_config=metric_to_best_model_config,
         )
+        validate_growth(refit_growth)
         self.refit_growth = refit_growth
         self._gives_arrays = False
         self._fits: dict[tuple[str, ...], _Fit] = {}

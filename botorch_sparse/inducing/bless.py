@@ -14,7 +14,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_number
+from botorch_sparse.doors import check_finite, check_number
 from botorch_sparse.inducing.base import bernoulli, draw, validate_cap, variance_given
 from botorch_sparse.kernels import prior_variance
 
@@ -73,6 +73,7 @@ class BLESSSampler:
         variance: Tensor | None = None,
     ) -> Tensor:
         """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
+        check_finite(X=X, noise=noise)
         return self.sample(covar_module, X, noise, generator=generator)[0]
 
     @torch.no_grad()

@@ -29,7 +29,7 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, check_number, check_tensors
+from botorch_sparse.doors import check_finite, check_kind, check_number, check_tensors
 from botorch_sparse.inducing.eigenvalue_bounds import (
     Bound,
     lanczos_upper_bound,
@@ -145,8 +145,8 @@ def accuracy_certificate(
 
     Raises:
         UnsupportedError: If `posterior` is batched.
-        InputDataError: For an unknown method, a `delta` outside of (0, 1) or noise that
-            is not positive.
+        InputDataError: For an unknown method, a `delta` outside of (0, 1), noise that
+            is not positive, or points that are not finite.
         BotorchTensorDimensionError: If `X` and `noise` do not fit.
     """
     features = _feature_map(posterior)
@@ -298,7 +298,8 @@ def _validate(
             f"Got X of shape {tuple(X.shape)} for inducing points of dimension {d}; "
             f"need `n x {d}`."
         )
-    if not (noise > 0).all():
+    if not ((noise > 0).all() & X.isfinite().all()):
+        check_finite(X=X.cpu())
         raise InputDataError(
             f"Got noise variances as small as {noise.min().item():.3g}; all must be "
             "positive."

@@ -18,7 +18,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_number, check_whole
+from botorch_sparse.doors import check_finite, check_number, check_whole
 from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
@@ -103,6 +103,7 @@ class CertifiedSampler:
         variance: Tensor | None = None,
     ) -> Tensor:
         """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
+        check_finite(X=X, noise=noise)
         return self.draw(covar_module, X, noise, generator=generator).index
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, check_tensors
+from botorch_sparse.doors import check_finite, check_kind, check_tensors
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.kernels import in_double
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
@@ -144,10 +144,10 @@ def _by_samples(gradients: Tensor) -> Tensor:
 def _validate(
     covar_module: object, X: Tensor, error: Tensor, noise: Tensor, reading: str
 ) -> None:
-    """Check kinds and shapes; values would make the host wait for a device."""
+    """Check kinds, shapes and, on the host, values."""
     validate_reading(reading)
     check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
-    check_tensors(X=X, error=error, noise=noise)
+    check_finite(X=X, error=error, noise=noise)
     fits = noise.shape[-1:] in {(1,), error.shape[-1:], ()}
     if X.dim() < 2 or X.shape[:-1] != error.shape or not fits:
         raise BotorchTensorDimensionError(

@@ -12,7 +12,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_number
+from botorch_sparse.doors import check_finite, check_number
 from botorch_sparse.inducing.base import bernoulli
 
 
@@ -59,13 +59,14 @@ class PosteriorVarianceSampler:
         """Draw inducing points; see `InducingPointSampler`.
 
         Raises:
-            InputDataError: If `variance` is missing.
+            InputDataError: If `variance` is missing, or something is not finite.
         """
         if variance is None:
             raise InputDataError(
                 "PosteriorVarianceSampler needs the variances of a previous posterior "
                 "at the training points, and got none. Start with RecursiveRLSSampler."
             )
+        check_finite(X=X, noise=noise, variance=variance)
         return self.draw(variance / noise, generator)
 
     def draw(self, leverage: Tensor, generator: torch.Generator) -> Tensor:

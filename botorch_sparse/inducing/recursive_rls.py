@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_number
+from botorch_sparse.doors import check_finite, check_number
 from botorch_sparse.inducing.base import (
     at_most,
     bernoulli,
@@ -74,6 +74,7 @@ class RecursiveRLSSampler:
         variance: Tensor | None = None,
     ) -> Tensor:
         """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
+        check_finite(X=X, noise=noise)
         return self.sample(covar_module, X, noise, generator=generator)[0]
 
     @torch.no_grad()

@@ -148,6 +148,9 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self.training = mode
         return self
 
+    def _revert_to_original_inputs(self) -> None:
+        """Nothing to revert: a `ModelListGP` in train mode calls this of its models."""
+
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":

@@ -10,6 +10,7 @@ import torch
 from botorch.cross_validation import CVResults
 from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.exceptions import UnsupportedError
+from botorch.models import ModelList
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
@@ -45,7 +46,7 @@ def loo_cv(
         `batch_shape x n x 1 x m`. Cost: O(n m^2) time, O(chunk_size m) memory.
 
     Raises:
-        UnsupportedError: For a `SparseFantasyModel`.
+        UnsupportedError: For a `SparseFantasyModel`, and for a list of models.
 
     Example:
         >>> X = torch.linspace(0, 1, 40, dtype=torch.double).unsqueeze(-1)
@@ -59,6 +60,11 @@ def loo_cv(
         raise UnsupportedError(
             "Got a SparseFantasyModel, whose data are put together for nobody; "
             "cross-validate the model that it comes from."
+        )
+    if isinstance(model, ModelList):
+        raise UnsupportedError(
+            f"Got a {type(model).__name__}, whose models may have different data; "
+            "cross-validate each of model.models."
         )
     if isinstance(model, SparseSingleTaskGP):
         model.sparsify()

@@ -72,8 +72,12 @@ def _draw_matheron_paths(
     prior_sampler: TPathwisePriorSampler,
     update_strategy: TPathwiseUpdate,
 ) -> MatheronPath:
-    """Paths of the posterior. Cost: O(n m^2) once, then O(m^3) for all paths."""
-    model.sparsify()
+    """Paths of the posterior. Cost: O(n m^2) once, then O(m^3) for all paths.
+
+    The model is then in eval mode, as after `posterior`: in train mode input transforms
+    would learn from the points at which paths are evaluated.
+    """
+    model.eval().sparsify()
     if model.is_exact:
         return DrawMatheronPaths.dispatch(ExactGP)(
             model,

@@ -23,6 +23,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.doors import check_flag
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
 from botorch_sparse.kernels import in_double, mixed_kernel
@@ -63,6 +64,7 @@ from botorch_sparse.models.validation import (
     validate_modules,
     validate_options,
     validate_points,
+    validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.private_names import DefaultType
@@ -202,6 +204,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, inducing_sampler)
+        validate_transforms(input_transform, outcome_transform)
+        check_flag("learn_inducing_points", learn_inducing_points)
         validate_categories(cat_dims, train_X.shape[-1], covar_module)
         if cat_dims:
             self._ignore_X_dims_scaling_check = cat_dims

@@ -3,11 +3,14 @@
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.utils.types import DEFAULT
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.doors import said
+from botorch_sparse.doors import check_kind, said
 from botorch_sparse.inducing.base import validate_sampler
 from botorch_sparse.kernels.mixed import check_columns
 from botorch_sparse.private_names import GaussianLikelihoodBase
@@ -107,6 +110,20 @@ def validate_modules(
                 "for BoTorch's default."
             )
     validate_sampler("inducing_sampler", inducing_sampler)
+
+
+def validate_transforms(input_transform: object, outcome_transform: object) -> None:
+    """Check the types of the transforms that a model is given.
+
+    Raises:
+        InputDataError: If one is none, such as its name or its class.
+    """
+    if input_transform is not None:
+        need = "a BoTorch InputTransform, such as Normalize(d), or None"
+        check_kind("input_transform", input_transform, InputTransform, need)
+    if outcome_transform not in (None, DEFAULT):
+        need = "a BoTorch OutcomeTransform, such as Standardize(m=1), or None"
+        check_kind("outcome_transform", outcome_transform, OutcomeTransform, need)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ where there is one, the bound that decides whether the batch goes on.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
@@ -19,15 +20,18 @@ from botorch_sparse.optim.rules import Rule
 from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors.pending import PendingRows
 
+# Pending rows in one product, zeros where there are none yet.
+BLOCK = 32
+
 
 class EmbeddedPoints(Points, Protocol):
     """All rows embedded under a Nystrom posterior.
 
     Attributes:
-        chunk_size: Rows looked at together where all are.
+        table_size: Rows of the whole table, of which these may be a part.
     """
 
-    chunk_size: int
+    table_size: int
 
     @property
     def whitening(self) -> Tensor:
@@ -36,6 +40,10 @@ class EmbeddedPoints(Points, Protocol):
 
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some rows, `m x k`."""
+        ...
+
+    def tiles(self) -> Iterator[Tensor]:
+        """`k_S(x)` of all rows, in matrices of one shape; the last one is padded."""
         ...
 
 
@@ -56,17 +64,35 @@ def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
 
 
 class Choice(NamedTuple):
-    """Tensors of one element, not read yet."""
+    """The largest bound: tensors of one element, not read yet.
+
+    Attributes:
+        row: Whose it is.
+        value: The bound.
+        variance: With the pending points.
+        initial: At the start of the batch.
+        rest: No bound that was not looked at is above it; None where all were.
+    """
 
     row: Tensor
-    variance: Tensor  # with the pending points
-    is_certain: Tensor | None = None  # None where it always is
+    value: Tensor
+    variance: Tensor
+    initial: Tensor
+    rest: Tensor | None = None
 
     @classmethod
-    def among_all(cls, bounds: Tensor, variance: Tensor) -> "Choice":
+    def among_all(cls, bounds: Tensor, variance: Tensor, initial: Tensor) -> "Choice":
         """The largest of all bounds (`A`), none of them stale; O(A)."""
-        index = bounds.argmax()
-        return cls(index, variance.index_select(0, index.view(1)))
+        row = bounds.argmax().view(1)
+        return cls(
+            row, *(of.index_select(0, row) for of in (bounds, variance, initial))
+        )
+
+    def is_certain(self) -> list[Tensor]:
+        """Whether no other bound can be larger; empty where that is so."""
+        if self.rest is None:
+            return []
+        return [(self.value > self.rest) | (self.rest == -torch.inf)]
 
 
 class DeviceBatch(BatchState):
@@ -89,14 +115,19 @@ class DeviceBatch(BatchState):
         self._chosen: tuple[int, Appended] | None = None  # the last argmax
 
     @abstractmethod
-    def _choose(self) -> Choice:
+    def choice(self) -> Choice:
         """The candidate of largest bound; the lowest index among equals."""
 
     @abstractmethod
     def _make_pending(self, row: int) -> Tensor:
         """Make a candidate pending; its variance just before, a scalar."""
 
-    def _refresh_all(self) -> None:
+    def close(self, row: int) -> None:
+        """Choose a candidate no more, where each is chosen once."""
+        if self._once:
+            self._mean[row] = -torch.inf
+
+    def settle(self) -> None:
         """Make the next choice certain."""
 
     def argmax(self) -> int:
@@ -109,14 +140,12 @@ class DeviceBatch(BatchState):
         Args:
             *unread: Tensors of one element.
         """
-        choice = self._choose()
-        first = self._initial.index_select(0, choice.row.view(1))
-        certain = [] if choice.is_certain is None else [choice.is_certain]
-        index, now, initial, *values = read(
-            choice.row, choice.variance, first, *unread, *certain
-        )
+        choice = self.choice()
+        certain = choice.is_certain()
+        numbers = choice.row, choice.variance, choice.initial
+        index, now, initial, *values = read(*numbers, *unread, *certain)
         if certain and not values.pop():
-            self._refresh_all()
+            self.settle()
             return self._argmax_and(*unread)
         self._chosen = int(index), Appended(initial, now)
         self.initial[int(index)] = initial
@@ -124,8 +153,7 @@ class DeviceBatch(BatchState):
 
     def _append(self, row: int) -> Appended:
         chosen, self._chosen = self._chosen, None
-        if self._once:
-            self._mean[row] = -torch.inf
+        self.close(row)
         before = self._make_pending(row)
         if chosen is not None and chosen[0] == row:
             return chosen[1]
@@ -163,8 +191,12 @@ class DeviceBatch(BatchState):
         return row if value <= self.rule.ratio_threshold else None
 
 
-class _RankOneBatch(DeviceBatch):
+class RankOneBatch(DeviceBatch):
     """A bound that the rows `u_j` of the pending points lower.
+
+    All products have shapes that depend on the whole table alone, and what they give
+    is taken off a variance in the order of the rows: its bits depend neither on when
+    it is refreshed nor on which rows of the table are here.
 
     Args:
         pool: An embedded pool.
@@ -183,42 +215,74 @@ class _RankOneBatch(DeviceBatch):
         super().__init__(pool, pool.all_moments(), rule, choosable)
         self._pool = pool
         self._multiplier = multiplier
-        self._variance = self._initial.clone()
         self._rows = PendingRows(pool.whitening[:0])
+
+    @abstractmethod
+    def look(self, row: int) -> tuple[Tensor, Tensor]:
+        """A candidate's variance with the pending points (`1`), its `k_S(x)` (`m`)."""
+
+    @abstractmethod
+    def pend(self, k: Tensor) -> None:
+        """Make a point pending that may be elsewhere.
+
+        Args:
+            k: Its `k_S(x)`, `m`, in memory of its own: products may round by how their
+                operands lie.
+        """
+
+    def _make_pending(self, row: int) -> Tensor:
+        variance, k = self.look(row)
+        self.pend(k)
+        return variance
 
     def _bound(self, mean: Tensor, variance: Tensor) -> Tensor:
         return mean + self._multiplier * variance.clamp_min(0.0).sqrt()
 
     def _new_row(self, k: Tensor) -> Tensor:
-        """`u_j` times `L_B^-1 L^-1`, from the point's `k_S(x)`, `m x 1`; O(j m)."""
-        row = self._rows.row((self._pool.whitening @ k).squeeze(-1))
-        u = row.u(self.noise)
+        """`u_j` times `L_B^-1 L^-1`, from the point's `k_S(x)`, `m`; O(j m)."""
+        u = self._rows.row(self._pool.whitening @ k).u(self.noise)
         self._rows = self._rows.append(u)
         return u @ self._pool.whitening
 
 
-class EagerBatch(_RankOneBatch):
+class EagerBatch(RankOneBatch):
     """One matrix-vector product over all candidates for each pending point.
 
     The pool keeps `k_S(x)` of all.
     """
 
+    def __init__(
+        self,
+        pool: EmbeddedPoints,
+        multiplier: float,
+        rule: Rule | None,
+        choosable: Choosable,
+    ) -> None:
+        super().__init__(pool, multiplier, rule, choosable)
+        self._variance = self._initial
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         return self._bound(self._mean, self._variance)
 
-    def _choose(self) -> Choice:
-        return Choice.among_all(self.values(), self._variance)
+    def choice(self) -> Choice:
+        """See `DeviceBatch`."""
+        return Choice.among_all(self.values(), self._variance, self._initial)
 
-    def _make_pending(self, row: int) -> Tensor:
-        before = self._variance[row]
-        p = self._new_row(self._pool.cross_covariance(slice(row, row + 1)))
-        drop = p @ self._pool.cross_covariance(slice(None))  # w(x)'u for all x, O(A m)
-        self._variance = self._variance - drop.square()
-        return before
+    def look(self, row: int) -> tuple[Tensor, Tensor]:
+        """See `RankOneBatch`."""
+        place = slice(row, row + 1)
+        k = self._pool.cross_covariance(place).flatten().contiguous()
+        return self._variance[place], k
+
+    def pend(self, k: Tensor) -> None:
+        """See `RankOneBatch`."""
+        p = self._new_row(k)
+        drop = torch.cat([p @ K for K in self._pool.tiles()])  # w(x)'u, O(A m)
+        self._variance = self._variance - drop[: len(self._variance)].square()
 
 
-class BlockBatch(_RankOneBatch):
+class BlockBatch(RankOneBatch):
     """Refreshes the candidates of largest stale bounds, a block of them at a step.
 
     For pools that are streamed, or so large that a pass over their features takes
@@ -230,7 +294,7 @@ class BlockBatch(_RankOneBatch):
         first_block: Candidates refreshed at a step, at first.
     """
 
-    first_block: ClassVar[int] = 1024
+    first_block: ClassVar[int] = 2**13
 
     def __init__(
         self,
@@ -240,53 +304,94 @@ class BlockBatch(_RankOneBatch):
         choosable: Choosable,
     ) -> None:
         super().__init__(pool, multiplier, rule, choosable)
+        self._variance = self._base = self._initial
         self._ucb = self._bound(self._mean, self._variance)
-        self._P = pool.whitening[:0]  # rows that `_variance` does not know of
-        self._size = self.first_block
+        self._blocks: list[Tensor] = []  # `BLOCK x m` rows, and zeros
+        self._num_rows = 0
+        self._absorbed = 0  # blocks that `_base` knows of
+        self._is_fresh = True  # whether `_ucb` and `_variance` know of all rows
+        self._size = self._width = min(self.first_block, pool.table_size)
 
     def values(self) -> Tensor:
         """See `BatchState`."""
-        self._absorb()
+        self._refresh()
         return self._ucb.clone()
 
-    def _choose(self) -> Choice:
+    def choice(self) -> Choice:
+        """See `DeviceBatch`."""
         num = len(self._ucb)
         if self._size >= num:
-            self._absorb()
-        if not len(self._P):
-            return Choice.among_all(self._ucb, self._variance)
+            self._refresh()
+        if self._is_fresh:
+            return Choice.among_all(self._ucb, self._variance, self._initial)
         bounds, block = self._ucb.topk(self._size + 1)
-        variance = self._variance_of(block)
-        fresh = self._bound(self._mean[block], variance)[:-1]
-        self._ucb[block[:-1]] = fresh
-        best = fresh.max()
-        place = torch.where(fresh == best, block[:-1], num).argmin().view(1)
-        index = block.index_select(0, place)
-        is_certain = best > bounds[-1]
-        return Choice(index, variance.index_select(0, place), is_certain)
+        block = block[:-1]
+        variance = self._variances(block)[1]
+        fresh = self._bound(self._mean[block], variance)
+        self._ucb[block] = fresh
+        best = fresh.max().view(1)
+        place = torch.where(fresh == best, block, num).argmin().view(1)
+        row = block.index_select(0, place)
+        initial = self._initial.index_select(0, row)
+        now = variance.index_select(0, place)
+        return Choice(row, best, now, initial, bounds[-1:])
 
-    def _make_pending(self, row: int) -> Tensor:
-        k = self._pool.cross_covariance(slice(row, row + 1))
-        before = self._variance[row] - (self._P @ k).square().sum()
+    def look(self, row: int) -> tuple[Tensor, Tensor]:
+        """See `RankOneBatch`."""
+        index = torch.full((1,), row, device=self._ucb.device)
+        k = self._pool.cross_covariance(index).flatten()
+        return self._variances(index)[1], k
+
+    def close(self, row: int) -> None:
+        """See `DeviceBatch`."""
+        super().close(row)
         if self._once:
             self._ucb[row] = -torch.inf
-        self._P = torch.cat([self._P, self._new_row(k).unsqueeze(0)])
-        return before.clamp_min(0.0)
 
-    def _variance_of(self, index: Tensor | slice) -> Tensor:
-        """Fresh variances of some candidates, `k`. Cost: O(k m) for each row."""
-        drop = self._P @ self._pool.cross_covariance(index)
-        return (self._variance[index] - drop.square().sum(0)).clamp_min(0.0)
+    def pend(self, k: Tensor) -> None:
+        """See `RankOneBatch`."""
+        block, place = divmod(self._num_rows, BLOCK)
+        if place == 0:
+            self._blocks.append(k.new_zeros(BLOCK, len(k)))
+        self._blocks[block][place] = self._new_row(k)
+        self._num_rows += 1
+        self._is_fresh = False
 
-    def _refresh_all(self) -> None:
-        self._absorb()
+    def settle(self) -> None:
+        """See `DeviceBatch`."""
+        self._refresh()
         self._size *= 2
 
-    def _absorb(self) -> None:
-        """Fresh bounds for all candidates, which from now on start from these rows."""
-        if len(self._P):
-            starts = range(0, len(self._ucb), self._pool.chunk_size)
-            chunks = (slice(s, s + self._pool.chunk_size) for s in starts)
-            self._variance = torch.cat([self._variance_of(rows) for rows in chunks])
+    def _refresh(self) -> None:
+        """Fresh bounds for all candidates."""
+        if not self._is_fresh:
+            rows = torch.arange(len(self._ucb), device=self._ucb.device)
+            self._base, self._variance = self._variances(rows)
+            self._absorbed = len(self._blocks) - 1  # the last one may get more rows
             self._ucb = self._bound(self._mean, self._variance)
-            self._P = self._P[:0]
+            self._is_fresh = True
+
+    def _variances(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """What `_after_rows` gives for any candidates, a padded block at a time."""
+        missing = -len(index) % self._width
+        index = torch.cat([index, index[-1:].expand(missing)]) if missing else index
+        both = [
+            torch.stack(self._after_rows(part, self._pool.cross_covariance(part)))
+            for part in index.split(self._width)
+        ]
+        closed, fresh = torch.cat(both, dim=1)[:, : len(index) - missing]
+        return closed, fresh
+
+    def _after_rows(self, index: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+        """Variances under all blocks of rows but the last one, and under all.
+
+        Cost: O(k m) for each row.
+
+        Args:
+            index: `k` candidates.
+            K: Their `k_S(x)`, `m x k`.
+        """
+        closed = fresh = self._base[index]
+        for rows in self._blocks[self._absorbed :]:
+            closed, fresh = fresh, fresh - (rows @ K).square().sum(0)
+        return closed, fresh.clamp_min(0.0)

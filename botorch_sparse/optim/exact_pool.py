@@ -27,7 +27,7 @@ from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, check_number
+from botorch_sparse.doors import check_finite, check_kind, check_number
 from botorch_sparse.optim.batch import Appended
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.device_batch import Choice, DeviceBatch
@@ -111,7 +111,11 @@ class ExactPool:
             X: `n x d` points, candidates or not, `n > 0`.
             Y: `n` observations.
             noise: `n` noise variances, positive.
+
+        Raises:
+            InputDataError: If there is NaN or infinity, on the host.
         """
+        check_finite(X=X, Y=Y, noise=noise)
         L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
         cross = self.covar_module(X, self.X).to_dense()
         F = torch.linalg.solve_triangular(L, cross, upper=False)
@@ -315,8 +319,9 @@ class ExactBatch(DeviceBatch):
         """See `BatchState`."""
         return self._mean + self._multiplier * self.present_variances().sqrt()
 
-    def _choose(self) -> Choice:
-        return Choice.among_all(self.values(), self._variance)
+    def choice(self) -> Choice:
+        """See `DeviceBatch`."""
+        return Choice.among_all(self.values(), self._variance, self._initial)
 
     def _append(self, row: int) -> Appended:
         self.present_variances()
@@ -324,8 +329,7 @@ class ExactBatch(DeviceBatch):
         if chosen is None or chosen[0] != row:
             return super()._append(row)
         self._chosen, self._last = None, row
-        if self._once:
-            self._mean[row] = -torch.inf
+        self.close(row)
         return chosen[1]
 
     @torch.no_grad()

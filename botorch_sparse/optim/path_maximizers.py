@@ -11,24 +11,25 @@ which is that of the features.
 """
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from botorch.exceptions import UnsupportedError
-from botorch.sampling.pathwise.features import gen_kernel_features
+from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
-ROWS = 1024
+ROWS = 2048
 # Rounding of a path, in prior standard deviations, below which covariances are float32:
 # half of what 512 random features leave open.
 TOLERANCE = 0.02
@@ -130,19 +131,17 @@ class _Paths:
     Attributes:
         mean: The prior mean, in the dtype of the candidates.
         kernel: The kernel of the update, in the dtype of `points`.
-        features: Random features of the prior, float32, of points less `center`.
+        prior: The draws of the prior, float32, at points less `center`.
         center: `d`, the mean of the inducing points.
         points: `m x d` inducing points less `center`.
-        omega: `k x F` weights of the features, float32.
         beta: `k x m` weights of the covariances, in the dtype of `points`.
     """
 
     mean: Mean
     kernel: Kernel
-    features: Callable[[Tensor], Tensor]
+    prior: "_Waves"
     center: Tensor
     points: Tensor
-    omega: Tensor
     beta: Tensor
 
     @classmethod
@@ -155,27 +154,60 @@ class _Paths:
         features = _feature_map(kernel, S.shape[-1], num_features)
         center = S.mean(0)
         omega = torch.randn(num_paths, num_features, dtype=torch.float64).to(S.device)
+        prior = _Waves.of(features, omega, S.shape[-1])
         noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
         z = torch.linalg.solve_triangular(
             posterior.chol_inner, posterior.weights + noise, upper=False, left=False
         )
-        g_S = (features((S - center).double()) @ omega.mT).to(S)
+        g_S = prior((S - center).double()).mT.to(S)
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
         points = S - center
         if _rounding(kernel, points, beta) <= TOLERANCE:
             kernel = copy.deepcopy(kernel).float()
             points, beta = points.float(), beta.float()
-        coarse, omega = copy.deepcopy(features).float(), omega.float()
-        mean = posterior.mean_module
-        return cls(mean, kernel, coarse, center, points, omega, beta)
+        coarse = _Waves(*(part.float() for part in prior))
+        return cls(posterior.mean_module, kernel, coarse, center, points, beta)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at `q x d` points, `k x q`."""
         Z = X - self.center
-        prior = self.omega @ self.features(Z.float()).mT
-        update = self.beta @ self.kernel(self.points, Z.to(self.points)).to_dense()
-        return self.mean(X) + (prior + update).to(X.dtype)
+        K = dense_covariance(self.kernel, self.points, Z.to(self.points))
+        f = self.prior(Z.float()).to(K.dtype).addmm_(self.beta, K)
+        return self.mean(X) + f.to(X.dtype)
+
+
+class _Waves(NamedTuple):
+    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`.
+
+    Attributes:
+        frequencies: `F x d` of them.
+        sines: `k x F` amplitudes.
+        cosines: `k x F` amplitudes.
+    """
+
+    frequencies: Tensor
+    sines: Tensor
+    cosines: Tensor
+
+    @classmethod
+    def of(cls, features: KernelFeatureMap, omega: Tensor, dim: int) -> "_Waves":
+        """Sums of random features, sines first, by weights (`k x 2F`).
+
+        Their inputs are linear in the points, and at zero the cosines have their
+        amplitude.
+        """
+        eye = torch.eye(dim, dtype=omega.dtype, device=omega.device)
+        inputs = features.input_transform
+        frequencies = features.weight @ (eye if inputs is None else inputs(eye)).mT
+        amplitude = features(torch.zeros_like(eye[:1]))[..., -1]
+        return cls(frequencies, *(amplitude * omega).chunk(2, dim=-1))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values at `q x d` points, `k x q`."""
+        phase = self.frequencies @ X.mT
+        sine = phase.sin()
+        return torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
 
 
 def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
@@ -205,7 +237,7 @@ def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
     return float(torch.finfo(torch.float32).eps / 2 * bound)
 
 
-def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> torch.nn.Module:
+def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:
     """Random features of a stationary kernel, float64, drawn on the host."""
     kernel = copy.deepcopy(covar_module).double().cpu().requires_grad_(False)
     device = next(covar_module.parameters()).device

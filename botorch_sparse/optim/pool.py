@@ -4,9 +4,9 @@ References:
     [Calandriello2020]_ Section 3.1 and Appendix A.3 (pre-embedding, lazy evaluation).
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -33,7 +33,7 @@ from botorch_sparse.optim.points import (
     validate_candidates,
 )
 from botorch_sparse.optim.rules import Rule
-from botorch_sparse.optim.screening import Bounds, Known
+from botorch_sparse.optim.screening import Bounds, Known, size_of
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.optim.threads import one_thread
 from botorch_sparse.posteriors import NystromPosterior
@@ -162,25 +162,20 @@ class NystromPool:
         """See `Points`."""
         row = 2 * self.X.element_size()
         room = self.max_memory // 4 // (row * self.table_size)
-        return room * row * len(self) if self._may_fit(self._num_inducing) else 0
+        return room * row * len(self) if self.fits_in_memory(self._num_inducing) else 0
 
     @property
     def squares_at_a_time(self) -> int:
         """See `Points`; more where each pass computes `k_S(x)` anew."""
-        if self._may_fit(self._num_inducing):
+        if self.fits_in_memory(self._num_inducing):
             return POINTS_AT_A_TIME
         row = 2 * self.X.element_size()
         room = self.max_memory // 4 // (row * self.table_size)
         return max(POINTS_AT_A_TIME, min(MOST_SQUARES, room))
 
-    def _may_fit(self, num_inducing: int) -> bool:
-        """Whether `k_S(x)` of the whole table may be kept."""
-        size = self.table_size * num_inducing * self.X.element_size()
-        return 2 * size <= self.max_memory
-
     def fits_in_memory(self, num_inducing: int) -> bool:
-        """Whether `k_S(x)` of all candidates may be kept, in half the memory."""
-        size = len(self) * num_inducing * self.X.element_size()
+        """Whether `k_S(x)` of the whole table may be kept, in half the memory."""
+        size = self.table_size * num_inducing * self.X.element_size()
         return 2 * size <= self.max_memory
 
     @torch.no_grad()
@@ -218,7 +213,7 @@ class NystromPool:
     def _updated_here(self, posterior: NystromPosterior, prior: Moments) -> "_Here":
         m, num = posterior.num_inducing, self.table_size
         embedding = Embedding.of(posterior)
-        fits = m > 0 and self._may_fit(m)
+        fits = m > 0 and self.fits_in_memory(m)
         cross = CrossCovariance(
             self.X,
             embedding,
@@ -250,23 +245,48 @@ class NystromPool:
         self, posterior: NystromPosterior, prior: Moments, is_awaited: bool
     ) -> "_There":
         """The same on an accelerator, in few long products."""
-        m, num = posterior.num_inducing, len(self)
+        m, width = posterior.num_inducing, self._width
         L = pseudo_data_factor(posterior, is_awaited=is_awaited)
         whitening = whitening_matrix(posterior)
         weights = posterior.weights @ whitening
         mean, variance = prior.mean.clone(), prior.variance.clone()
-        cross = self.X.new_empty(m, num) if self.fits_in_memory(m) else None
-        for start in range(0, num, self.chunk_size):
-            rows = slice(start, min(start + self.chunk_size, num))
-            K = posterior.covariance_with_inducing(self.X[rows])
-            if cross is not None:
-                K = cross[:, rows].copy_(K)
-            mean[rows] += weights @ K
+        fits, num_tiles = self.fits_in_memory(m), -(-len(self) // width)
+        tiles = self.X.new_empty(num_tiles, m, width) if fits else None
+        for i, (rows, X) in enumerate(self._tiles_of_rows()):
+            K = posterior.covariance_with_inducing(X)
+            if tiles is not None:
+                K = tiles[i].copy_(K)
+            mean[rows] += (weights @ K)[: size_of(rows)]
             f = torch.linalg.solve_triangular(L, K, upper=False)
-            variance[rows] -= f.square_().sum(0)
+            variance[rows] -= f.square_().sum(0)[: size_of(rows)]
         rounding = torch.finfo(variance.dtype).eps * prior.variance
         moments = Moments(mean, torch.maximum(variance, rounding))
-        return _There(posterior, whitening, moments, cross)
+        return _There(posterior, whitening, moments, tiles)
+
+    @property
+    def _width(self) -> int:
+        """Rows of a tile, the same for any part of the table."""
+        return min(self.chunk_size, self.table_size)
+
+    def _tiles_of_rows(self) -> Iterator[tuple[slice, Tensor]]:
+        """The rows of each tile, and their coordinates; the last ones are repeated."""
+        for start in range(0, len(self), self._width):
+            rows = slice(start, min(start + self._width, len(self)))
+            X, missing = self.X[rows], self._width - size_of(rows)
+            yield rows, torch.cat([X, X[-1:].expand(missing, -1)]) if missing else X
+
+    def tiles(self) -> Iterator[Tensor]:
+        """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last is padded.
+
+        Their products have one shape, whichever rows of the table are here.
+        """
+        state = self._embedded()
+        if isinstance(state, _There) and state.tiles is not None:
+            yield from state.tiles
+            return
+        for start in range(0, len(self), self._width):
+            rows = torch.arange(start, start + self._width, device=self.X.device)
+            yield self.cross_covariance(rows.clamp_max(len(self) - 1))
 
     def hold(self, posterior: NystromPosterior) -> None:
         """Take a posterior without embedding the candidates; moments are not known.
@@ -320,7 +340,7 @@ class NystromPool:
         if isinstance(state, _Here):
             self._screen(state.known, multiplier, choosable)
             return HostBatch(self, state.known, multiplier, rule, choosable)
-        if self.in_memory and eager_is_cheaper(len(self), self._num_inducing):
+        if self.in_memory and eager_is_cheaper(self.table_size, self._num_inducing):
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)
 
@@ -390,15 +410,12 @@ class NystromPool:
         w_s = (state.whitening @ K_s).mT  # k x m
         both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
         both = both.view(2 * k, -1)
-        step = len(self) if self.on_device and self.in_memory else self.chunk_size
         squares = self.X.new_empty(k, 2, len(self))
-        kernel = state.kernel_rows(self.X, X_s)
-        for start in range(0, len(self), step):
-            chunk = slice(start, start + step)
-            products = both @ state.cross_covariance(self.X, chunk)
-            products = products.view(k, 2, -1)
-            products[:, 0] += kernel(chunk)
-            squares[..., chunk] = products.square_()
+        covar_module = state.posterior.covar_module
+        for (rows, X), K in zip(self._tiles_of_rows(), self.tiles(), strict=True):
+            products = (both @ K).view(k, 2, -1)
+            products[:, 0] += covar_module(X_s, X).to_dense()
+            squares[..., rows] = products.square_()[..., : size_of(rows)]
         return squares
 
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
@@ -416,9 +433,6 @@ class NystromPool:
                 "The pool has no posterior yet: call update(posterior) first."
             )
         return self._state
-
-
-KernelRows: TypeAlias = Callable[[slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,29 +475,28 @@ class _There:
         posterior: The posterior.
         whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
         moments: Those of all candidates.
-        cross: `m x A`, `k_S(x)` of all, where it is kept.
+        tiles: `t x m x k`, `k_S(x)` of all, `k` at a time, where they are kept.
     """
 
     posterior: NystromPosterior
     whitening: Tensor
     moments: Moments
-    cross: Tensor | None = None
+    tiles: Tensor | None = None
     is_embedded: ClassVar[bool] = True
 
     @property
     def in_memory(self) -> bool:
-        return self.cross is not None
+        return self.tiles is not None
 
     def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`."""
-        if self.cross is not None:
-            return self.cross[:, index]
-        return self.posterior.covariance_with_inducing(X[index])
-
-    def kernel_rows(self, X: Tensor, points: Tensor) -> KernelRows:
-        """The covariances of points with chunks of the candidates."""
-        return _kernel_rows(self.posterior, X, points)
-
-
-def _kernel_rows(posterior: NystromPosterior, X: Tensor, points: Tensor) -> KernelRows:
-    return lambda chunk: posterior.covar_module(points, X[chunk]).to_dense()
+        if self.tiles is None:
+            return self.posterior.covariance_with_inducing(X[index])
+        width = self.tiles.shape[-1]
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(X))
+            tile, place = divmod(start, width)
+            if step == 1 and place + stop - start <= width:
+                return self.tiles[tile, :, place : place + stop - start]
+            index = torch.arange(start, stop, step, device=X.device)
+        return self.tiles[index // width, :, index % width].mT

@@ -5,6 +5,7 @@ comes from the rank that owns it, and what is computed from small matrices is co
 by one rank alone: no rank relies on another's arithmetic being like its own.
 """
 
+import io
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -54,10 +55,12 @@ class Ranks:
     Attributes:
         rank: Number of this process, from 0.
         size: Number of processes.
+        device: Where it computes: the host, or its own accelerator.
     """
 
     rank: int = 0
     size: int = 1
+    device: torch.device = HOST
 
     def __post_init__(self) -> None:
         check_whole("size", self.size)
@@ -92,6 +95,8 @@ class Ranks:
 
     def once(self, compute: Callable[[], T]) -> T:
         """What rank 0 computes; all others wait for it.
+
+        Tensors in it come to the accelerator of whoever waited.
 
         Args:
             compute: Takes no part in what ranks do together.
@@ -164,15 +169,11 @@ ALONE = Ranks()
 
 @dataclass(frozen=True)
 class ProcessRanks(Ranks):
-    """The processes of a `torch.distributed` group.
+    """The processes of the default `torch.distributed` group.
 
-    Attributes:
-        device: Where tensors travel: an accelerator with NCCL, else the host.
-        group: The group by which they travel; None for the default one, which is gloo.
+    Plain values and tensors of the host travel by gloo, tensors of CUDA devices by
+    NCCL where the ranks compute on such, and any others through the host.
     """
-
-    device: torch.device = HOST
-    group: dist.ProcessGroup | None = None
 
     def gather(self, value: T) -> list[T]:
         """See `Ranks`."""
@@ -183,27 +184,42 @@ class ProcessRanks(Ranks):
 
     def stack(self, tensor: Tensor) -> Tensor:
         """See `Ranks`."""
-        ours = tensor.to(self.device).contiguous()
+        ours = self._travelling(tensor)
         parts = [torch.empty_like(ours) for _ in range(self.size)]
         with self._together():
-            dist.all_gather(parts, ours, group=self.group)
+            dist.all_gather(parts, ours)
         return torch.stack(parts).to(tensor.device)
 
     def from_owner(self, tensor: Tensor, owner: int) -> Tensor:
         """See `Ranks`."""
-        moved = tensor.detach().to(self.device).contiguous()
+        moved = self._travelling(tensor)
         if moved.data_ptr() == tensor.data_ptr() and owner != self.rank:
             moved = moved.clone()  # the caller's tensor stays as it is
         with self._together():
-            dist.broadcast(moved, src=owner, group=self.group)
+            dist.broadcast(moved, src=owner)
         return moved.to(tensor.device)
+
+    def _travelling(self, tensor: Tensor) -> Tensor:
+        """A tensor where there is a collective for it."""
+        has_nccl = tensor.device.type == self.device.type == "cuda"
+        return tensor.detach().to(tensor.device if has_nccl else HOST).contiguous()
 
     def told(self, value: T | None) -> T:
         """See `Ranks`."""
-        values: list[Any] = [value]
+        sent: list[Any] = [_packed(value) if self.rank == 0 else None]
         with self._together():
-            dist.broadcast_object_list(values, src=0)
-        return super().told(values[0])
+            dist.broadcast_object_list(sent, src=0)
+        return super().told(value if self.rank == 0 else self._unpacked(sent[0]))
+
+    def _unpacked(self, content: bytes) -> Any:
+        """What `_packed` gave, with rank 0's accelerator replaced by one's own."""
+
+        def own(storage: Any, where: str) -> Any:
+            is_there = self.device != HOST and where.startswith(self.device.type)
+            return storage.to(device=self.device) if is_there else None
+
+        buffer = io.BytesIO(content)
+        return torch.load(buffer, map_location=own, weights_only=False)
 
     def once(self, compute: Callable[[], T]) -> T:
         """See `Ranks`."""
@@ -236,34 +252,65 @@ def joined_ranks(device: torch.device | str = "cpu") -> Iterator[Ranks]:
     `torchrun` gives one thread to each of several processes, and any number of them
     round alike: so does one process then. OMP_NUM_THREADS is another number for all.
 
+    With `device="cuda"` each computes on a GPU of its own: `ranks.device`, where
+    `ShardedDomain.of` puts its rows. Tensors go from one to another by NCCL.
+
     Args:
-        device: Where the strategies compute. With an accelerator for each process
-            tensors travel by NCCL, else by gloo.
+        device: Where the strategies compute.
+
+    Raises:
+        InputDataError: If there are more processes on this machine than GPUs.
     """
+    own = own_device(device)
     if not dist.is_torchelastic_launched():
-        yield Ranks()
+        yield Ranks(device=own)
         return
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    backend = "gloo"
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+        backend = "cpu:gloo,cuda:nccl"
     store, rank, size = next(dist.rendezvous("env://"))
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+        backend, store=store, rank=rank, world_size=size, timeout=PATIENCE
     )
-    try:
-        with heartbeat(store, rank, size):
-            yield _process_ranks(rank, size, torch.device(device))
-    finally:
-        dist.destroy_process_group()
+    with heartbeat(store, rank, size):
+        try:
+            yield (ProcessRanks if size > 1 else Ranks)(rank, size, own)
+        finally:  # may wait for one that is dead, until it is noticed
+            dist.destroy_process_group()
 
 
-def _process_ranks(rank: int, size: int, device: torch.device) -> Ranks:
-    """The ranks of the default group."""
-    if size == 1:
-        return Ranks()
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    if device.type == "cuda" and local <= torch.cuda.device_count():
-        group = dist.new_group(backend="nccl", timeout=PATIENCE)
-        return ProcessRanks(rank, size, device, group)
-    return ProcessRanks(rank, size)
+def own_device(device: torch.device | str) -> torch.device:
+    """Where this process computes: each that `torchrun` started has its own GPU.
+
+    Raises:
+        InputDataError: If there are fewer GPUs than processes on this machine.
+    """
+    device = torch.device(device)
+    if device.type != "cuda" or not dist.is_torchelastic_launched():
+        return device
+    num, size = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if size > 1 and device.index is not None:
+        raise InputDataError(
+            f"Got {device} for {size} processes of this machine, which need a GPU "
+            "each: give cuda, and each takes its own."
+        )
+    if size > num:
+        raise InputDataError(
+            f"Got {size} processes on a machine with {num} CUDA devices; each needs "
+            "its own. Start fewer (--nproc-per-node), or compute on the CPU."
+        )
+    if device.index is not None:
+        return device
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+
+
+def _packed(value: object) -> bytes:
+    """A value that may hold tensors, as it travels."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer, pickle_protocol=pickle.DEFAULT_PROTOCOL)
+    return buffer.getvalue()
 
 
 def _outcome(compute: Callable[[], T]) -> tuple[T | None, Exception | None]:
@@ -272,15 +319,6 @@ def _outcome(compute: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return compute(), None
     except Exception as error:  # of whatever kind: all ranks raise it
         return None, _portable(error)
-
-
-def own_device(device: torch.device | str) -> torch.device:
-    """The accelerator of this process: one each, in turn."""
-    device = torch.device(device)
-    if device.type != "cuda" or device.index is not None:
-        return device
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    return torch.device("cuda", local % torch.cuda.device_count())
 
 
 def _portable(error: Exception) -> Exception:

@@ -80,16 +80,18 @@ class Shard:
         Returns:
             `k` values, on all ranks.
         """
-        return self.gathered(values[self.places(rows.to(values.device))], rows)
+        return self.gathered(values[self.places(rows).to(values.device)], rows)
 
     def places(self, rows: Tensor) -> Tensor:
-        """Which of this rank's rows are among some, in their order."""
+        """Which of this rank's rows are among some, in their order; on the host."""
+        rows = rows.cpu()
         return rows[self.owner(rows) == self.ranks.rank] - self.start
 
     def gathered(self, values: Tensor, rows: Tensor) -> Tensor:
         """Values at `k` rows, on all ranks, from each one's at its `places`."""
-        owner = self.owner(rows.to(values.device))
+        owner = self.owner(rows.cpu())
+        own = (owner == self.ranks.rank).nonzero().squeeze(-1).to(values.device)
         found = values.new_zeros(len(rows), *values.shape[1:])
-        found[owner == self.ranks.rank] = values
         every = torch.arange(len(rows), device=values.device)
-        return self.ranks.stack(found)[owner, every]
+        found.index_copy_(0, own, values)
+        return self.ranks.stack(found)[owner.to(values.device), every]

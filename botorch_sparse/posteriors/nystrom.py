@@ -23,6 +23,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
+from botorch_sparse.doors import check_finite
 from botorch_sparse.linear_operators import (
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
@@ -361,7 +362,11 @@ class NystromPosterior:
         Returns:
             A new posterior. Cost: O(q m^2), and O(m^3) for several points. For batches
             of `X` the factor stays, and O(q m) of `updates` for each element are added.
+
+        Raises:
+            InputDataError: If there is NaN or infinity, on the host.
         """
+        check_finite(X=X, Y=Y, noise=noise)
         L_B, q = self.chol_inner, X.shape[-2]
         if q == 0:
             batch_shape = torch.broadcast_shapes(self.batch_shape, Y.shape[:-1])

@@ -3,7 +3,7 @@
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.doors import check_finite, check_tensors
 
 
 def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) -> None:
@@ -20,12 +20,9 @@ def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) 
             f"Got inducing points of shape {tuple(inducing_points.shape)} for X of "
             f"shape {tuple(X.shape)}; need `batch_shape x m x d` with the same `d`."
         )
-    if not ((noise > 0).all() & Y.isfinite().all()):
-        if not Y.isfinite().all():
-            num = int((~Y.isfinite()).sum())
-            raise InputDataError(
-                f"Got Y with {num} entries that are NaN or infinite; need finite ones."
-            )
+    is_finite = X.isfinite().all() & Y.isfinite().all()
+    if not ((noise > 0).all() & is_finite):
+        check_finite(X=X.cpu(), Y=Y.cpu())
         raise InputDataError(
             f"Got a noise variance of {noise.min().item():.3g}; all must be positive. "
             "Use a small positive one for observations that are exact."

@@ -1,5 +1,6 @@
 """Ask and tell: what all strategies share."""
 
+import math
 import os
 import time
 import weakref
@@ -29,6 +30,7 @@ from botorch_sparse.strategies.checkpoint import (
 )
 from botorch_sparse.strategies.domain import domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
+from botorch_sparse.strategies.forms import Entries, Form, check_form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.interrupts import StepLock
 from botorch_sparse.strategies.points import PointFinder
@@ -218,7 +220,9 @@ class Strategy(ABC):
                 its size to the strategy.
             max_seconds: Begin no further point after so long: the batch has those that
                 were found, and a `note` that says so, and the next `ask` goes on. On a
-                box each point is an optimization, and a batch may take minutes.
+                box each point is an optimization, and a batch may take minutes. What is
+                not done point by point is not cut: a fit, the points drawn at the
+                start, and the pass over a table by `ThompsonSampling`.
             progress: Called after each point with the number of points so far.
 
         Returns:
@@ -242,7 +246,9 @@ class Strategy(ABC):
         self._pace = pace
         batch = self._ask(max_batch_size)
         self._pace = always
-        if not pace.is_over or not len(batch):
+        given = [s for s in (max_batch_size, self._batch_size()) if s is not None]
+        is_cut = pace.is_over and 0 < len(batch) < min(given, default=math.inf)
+        if not is_cut or self.is_finished or self._is_batch_over():
             return batch
         note = f"The time was over after {len(batch)} points; ask again for the rest."
         return replace(batch, note=note)
@@ -555,6 +561,17 @@ class Strategy(ABC):
             "generator": self.generator.get_state(),
         }
 
+    def _form(self) -> dict[str, Form]:
+        """The form of that, as far as it is known."""
+        return {
+            "version": int,
+            "history": self.history.form(),
+            **self._trials.form(),
+            "failed": [int],
+            "num_learned": int,
+            "generator": Entries(torch.uint8, None),
+        }
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
@@ -571,7 +588,9 @@ class Strategy(ABC):
     def _load(self, state: dict[str, Any]) -> None:
         """See `load_state_dict`."""
         try:
-            check_state(state, self.domain.num_rows, self.domain.dim)
+            known = dict.fromkeys(self._state(), object)
+            check_form("state", state, known | self._form())
+            check_state(state, self.domain)
             self._load_state(state)
         except Exception as error:
             raise InputDataError(

@@ -2,16 +2,19 @@
 
 import io
 import os
+import re
+from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
-from torch import Tensor
 
+from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.identity import plain
-from botorch_sparse.strategies.trials import PendingTrials
 
 STATE_VERSION = 4
 
@@ -19,12 +22,14 @@ STATE_VERSION = 4
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state so that the file is the old one or the new one at any moment.
 
-    Into a temporary file of the same folder, to the disk, then under its name.
+    Into a temporary file of the same folder, to the disk, then under its name. What
+    processes left beside it that were killed while they wrote is removed first.
 
     Raises:
         OSError: If the folder is not there, or can't be written to.
     """
     target = Path(path).absolute()
+    _remove_leftovers(target)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -36,6 +41,26 @@ def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove temporary files of processes that are no more; all others stay."""
+    name = re.compile(re.escape(f".{target.name}.") + r"([1-9][0-9]{0,8})\.tmp")
+    with suppress(OSError):  # they do no harm
+        for entry in os.listdir(target.parent):
+            if (found := name.fullmatch(entry)) and _is_dead(int(found[1])):
+                target.with_name(entry).unlink(missing_ok=True)
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether there is surely no such process; where there is no way to ask, no."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except OSError as error:  # or it is somebody else's
+        return isinstance(error, ProcessLookupError)
+    return False
 
 
 def _sync_folder(folder: Path) -> None:
@@ -104,54 +129,52 @@ def check_fits(state: dict[str, Any], config: dict[str, Any]) -> None:
         )
 
 
-def check_state(state: dict[str, Any], num_rows: int, dim: int) -> None:
+def check_state(state: dict[str, Any], domain: Domain) -> None:
     """Refuse the state of a strategy that contradicts itself.
 
     Args:
-        state: What `Strategy.state_dict` returned once.
-        num_rows: Rows `A` of its table; 0 on a continuous domain.
-        dim: Its number `d` of features.
+        state: What `Strategy.state_dict` returned once; of the right form.
+        domain: Where the strategy's points are.
 
     Raises:
-        InputDataError: If columns have different lengths, values are not finite, or
-            numbers are of points, batches or trials that are not there.
-        Exception: Whatever a part that is missing, or of another type, leads to.
+        InputDataError: If columns have different lengths, numbers are of points,
+            batches or trials that are not there, or points are outside of a box.
     """
-    history, trials = state["history"], PendingTrials.of_state(state)
-    _check_evaluations(history, dim)
-    points = range(num_rows + len(history["extra"]))
-    pending = [trial.point for trial in trials]
-    _check_numbers([*history["point"], *pending, *state["failed"]], points, "points")
-    _check_numbers(history["batch"], range(-1, len(history["batches"])), "batches")
-    _check_numbers(history["trial"], range(-1, trials.num_proposed), "trials")
-    if any(id in trials for id in history["trial"]):
-        raise InputDataError("Trials that are told are pending.")
-    _check_numbers([state["num_learned"]], range(len(history["Y"]) + 1), "evaluations")
-    _check_known([state.get(part) for part in ("surrogate", "fit")])
-    torch.Generator().set_state(state["generator"].cpu())
-
-
-def _check_evaluations(history: dict[str, Any], dim: int) -> None:
-    extra = torch.as_tensor(history["extra"])
-    if extra.dim() != 2 or extra.shape[1] != dim or not extra.isfinite().all():
-        raise InputDataError(f"Points are no finite `k x {dim}` tensor.")
+    history, pending = state["history"], state["pending"]
     sizes = {name: len(history[name]) for name in ("point", "Y", "batch", "trial")}
     if len(set(sizes.values())) > 1:
         raise InputDataError(f"Evaluations have different lengths: {sizes}.")
-    values = torch.tensor(history["Y"], dtype=torch.float64)
-    if values.dim() != 1 or not values.isfinite().all():
-        raise InputDataError("Observations are not finite.")
+    points = range(domain.num_rows + len(history["extra"]))
+    named = [*history["point"], *(entry[1] for entry in pending), *state["failed"]]
+    _check_numbers(named, points, "points")
+    _check_numbers([state["num_learned"]], range(sizes["Y"] + 1), "evaluations")
+    _check_trials(history, pending, state["num_proposed"])
+    if domain.box is not None:
+        X, (low, high) = history["extra"].cpu(), domain.box.bounds.cpu()
+        if not bool(((low <= X) & (high >= X)).all()):
+            raise InputDataError("There are points outside of the bounds.")
+    torch.Generator().set_state(state["generator"].cpu())
 
 
-def _check_known(part: Any) -> None:
-    """Refuse NaN in what was learned."""
-    if isinstance(part, dict | list | tuple):
-        for each in part.values() if isinstance(part, dict) else part:
-            _check_known(each)
-    elif isinstance(part, Tensor | float) and bool(torch.as_tensor(part).isnan().any()):
-        raise InputDataError("What was learned holds NaN.")
+def _check_trials(
+    history: dict[str, Any], pending: list[list[Any]], num_proposed: int
+) -> None:
+    """Refuse trials that come twice, or are not of the batches that proposed them."""
+    ends = list(accumulate(batch["size"] for batch in history["batches"]))
+    if num_proposed != (ends[-1] if ends else 0):
+        raise InputDataError("Batches are not of as many points as were proposed.")
+    told = zip(history["trial"], history["batch"], strict=True)
+    trials = [*told, *((id, batch) for id, _, batch, *_ in pending)]
+    ids = [id for id, _ in trials if id >= 0]
+    _check_numbers(ids, range(num_proposed), "trials")
+    if len(set(ids)) < len(ids):
+        raise InputDataError("Trials are told and pending, or come twice.")
+    if any(
+        batch != (bisect_right(ends, id) if id >= 0 else -1) for id, batch in trials
+    ):
+        raise InputDataError("Trials are not of their batches.")
 
 
-def _check_numbers(numbers: Iterable[Any], known: range, what: str) -> None:
-    if any(type(i) is not int or i not in known for i in numbers):
+def _check_numbers(numbers: Iterable[int], known: range, what: str) -> None:
+    if any(number not in known for number in numbers):
         raise InputDataError(f"There are numbers of {what} that are not there.")

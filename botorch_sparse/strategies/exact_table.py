@@ -10,6 +10,7 @@ from torch import Tensor
 from botorch_sparse.doors import check_number
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.exact_pool import ExactPool
+from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.history import History
@@ -123,6 +124,7 @@ def uncertainty_sampling(
     max_variance: float,
     limit: int,
     choosable: Choosable = ALL,
+    goes_on: GoesOn = always,
 ) -> list[int]:
     r"""Points of largest exact variance, one after the other ([Calandriello2020]_).
 
@@ -135,6 +137,7 @@ def uncertainty_sampling(
         max_variance: Where to stop, :math:`\lambda / P`.
         limit: Largest number of points.
         choosable: Which candidates may be chosen.
+        goes_on: Asked after each; see `Pace`.
 
     Returns:
         Candidates; none where the variance is small enough already. Cost: O(A n) for
@@ -150,6 +153,8 @@ def uncertainty_sampling(
         if not batch.variances_before[-1] > max_variance:
             break
         chosen.append(row)
+        if not goes_on(len(chosen)):
+            break
     return chosen
 
 

@@ -16,6 +16,7 @@ from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.evaluations import Evaluations
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forked import GrowingList
+from botorch_sparse.strategies.forms import FINITE, Entries, Form, In
 from botorch_sparse.strategies.frames import points_frame, with_columns
 from botorch_sparse.strategies.record import Owner, Record
 from botorch_sparse.strategies.trials import Trial
@@ -45,6 +46,7 @@ class History:
     """
 
     record_type: ClassVar[type[Record]] = Record
+    batch_type: ClassVar[type[BatchRecord]] = BatchRecord
 
     def __init__(
         self,
@@ -288,6 +290,18 @@ class History:
             "batches": [asdict(b) for b in self.batches],
         }
 
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        id = In(int, "[-1, inf)")
+        return {
+            "point": [int],
+            "Y": [FINITE],
+            "batch": [id],
+            "trial": [id],
+            "extra": Entries(self._domain.dtype, None, self._domain.dim),
+            "batches": [self.batch_type],
+        }
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the history that `state_dict` came from."""
         self._owner.record = self._read(state)
@@ -299,6 +313,8 @@ class History:
         record.evaluations.extend(*columns)
         for x in state["extra"]:
             record.add_point(x.to(record.extra.values))
+        if len(record.extra) < len(state["extra"]):
+            raise InputDataError("Points beside the table come twice.")
         for batch in state["batches"]:
-            record.batches.append(BatchRecord(**batch))
+            record.batches.append(self.batch_type(**batch))
         return record

@@ -24,6 +24,7 @@ from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.exact_table import ExactTable, exact_pool
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -231,6 +232,9 @@ class ModelStrategy(Strategy):
 
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"surrogate": self.surrogate.state_dict()}
+
+    def _form(self) -> dict[str, Form]:
+        return super()._form() | {"surrogate": self.surrogate.form()}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.forms import POSITIVE, Form, tensors_like
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
     Hyperparameters,
@@ -167,10 +168,27 @@ class PriorSource:
             lengthscale_factor,
         )
 
+    def form(self) -> dict[str, Form]:
+        """The form of `Prior.state_dict`."""
+        parameters = tensors_like(self.builder.prior(None).named_parameters())
+        return {
+            "hyperparameters": (None, parameters),
+            "scale": POSITIVE,
+            "last_fit": (None, int),
+            "lengthscale_factor": POSITIVE,
+        }
+
     def from_state(self, state: dict[str, Any]) -> Prior:
-        """The prior that a state came from."""
-        if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
-            return replace(self.initial(), last_fit=state["last_fit"])
+        """The prior that a state came from.
+
+        Raises:
+            InputDataError: If half of what a fit gives is there.
+        """
+        is_fitted = state["hyperparameters"] is not None
+        if is_fitted != (state["last_fit"] is not None):
+            raise InputDataError("Hyperparameters, or when they were fitted, are lost.")
+        if not is_fitted and state["lengthscale_factor"] == 1.0:
+            return self.initial()
         return self._prior(
             state["hyperparameters"],
             state["scale"],

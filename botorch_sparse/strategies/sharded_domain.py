@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from botorch.exceptions import UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.optim.ranks import Ranks
+from botorch_sparse.optim.ranks import HOST, Ranks
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -60,6 +59,8 @@ class ShardedDomain(TableRows):
     def of(cls, candidates: Any, ranks: Ranks) -> "ShardedDomain":
         """A table of numbers, or a file of which each rank reads its part.
 
+        Where ranks compute on accelerators, each has its rows on its own.
+
         Args:
             candidates: `A x d` tensor or array, the same on all ranks; or a
                 `numpy.memmap`, or the path of an `.npy` file.
@@ -72,7 +73,8 @@ class ShardedDomain(TableRows):
         cells = np.load(candidates, mmap_mode="c") if is_path else candidates
         shard = Shard(len(cells), ranks)
         own = CandidateTable.of(cells, rows=slice(shard.start, shard.stop))
-        return cls(own.X, shard, own.feature_names)
+        X = own.X if ranks.device == HOST else own.X.to(ranks.device)
+        return cls(X, shard, own.feature_names)
 
     def __post_init__(self) -> None:
         low, high = self.X.aminmax(dim=0)
@@ -123,11 +125,6 @@ class ShardedDomain(TableRows):
 
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
         """See `TableRows`."""
-        if not self.X.is_cpu:
-            raise UnsupportedError(
-                "Ranks share tables on the host alone. Leave --device out, or run one "
-                "process on the accelerator."
-            )
         return ShardedPool(inputs(self.X), shard=self.shard, max_memory=max_memory)
 
     def few(self) -> Tensor:

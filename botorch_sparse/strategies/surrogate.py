@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
@@ -14,6 +15,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.exact_table import ExactTable
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.prior import Prior, PriorSource, announce_scale
 from botorch_sparse.strategies.table import NystromTable
@@ -190,10 +192,22 @@ class Surrogate:
             how = {"inducing": list(self.inducing)}
         return {"prior": self.view.prior.state_dict()} | how
 
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        is_exact = isinstance(self.view, ExactTable)
+        how: dict[str, Form] = {"num_rebuilt": int} if is_exact else {"inducing": [int]}
+        return {"prior": self.source.form()} | how
+
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int
     ) -> "Surrogate":
-        """What a saved run had learned, to the bit, from `state_dict`."""
+        """What a saved run had learned, to the bit, from `state_dict`.
+
+        Raises:
+            InputDataError: If inducing points or a factorization are not those of a run
+                that learned so many evaluations.
+        """
+        self._check(state, history.folded(num_learned), num_learned)
         if num_learned == 0:
             view = self.view.blank(self.source.initial())
             return replace(self, view=view, inducing=())
@@ -205,3 +219,18 @@ class Surrogate:
             chosen = values.places(inducing)
             view = view.learned(prior, history, values, chosen)
         return replace(self, view=view, inducing=inducing)
+
+    def _check(
+        self, state: dict[str, Any], values: FoldedValues, num_learned: int
+    ) -> None:
+        """Refuse what can't be learned from so many evaluations, here folded."""
+        inducing = state.get("inducing", values.point[:1].tolist())
+        is_missing = bool(inducing) != (num_learned > 0)
+        if "inducing" in state and self.sampler is None:
+            is_missing = len(inducing) != len(values)
+        if is_missing or len(set(inducing)) < len(inducing):
+            raise InputDataError("Inducing points are missing, or come twice.")
+        rebuilt = state.get("num_rebuilt", num_learned)
+        last_fit = state["prior"]["last_fit"] or 0
+        if not (min(num_learned, 1) <= rebuilt <= num_learned >= last_fit):
+            raise InputDataError(f"There are fewer evaluations than {rebuilt=}.")

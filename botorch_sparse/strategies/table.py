@@ -17,6 +17,7 @@ from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.optim.path_maximizers import path_maximizers
 from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule
+from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
@@ -82,9 +83,17 @@ class TableView(ABC):
         """The posterior, computed anew where the view has none; None without data."""
         return self.posterior
 
+    @property
+    def _is_away(self) -> bool:
+        """Whether the host keeps variances that it had to wait for.
+
+        Of a table that ranks share they come together with those of the others.
+        """
+        return not (self.pool.X.is_cpu or isinstance(self.pool, ShardedPool))
+
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where it is not known."""
-        if self.pool.X.is_cpu:
+        if not self._is_away:
             return float(self.pool.largest(self.pool.all_variances()))
         return self.variances.largest(self.pool.all_variances())
 
@@ -93,8 +102,9 @@ class TableView(ABC):
 
     def _variances_at(self, rows: Tensor) -> Tensor:
         """Present variances of some candidates, on the host."""
-        if self.pool.X.is_cpu:
-            return self.pool.moments(rows).variance
+        if not self._is_away:
+            variance: Tensor = self.pool.moments(rows).variance
+            return variance.cpu()
         return self.variances.at(self.pool.all_variances(), rows)
 
     @torch.no_grad()
@@ -139,7 +149,7 @@ class TableView(ABC):
         """
         choosable = choosable.to(self.pool.X.device)
         batch: BatchState = self.pool.batch(multiplier, rule, choosable)
-        if not self.pool.X.is_cpu:
+        if self._is_away:
             batch.initial = self.variances.known(self.pool.all_variances())
         for row in pending:
             batch.append(row)
@@ -228,7 +238,7 @@ class NystromTable(TableView):
         data, pool = values.at(history, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))
-        elif pool.on_device and bool((values.point < pool.shard.num_rows).all()):
+        elif self._is_away and bool((values.point < pool.shard.num_rows).all()):
             view._update_there(data)
         else:
             pool.update(view._posterior_of(data), view.k_diag, noise=prior.lam)
@@ -250,9 +260,7 @@ class NystromTable(TableView):
         if len(X) * len(S) > LARGEST_MATRIX:
             return posterior_of_data(prior, X, S, data, chunk_size=size)
         rows = data.number[data.chosen]
-        is_there = self.pool.on_device and bool(
-            (data.point < self.pool.shard.num_rows).all()
-        )
+        is_there = self._is_away and bool((data.point < self.pool.shard.num_rows).all())
         k_diag = self.k_diag[rows] if is_there else prior.covar_module(S, diag=True)
         return posterior_of_chosen(
             prior.covar_module,

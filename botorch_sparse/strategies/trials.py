@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.forked import ForkedDict
+from botorch_sparse.strategies.forms import Form
 
 
 class Trial(NamedTuple):
@@ -29,12 +30,6 @@ class Trial(NamedTuple):
     failures: int = 0
     is_waiting: bool = False
     is_awaited: bool = False
-
-    @classmethod
-    def of_entry(cls, entry: Sequence[Any]) -> "Trial":
-        """The trial whose parts, or first four parts, made an entry."""
-        id, point, batch, failures = map(int, entry[:4])
-        return cls(id, point, batch, failures, *map(bool, entry[4:]))
 
 
 class Proposed(NamedTuple):
@@ -260,22 +255,19 @@ class PendingTrials:
             "has_asked": self.has_asked,
         }
 
+    @staticmethod
+    def form() -> dict[str, Form]:
+        """The form of that."""
+        trial: list[Form] = [int, int, int, int, bool, bool]
+        return {"num_proposed": int, "pending": [trial], "has_asked": bool}
+
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "PendingTrials":
-        """The trials that `state_dict` came from.
-
-        Raises:
-            InputDataError: If ids repeat, or were never proposed.
-        """
+        """The trials that `state_dict` came from."""
         trials = cls()
-        pending = [Trial.of_entry(entry) for entry in state["pending"]]
-        ids = {trial.id for trial in pending}
-        known = set(range(int(state["num_proposed"])))
-        if len(ids) < len(pending) or not ids <= known:
-            raise InputDataError("Pending trials repeat, or were never proposed.")
-        trials.num_proposed = int(state["num_proposed"])
-        trials.has_asked = bool(state["has_asked"])
-        trials._hold(pending)
+        trials.num_proposed = state["num_proposed"]
+        trials.has_asked = state["has_asked"]
+        trials._hold(Trial(*entry) for entry in state["pending"])
         return trials
 
 

@@ -36,6 +36,7 @@ from botorch_sparse.strategies.exact_table import (
     validate_width,
 )
 from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -216,7 +217,9 @@ class UCBStrategy(ModelStrategy):
         limit = self.domain.num_choosable(limit, excluded, unique=is_once)
         choosable = self._choosable().to(pool.X.device)
         pending = self.pending_points()
-        return uncertainty_sampling(pool, pending, largest, limit, choosable)
+        return uncertainty_sampling(
+            pool, pending, largest, limit, choosable, self._pace
+        )
 
     def _learn_in_order(self) -> None:
         """Steps 1-4 of a batch's end, in the order of Algorithm 1.
@@ -288,9 +291,15 @@ class UCBStrategy(ModelStrategy):
             "is_initializing": self._is_initializing,
         }
 
+    def _form(self) -> dict[str, Form]:
+        own = {"statistics": RadiusStatistics, "is_initializing": bool}
+        return super()._form() | own
+
     def _load_state(self, state: dict[str, Any]) -> None:
         statistics = RadiusStatistics(**state["statistics"])
         super()._load_state(state)
+        if statistics.num_evaluations != self._num_learned:
+            raise InputDataError("The radius is of another number of evaluations.")
         self.statistics = statistics
         self._is_initializing = state["is_initializing"]
 

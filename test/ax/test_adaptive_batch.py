@@ -1,6 +1,6 @@
 """Batches end where the rule says, whatever happens to their trials."""
 
-import math
+import itertools
 import random
 from typing import Any
 
@@ -10,13 +10,10 @@ import torch
 from ax.core.data import Data
 from ax.core.experiment import Experiment
 from ax_problems import NO_THRESHOLDS
+from botorch.acquisition import qLogNoisyExpectedImprovement
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.acquisition import (
-    BatchUpperConfidenceBound,
-    GlobalLocal,
-    qBatchUpperConfidenceBound,
-)
+from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
 from botorch_sparse.ax import (
     bbkb_generation_strategy,
     recommended_batch_size,
@@ -141,7 +138,7 @@ def test_strategies_without_a_rule_recommend_one(make_client, attach, fast):
     ("objective", "constraints", "expected", "same_trials"),
     [
         ("-f", [], BatchUpperConfidenceBound, True),
-        ("f", ["g <= 2.0"], qBatchUpperConfidenceBound, True),
+        ("f", ["g <= 2.0"], qLogNoisyExpectedImprovement, True),
         ("f", ["g <= 2.0"], None, False),
         pytest.param("f, -g", [], None, True, marks=NO_THRESHOLDS),
     ],
@@ -168,11 +165,23 @@ def test_objectives_and_constraints(
     assert isinstance(acquisition, AdaptiveBatchAcquisition)
     if expected is not None:
         assert type(acquisition.acqf) is expected
-        assert float(
-            acquisition.acqf.beta
-            if expected is BatchUpperConfidenceBound
-            else acquisition.acqf.beta_prime**2 * 2 / math.pi
-        ) == pytest.approx(4)
+        assert float(getattr(acquisition.acqf, "beta", 4)) == 4
+
+
+def test_with_a_constraint_the_boundary_is_nothing_special(make_client, attach):
+    """The best point is far inside, its surroundings are known, and no noise."""
+    sides = [3.75 * i - 5 for i in range(5)], [3.75 * i for i in range(5)]
+    trials = []
+    for x1, x2 in itertools.product(*sides):
+        outcomes = {"f": -((x1 - 2) ** 2 + (x2 - 5) ** 2) / 20, "g": x2}
+        trials.append(({"x1": x1, "x2": x2}, outcomes))
+    steps = {"num_restarts": 2, "raw_samples": 64, "options": {"maxiter": 10}}
+    strategy = bbkb_generation_strategy(4, seed=0, optimizer_options=steps)
+    client = make_client(strategy, constraints=["g <= 10.0"])
+    attach(client, trials)
+    ((_, candidate),) = client.get_next_trials(1).items()
+    assert abs(candidate["x1"] - 2) < 1.5
+    assert abs(candidate["x2"] - 5) < 1.5
 
 
 @pytest.mark.parametrize(

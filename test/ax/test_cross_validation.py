@@ -149,6 +149,20 @@ def test_all_observations_of_an_arm_are_left_out(make_client, attach):
     assert noisy[:, 1] == pytest.approx(found[:, 1] + noise)
 
 
+def test_arms_that_share_a_coordinate_are_told_apart(make_client, attach):
+    client = make_client(sparse_generation_strategy(5))
+    points = [{"x1": float(i % 4), "x2": float(i // 4)} for i in range(12)]
+    outcomes = [{"f": abs(p["x1"] - 2) + p["x2"] ** 2} for p in points]
+    attach(client, list(zip(points, outcomes, strict=True)))
+    adapter = fitted(client)
+    found = torch.from_numpy(predictions(adapter))
+    model = adapter.generator.surrogate.model
+    expected = loo_cv(model, observation_noise=False).posterior
+    assert torch.allclose(found[:, 0], expected.mean.flatten(), rtol=1e-4, atol=1e-6)
+    variance = expected.variance.flatten()
+    assert torch.allclose(found[:, 1], variance, rtol=1e-3, atol=1e-6)
+
+
 @NO_THRESHOLDS
 @pytest.mark.parametrize("same_trials", [True, False])
 @pytest.mark.parametrize("factory", FACTORIES)

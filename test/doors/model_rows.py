@@ -5,8 +5,10 @@ from typing import Any
 
 import torch
 from botorch.exceptions import BotorchError
+from botorch.models.transforms import Normalize, Standardize
 from door_rows import (
     CHOICE,
+    FLAG,
     INF,
     KERNEL,
     KERNELS,
@@ -31,6 +33,8 @@ from botorch_sparse import linear_operators as lo
 from botorch_sparse import models as m
 from botorch_sparse import posteriors as p
 
+BAD_X = X.clone().index_fill_(0, torch.tensor([3]), NAN)
+BAD_Y = BAD_X[:, 0]
 EYE = torch.eye(3, dtype=torch.float64)
 INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
 MODEL = m.SparseSingleTaskGP(X, Y.unsqueeze(-1))
@@ -49,6 +53,8 @@ MODULES: dict[str, list[Any]] = {
     "covar_module": [*KERNELS, ZeroMean()],
     "mean_module": [ZeroMean, 0.0],
     "likelihood": ["gaussian", 3.0],
+    "input_transform": ["normalize", Normalize, Standardize(1), 3],
+    "outcome_transform": ["standardize", Standardize, Normalize(2), 3],
 }
 
 
@@ -79,6 +85,7 @@ MODELS = [
         objective=CHOICE,
         max_memory=WHOLE,
         cat_dims=CAT_DIMS,
+        learn_inducing_points=FLAG,
     ),
     *anything(
         partial(m.SparseSingleTaskGP, X, ROW),
@@ -109,12 +116,19 @@ CERTIFICATES = [
         *anything(
             partial(certify, POSTERIOR, noise=NOISE),
             says="X",
-            X=[X[:, :1], X[0], [[0.0, 0.0]]],
+            X=[X[:, :1], X[0], [[0.0, 0.0]], BAD_X],
         ),
         *anything(partial(certify, POSTERIOR, X), says="noise", noise=VARIANCES),
         *arguments(partial(certify, X=X, noise=NOISE), posterior=[None, MODEL]),
     )
 ]
+
+
+def drawn(sampler: i.InducingPointSampler, given: dict[str, torch.Tensor]) -> object:
+    """Inducing points of some data."""
+    return sampler(KERNEL, **given, generator=torch.Generator(), variance=Y)
+
+
 EXACT = partial(i.exact_gradients, covar_module=KERNEL, X=X, error=Y, noise=NOISE)
 PILOT = partial(
     i.pilot_gradients,
@@ -149,6 +163,21 @@ INDUCING = [
     *arguments(
         i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE, seed=SEED
     ),
+    *[
+        row
+        for sampler in (
+            i.BLESSSampler(),
+            i.CertifiedSampler(),
+            i.PosteriorVarianceSampler(),
+            i.RecursiveRLSSampler(),
+        )
+        for row in anything(
+            partial(drawn, sampler),
+            type(sampler).__name__,
+            says="X|noise",
+            given=[{"X": BAD_X, "noise": NOISE}, {"X": X, "noise": BAD_Y}],
+        )
+    ],
     *CERTIFICATES,
     *arguments(i.variance_inflation, r=[-1.0, "2"]),
     *[
@@ -159,9 +188,9 @@ INDUCING = [
             *anything(
                 gradients,
                 says="X|error|noise",
-                X=[X[0], X[:3], [[0.0, 0.0]]],
-                error=[Y[:3], ROW, [1.0]],
-                noise=[NOISE[:3], 0.1],
+                X=[X[0], X[:3], [[0.0, 0.0]], BAD_X],
+                error=[Y[:3], ROW, [1.0], BAD_Y],
+                noise=[NOISE[:3], 0.1, BAD_Y],
             ),
         )
     ],
@@ -208,8 +237,15 @@ POSTERIORS = [
         inducing_points=[X[:, :1], X[0], X * NAN, [[0.0, 0.0]]],
         noise=VARIANCES,
         Y=[Y[:3], ROW, Y * NAN, [1.0]],
-        X=[X[0], X[:3], [[1.0]]],
+        X=[X[0], X[:3], [[1.0]], BAD_X],
         covar_module=[*KERNELS, None],
+    ),
+    *arguments(
+        partial(POSTERIOR.condition, X=X, Y=Y, noise=NOISE),
+        "NystromPosterior",
+        X=[BAD_X, [[1.0]]],
+        Y=[BAD_Y, [1.0]],
+        noise=[BAD_Y, 0.1],
     ),
     *anything(
         partial(p.NystromFeatures.of, KERNEL),

@@ -29,7 +29,7 @@ PACKAGES = (
     *("strategies", "models", "acquisition", "optim", "inducing", "posteriors"),
     *("kernels", "linear_operators", "datasets", "plotting", "ax"),
 )
-# Protocols, base classes, what calls return, and the parts that Ax builds itself.
+# Protocols, base classes, what calls return, and the adapter, which Ax builds itself.
 MADE = {
     *("Strategy", "ConfidenceRadius", "Constants", "InducingPointSampler", "Rule"),
     *("BatchView", "Points", "RatioBound", "RankError", "joined_ranks"),
@@ -37,8 +37,7 @@ MADE = {
     *("BatchState", "CertifiedDraw", "AccuracyCertificate", "GradientFactors"),
     *("FoldedData", "KnownFeatures", "PosteriorCovarianceLinearOperator"),
     *("NystromPrior", "SparseFantasyModel"),
-    *("AdaptiveBatchAcquisition", "SparseAcquisition", "SparseAdapter"),
-    *("SparseGenerator", "SparseGenerators", "SparseSurrogate"),
+    "SparseAdapter",
 }
 
 

@@ -1,7 +1,9 @@
 """Cases of BoTorch's own suite in which `SingleTaskGP` was replaced, written anew.
 
 The source distribution of BoTorch holds no tests. Those whose names are in the
-docstrings failed there for a sparse model; docs/faults.md names what is left.
+docstrings failed there for a sparse model; docs/faults.md names what is left. Those of
+lists, sparsity priors, objectives and sample paths are in `test_botorch_lists.py`,
+`test_botorch_saas.py` and `test_botorch_objectives.py`.
 """
 
 from typing import Any
@@ -15,7 +17,6 @@ from botorch.models import SingleTaskGP
 from botorch.models.likelihoods.sparse_outlier_noise import (
     SparseOutlierGaussianLikelihood,
 )
-from botorch.models.map_saas import add_saas_prior
 from botorch.models.relevance_pursuit import (
     backward_relevance_pursuit,
     forward_relevance_pursuit,
@@ -23,14 +24,13 @@ from botorch.models.relevance_pursuit import (
 from botorch.models.robust_relevance_pursuit_model import (
     RobustRelevancePursuitSingleTaskGP,
 )
-from botorch.models.transforms import Normalize, Standardize
-from botorch.optim.closures import get_loss_closure_with_grads
+from botorch.models.transforms import Normalize
 from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.optim.utils.acquisition_utils import get_X_baseline
 from botorch.sampling.pathwise.utils import get_train_inputs
 from botorch.utils.constraints import NonTransformedInterval
 from botorch.utils.context_managers import delattr_ctx
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -123,25 +123,6 @@ def test_the_robust_model_of_botorch_is_as_it_was():
 
 
 @SIZES
-def test_a_sparsity_prior_of_lengthscales(size):
-    """`test_get_saas_model`: the inputs that play no role get long ones."""
-    X, _ = data(12, 3)
-    kernel = MaternKernel(nu=2.5, ard_num_dims=3).double()
-    add_saas_prior(kernel)
-    model = SparseSingleTaskGP(
-        X,
-        (3 * X[:, :1]).sin(),
-        covar_module=ScaleKernel(kernel).double(),
-        input_transform=Normalize(3),
-        outcome_transform=Standardize(1),
-        max_inducing_points=size,
-    )
-    fitted(model, 60)
-    first, *others = kernel.lengthscale.detach().squeeze().tolist()
-    assert min(others) > 10 * first
-
-
-@SIZES
 def test_the_baseline_of_an_acquisition_function(size):
     """`test_get_X_baseline`: the training inputs, as they came."""
     X, Y = data()
@@ -205,16 +186,3 @@ def test_optimizers_bounds_and_parameters_that_play_no_role(
     assert not model.covar_module.raw_lengthscale.equal(before)
     assert bound is None or model.likelihood.raw_noise.item() >= bound - 1e-12
     assert bound is not None or mll.dummy.grad is None
-
-
-@SIZES
-def test_the_closure_is_the_marginal_likelihood(size):
-    """`test_model_closures.py`: where few points are in use, of those."""
-    X, Y = data(10)
-    model = SparseSingleTaskGP(X, Y, max_inducing_points=size)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    parameters = {n: p for n, p in mll.named_parameters() if p.requires_grad}
-    value, gradients = get_loss_closure_with_grads(mll, parameters)()
-    expected = -mll(mll.model(*model.train_inputs), model.train_targets).sum()
-    assert torch.isclose(value, expected, rtol=1e-10)
-    assert len(gradients) == len(parameters)

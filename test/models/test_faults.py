@@ -223,6 +223,10 @@ CASES = {
     "a `mean_module` that is no mean": Case(
         option(mean_module=RBFKernel()), "mean_module=RBFKernel"
     ),
+    "an `input_transform` or `outcome_transform` that is a name, a class, or the "
+    "other kind": Case(
+        option(input_transform=Normalize), "input_transform=the class Normalize"
+    ),
     "an unknown `objective`": Case(option(objective="vfe"), "objective='vfe'"),
     "`inducing_points` of a wrong shape": Case(
         lambda X, Y: M(X, Y, inducing_points=X[:, 0]), "`m x 2`"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from botorch.cross_validation import loo_cv as botorch_loo_cv
-from botorch.models import SingleTaskGP
+from botorch.exceptions import UnsupportedError
+from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log
 from gpytorch.kernels import MaternKernel
 from gpytorch.means import ConstantMean
@@ -123,6 +124,12 @@ def test_all_points_are_inducing_points(double: dict[str, Any]) -> None:
     close(loo.variance + noise, expected.variance.flatten())
     plain = loo_cv(exact).posterior.mean
     close(plain, botorch_loo_cv(exact).posterior.mean)
+
+
+def test_a_list_of_models_is_refused(double: dict[str, Any]) -> None:
+    models = ModelListGP(*(SparseSingleTaskGP(*few_data(n, **double)) for n in (8, 9)))
+    with pytest.raises(UnsupportedError, match="Got a ModelListGP, whose models"):
+        loo_cv(models)
 
 
 @torch.no_grad()

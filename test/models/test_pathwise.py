@@ -7,6 +7,7 @@ import torch
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize
 from botorch.sampling.pathwise import (
     draw_kernel_feature_paths,
     draw_matheron_paths,
@@ -170,6 +171,25 @@ def test_thompson_sampling(num_outputs: int, double: dict[str, Any]) -> None:
     assert len(draw_matheron_paths(twice, Size([2]))(Z)) == 2
     values = get_matheron_path_model(model)(Z)
     assert values.shape == (7, num_outputs)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [None, 5])
+@pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
+def test_paths_that_are_drawn_in_train_mode(
+    size: int | None, double: dict[str, Any]
+) -> None:
+    """Where they are evaluated teaches the input transform nothing."""
+    X = torch.rand(12, 2, **double)
+    Y = X.sum(-1, keepdim=True)
+    transform = Normalize(d=2)
+    model = SparseSingleTaskGP(
+        X, Y, input_transform=transform, max_inducing_points=size
+    )
+    path = draw_matheron_paths(model, Size([]))
+    torch.testing.assert_close(path(X[:3]), path(X)[:3])
+    path(100 * X[:3])
+    torch.testing.assert_close(transform.bounds, torch.stack([X.amin(0), X.amax(0)]))
 
 
 @torch.no_grad()

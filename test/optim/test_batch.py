@@ -296,3 +296,21 @@ def test_choice_of_path_is_a_function_of_sizes(
         assert type(problem.pool(**double).batch(1.0)) is expected
         expected = BlockBatch if is_device else HostBatch
         assert type(problem.pool(max_memory=0, **double).batch(1.0)) is expected
+
+
+@pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
+def test_bits_of_a_block_depend_on_no_refresh(
+    max_memory: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass over all after each point, or after many: of several blocks of rows."""
+    monkeypatch.setattr("botorch_sparse.optim.device_batch.BLOCK", 4)
+    problem = make_problem(9, num_candidates=50, num_inducing=12)
+    pool = problem.pool(max_memory=max_memory, **double)
+    rows = [(7 * i) % 50 for i in range(19)]
+    often, rarely = (SmallBlocks(pool, 3.0, None, ALL) for _ in range(2))
+    for row in rows:
+        often.append(row)
+        bounds = often.values()
+        rarely.append(row)
+    assert torch.equal(bounds, rarely.values())
+    assert often.variances_before == rarely.variances_before

@@ -2,12 +2,14 @@
 
 import pickle
 import signal
+from pathlib import Path
 
 import pytest
 import torch
-from rank_processes import ended, start_ranks
+from botorch.exceptions import InputDataError
+from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
-from botorch_sparse.optim.ranks import ProcessRanks, Ranks, joined_ranks
+from botorch_sparse.optim.ranks import ProcessRanks, Ranks, joined_ranks, own_device
 
 PROGRAM = """
 import os, signal, torch
@@ -120,3 +122,65 @@ def test_one_process_alone_has_what_all_have() -> None:
 
 def test_a_copy_in_another_process_is_alone() -> None:
     assert pickle.loads(pickle.dumps(ProcessRanks(1, 4))) == Ranks()
+
+
+def test_each_process_of_a_machine_takes_its_own_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert own_device("cuda") == torch.device("cuda")
+    assert own_device("cuda:3") == torch.device("cuda:3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    names = {"TORCHELASTIC_RUN_ID": "test", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert own_device("cuda") == torch.device("cuda:1")
+    assert own_device("cpu") == torch.device("cpu")
+    with pytest.raises(InputDataError, match=r"cuda:0 for 2 processes.*give cuda"):
+        own_device("cuda:0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(InputDataError, match="3 processes on a machine with 2 CUDA"):
+        own_device("cuda")
+    with pytest.raises(InputDataError, match="3 processes"), joined_ranks("cuda"):
+        pass
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert own_device("cuda:0") == torch.device("cuda:0")
+
+
+# What ranks agree on by tensors of a device, and by values with such in them.
+TENSORS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from contextlib import nullcontext
+import torch
+from simulated_device import accelerator
+from botorch_sparse.optim.ranks import ProcessRanks, joined_ranks
+
+place = accelerator() if sys.argv[2].startswith("sim") else nullcontext()
+with place, joined_ranks(sys.argv[2]) as joined:
+    # One rank alone exchanges too.
+    ranks = ProcessRanks(joined.rank, joined.size, joined.device)
+    r, own = ranks.rank, {"dtype": torch.float64, "device": ranks.device}
+    x = torch.tensor([r, r + 1.0], **own)
+    every = ranks.stack(x)
+    assert every.device == x.device
+    assert every.tolist() == [[i, i + 1.0] for i in range(ranks.size)]
+    assert ranks.stack(x[0]).tolist() == list(range(ranks.size))
+    last = ranks.from_owner(x, ranks.size - 1)
+    assert last.device == x.device and x.tolist() == [r, r + 1.0]
+    assert last.tolist() == [ranks.size - 1.0, ranks.size]
+    assert ranks.max(x.long()).tolist() == [ranks.size - 1, ranks.size]
+    assert ranks.best(float(r), r).row == ranks.size - 1  # on the host
+    module, both = ranks.once(lambda: (torch.nn.Linear(2, 2).to(x), [x, x.cpu()]))
+    assert module.weight.device == both[0].device == x.device
+    assert both[1].device.type == "cpu" and both[1].tolist() == [0.0, 1.0]
+    print("agreed", ranks.device, flush=True)
+"""
+
+
+@pytest.mark.parametrize("device, size", DEVICE_WORLDS)
+def test_tensors_of_a_device_travel(device: str, size: int) -> None:
+    """By NCCL from GPU to GPU, and through the host where nothing else is."""
+    arguments = ("-c", TENSORS, str(Path(__file__).parent.parent), device)
+    for rank, one in enumerate(ended(start_ranks(size, *arguments))):
+        own = f"cuda:{rank}" if device == "cuda" else device
+        assert (one.status, one.out) == (0, f"agreed {own}\n"), one.err

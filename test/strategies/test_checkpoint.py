@@ -83,6 +83,41 @@ def test_the_file_is_on_the_disk_before_it_has_its_name(
     assert steps == ["fsync", "replace", *["fsync"] * (os.name == "posix")]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="no way to ask for a process")
+def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
+    """Only what bears the file's own name, and the number of no process."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as alive:
+        stay = {
+            f".state.pt.{alive.pid}.tmp",
+            f".state.pt.1{dead.pid}x.tmp",
+            f".state.pt.{dead.pid}.tmp2",
+            f".statexpt.{dead.pid}.tmp",
+            f".other.pt.{dead.pid}.tmp",
+            f"state.pt.{dead.pid}.tmp",
+        }
+        for name in [*stay, f".state.pt.{dead.pid}.tmp"]:
+            (tmp_path / name).write_bytes(b"half of a st")
+        used().save(tmp_path / "state.pt")
+        assert {*os.listdir(tmp_path)} == stay | {"state.pt"}
+        alive.communicate(b"\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no way to ask for a process")
+def test_what_cannot_be_removed_stays(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    (tmp_path / f".state.pt.{dead.pid}.tmp").mkdir()
+    strategy = used()
+    strategy.save(tmp_path / "state.pt")
+    assert equal(
+        used().resume(tmp_path / "state.pt").state_dict(), strategy.state_dict()
+    )
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
 def test_torn_files(share: float, tmp_path: Path) -> None:
     path = tmp_path / "state.pt"

@@ -1,6 +1,7 @@
 """An `ask` shows how far it is, and ends when its time is over."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import box_table
@@ -13,11 +14,23 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.optim import pace
 from botorch_sparse.strategies import Strategy
 
+
+def initializing() -> Strategy:
+    """One that begins with uncertainty sampling, and is not done with it soon."""
+    return strategy_table.TABLE["bbkb-global"](min_batch_width=50)
+
+
+def wide(make: Callable[..., Strategy]) -> Callable[..., Strategy]:
+    """With batches of several points."""
+    return partial(make, ratio_threshold=1000.0)
+
+
 CASES: dict[str, tuple[Callable[..., Strategy], Any]] = {
-    "box-bbkb": (box_table.TABLE["bbkb-global"], box_table.objective),
+    "box-bbkb": (wide(box_table.TABLE["bbkb-global"]), box_table.objective),
     "box-thompson": (box_table.TABLE["thompson"], box_table.objective),
-    "table-gpucb": (strategy_table.TABLE["gpbucb-sum"], strategy_table.objective),
-    "table-bbkb": (strategy_table.TABLE["bbkb-global"], strategy_table.objective),
+    "table-gpucb": (wide(strategy_table.TABLE["gpbucb-sum"]), strategy_table.objective),
+    "table-bbkb": (wide(strategy_table.TABLE["bbkb-global"]), strategy_table.objective),
+    "initializing": (initializing, strategy_table.objective),
     "sbpe": (sbpe_problems.TABLE["table"], sbpe_problems.objective),
 }
 
@@ -42,7 +55,8 @@ def test_a_batch_that_is_cut_by_the_clock(
         now += 1.0
 
     strategy, cut, whole = started(name), started(name), started(name)
-    size = min(2, len(whole.ask()))
+    size = 2
+    assert len(whole.ask()) > size
     with monkeypatch.context() as patch:
         patch.setattr(pace.time, "perf_counter", lambda: now)
         batch = strategy.ask(max_seconds=size - 0.5, progress=note)
@@ -52,6 +66,28 @@ def test_a_batch_that_is_cut_by_the_clock(
     for s in (strategy, cut):
         s.ask(1)
     assert torch.equal(strategy.X_pending, cut.X_pending)
+
+
+@pytest.mark.parametrize("name", ["table-bbkb", "sbpe"])
+def test_a_batch_that_ended_when_the_clock_did(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to ask for again: neither of the batch, nor of the size."""
+    now = 0.0
+
+    def note(num: int) -> None:
+        nonlocal now
+        now = float(num)
+
+    strategy, part, other = started(name), started(name), started(name)
+    whole = other.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(pace.time, "perf_counter", lambda: now)
+        batch = strategy.ask(max_seconds=len(whole) - 0.5, progress=note)
+        now = 0.0
+        first = part.ask(2, max_seconds=1.5, progress=note)
+    assert torch.equal(batch.X, whole.X) and len(first) == 2
+    assert batch.note == "" and first.note == ""
 
 
 def test_there_is_time_enough() -> None:

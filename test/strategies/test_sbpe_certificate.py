@@ -171,7 +171,7 @@ def test_replay_to_the_bit(refresh: str) -> None:
         ),
         exploration.policy,
     )
-    other.replay(exploration.state_dict())
+    other.replay(exploration.log())
     generators = [torch.Generator().manual_seed(5) for _ in range(2)]
     for _ in range(10):
         for e, g in zip((exploration, other), generators, strict=True):

@@ -1,5 +1,6 @@
 """S-BPE as every strategy: state, failures, pending points, bad input."""
 
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,7 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
-from sbpe_problems import CASES, TABLE, UNIT_BOX, arguments, make_table
+from sbpe_problems import CASES, TABLE, UNIT_BOX, arguments, make_kernel, make_table
 from sbpe_problems import objective as f
 from strategy_table import Faulty, are_alike, equal, faulty_kernel
 
@@ -65,6 +66,32 @@ def test_a_kernel_that_fails(name: str) -> None:
         twin.withdraw(batch.ids[:1])
     assert total > 0
     assert are_alike(strategy, twin)
+
+
+@pytest.mark.parametrize("exploration", ["variance", "random"])
+def test_bookkeeping_does_not_grow_with_the_batch(exploration: str) -> None:
+    """A step late in a long batch copies nothing that is as long as the batch.
+
+    A list of that many references would take eight bytes for each point.
+    """
+    X, length = make_table(20), 2400
+    plain = {"lam": 0.1, "num_evaluations": length, "schedule": [length]}
+    strategy = SBPE(X, make_kernel(), exploration=exploration, **plain)
+
+    def step(num: int) -> int:
+        tracemalloc.start()
+        try:
+            strategy.tell(strategy.ask(num), torch.zeros(num))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    step(80)
+    early, places = min(step(4) for _ in range(5)), len(strategy.history)
+    for _ in range(5):
+        step(400)
+    late, places = min(step(4) for _ in range(5)), len(strategy.history) - places
+    assert late - early < 4 * places
 
 
 @all_cases

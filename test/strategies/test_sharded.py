@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
+from device_cases import sweep
 from gpytorch.kernels import RBFKernel
 from thread_ranks import together
 from torch import Tensor
 
 from botorch_sparse.optim.ranks import Ranks
-from botorch_sparse.optim.shards import TILE, Shard
+from botorch_sparse.optim.shards import TILE
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -27,19 +28,19 @@ from botorch_sparse.strategies import (
 from botorch_sparse.strategies.sharded_domain import ShardedDomain
 
 ROWS = 4 * TILE - 300
+HOST = torch.device("cpu")
 Build = Callable[..., Strategy]
 
 
-def table() -> Tensor:
+def table(device: torch.device = HOST) -> Tensor:
     """Candidates of which some are alike."""
     X = torch.rand(ROWS, 2, generator=torch.Generator().manual_seed(0)).double()
     X[TILE + 7] = X[3 * TILE + 7] = X[5]
-    return X
+    return X.to(device)
 
 
 def domain_of(ranks: Ranks) -> ShardedDomain:
-    shard = Shard(ROWS, ranks)
-    return ShardedDomain(table()[shard.start : shard.stop], shard, ("x0", "x1"))
+    return ShardedDomain.of(table(), ranks)
 
 
 def objective(X: Tensor) -> Tensor:
@@ -50,7 +51,8 @@ def known(build: type[Strategy], **options: Any) -> Build:
     """A strategy with a kernel, short and smooth enough for batches to end."""
 
     def make(candidates: Any) -> Strategy:
-        kernel = RBFKernel().double()
+        X = candidates.X if isinstance(candidates, ShardedDomain) else candidates
+        kernel = RBFKernel().to(X)
         kernel.lengthscale = 0.4
         return build(candidates, covar_module=kernel, lam=0.05, **options)
 
@@ -73,21 +75,23 @@ def run(strategy: Strategy, num: int = 24, **options: Any) -> list[int]:
     return history.indices.tolist()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_choices_are_those_of_one_process(name: str) -> None:
-    whole = run(CASES[name](table()))
+@sweep("name", CASES, ["global-local", "inferred", "once"])
+def test_choices_are_those_of_one_process(name: str, device: torch.device) -> None:
+    whole = run(CASES[name](table(device)))
     size = {"inferred": 4, "global-local": 2}.get(name, 3)
-    chosen = together(size, lambda ranks: run(CASES[name](domain_of(ranks))))
+    chosen = together(size, lambda ranks: run(CASES[name](domain_of(ranks))), device)
     assert chosen == [whole] * size
     assert len({row // TILE for row in whole}) > 1
 
 
-@pytest.mark.parametrize("name", ["global-local", "inferred"])
-def test_a_run_goes_on_with_another_number_of_ranks(name: str, tmp_path: Path) -> None:
+@sweep("name", ["global-local", "inferred"], ["inferred"])
+def test_a_run_goes_on_with_another_number_of_ranks(
+    name: str, tmp_path: Path, device: torch.device
+) -> None:
     """Saved by two, resumed by four, and by one process with the whole table."""
     build, path = CASES[name], tmp_path / "state.pt"
-    whole = run(build(table()), 30)
-    begun = build(table())
+    whole = run(build(table(device)), 30)
+    begun = build(table(device))
     begun.run(objective, 12, progress=False)
     first = len(begun.history) if name == "inferred" else 12
 
@@ -98,9 +102,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(name: str, tmp_path: Path) -
         strategy = build(domain_of(ranks)).resume(path)
         return run(strategy, 30)
 
-    together(2, begin)
-    expected = run(copy.deepcopy(build(table())).resume(path), 30)
-    assert together(4, go_on) == [expected] * 4
+    together(2, begin, device)
+    expected = run(copy.deepcopy(build(table(device))).resume(path), 30)
+    assert together(4, go_on, device) == [expected] * 4
     assert expected[:first] == whole[:first]
 
 
@@ -166,16 +170,16 @@ def test_the_objective_is_called_on_one_rank_and_its_error_raised_on_all() -> No
     together(3, fail)
 
 
-def test_callbacks_may_ask_for_what_all_ranks_know() -> None:
+def test_callbacks_may_ask_for_what_all_ranks_know(device: torch.device) -> None:
     def gap(ranks: Ranks) -> tuple[float, int]:
         strategy = CASES["global"](domain_of(ranks))
         run(strategy, 60, callbacks=[StopOnConfidenceGap(6.0)])
         return strategy.confidence_gap(), len(strategy.history)
 
-    whole = CASES["global"](table())
+    whole = CASES["global"](table(device))
     run(whole, 60, callbacks=[StopOnConfidenceGap(6.0)])
     expected = (whole.confidence_gap(), len(whole.history))
-    assert together(2, gap) == [expected] * 2
+    assert together(2, gap, device) == [expected] * 2
 
 
 def test_what_ranks_do_not_share_is_refused() -> None:

@@ -23,7 +23,7 @@ from botorch_sparse.models.data_values import (
 )
 from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
 from botorch_sparse.models.subset.selection import most_recent_rows, validate_chosen
-from botorch_sparse.models.validation import validate_modules
+from botorch_sparse.models.validation import validate_modules, validate_transforms
 from botorch_sparse.private_names import DefaultType
 
 
@@ -65,6 +65,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
         is_scaled = input_transform is not None
         validate_training_data(train_X, train_Y, train_Yvar, is_scaled)
         validate_modules(likelihood, covar_module, mean_module, None)
+        validate_transforms(input_transform, outcome_transform)
         with settings.validate_input_scaling(False):  # see `validate_scaling`
             super().__init__(
                 train_X,

@@ -1,12 +1,10 @@
 """The record of GSSBO: what its model held, and what choosing that took."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from botorch_sparse.strategies.history import BatchRecord, History
-from botorch_sparse.strategies.record import Record
 
 
 @dataclass
@@ -29,6 +27,8 @@ class SubsetRecord(BatchRecord):
 class SubsetHistory(History):
     """Evaluations and asks, with the subsets of the models."""
 
+    batch_type = SubsetRecord
+
     @property
     def subset_size(self) -> Tensor:
         """Samples in the model of each batch, as `num_inducing`."""
@@ -38,9 +38,3 @@ class SubsetHistory(History):
     def selection_seconds(self) -> float:
         """Wall time spent on choosing samples, a part of `seconds`."""
         return sum(getattr(b, "selection_seconds", 0.0) for b in self.batches)
-
-    def _read(self, state: dict[str, Any]) -> Record:
-        record = super()._read(state | {"batches": []})
-        for batch in state["batches"]:
-            record.batches.append(SubsetRecord(**batch))
-        return record

@@ -32,6 +32,7 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import BoxDomain, domain_of
+from botorch_sparse.strategies.forms import FINITE, Form
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
     WINDOW,
@@ -232,6 +233,13 @@ class GSSBO(Strategy):
             "buffer": self.buffer.state_dict(),
             "learning_time": self._learning_time,
             "surrogate": self.surrogate.state_dict(),
+        }
+
+    def _form(self) -> dict[str, Form]:
+        return super()._form() | {
+            "buffer": self.buffer.form(),
+            "learning_time": FINITE,
+            "surrogate": self.surrogate.form(),
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:

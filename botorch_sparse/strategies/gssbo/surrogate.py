@@ -27,6 +27,12 @@ from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.selection import selection_named
 from botorch_sparse.models.subset.validation import validate_gradients
 from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.forms import (
+    Entries,
+    Form,
+    check_form,
+    tensors_like,
+)
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -212,6 +218,15 @@ class SubsetSurrogate:
         subset = None if self.model is None else _state_of(self.model)
         return {"last_fit": self._last_fit, "subset": subset}
 
+    def form(self) -> dict[str, Form]:
+        """The form of that, but for the model's own."""
+        subset = {
+            "parameters": object,
+            "indices": Entries(torch.long, None),
+            "num_selections": int,
+        }
+        return {"last_fit": (None, int), "subset": (None, subset)}
+
     def load_state_dict(
         self,
         state: dict[str, Any],
@@ -219,7 +234,15 @@ class SubsetSurrogate:
         num_learned: int,
         subset_size: int | None,
     ) -> None:
-        """Condition again on what had been learned, on the same samples."""
+        """Condition again on what had been learned, on the same samples.
+
+        Raises:
+            InputDataError: If there is a fit to more evaluations, or no model of some.
+        """
+        if (state["last_fit"] or 0) > num_learned:
+            raise InputDataError(f"Got last_fit={state['last_fit']}; too many.")
+        if (state["subset"] is None) != (num_learned == 0):
+            raise InputDataError("The samples in the model are missing.")
         self.model, self._last_fit = None, state["last_fit"]
         if num_learned > 0:
             model = self._build(history, num_learned, subset_size, 0)
@@ -245,6 +268,8 @@ def _state_of(model: SubsetSingleTaskGP) -> dict[str, Any]:
 
 def _restore(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
     """Give a model, built from the same data, the state of another one."""
+    known = tensors_like(model.state_dict().items())
+    check_form("parameters", state["parameters"], known)
     model.load_state_dict(state["parameters"])
     model.set_subset(state["indices"])
     model.num_selections = state["num_selections"]

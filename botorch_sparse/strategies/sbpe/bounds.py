@@ -12,6 +12,7 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.optim.transfers import read
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies.forms import NON_NEGATIVE, Entries, Form, In
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.prior import UNITS_OF_Y, SearchPrior, Units
@@ -102,6 +103,18 @@ class BatchBounds:
         """Data and plain numbers for `of_state`."""
         numbers = ("multiplier", "offset", "lambda_max", "threshold")
         return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
+
+    @staticmethod
+    def form(dim: int) -> dict[str, Form]:
+        """The form of that, for points of `dim` features."""
+        X, values = Entries(torch.double, None, dim), Entries(torch.double, None)
+        return {
+            "data": {"X": X, "Y": values, "counts": values, "inducing": X},
+            "multiplier": NON_NEGATIVE,
+            "offset": NON_NEGATIVE,
+            "lambda_max": NON_NEGATIVE,
+            "threshold": In(float, "[-inf, inf)"),
+        }
 
     @classmethod
     def of_state(

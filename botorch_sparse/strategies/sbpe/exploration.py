@@ -19,10 +19,13 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import torch
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.strategies.forked import GrowingList
+from botorch_sparse.strategies.forms import NON_NEGATIVE, Entries, Form
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.glance import Glance
 
@@ -32,6 +35,8 @@ BLOCK_SIZE = 128
 # r_0 and r_0 + r_1 leave the rest of the allowance to the points that follow: a little
 # less allows for fewer inducing points, a little more for fewer eigenvalues.
 LARGEST_BASE, LARGEST_BLOCK = 0.3, 0.55
+# By how much the bound may miss one where a batch is built on another processor.
+ROUNDING = 1e-6
 # A point's row, that of an appended inducing point, the rows of a drawn set of them, or
 # a new `r_0` or `r_1`.
 Kind: TypeAlias = Literal["point", "append", "draw", "base", "block"]
@@ -58,7 +63,7 @@ class BatchExploration:
     def __init__(self, posterior: GrowingPosterior, policy: CertificatePolicy) -> None:
         self.posterior = posterior
         self.policy = policy
-        self.events: list[tuple[Kind, Any]] = []
+        self.events = GrowingList[tuple[Kind, Any]]()
         self.num_draws = 0
         self.bound = self.base = self.block = 0.0
         self.num_rows = len(posterior)
@@ -246,16 +251,32 @@ class BatchExploration:
         E = root.unsqueeze(-1) * K * root
         return float(torch.linalg.eigvalsh(E.cpu())[-1].clamp_min(0.0))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values from which `replay` does everything again."""
-        events = [list(event) for event in self.events]
+    def log(self) -> dict[str, Any]:
+        """That from which `replay` does everything again. O(1)."""
+        events = self.events.fork()
         return {"events": events, "num_draws": self.num_draws, "added": self._added}
+
+    @staticmethod
+    def form(dim: int) -> dict[str, Form]:
+        """The form of that, for points of `dim` features."""
+        events = (
+            [{"point", "append"}, int],
+            [{"base", "block"}, NON_NEGATIVE],
+            [{"draw"}, [int]],
+        )
+        added = Entries(torch.double, None, dim)
+        return {"events": [events], "num_draws": int, "added": added}
 
     def replay(self, state: dict[str, Any]) -> None:
         """Do again what was done, without asking why. O(A m) for each event.
 
         What the last draw of inducing points left nothing of is remembered alone.
+
+        Raises:
+            InputDataError: If rows are not there, or became inducing points before
+                they were points; or if the certificate is lost.
         """
+        _check_events(state, self.num_rows + len(state["added"]))
         self._added = state["added"].to(self.posterior.X)
         kinds = [kind for kind, _ in state["events"]]
         last_draw = max(
@@ -268,3 +289,18 @@ class BatchExploration:
                 self._do(kind, value)
         self.num_draws = state["num_draws"]
         self._update_bound()
+        if self.bound > 1.0 + ROUNDING and self._glance().share > 0:
+            raise InputDataError("Inducing points that the batch needs are missing.")
+
+
+def _check_events(state: dict[str, Any], num_rows: int) -> None:
+    """Refuse rows that are not there, and inducing points that were none of them."""
+    known = set[int]()
+    for kind, value in state["events"]:
+        if kind == "point" and value < num_rows:
+            known.add(value)
+        used = {"point": [value], "append": [value], "draw": value}.get(kind, [])
+        if not known.issuperset(used):
+            raise InputDataError(f"Got the event {kind} {value} of no known row.")
+    if state["num_draws"] > len(state["events"]):  # an event follows from each
+        raise InputDataError("There are more draws than anything came of.")

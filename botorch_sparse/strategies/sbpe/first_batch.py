@@ -18,6 +18,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.forms import FINITE, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
@@ -81,6 +82,10 @@ class FirstBatch:
         prior = self.source.fitted(self.source.initial(), history, generator)
         center = self._center(prior, history)
         return {"prior": prior.state_dict(), "center": center}
+
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        return {"prior": self.source.form(), "center": FINITE}
 
     @torch.no_grad()
     def _center(self, prior: Prior, history: History) -> float:

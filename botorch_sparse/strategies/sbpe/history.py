@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.record import Record
 
@@ -65,6 +66,10 @@ class RoundHistory(History):
     def state_dict(self) -> dict[str, Any]:
         """See `History.state_dict`."""
         return super().state_dict() | {"rounds": [asdict(r) for r in self._rounds]}
+
+    def form(self) -> dict[str, Form]:
+        """See `History.form`."""
+        return super().form() | {"rounds": [Round]}
 
     def _read(self, state: dict[str, Any]) -> Record:
         record = super()._read(state)

@@ -18,6 +18,8 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.optim.points import validate_candidates
 from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.forked import GrowingList
+from botorch_sparse.strategies.forms import Entries, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_building import ModelBuilder
@@ -29,7 +31,7 @@ from botorch_sparse.strategies.sbpe.region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.table import TableSurvivors
 
 Survivors: TypeAlias = TableSurvivors | SurvivingRegion
-PLAIN = ("first_ask", "points", "drawn", "is_begun")
+PLAIN = ("first_ask", "drawn", "is_begun")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class Progress:
     fit: dict[str, Any] | None = None
     first_ask: int = 0
     last_bounds: BatchBounds | None = None
-    points: list[int] = field(default_factory=list)
+    points: GrowingList[int] = field(default_factory=GrowingList)
     drawn: list[int] = field(default_factory=list)
     is_begun: bool = False
     pool: Tensor = field(default_factory=lambda: torch.empty(0, 0))
@@ -103,31 +105,37 @@ class Progress:
         return exploration
 
     @property
+    def _is_built(self) -> bool:
+        return "exploration" in vars(self)
+
+    @property
     def _log(self) -> dict[str, Any] | None:
-        """The state of the exploration, if there is one."""
-        is_built = "exploration" in vars(self)
-        return self.exploration.state_dict() if is_built else self.log
+        """The log of the exploration, if there is one. O(1)."""
+        return self.exploration.log() if self._is_built else self.log
 
     @property
     def num_inducing(self) -> int:
         """Inducing points of the batch in progress; none where points are drawn."""
-        return 0 if self._log is None else self.exploration.posterior.num_inducing
+        if not self._is_built and self.log is None:
+            return 0
+        return self.exploration.posterior.num_inducing
 
     def moved(self) -> "Progress":
-        """The same value, whose batch does not grow with this one's. O(n).
+        """The same value, whose batch does not grow with this one's. O(1).
 
         The variances go with it: this one builds them from its log if it is needed
         once more, since what takes them may fail half way.
         """
         vars(self)["log"] = self._log
-        moved = replace(self, points=list(self.points))
-        if "exploration" in vars(self):
+        moved = replace(self, points=self.points.fork())
+        if self._is_built:
             vars(moved)["exploration"] = vars(self).pop("exploration")
         return moved
 
     def ended(self, first_ask: int) -> "Progress":
         """Between two batches."""
-        none: dict[str, Any] = {"points": [], "drawn": [], "is_begun": False}
+        points = GrowingList[int]()
+        none: dict[str, Any] = {"points": points, "drawn": [], "is_begun": False}
         return replace(self, first_ask=first_ask, pool=self.pool[:0], log=None, **none)
 
     def begun(self, length: int, generator: torch.Generator) -> "Progress":
@@ -177,13 +185,30 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes but for the prior, as tensors and plain values."""
-        last = self.last_bounds
+        last, log = self.last_bounds, self._log
+        if log is not None:
+            log = log | {"events": [list(event) for event in log["events"]]}
         return {
             **{name: deepcopy(getattr(self, name)) for name in PLAIN},
+            "points": list(self.points),
             "left": self.left.state_dict(),
             "last_bounds": None if last is None else last.state_dict(),
             "pool": self.pool,
-            "log": self._log,
+            "log": log,
+        }
+
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        drawn = Entries(torch.double, None, None)
+        return {
+            "first_ask": int,
+            "points": [int],
+            "drawn": [int],
+            "is_begun": bool,
+            "left": self.left.form(),
+            "last_bounds": (None, BatchBounds.form(self.left.dim)),
+            "pool": (Entries(torch.empty(0, 0).dtype, 0, 0), drawn),
+            "log": (None, BatchExploration.form(self.left.dim)),
         }
 
     def of_state(self, state: dict[str, Any], device: torch.device) -> "Progress":
@@ -194,6 +219,7 @@ class Progress:
         return replace(
             self,
             **{name: deepcopy(state[name]) for name in PLAIN},
+            points=GrowingList(state["points"]),
             left=self.left.of_state(state["left"], self.prior),
             last_bounds=last,
             pool=state["pool"].to(device),

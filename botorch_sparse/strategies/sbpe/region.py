@@ -19,6 +19,7 @@ from botorch.exceptions import (
 from torch import Tensor
 
 from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.forms import Entries, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.climb import climb
@@ -57,6 +58,11 @@ class SurvivingRegion:
     def everything(cls, box: Box) -> "SurvivingRegion":
         """All of the box, before any batch."""
         return cls(box, (), box.bounds[:0])
+
+    @property
+    def dim(self) -> int:
+        """The number of features."""
+        return self.box.dim
 
     @cached_property
     @torch.no_grad()
@@ -263,6 +269,11 @@ class SurvivingRegion:
     def state_dict(self) -> dict[str, Any]:
         """All but the box."""
         return {"cuts": [cut.state_dict() for cut in self.cuts], "best": self.best}
+
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        best = Entries(self.box.bounds.dtype, None, self.dim)
+        return {"cuts": [BatchBounds.form(self.dim)], "best": best}
 
     def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "SurvivingRegion":
         """The region of the same box that a state came from."""

@@ -35,6 +35,7 @@ from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.base import PaceOptions
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
@@ -258,6 +259,9 @@ class UncertaintyReduction(RoundStrategy):
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"lengths": list(self.lengths)}
 
+    def _form(self) -> dict[str, Form]:
+        return super()._form() | {"lengths": [int]}
+
     def _load_state(self, state: dict[str, Any]) -> None:
-        super()._load_state(state)
         self.lengths = list(state["lengths"])
+        super()._load_state(state)

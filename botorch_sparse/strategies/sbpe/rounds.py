@@ -12,6 +12,7 @@ from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import PaceOptions, Strategy
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import Batch, BatchRecord, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
@@ -21,6 +22,7 @@ from botorch_sparse.strategies.sbpe.bounds import (
 )
 from botorch_sparse.strategies.sbpe.history import Round, RoundHistory, RoundRecord
 from botorch_sparse.strategies.sbpe.progress import Progress
+from botorch_sparse.strategies.sbpe.states import check_rounds
 from botorch_sparse.strategies.trials import Trial
 
 
@@ -260,6 +262,10 @@ class RoundStrategy(Strategy):
     def _state(self) -> dict[str, Any]:
         return super()._state() | self.progress.state_dict()
 
+    def _form(self) -> dict[str, Form]:
+        return super()._form() | self.progress.form()
+
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self.progress = self.progress.of_state(state, self.candidates.device)
+        check_rounds(self.progress, self.history, self._trials, self.lengths)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.optim.transfers import read
+from botorch_sparse.strategies.forms import Entries, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
@@ -72,6 +73,15 @@ class TableSurvivors:
         return self.X
 
     @property
+    def dim(self) -> int:
+        """The number of features."""
+        return self.X.shape[-1]
+
+    def number(self, place: int) -> int:
+        """The row at a place among those that survive."""
+        return int(self._left_here[place])
+
+    @property
     def explored(self) -> Tensor:
         """The surviving rows, `k x d`."""
         return self.X[self._left]
@@ -104,7 +114,7 @@ class TableSurvivors:
         is_open = self._open(failed)[self._left] if failed else None
         place = exploration.argmax(is_open)
         exploration.add(place, generator)
-        return int(self._left_here[place])
+        return self.number(place)
 
     @torch.no_grad()
     def cut(
@@ -158,6 +168,11 @@ class TableSurvivors:
     def state_dict(self) -> dict[str, Any]:
         """All but the table."""
         return {"survivors": self.survivors, "intervals": self.intervals}
+
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        intervals = Entries(torch.double, 3, len(self.X), allows_infinity=True)
+        return {"survivors": Entries(torch.bool, len(self.X)), "intervals": intervals}
 
     def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "TableSurvivors":
         """The survivors of the same table that a state came from."""

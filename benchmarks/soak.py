@@ -1,0 +1,256 @@
+"""Soak: every strategy for 10^5 evaluations. Seconds for each, and resident memory.
+
+    python -m benchmarks.soak --max-seconds 600        # all, ten minutes each at most
+    python -m benchmarks.soak bbkb/float32 random/clustered
+    python -m benchmarks.soak --report                 # prints what is there
+
+The table is that of `benchmarks.scale evaluations`, 20,000 points of the unit cube in
+six dimensions, in float64 or float32, or as many in 50 cubes of edge 0.01. GSSBO and
+RSSBO have no tables, and choose from the cube. The kernel is given, rows may come
+again, a batch has 20 points, or one where the algorithm has no batches.
+
+Each run has a process and a thread of its own, and stops at 10^3, 10^4 and 10^5
+evaluations, or where its time is over; the next call goes on from there, in another
+process. Exact posteriors grow with the different rows and may not reach the end.
+Seconds are CPU seconds of the run, objective included, for each evaluation in the later
+half up to that number: other work on the machine counts for little.
+"""
+
+import argparse
+import json
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.means import ZeroMean
+from torch import Tensor
+
+from benchmarks import measure
+from benchmarks.scale import NOISE_SD, PROBLEMS, function, kernel, noisy
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPBUCB,
+    GPUCB,
+    GSSBO,
+    RSSBO,
+    SBPE,
+    Batch,
+    History,
+    RandomSearch,
+    StopAfter,
+    Strategy,
+    ThompsonSampling,
+)
+
+RESULTS = Path(__file__).parent / "results" / "soak.json"
+PROBLEM = PROBLEMS["evaluations"]
+STOPS = (1_000, 10_000, 100_000)
+BATCH = {"batch_size": PROBLEM.batch_size}
+NUM_CLUSTERS, WIDTH = 50, 0.01
+Point = dict[str, float]  # what is known of a run at some number of evaluations
+Store = dict[str, dict[str, Point]]  # by run, and by number of evaluations
+
+
+def candidates(kind: str) -> Tensor:
+    """Points of the unit cube: uniform in `float64` or `float32`, or `clustered`."""
+    random = np.random.default_rng([1, 0])
+    X = random.random((PROBLEM.rows, PROBLEM.dim))
+    if kind == "clustered":
+        center = random.random((NUM_CLUSTERS, PROBLEM.dim))
+        X = center[np.arange(PROBLEM.rows) % NUM_CLUSTERS] + WIDTH * (X - 0.5)
+    return torch.from_numpy(X).to(torch.float32 if kind == "float32" else torch.float64)
+
+
+def target() -> Callable[[Tensor], Tensor]:
+    """What is maximized, from 0 to 1 on the uniform table."""
+    values = function(PROBLEM)
+    known = values(candidates("float64").numpy())
+    low, high = known.min(), known.max()
+    return lambda X: torch.from_numpy((values(X.double().numpy()) - low) / (high - low))
+
+
+def by_kernel(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
+    """A strategy of candidates whose kernel and noise are given."""
+
+    def build(X: Tensor) -> Strategy:
+        return cls(X, kernel(PROBLEM, 1.0).to(X), lam=NOISE_SD**2, **options)
+
+    return build
+
+
+def by_bound(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
+    """A strategy that has upper confidence bounds."""
+    feedback = {"noise_variance": NOISE_SD**2, "delta": 1.0 / PROBLEM.T}
+    return by_kernel(cls, mean_module=ZeroMean(), **feedback, **options)
+
+
+def on_cube(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
+    """A strategy of the whole cube."""
+    cube = torch.tensor([[0.0], [1.0]]).double().expand(2, PROBLEM.dim)
+    given = kernel(PROBLEM, 1.0)
+    return lambda X: cls(None, given, NOISE_SD**2, bounds=cube, **options)
+
+
+STRATEGIES: dict[str, Callable[[Tensor], Strategy]] = {
+    "bbkb": by_bound(BBKB, **BATCH),
+    "random": lambda X: RandomSearch(X, **BATCH),
+    "sbpe": by_kernel(SBPE, num_evaluations=PROBLEM.T, noise_std=NOISE_SD),
+    "thompson": by_kernel(ThompsonSampling, mean_module=ZeroMean(), **BATCH),
+    "gpbucb": by_bound(GPBUCB, **BATCH),
+    "gpucb": by_bound(GPUCB),
+    "bkb": by_bound(BKB),
+    "gssbo": on_cube(GSSBO, subset_size=100),
+    "rssbo": on_cube(RSSBO, subset_size=100),
+}
+ON_CUBE = ("gssbo", "rssbo")
+KINDS = ("float64", "float32", "clustered")
+RUNS = [
+    f"{name}/{kind}"
+    for kind in (KINDS[0], "cube", *KINDS[1:])
+    for name in STRATEGIES
+    if (name in ON_CUBE) == (kind == "cube")
+]
+
+
+@dataclass
+class Meter:
+    """CPU seconds by evaluations done; a callback of `Strategy.run`.
+
+    Attributes:
+        done: Numbers of evaluations, each 2 % more than the one before.
+        seconds: CPU seconds by then, since the run began.
+        start: What the clock of this process showed then.
+    """
+
+    done: list[int] = field(default_factory=lambda: [0])
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    start: float = field(default_factory=time.process_time)
+
+    @classmethod
+    def go_on(cls, path: Path) -> "Meter":
+        """With the marks of an earlier process."""
+        meter = cls(**json.loads(path.read_text())) if path.is_file() else cls()
+        meter.start = time.process_time() - meter.seconds[-1]
+        return meter
+
+    def __call__(self, strategy: Strategy, batch: Batch, history: History) -> None:
+        """Look at the clock, where it is worth a mark."""
+        if len(history) >= 1.02 * self.done[-1]:
+            self.mark(len(history))
+
+    def mark(self, done: int) -> None:
+        """Look at the clock."""
+        if done > self.done[-1]:
+            self.done.append(done)
+            self.seconds.append(time.process_time() - self.start)
+
+    def per_evaluation(self) -> float:
+        """Seconds for each evaluation of the later half."""
+        half = bisect_left(self.done, self.done[-1] / 2)
+        half = min(half, len(self.done) - 2)
+        took = self.seconds[-1] - self.seconds[half]
+        return took / (self.done[-1] - self.done[half])
+
+
+def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
+    """Do a run, or what is left of it, and note what it took at each of the stops."""
+    torch.set_num_threads(1)
+    method, kind = name.split("/")
+    strategy = STRATEGIES[method](candidates(kind))
+    state = folder / f"{method}-{kind}.state"
+    if state.is_file():
+        strategy.resume(state)
+    meter = Meter.go_on(state.with_suffix(".json"))
+    objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
+    for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
+        left = StopAfter(max(0.0, end - time.monotonic()))
+        strategy.run(
+            objective,
+            stop,
+            progress=False,
+            callbacks=[meter, left],
+            batch_size=PROBLEM.batch_size,
+        )
+        meter.mark(len(strategy.history))
+        keep(store, name, strategy, meter)
+        strategy.save(state)
+        marks = {"done": meter.done, "seconds": meter.seconds}
+        state.with_suffix(".json").write_text(json.dumps(marks))
+        if len(strategy.history) < stop:
+            break
+
+
+def keep(path: Path, name: str, strategy: Strategy, meter: Meter) -> None:
+    """Write down where a run is; the file is whole at any moment."""
+    history = strategy.history
+    known = read(path)
+    at = known.get(name, {})
+    known[name] = {key: at[key] for key in at if int(key) in STOPS}
+    known[name][str(len(history))] = {
+        "milliseconds": round(1e3 * meter.per_evaluation(), 4),
+        "cpu_seconds": round(meter.seconds[-1], 1),
+        "resident_mib": round(measure.resident_kilobytes() / 1024, 1),
+        "peak_mib": round(measure.peak_kilobytes() / 1024, 1),
+        "inducing": history.batches[-1].num_inducing,
+        "different": history.num_unique,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    beside.replace(path)
+
+
+def read(path: Path) -> Store:
+    """What is known of all runs."""
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def report(store: Store) -> Iterable[str]:
+    """A table: a row for each run, a column for each of the stops and for the end."""
+    heads = [f"to {stop:,}" for stop in STOPS]
+    yield f"| run | {' | '.join(heads)} | reached | inducing | different rows |"
+    yield "|---" * (len(heads) + 4) + "|"
+    for name in [name for name in RUNS if name in store]:
+        points = store[name]
+        end = max(points, key=int)
+        at_stops = [_cell(points.get(str(stop))) for stop in STOPS]
+        last = f"{int(end):,}" + (
+            "" if int(end) == PROBLEM.T else f": {_cell(points[end])}"
+        )
+        m, different = points[end]["inducing"], points[end]["different"]
+        yield f"| {name} | {' | '.join(at_stops)} | {last} | {m} | {different:,} |"
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return ""
+    return f"{point['milliseconds']:.3g} ms, {point['resident_mib']:.0f} MiB"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Go on with runs, or print what is known of them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="*", help=f"of {', '.join(RUNS)}")
+    parser.add_argument("--max-seconds", type=float, default=math.inf, help="for each")
+    parser.add_argument("--folder", type=Path, default=Path("output/soak"))
+    parser.add_argument("--store", type=Path, default=RESULTS)
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    args = parser.parse_args(arguments)
+    if unknown := set(args.runs) - set(RUNS):
+        parser.error(f"no runs {sorted(unknown)}")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in [] if args.report else args.runs or RUNS:
+        measure.in_fresh_process(run, name, args.folder, args.store, args.max_seconds)
+        print(name, read(args.store).get(name), flush=True)
+    print("\n".join(report(read(args.store))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The form of a saved state: which parts it has, and what each of them may be.
+
+A form is one of these, and forms are made of forms:
+
+==================  ==================================================
+`{"a": form, ...}`  a dictionary with these keys and no others
+`[form]`            a list of any length
+`[form, form]`      a list of so many
+`(form, form)`      one of them; None is a form
+`In(int, "[0, 1]")` a number in an interval, as in `check_number`
+`Entries(dtype, n)` a tensor of a type and a shape, None for any size
+`{"a", "b"}`        one of these texts
+a dataclass         a dictionary of its fields
+`int`               a whole number from 0 on
+`float`             a number, NaN too
+`bool`, `object`    a truth value; anything
+==================  ==================================================
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, get_args
+
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.doors import check_choice, check_kind, check_number, said
+
+Form: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class In:
+    """A number, `int` or `float`, in an interval."""
+
+    kind: type
+    interval: str
+
+
+class Entries:
+    """A tensor without NaN.
+
+    Args:
+        dtype: Of its entries.
+        *shape: Its sizes, None for any.
+        allows_infinity: Whether entries may be infinite.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, *shape: int | None, allows_infinity: bool = False
+    ) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.allows_infinity = allows_infinity
+
+    def has(self, value: object) -> bool:
+        """Whether a value is one."""
+        if not isinstance(value, Tensor) or value.dtype != self.dtype:
+            return False
+        sizes = zip(self.shape, value.shape, strict=False)
+        is_sound = ~value.isnan() if self.allows_infinity else value.isfinite()
+        fits = value.dim() == len(self.shape)
+        return fits and all(n in (None, m) for n, m in sizes) and bool(is_sound.all())
+
+
+FINITE = In(float, "(-inf, inf)")
+POSITIVE = In(float, "(0, inf)")
+NON_NEGATIVE = In(float, "[0, inf)")
+# What each type of plain values is known by: NumPy's numbers are numbers.
+KINDS = {int: Integral, float: Real, bool: bool, object: object}
+
+
+def tensors_like(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Form]:
+    """The form of other tensors by the same names, such as of a model's parameters."""
+    return {
+        name: Entries(x.dtype, *x.shape, allows_infinity=bool(x.isinf().any()))
+        for name, x in tensors
+    }
+
+
+def check_form(name: str, value: Any, form: Form) -> None:
+    """Refuse what has another form.
+
+    Args:
+        name: Of the value.
+        value: What came.
+        form: What it should be.
+
+    Raises:
+        InputDataError: If it has another one; says which part.
+    """
+    if isinstance(form, type) and is_dataclass(form):
+        form = {f.name: f.type for f in fields(form)}
+    if isinstance(form, UnionType):
+        form = get_args(form)
+    if form is int:
+        form = In(int, "[0, inf)")
+    if isinstance(form, set):
+        check_kind(name, value, str, f"one of {sorted(form)}")
+        check_choice(name, value, form)
+    elif isinstance(form, dict):
+        _check_keys(name, value, form)
+        for key, part in form.items():
+            check_form(f"{name}.{key}", value[key], part)
+    elif isinstance(form, list):
+        _check_list(name, value, form)
+    elif isinstance(form, tuple):
+        _check_one_of(name, value, form)
+    elif isinstance(form, In):
+        _check_plain(name, value, form.kind)
+        check_number(name, value, form.interval)
+    elif isinstance(form, Entries):
+        if not form.has(value):
+            need = f"a tensor of {form.dtype}, shape {form.shape}, without NaN"
+            raise InputDataError(f"Got {name}={said(value)}; need {need}.")
+    else:
+        _check_plain(name, value, form)
+
+
+def _check_keys(name: str, value: Any, form: dict[str, Form]) -> None:
+    keys = sorted(value, key=str) if isinstance(value, dict) else said(value)
+    if keys != sorted(form):
+        raise InputDataError(f"Got {name}={keys}; need {sorted(form)}.")
+
+
+def _check_list(name: str, value: Any, form: list[Form]) -> None:
+    if not isinstance(value, list) or len(form) not in (1, len(value)):
+        raise InputDataError(f"Got {name}={said(value)}; need a list, as it was saved.")
+    forms = form * len(value) if len(form) == 1 else form
+    for place, (entry, part) in enumerate(zip(value, forms, strict=True)):
+        check_form(f"{name}[{place}]", entry, part)
+
+
+def _check_one_of(name: str, value: Any, forms: tuple[Form, ...]) -> None:
+    """The error is that of the last form, which is the most telling one."""
+    if value is None and (None in forms or NoneType in forms):
+        return
+    *others, last = [f for f in forms if f not in (None, NoneType)]
+    for form in others:
+        try:
+            return check_form(name, value, form)
+        except InputDataError:
+            continue
+    check_form(name, value, last)
+
+
+def _check_plain(name: str, value: Any, kind: type) -> None:
+    is_bool = isinstance(value, bool) and kind not in (bool, object)
+    if is_bool or not isinstance(value, KINDS[kind]):
+        raise InputDataError(f"Got {name}={said(value)}; need {kind.__name__}.")

@@ -1,0 +1,114 @@
+"""A saved state with one thing changed is refused, and nothing of it taken over.
+
+Left out are changes that make the state of another run, which nothing else of it
+contradicts: `OTHER_RUNS`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+from botorch.exceptions import InputDataError
+from state_changes import changes
+from strategy_table import equal
+
+from botorch_sparse.strategies import Strategy, UncertaintyReduction
+
+# What was measured, other feedback, trials given up, rows to be proposed again, fewer
+# samples of a model, other draws to come.
+OTHER_RUNS = re.compile(
+    r"history\.Y\.\d+=-1e\+300"
+    r"|history\.batches\.\d+\.(\w+_seconds|beta|max_variance)=(nan|inf|-1e\+300)"
+    r"|history\.batches\.\d+\.num_inducing=1000000000"
+    r"|history\.rounds\.\d+\.(num_evaluations|num_inducing|survivors)=1000000000"
+    r"|history\.rounds\.\d+\.(beta|offset|fraction|lambda_max|max_width)="
+    r"(nan|inf|-1e\+300)"
+    r"|history\.rounds\.\d+\.survivors=None"
+    r"|(pending|failed)=\[\]|(pending|failed)\.\d+ left out"
+    r"|surrogate\.inducing\.\d+ left out"
+    r"|surrogate\.subset\.(indices=torch\.int64\(\d+,\)|num_selections=1000000000)"
+    r"|surrogate\.last_fit=None|learning_time=-1e\+300"
+    r"|buffer\.initial(=\[\]|\.\d+ left out|\.\d+=-1e\+300)"
+    r"|(last_bounds|left\.cuts\.\d+)\.data\.inducing=torch\.float64\(\d+, 2\)"
+    r"|(last_bounds|left\.cuts\.\d+)\.threshold=-1e\+300"
+    r"|fit\.center=-1e\+300|lengths\.0=1000000000"
+)
+
+
+def reduction(**overrides: Any) -> Strategy:
+    """A strategy whose dataset is being collected."""
+    X, kernel = strategy_table.make_candidates(), strategy_table.make_kernel()
+    strategy = UncertaintyReduction(X, kernel, lam=1e-2, **overrides)
+    strategy.collect_dataset(6)
+    return strategy
+
+
+def initializing(**overrides: Any) -> Strategy:
+    """One that begins with uncertainty sampling."""
+    return strategy_table.TABLE["bbkb-global"](min_batch_width=4, **overrides)
+
+
+def cases() -> Iterator[tuple[str, Callable[..., Strategy], Any, int]]:
+    """A name, a strategy, an objective, and evaluations that are told."""
+    for name, make in strategy_table.TABLE.items():
+        yield f"table-{name}", make, strategy_table.objective, 12
+    for name, make in strategy_table.INFERRED.items():
+        yield f"table-{name}-inferred", make, strategy_table.objective, 12
+    for name, make in box_table.TABLE.items():
+        yield f"box-{name}", make, box_table.objective, 6
+    for name, make in sbpe_problems.TABLE.items():
+        yield f"sbpe-{name}", make, sbpe_problems.objective, 14
+    yield "reduction", reduction, strategy_table.objective, 0
+    yield "initializing", initializing, strategy_table.objective, 12
+
+
+CASES = {name: case for name, *case in cases()}
+# One of each family, and each whose state has parts of its own.
+SAMPLE = [
+    *(f"table-{name}" for name in ("bbkb-global", "gpucb", "random")),
+    *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic")),
+    *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
+    *("table-thompson-inferred", "reduction", "initializing"),
+]
+SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in CASES if n not in SAMPLE]
+
+
+def used(name: str) -> Strategy:
+    """A strategy in the middle of a batch: pending, told, and failed trials."""
+    make, objective, num = CASES[name]
+    strategy: Strategy = make()
+    if num:
+        strategy.run(objective, num, progress=False)
+    batch = strategy.pending_batch() if len(strategy.pending) else strategy.ask(5)
+    strategy.fail(batch.ids[:1], retry=True)
+    if len(batch) > 1:
+        strategy.tell(batch.ids[1:2], objective(batch.X[1:2]))
+    strategy.fail(batch.ids[2:3])
+    return strategy
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*SAMPLE, *SLOW])
+def test_a_state_with_one_change_is_refused(name: str) -> None:
+    state, accepted = used(name).state_dict(), list[str]()
+    make = CASES[name][0]
+    strategy = make()
+    before = strategy.state_dict()
+    for what, bad in changes(state):
+        try:
+            strategy.load_state_dict(bad)
+        except InputDataError:
+            assert equal(strategy.state_dict(), before), what
+        else:
+            accepted.append(what)
+            strategy = make()
+            before = strategy.state_dict()
+    unknown = [what for what in accepted if not OTHER_RUNS.fullmatch(what)]
+    assert not unknown
+    strategy = make()
+    strategy.load_state_dict(state)
+    assert equal(strategy.state_dict(), state)

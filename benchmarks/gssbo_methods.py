@@ -1,36 +1,204 @@
-"""The methods of the benchmark of GSSBO, each from a problem to a run."""
+"""The methods of the benchmark of GSSBO: one model each, all else alike.
+
+Exact GP-UCB; subsets by each selection; mini-META (batches of one point that is
+evaluated until its uncertainty halves, with few inducing points) and BBKB; low-rank
+models with the first m samples as landmarks (Williams and Seeger, 2000), with those of
+BoTorch's improvement reduction [Moss2023]_ at the optimal variational distribution,
+which has a closed form for Gaussian noise, and with k-means++ in the kernel's feature
+space [Oglic2017]_. That is most of what [Wei2025]_ compares with.
+
+References:
+    .. [Moss2023]
+        H. B. Moss, S. W. Ober and V. Picheny. Inducing point allocation for sparse
+        Gaussian processes in high-throughput Bayesian optimisation. AISTATS 2023.
+    .. [Oglic2017]
+        D. Oglic and T. Gartner. Nystrom method with kernel k-means++ samples as
+        landmarks. ICML 2017.
+"""
 
 import time
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.exceptions import ModelFittingError
+from botorch.exceptions.warnings import BotorchWarning
+from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
-from botorch.utils.transforms import unnormalize
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.models.utils.inducing_point_allocators import GreedyImprovementReduction
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
+from botorch.utils.transforms import normalize, unnormalize
+from gpytorch.kernels import Kernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.gssbo_baselines import (
-    BETA,
-    LANDMARKS,
-    OPTIMIZER_OPTIONS,
-    REFIT_GROWTH,
-    Loop,
-    matern,
-)
 from benchmarks.gssbo_problems import NUM_INITIAL, Problem
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.models import (
-    RefitSchedule,
-    SparseSingleTaskGP,
-    SubsetSingleTaskGP,
-)
-from botorch_sparse.strategies import BBKB, GSSBO, RSSBO, Strategy
+from botorch_sparse.models import RefitSchedule, SparseSingleTaskGP
+from botorch_sparse.strategies import BBKB, GSSBO, Strategy
 from botorch_sparse.strategies.model_building import ModelBuilder
 
-# About what Z = 4 gave the authors; the model sizes of all methods but two.
-SUBSET_SIZE = 100
+BETA = 4.0
+OPTIMIZER_OPTIONS: dict[str, Any] = {
+    "num_restarts": 1,
+    "raw_samples": 256,
+    "options": {"maxiter": 5, "sample_around_best": True},
+    "retry_on_optimization_warning": False,
+}
 READINGS = ("contribution", "column", "scalar")
+FACTORS = (2, 4, 6, 8)
 Run = dict[str, Any]
+Landmarks = Callable[["Loop", Kernel], Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods of a run share.
+
+    Args:
+        total: Evaluations.
+        size: Samples in a subset, and landmarks; about 100 is what the authors' Z = 4
+            gave them.
+        fit_each: Whether hyperparameters are fitted in each iteration, as in the paper,
+            or when data grew by a fifth.
+    """
+
+    total: int = 300
+    size: int = 100
+    fit_each: bool = False
+
+    def refit(self) -> RefitSchedule:
+        """When to fit."""
+        return RefitSchedule(every=1) if self.fit_each else RefitSchedule(growth=1.2)
+
+    def options(self, problem: Problem) -> dict[str, Any]:
+        """Arguments of all strategies."""
+        return {
+            "bounds": problem.bounds,
+            "radius": FixedBeta(BETA),
+            "refit": self.refit(),
+            "num_initial": NUM_INITIAL,
+            "optimizer_options": OPTIMIZER_OPTIONS,
+            "seed": problem.seed,
+        }
+
+
+def matern(dim: int) -> Kernel:
+    """The kernel of all methods: Matern-5/2 with BoTorch's priors."""
+    return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+
+
+class Loop:
+    """BoTorch's UCB loop, one point at a time, in the unit cube.
+
+    Args:
+        problem: The problem.
+        setting: How much of it.
+        landmarks: Chooses inducing points; None for the exact GP.
+    """
+
+    def __init__(
+        self, problem: Problem, setting: Setting, landmarks: Landmarks | None = None
+    ) -> None:
+        self.problem, self.landmarks, self.num = problem, landmarks, setting.size
+        self.X = normalize(problem.initial(), problem.bounds)
+        self.Y = problem.evaluate(problem.initial())
+        self.generator = torch.Generator().manual_seed(problem.seed)
+        self.schedule = setting.refit()
+        self.state: dict[str, Tensor] = {}
+        self.model: SingleTaskGP | None = None
+        self.num_failed = 0
+
+    def step(self) -> None:
+        """Evaluate one more point."""
+        cube = torch.tensor([[0.0], [1.0]]).to(self.X).expand(2, self.problem.dim)
+        with manual_seed(len(self.X)), warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=BotorchWarning)
+            self.model = self._fitted()
+            acqf = UpperConfidenceBound(self.model, BETA)
+            x, _ = optimize_acqf(acqf, bounds=cube, q=1, **OPTIMIZER_OPTIONS)
+        self.X = torch.cat([self.X, x])
+        y = self.problem.evaluate(unnormalize(x, self.problem.bounds))
+        self.Y = torch.cat([self.Y, y])
+
+    def _fitted(self) -> SingleTaskGP:
+        """A model of all data, its hyperparameters fitted anew where that is due."""
+        model = self._build()
+        if self.schedule.is_due(len(self.X)):
+            self._fit(model)
+            model = self._build()
+        return model.eval()
+
+    def _fit(self, model: SingleTaskGP) -> None:
+        """Fit, or keep the hyperparameters where that fails, as the strategies do."""
+        try:
+            self.schedule.fit(ExactMarginalLogLikelihood(model.likelihood, model))
+            self.state = {k: p.detach().clone() for k, p in model.named_parameters()}
+        except ModelFittingError:
+            self.num_failed += 1
+            self.schedule.record(len(self.X))
+
+    @torch.no_grad()
+    def _build(self) -> SingleTaskGP:
+        """A model of all data under the hyperparameters of the last fit."""
+        kernel = matern(self.problem.dim).to(self.X)
+        if self.landmarks is None:
+            return self._with_state(SingleTaskGP(self.X, self.Y, covar_module=kernel))
+        first = SingleTaskGP(self.X[:1], self.Y[:1], covar_module=kernel)
+        S = self.landmarks(self, self._with_state(first).covar_module)
+        kernel = matern(self.problem.dim)
+        model = SparseSingleTaskGP(
+            self.X, self.Y, covar_module=kernel, inducing_points=S
+        )
+        return self._with_state(model)
+
+    def _with_state(self, model: Any) -> Any:
+        for name, parameter in model.named_parameters():
+            if name in self.state:
+                parameter.copy_(self.state[name])
+        return model
+
+
+def first(loop: Loop, kernel: Kernel) -> Tensor:
+    """The first m samples."""
+    return loop.X[: loop.num]
+
+
+def improvement_reduction(loop: Loop, kernel: Kernel) -> Tensor:
+    """Greedy by quality and diversity, under the model of the step before."""
+    if loop.model is None:
+        return loop.X[: loop.num]
+    allocator = GreedyImprovementReduction(loop.model, maximize=True)
+    return allocator.allocate_inducing_points(
+        loop.X, kernel, min(loop.num, len(loop.X)), torch.Size()
+    )
+
+
+def kmeans_plus_plus(loop: Loop, kernel: Kernel) -> Tensor:
+    r"""Drawn with probability proportional to the squared distance to the nearest one.
+
+    :math:`D^2(x) = \min_c k(x, x) + k(c, c) - 2 k(x, c)`; O(n m).
+    """
+    X, n = loop.X, len(loop.X)
+    chosen = [int(torch.randint(n, (), generator=loop.generator))]
+    k_diag = kernel(X, diag=True)
+    nearest = torch.full_like(k_diag, torch.inf)
+    while len(chosen) < min(loop.num, n):
+        c = chosen[-1]
+        cross = kernel(X, X[c : c + 1]).to_dense().squeeze(-1)
+        distance = (k_diag + k_diag[c] - 2 * cross).clamp_min(0.0)
+        nearest = torch.minimum(nearest, distance)
+        nearest[c] = 0.0
+        if not nearest.any():
+            break
+        chosen.append(int(torch.multinomial(nearest, 1, generator=loop.generator)))
+    return X[chosen]
 
 
 class MaternBuilder(ModelBuilder):
@@ -39,39 +207,27 @@ class MaternBuilder(ModelBuilder):
     def _model(
         self, X: Tensor, Y: Tensor, inducing_points: Tensor
     ) -> SparseSingleTaskGP:
-        bounds, dim = self.bounds, self.bounds.shape[-1]
+        dim = self.bounds.shape[-1]
         return SparseSingleTaskGP(
             X,
             Y,
             covar_module=matern(dim),
-            input_transform=Normalize(dim, bounds=bounds, learn_bounds=False),
+            input_transform=Normalize(dim, bounds=self.bounds, learn_bounds=False),
             inducing_points=inducing_points,
         )
 
 
-def common(problem: Problem) -> dict[str, Any]:
-    """What all strategies are given."""
-    return {
-        "bounds": problem.bounds,
-        "radius": FixedBeta(BETA),
-        "refit": RefitSchedule(growth=REFIT_GROWTH),
-        "num_initial": NUM_INITIAL,
-        "optimizer_options": OPTIMIZER_OPTIONS,
-        "seed": problem.seed,
-    }
-
-
-def make_bbkb(problem: Problem) -> BBKB:
-    """BBKB, in batches of its own size."""
-    strategy = BBKB(**common(problem))
+def bbkb(problem: Problem, setting: Setting, **options: Any) -> Strategy:
+    """BBKB, in batches of its own size unless options say otherwise."""
+    strategy = BBKB(**setting.options(problem), **options)
     source = strategy.surrogate.source
     source.builder = MaternBuilder(source.builder.bounds, None, None)
     return strategy
 
 
-def make_all(problem: Problem) -> GSSBO:
-    """GP-UCB with the code of GSSBO."""
-    return GSSBO(**common(problem), subset_size=None)
+def gssbo(problem: Problem, setting: Setting, **options: Any) -> GSSBO:
+    """A subset, by options."""
+    return GSSBO(**{**setting.options(problem), "subset_size": setting.size, **options})
 
 
 class SampleClock:
@@ -91,143 +247,60 @@ class SampleClock:
         return self.now
 
 
-def make_gssbo(reading: str) -> Callable[[Problem], GSSBO]:
-    """GSSBO of a reading."""
-    return lambda problem: GSSBO(
-        **common(problem), subset_size=SUBSET_SIZE, reading=reading
+def buffered(problem: Problem, setting: Setting, **options: Any) -> GSSBO:
+    """With the dynamic buffer, by a clock that counts samples."""
+    clock = SampleClock()
+    clock.strategy = gssbo(
+        problem, setting, subset_size="dynamic", clock=clock, **options
     )
+    return clock.strategy
 
 
-def make_rssbo(problem: Problem) -> RSSBO:
-    """RSSBO."""
-    return RSSBO(**common(problem), subset_size=SUBSET_SIZE)
-
-
-def make_dynamic(
-    cls: type[GSSBO], Z: float, *, by_machine: bool
-) -> Callable[[Problem], GSSBO]:
-    """With the dynamic buffer.
-
-    Args:
-        cls: `GSSBO` or `RSSBO`.
-        Z: Its factor.
-        by_machine: Whether the clock is that of this process, or a `SampleClock`.
-    """
-
-    def make(problem: Problem) -> GSSBO:
-        clock = SampleClock()
-        strategy = cls(
-            **common(problem), Z=Z, clock=time.process_time if by_machine else clock
-        )
-        clock.strategy = strategy
-        return strategy
-
-    return make
-
-
-def earliest(
-    model: SubsetSingleTaskGP, num: int, forced: Tensor, generator: torch.Generator
-) -> Tensor:
-    """The first samples, as a control."""
-    rows = torch.arange(model.num_observations, device=forced.device)
-    others = rows[~torch.isin(rows, forced)]
-    return torch.cat([forced, others[: num - len(forced)]])
-
-
-def make_earliest(problem: Problem) -> GSSBO:
-    """A model of the first samples and the newest one."""
-    return GSSBO(**common(problem), subset_size=SUBSET_SIZE, selection=earliest)
-
-
-FACTORS = (2, 4, 6, 8)
-STRATEGIES: dict[str, Callable[[Problem], Strategy]] = {
-    **{f"gssbo-{r}": make_gssbo(r) for r in READINGS},
-    "rssbo": make_rssbo,
-    "gssbo-all": make_all,
-    "earliest": make_earliest,
-    "bbkb": make_bbkb,
-    "gssbo-z4": make_dynamic(GSSBO, 4, by_machine=True),
-    **{f"gssbo-Z={Z}": make_dynamic(GSSBO, Z, by_machine=False) for Z in FACTORS},
-    "rssbo-Z=4": make_dynamic(RSSBO, 4, by_machine=False),
+STRATEGIES: dict[str, Callable[[Problem, Setting], Strategy]] = {
+    **{f"gssbo-{r}": partial(gssbo, reading=r) for r in READINGS},
+    **{f"gssbo-{s}": partial(gssbo, selection=s) for s in ("mixed", "leverage")},
+    "gssbo-recent": partial(gssbo, selection="recent"),
+    "rssbo": partial(gssbo, selection="random"),
+    "mini-meta": partial(bbkb, repeat="until-uncertainty-halves"),
+    "bbkb": bbkb,
+    **{f"Z={Z}": partial(buffered, Z=Z, reading="contribution") for Z in FACTORS},
+    "rssbo-Z=4": partial(buffered, Z=4, selection="random"),
 }
-METHODS = (
-    *(f"gssbo-{r}" for r in READINGS),
-    "rssbo",
-    "gp-ucb",
-    "gssbo-z4",
-    "bbkb",
-    *(name for name in LANDMARKS if name != "gp-ucb"),
-)
+LANDMARKS: dict[str, Landmarks | None] = {
+    "gp-ucb": None,
+    "first-m": first,
+    "svgp-ipa": improvement_reduction,
+    "kmeans++": kmeans_plus_plus,
+}
 
 
-def run(name: str, problem: Problem, total: int) -> Run:
-    """Regret and seconds of each evaluation of a method."""
+def run(name: str, problem: Problem, setting: Setting) -> Run:
+    """Regret of each evaluation, and CPU seconds of each but the initial ones."""
     if name in STRATEGIES:
-        return run_strategy(STRATEGIES[name](problem), problem, total)
-    return run_loop(Loop(problem, LANDMARKS[name], SUBSET_SIZE), total)
+        return run_strategy(STRATEGIES[name](problem, setting), problem, setting)
+    loop = Loop(problem, setting, LANDMARKS[name])
+    times = [0.0] * NUM_INITIAL
+    while len(loop.X) < setting.total:
+        start = time.process_time()
+        loop.step()
+        times.append(time.process_time() - start)
+    size = setting.total if loop.landmarks is None else min(loop.num, setting.total)
+    return {"regret": problem.regret(loop.Y), "cpu": times, "size": size}
 
 
-def run_strategy(strategy: Strategy, problem: Problem, total: int) -> Run:
-    """A strategy that is told the initial design."""
-    X = problem.initial()
-    times = Times()
-    times.add(len(X), strategy.tell, X, problem.evaluate(X))
-    while len(strategy.history) < total:
-        batch = times.add(0, strategy.ask, total - len(strategy.history))
-        times.add(len(batch), strategy.tell, batch, problem.evaluate(batch.X))
-    history = strategy.history
-    return {
-        "regret": problem.regret(history.Y),
-        "cpu": times.cpu,
-        "wall": times.wall,
-        "size": int(history.num_inducing[-1]),
-        "selection": getattr(history, "selection_seconds", 0.0),
-        "asks": len(history.batches),
-    }
-
-
-def run_loop(loop: Loop, total: int) -> Run:
-    """A loop of BoTorch's parts."""
-    cpu = wall = [0.0] * NUM_INITIAL
-    while len(loop.X) < total:
-        seconds = loop.step()
-        cpu, wall = [*cpu, seconds[0]], [*wall, seconds[1]]
-    size = total if loop.landmarks is None else min(loop.num, total)
-    regret = loop.problem.regret(loop.Y)
-    return {
-        "regret": regret,
-        "cpu": cpu,
-        "wall": wall,
-        "size": size,
-        "failed_fits": loop.num_failed,
-    }
-
-
-class Times:
-    """CPU and wall seconds of each evaluation, shared out over those of a batch."""
-
-    def __init__(self) -> None:
-        self.cpu: list[float] = []
-        self.wall: list[float] = []
-        self._open = (0.0, 0.0)
-
-    def add(self, num: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function, and charge `num` evaluations with it and those before."""
-        cpu, wall = time.process_time(), time.perf_counter()
-        result = function(*args)
-        c, w = self._open
-        c, w = c + time.process_time() - cpu, w + time.perf_counter() - wall
-        self._open = (c, w) if num == 0 else (0.0, 0.0)
-        self.cpu += [c / max(1, num)] * num
-        self.wall += [w / max(1, num)] * num
-        return result
-
-
-def points_of(loop: Loop) -> Tensor:
-    """The points of a loop in the problem's own units, `n x d`."""
-    return unnormalize(loop.X, loop.problem.bounds)
-
-
-def seconds_per_evaluation(run: Run, start: int, stop: int) -> float:
-    """Mean CPU seconds over some of the evaluations."""
-    return float(torch.tensor(run["cpu"][start:stop]).mean())
+def run_strategy(strategy: Strategy, problem: Problem, setting: Setting) -> Run:
+    """A strategy that is told the initial design; a batch shares its seconds out."""
+    X, clock = problem.initial(), time.process_time
+    strategy.tell(X, problem.evaluate(X))
+    times = [0.0] * len(X)
+    while len(strategy.history) < setting.total:
+        start = clock()
+        batch = strategy.ask(setting.total - len(strategy.history))
+        asked = clock()
+        Y = problem.evaluate(batch.X)
+        evaluated = clock()
+        strategy.tell(batch, Y)
+        seconds = clock() - evaluated + asked - start
+        times += [seconds / len(batch)] * len(batch)
+    size = int(strategy.history.num_inducing[-1])
+    return {"regret": problem.regret(strategy.history.Y), "cpu": times, "size": size}

@@ -232,7 +232,7 @@ OPERATIONS: dict[str, tuple[Operation, Cost]] = {
     "warm posterior, q = 10": (warm_posterior(10), Cost(2, 0, 0, 70)),
     "condition_on_observations": (conditioning, Cost(0, 0, 0, 70)),
     "fantasize": (fantasies, Cost(3, 0, 0, 150)),
-    "SubsetSingleTaskGP, built": (new_subset, Cost(8, 6, 20, 3000)),
+    "SubsetSingleTaskGP, built": (new_subset, Cost(8, 6, 20, 4000)),
     "its first posterior": (first_subset_posterior, Cost(5, 0, 0, 90)),
 }
 

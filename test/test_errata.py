@@ -136,6 +136,16 @@ def test_oversampling_of_the_accuracy_proofs() -> None:
     assert exp(+(0.5**2 / 2) / (2 * alpha / q)) > 1
 
 
+def test_accuracy_fails_far_more_rarely_than_theorem_1_allows() -> None:
+    """BKB and BBKB Theorem 2: two events of delta each, the first with room to spare.
+
+    So 1 - 2 delta is what follows from the theorems, and 1 - 1.1 delta from the proofs.
+    """
+    for delta in (0.1, 0.025):
+        q = 72 * log(4 * 100 / delta)
+        assert tail_of_all_rounds(q, 3) < 0.1 * delta
+
+
 def test_bkb_tail_of_the_number_of_points() -> None:
     """BKB Proposition 8: `exp(-2 d)` is too small, `exp(-(3 log 3 - 2) d)` holds."""
     n, d = 1000, 10

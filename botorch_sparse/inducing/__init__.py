@@ -15,6 +15,7 @@ from botorch_sparse.inducing.gradient_diversity import select_by_gradient_divers
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.inducing.posterior_variance import PosteriorVarianceSampler
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
+from botorch_sparse.inducing.smallest_subset import smallest_subset_size
 
 __all__ = [
     "AccuracyCertificate",
@@ -31,5 +32,6 @@ __all__ = [
     "exact_gradients",
     "pilot_gradients",
     "select_by_gradient_diversity",
+    "smallest_subset_size",
     "variance_inflation",
 ]

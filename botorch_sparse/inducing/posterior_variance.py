@@ -35,7 +35,7 @@ class PosteriorVarianceSampler:
             Theorem 1 with epsilon = 1/2), and the regret of BBKB is bounded with
             `72 C log(4t / delta)` for a ratio threshold `C` ([Calandriello2020]_,
             Theorem 2; its Theorem 1 prints 8, which its proof does not give). The
-            authors use 2.
+            authors use 2. `BBKB(constants="theory")` sets it.
     """
 
     uses_variance: ClassVar[bool] = True

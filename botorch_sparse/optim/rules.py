@@ -154,13 +154,21 @@ class Local(Global):
         covariance: `"both"` for the maximum of the two sums, `"embedded"` for the
             second alone (larger batches), `"paper"` for the published batches: the full
             sum, looked at from the first point after the sum rule crossed.
+        large_enough: Points of a batch that the sum rule may end: the local bound is
+            looked at in smaller ones alone ([Calandriello2020]_ Section 4), such as
+            those that leave workers idle. A batch then has as many points as by the
+            sum rule, or as by the local one but at most these. None: it always is.
     """
 
     covariance: LocalBound = "both"
+    large_enough: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         validate_local_bound(self.covariance)
+        if self.large_enough is not None:
+            need = "need at least 1, a whole number of points, or None."
+            check_whole("large_enough", self.large_enough, 1, need)
 
     def bound(self, batch: BatchView) -> float | Tensor:
         """The sum or the local bound. Cost: O(1), or a pass over the domain."""
@@ -168,6 +176,8 @@ class Local(Global):
         watched = batch.sum_ratio_before if waits else batch.sum_ratio
         if watched <= threshold:
             return min(batch.sum_ratio, threshold)
+        if self.large_enough is not None and batch.size >= self.large_enough:
+            return batch.sum_ratio
         return batch.local_ratio(self.covariance, threshold)
 
 

@@ -6,7 +6,7 @@ import time
 import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
 from dataclasses import replace
@@ -28,7 +28,7 @@ from botorch_sparse.strategies.checkpoint import (
     read_state,
     write_state,
 )
-from botorch_sparse.strategies.domain import domain_of, require_whole
+from botorch_sparse.strategies.domain import TableDomain, domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.forms import Entries, Form, check_form
 from botorch_sparse.strategies.history import History
@@ -96,6 +96,8 @@ class Strategy(ABC):
     history_type: ClassVar[type[History]] = History
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
+    # Whether its table may be replaced by another one.
+    changes_tables: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
 
@@ -120,6 +122,7 @@ class Strategy(ABC):
         self.generator = torch.Generator().manual_seed(seed_of(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
+        self._earlier: tuple[Any, ...] = ()  # what the tables before were known by
         self._num_learned = 0
         self._finder = PointFinder(self.domain)
         self._pace: GoesOn = always  # of the `ask` in progress
@@ -159,7 +162,9 @@ class Strategy(ABC):
     @property
     def excluded_points(self) -> Collection[int]:
         """Numbers of the points that failed, and are not proposed again."""
-        return self._failed
+        if not self._earlier:
+            return self._failed
+        return {point for point in self._failed if point < self.domain.num_rows}
 
     @property
     def is_finished(self) -> bool:
@@ -435,6 +440,73 @@ class Strategy(ABC):
             self._finder.check_points(left, self.history, X)
         self._drop(left)
 
+    def set_candidates(self, candidates: Any) -> None:
+        """Choose from another table from here on, as where the arms change.
+
+        Everything that was evaluated stays: the posterior is of all feedback, and
+        [Calandriello2019]_ (appendix A) has its guarantees for sets of arms that are
+        given anew in each round. Rows are the same where their coordinates are, bit by
+        bit; rows that were evaluated, or failed, and are not in the table are
+        remembered, and known again where a later table has them. `history.indices`
+        are rows of the present table, -1 for others.
+
+        Where the kernel is inferred inputs stay scaled by the first table's ranges, and
+        the columns that were constant there left out.
+
+        States are of the strategy with its present table: to resume one, build the
+        strategy as it was built, set its last table, and load.
+
+        Cost: O(A log A), and that of learning the posterior anew, O((A + n) m^2).
+
+        Args:
+            candidates: See `Strategy`: of the same columns, with categories that the
+                first table had.
+
+        Raises:
+            InputDataError: If columns are others; if a point that is pending, or told
+                and not learned yet, is not among the candidates.
+            UnsupportedError: On a box, for a table that ranks share, and for strategies
+                whose guarantees are about one table, such as `SBPE`.
+        """
+        self._step(lambda draft: draft._set_candidates(candidates))
+
+    def _set_candidates(self, candidates: Any) -> None:
+        """See `set_candidates`."""
+        before = self.domain
+        if not self.changes_tables or not isinstance(before, TableDomain):
+            raise UnsupportedError(
+                f"This {type(self).__name__} keeps its domain: need a whole table, in "
+                "one process, of BBKB, BKB, GPUCB, GPBUCB, ThompsonSampling or "
+                "RandomSearch. Build another strategy, and tell it the history."
+            )
+        table = CandidateTable.of(candidates).in_columns_of(before.table)
+        domain = TableDomain(table)
+        finder = PointFinder(domain)
+        others = sorted({*self.pending_points(), *self._failed})
+        record, number = self.history.moved(domain, finder.rows_of, others)
+        self._refuse_vanished(
+            [p for p in self.batch_points() if number[p] >= len(table)]
+        )
+        self._earlier = (*self._earlier, before.config()["candidates"])
+        self._trials = self._trials.moved(number)
+        self._failed = {number[point] for point in self._failed}
+        self.domain, self.record, self._finder = domain, record, finder
+        self._move(number)
+
+    def _refuse_vanished(self, points: Sequence[int]) -> None:
+        """Refuse a table without points of the batch in progress."""
+        if points:
+            X = self.history.points(torch.tensor(points[:3]))
+            raise InputDataError(
+                f"Got candidates without {len(points)} points of the batch in "
+                f"progress, such as {X.tolist()}; need all that are pending, or told "
+                "and not learned. Tell their feedback or withdraw them first, and call "
+                "learn()."
+            )
+
+    def _move(self, number: Mapping[int, int]) -> None:  # noqa: B027
+        """What else knows points by number; from old numbers to new ones."""
+
     def run(
         self,
         objective: Callable[[Tensor], Any],
@@ -557,6 +629,7 @@ class Strategy(ABC):
             "history": self.history.state_dict(),
             **self._trials.state_dict(),
             "failed": sorted(self._failed),
+            "earlier": list(self._earlier),
             "num_learned": self._num_learned,
             "generator": self.generator.get_state(),
         }
@@ -568,6 +641,7 @@ class Strategy(ABC):
             "history": self.history.form(),
             **self._trials.form(),
             "failed": [int],
+            "earlier": [[int, int, int]],
             "num_learned": int,
             "generator": Entries(torch.uint8, None),
         }
@@ -607,6 +681,7 @@ class Strategy(ABC):
         self.history.load_state_dict(state["history"])
         self._trials = PendingTrials.of_state(state)
         self._failed = set(state["failed"])
+        self._earlier = tuple(state["earlier"])
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
         self._finder = self._finder.anew()

@@ -4,12 +4,13 @@ from typing import Any, Literal, Unpack, get_args
 
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.acquisition.confidence import BBKBRadius, Constants
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
 from botorch_sparse.doors import check_choice
-from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
+from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Rule, rule_of
+from botorch_sparse.strategies.theory import Draws
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 Termination = Literal["global", "global-local"]
@@ -35,6 +36,27 @@ class BBKB(UCBStrategy):
     at O(m^2) for each point that it looks at; without a kernel all hyperparameters are
     inferred.
 
+    **What is proved** comes with `constants="theory"`, which takes `norm_bound`,
+    `noise_variance`, `delta` and the horizon `num_evaluations` = T by their word: with
+    probability :math:`1 - \delta`, for all T evaluations and all points, the function
+    is inside of its bounds, and Theorem 2 holds with :math:`\tilde C` for the threshold
+    (:math:`9 \tilde C` in place of :math:`3 \tilde C` for the exact variances under
+    the local rule). It sets
+
+    .. math::
+        \bar q = 72 \log(16 T / \delta), \qquad
+        \tilde\alpha = \sqrt{\tilde C} \Bigl( 2 \xi \sqrt{\textstyle\sum_s
+            \log(1 + 3 v_s) + \log(2/\delta)} + (1 + \sqrt 2) \sqrt\lambda F \Bigr),
+
+    prior mean zero, and the sampler of data that a run starts from
+    (`RecursiveRLSSampler` with its theorem's constants). The theorem has
+    :math:`\lambda \ge 1`; with a smaller one bounds on the function hold, and that on
+    the regret grows with :math:`\kappa^2 / \lambda`; on a box it needs exact
+    maximizers. The price: `q-bar` is some 1,500 at T = 10^5 where the authors take 2,
+    so that as long as :math:`\mathrm{var}(x_s) > \lambda / \bar q` every point is an
+    inducing point, `m` is of the order of `q-bar` times the effective dimension, and
+    the radius is several times wider.
+
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
@@ -42,7 +64,8 @@ class BBKB(UCBStrategy):
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
-        oversampling: The papers' q-bar; see `PosteriorVarianceSampler`.
+        oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
+            with theory constants what they ask for, or more.
         ratio_threshold: The papers' C-tilde, at least one; one gives batches of one.
         termination: `"global"` for the sum rule (Lemma 1), `"global-local"` for the sum
             until it crosses and the local rule (Lemma 3) from there: larger batches.
@@ -52,6 +75,9 @@ class BBKB(UCBStrategy):
         sampler: A sampler of inducing points of one's own in place of
             `PosteriorVarianceSampler(oversampling)`.
         local_bound: See `Local`.
+        constants: `"practical"`, those of the papers' experiments, or `"theory"`: what
+            is proved, see below.
+        num_evaluations: The horizon T, with theory constants alone.
         initial_sampler: See `Surrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
@@ -80,7 +106,7 @@ class BBKB(UCBStrategy):
         noise_variance: float = 1e-4,
         norm_bound: float = 1.0,
         delta: float = 1e-3,
-        oversampling: float = 2.0,
+        oversampling: float | None = None,
         ratio_threshold: float = 2.0,
         termination: Termination = "global-local",
         *,
@@ -90,22 +116,28 @@ class BBKB(UCBStrategy):
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
         repeat: Repeat | None = None,
+        constants: Constants = "practical",
+        num_evaluations: int | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
+        draws = Draws.of(
+            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+        )
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             rule_of(rule or termination, ratio_threshold, local_bound),
-            BBKBRadius(norm_bound, noise_variance, delta),
+            BBKBRadius(norm_bound, noise_variance, draws.delta, constants=constants),
             repeat,
             options,
         )
         super().__init__(
             **parts,
-            sampler=sampler or PosteriorVarianceSampler(oversampling),
-            initial_sampler=initial_sampler,
+            sampler=draws.sampler,
+            initial_sampler=draws.initial_sampler,
             max_memory=max_memory,
+            num_evaluations=draws.num_evaluations,
         )

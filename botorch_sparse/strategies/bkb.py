@@ -4,10 +4,11 @@ from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.acquisition.confidence import BKBRadius
-from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
+from botorch_sparse.acquisition.confidence import BBKBRadius, BKBRadius, Constants
+from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Single
+from botorch_sparse.strategies.theory import Draws
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -20,6 +21,11 @@ class BKB(UCBStrategy):
 
     Cost: O((A + n) m^2) for each evaluation.
 
+    With `constants="theory"` it has what is proved, as `BBKB` has, at a threshold of
+    one: the radius of [Calandriello2020]_ Theorem 2, which improves that of
+    [Calandriello2019]_ by a logarithm and takes no bound of the kernel, and the
+    oversampling of the latter's Theorem 1, with which `m` becomes large.
+
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
@@ -27,13 +33,16 @@ class BKB(UCBStrategy):
         noise_variance: Variance of the feedback's noise, for the radius.
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
-        oversampling: The papers' q-bar; see `PosteriorVarianceSampler`.
+        oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
+            with theory constants what they ask for, or more.
         sampler: A sampler of inducing points of one's own in place of
             `PosteriorVarianceSampler(oversampling)`.
         initial_sampler: See `Surrogate`.
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
         repeat: See `UCBStrategy`.
+        constants: `"practical"`, those of the paper's experiments, or `"theory"`.
+        num_evaluations: The horizon T, with theory constants alone.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
@@ -45,26 +54,33 @@ class BKB(UCBStrategy):
         noise_variance: float = 1e-4,
         norm_bound: float = 1.0,
         delta: float = 1e-3,
-        oversampling: float = 2.0,
+        oversampling: float | None = None,
         *,
         sampler: InducingPointSampler | None = None,
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
         repeat: Repeat | None = None,
+        constants: Constants = "practical",
+        num_evaluations: int | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
+        draws = Draws.of(
+            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+        )
+        radius = BBKBRadius if constants == "theory" else BKBRadius
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             Single(),
-            BKBRadius(norm_bound, noise_variance, delta),
+            radius(norm_bound, noise_variance, draws.delta, constants=constants),
             repeat,
             options,
         )
         super().__init__(
             **parts,
-            sampler=sampler or PosteriorVarianceSampler(oversampling),
-            initial_sampler=initial_sampler,
+            sampler=draws.sampler,
+            initial_sampler=draws.initial_sampler,
             max_memory=max_memory,
+            num_evaluations=draws.num_evaluations,
         )

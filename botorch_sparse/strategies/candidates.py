@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -272,6 +272,27 @@ class CandidateTable:
         if len({len(part) for part in parts}) > 1:
             raise InputDataError("Got columns of different lengths.")
         return _matrix(self.columns, parts).to(self.X)
+
+    def in_columns_of(self, other: "CandidateTable") -> "CandidateTable":
+        """The same rows with the encoded columns, dtype and device of another table.
+
+        Raises:
+            InputDataError: If the columns are others, or a category is none of its.
+        """
+        mine, theirs = ({c.label: c for c in t.columns} for t in (self, other))
+        if mine.keys() != theirs.keys():
+            raise InputDataError(
+                f"Got candidates with the columns {few(mine)}; need those that there "
+                f"were: {few(theirs)}."
+            )
+        X = self.X
+        if self.feature_names != other.feature_names:
+            cells = X.detach().cpu().numpy()
+            with _row_keys(self.keys):
+                parts = [c.encode(mine[c.label].decode(cells)) for c in other.columns]
+            X = _matrix(other.columns, parts)
+        names, columns = other.feature_names, other.columns
+        return replace(self, X=X.to(other.X), feature_names=names, columns=columns)
 
     def frame(self, rows: Tensor | None = None) -> "DataFrame":
         """Rows of the table in the user's own columns and types; needs pandas.

@@ -4,10 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.doors import check_number
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.optim.pace import GoesOn, always
@@ -156,17 +154,3 @@ def uncertainty_sampling(
         if not goes_on(len(chosen)):
             break
     return chosen
-
-
-def validate_width(min_batch_width: int | None, *, is_table: bool) -> None:
-    """Refuse a width below one, or on a continuous domain."""
-    if min_batch_width is None:
-        return
-    need = "need at least 1, or None."
-    check_number("min_batch_width", min_batch_width, "[1, inf)", need)
-    if not is_table:
-        raise InputDataError(
-            f"Got min_batch_width={min_batch_width} with bounds, or without "
-            "covar_module; uncertainty sampling needs a table of candidates and a "
-            "kernel. Use num_initial points instead."
-        )

@@ -64,7 +64,9 @@ def read_feedback(
         is_known = X.ids is not None or X.indices is not None
         values = validate_feedback(X.X, Y, dim, is_known=is_known)
         ids = None if X.ids is None else X.ids.tolist()
-        rows = None if X.indices is None else X.indices.tolist()
+        # Rows of an earlier table have other numbers in this one.
+        is_earlier = ids is not None and X.table is not None and X.table is not table
+        rows = None if X.indices is None or is_earlier else X.indices.tolist()
         return Feedback(values, ids, rows, X.X)
     if hasattr(X, "columns") and hasattr(X, "index"):
         return _read_frame(X, Y, table, dim)

@@ -5,8 +5,9 @@ from typing import Any, Literal, Unpack
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.optim.rules import Global, Product, Rule, rule_of
+from botorch_sparse.strategies.theory import exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
@@ -22,6 +23,12 @@ class GPBUCB(UCBStrategy):
     Cost on a table: O(A n) time for each evaluation and O(A n) memory, with `n` unique
     points. On a continuous domain: O(n^3) time for each batch.
 
+    With `constants="theory"` the radius is that of [Chowdhury2017]_ Theorem 2 with the
+    gain of the evaluated points themselves: with probability :math:`1 - \delta` it
+    holds for all evaluations and all points, if `norm_bound` and `noise_variance` are
+    true. It needs no horizon, and sets prior mean zero. The factor of
+    batches is the root of the threshold.
+
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
@@ -32,6 +39,7 @@ class GPBUCB(UCBStrategy):
         ratio_threshold: Largest ratio of variances within a batch, at least one.
         rule: `"product"`, `"sum"`, or an object; see `BBKB`.
         repeat: See `UCBStrategy`.
+        constants: `"practical"`, those of the papers' experiments, or `"theory"`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
@@ -47,6 +55,7 @@ class GPBUCB(UCBStrategy):
         rule: Literal["product", "sum"] | Rule = "product",
         *,
         repeat: Repeat | None = None,
+        constants: Constants = "practical",
         **options: Unpack[UCBOptions],
     ) -> None:
         if isinstance(rule, str):
@@ -58,7 +67,7 @@ class GPBUCB(UCBStrategy):
             covar_module,
             lam,
             rule_of(rule, ratio_threshold),
-            BBKBRadius(norm_bound, noise_variance, delta),
+            exact_radius(norm_bound, noise_variance, delta, constants),
             repeat,
             options,
         )

@@ -4,8 +4,9 @@ from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.acquisition.confidence import BBKBRadius
+from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.optim.rules import Single
+from botorch_sparse.strategies.theory import exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -19,6 +20,11 @@ class GPUCB(UCBStrategy):
     Cost on a table: O(A n) time for each evaluation and O(A n) memory, with `n` unique
     points. On a continuous domain: O(n^3) time for each evaluation.
 
+    With `constants="theory"` the radius is that of [Chowdhury2017]_ Theorem 2 with the
+    gain of the evaluated points themselves: with probability :math:`1 - \delta` it
+    holds for all evaluations and all points, if `norm_bound` and `noise_variance` are
+    true. It needs no horizon, and sets prior mean zero.
+
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
@@ -27,6 +33,7 @@ class GPUCB(UCBStrategy):
         norm_bound: Bound on the RKHS norm of the objective, for the radius.
         delta: Failure probability of the radius, in (0, 1).
         repeat: See `UCBStrategy`.
+        constants: `"practical"`, those of the papers' experiments, or `"theory"`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 
@@ -40,6 +47,7 @@ class GPUCB(UCBStrategy):
         delta: float = 1e-3,
         *,
         repeat: Repeat | None = None,
+        constants: Constants = "practical",
         **options: Unpack[UCBOptions],
     ) -> None:
         parts = parts_of(
@@ -47,7 +55,7 @@ class GPUCB(UCBStrategy):
             covar_module,
             lam,
             Single(),
-            BBKBRadius(norm_bound, noise_variance, delta),
+            exact_radius(norm_bound, noise_variance, delta, constants),
             repeat,
             options,
         )

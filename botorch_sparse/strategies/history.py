@@ -1,6 +1,6 @@
 """The record of a run: all evaluations, and all batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # From `k x d` points to means, and more, in the user's units.
 Predict: TypeAlias = Callable[[Tensor], tuple[Tensor, ...] | None]
+# From `k x d` points and their keys, None for none, to rows of a table, -1 for none.
+RowsOf: TypeAlias = Callable[[Tensor, Sequence[Hashable | None]], Sequence[int]]
 
 
 class History:
@@ -38,8 +40,8 @@ class History:
         minimize: Whether small observations are good.
 
     Args:
-        domain: Where points are chosen from; of a table only rows that are asked for
-            are looked at.
+        domain: Where points are chosen from, if there is no owner; of a table only
+            rows that are asked for are looked at.
         minimize: Whether small observations are good.
         predict: What the model says, for `best`.
         owner: Whose record it shows, such as a strategy; a new one by default.
@@ -56,7 +58,6 @@ class History:
         predict: Predict | None = None,
         owner: Owner | None = None,
     ) -> None:
-        self._domain = domain
         self._predict = predict
         self.minimize = minimize
         self._owner = owner or SimpleNamespace(record=self.record_type.of(domain))
@@ -67,9 +68,17 @@ class History:
         other._owner = owner
         return other
 
+    def _still(self) -> Self:
+        """What it shows at this moment, for numbers that are to be of one table."""
+        return self.of(SimpleNamespace(record=self._record))
+
     @property
     def _record(self) -> Record:
         return self._owner.record
+
+    @property
+    def _domain(self) -> Domain:
+        return self._record.domain
 
     @property
     def _evaluations(self) -> Evaluations:
@@ -104,13 +113,14 @@ class History:
     @property
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
-        point = self.point
-        return torch.where(point < self._domain.num_rows, point, -1)
+        now = self._still()
+        return torch.where(now.point < now._domain.num_rows, now.point, -1)
 
     @property
     def X(self) -> Tensor:
         """`n x d` points evaluated, repeats included."""
-        return self.points(self.point)
+        now = self._still()
+        return now.points(now.point)
 
     @property
     def Y(self) -> Tensor:
@@ -159,20 +169,21 @@ class History:
         """
         if len(self) == 0:
             raise InputDataError("There is no feedback yet, and no best point.")
-        folded = self.folded()
+        now = self._still()
+        folded = now.folded()
         place = int(folded.Y.numpy().argmax())  # the first of equal ones
         point, value = int(folded.point[place]), float(folded.Y[place])
-        X = self.points(folded.point[place : place + 1])
+        X = now.points(folded.point[place : place + 1])
         predicted = self._prediction(X)
-        row = point if point < self._domain.num_rows else None
-        keys = None if self._table is None else self._table.keys
+        row = point if point < now._domain.num_rows else None
+        keys = None if now._table is None else now._table.keys
         return Best(
             X=X[0],
             row=row,
             key=None if row is None or keys is None else keys[row],
             value=-value if self.minimize else value,
             mean=None if predicted is None else float(predicted[0]),
-            table=self._table,
+            table=now._table,
         )
 
     def _prediction(self, X: Tensor) -> tuple[Tensor, ...] | None:
@@ -192,10 +203,11 @@ class History:
         Returns:
             `n` rows, indexed by the candidates' keys where there are some.
         """
-        rows = None if self._table is None else self.indices
-        frame = points_frame(self.X, rows, self._table)
-        values = -self.values if self.minimize else self.values
-        told = {"trial": self.trial, "batch": self.batch_number, "value": values}
+        now = self._still()
+        rows = None if now._table is None else now.indices
+        frame = points_frame(now.X, rows, now._table)
+        values = -now.values if self.minimize else now.values
+        told = {"trial": now.trial, "batch": now.batch_number, "value": values}
         return with_columns(frame, {name: told[name].tolist() for name in told})
 
     @property
@@ -254,13 +266,14 @@ class History:
 
     def last_batch(self) -> Batch | None:
         """What was told of the newest batch that something was told of, or None."""
-        number = int(self.batch_number.max()) if len(self) else -1
+        now = self._still()
+        number = int(now.batch_number.max()) if len(now) else -1
         if number < 0:
             return None
-        places = self.batch_number == number
-        point = self.point[places]
-        rows = self.indices[places] if self._domain.num_rows else None
-        return Batch(self.points(point), rows, number, self.trial[places], self._table)
+        places = now.batch_number == number
+        point = now.point[places]
+        rows = now.indices[places] if now._domain.num_rows else None
+        return Batch(now.points(point), rows, number, now.trial[places], now._table)
 
     def was_told(self, trial: int) -> bool:
         """Whether a trial has been told. O(1)."""
@@ -278,6 +291,40 @@ class History:
     def num_extra(self) -> int:
         """Number of points told or proposed that are not candidates."""
         return len(self._record.extra)
+
+    def moved(
+        self, domain: Domain, rows_of: RowsOf, others: Iterable[int]
+    ) -> tuple[Record, dict[int, int]]:
+        """The record of the same evaluations with the numbers of another table.
+
+        Points that are not in it come after its rows. O(n).
+
+        Args:
+            domain: The table.
+            rows_of: From `k x d` points and their keys to rows of it, or -1.
+            others: Further points, beside those that were evaluated.
+
+        Returns:
+            The record, and new numbers by the old ones.
+        """
+        different = self._evaluations.different.values.tolist()
+        known = list(dict.fromkeys([*different, *others]))
+        X = self.points(torch.tensor(known, dtype=torch.long))
+        keys = None if self._table is None else self._table.keys
+        named = [keys[p] if keys is not None and p < len(keys) else None for p in known]
+        record = self.record_type.of(domain)
+        number = {
+            point: row if row >= 0 else record.add_point(x)
+            for point, row, x in zip(known, rows_of(X, named), X, strict=True)
+        }
+        record.evaluations.extend(
+            [number[point] for point in self.point.tolist()],
+            self.values.tolist(),
+            self.batch_number.tolist(),
+            self.trial.tolist(),
+        )
+        record.batches = self.batches
+        return record, number
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as tensors and plain Python values."""

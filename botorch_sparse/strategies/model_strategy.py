@@ -105,6 +105,7 @@ class ModelStrategy(Strategy):
     """
 
     shares_tables: ClassVar[bool] = True
+    changes_tables: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -230,6 +231,14 @@ class ModelStrategy(Strategy):
             max_variance=self.surrogate.view.max_variance(),
         )
 
+    def _move(self, number: Mapping[int, int]) -> None:
+        surrogate, known = self.surrogate, self._num_learned
+        source, is_exact = surrogate.source, surrogate.sampler is None
+        source.require_columns(self.domain)
+        embeds = getattr(surrogate.view, "embeds", True)
+        view = _view(self.domain, source, is_exact, self.max_memory, embeds)
+        self.surrogate = surrogate.moved(view, number, self.history, known)
+
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"surrogate": self.surrogate.state_dict()}
 
@@ -245,14 +254,20 @@ class ModelStrategy(Strategy):
     def _config(self) -> dict[str, Any]:
         surrogate = self.surrogate
         few = surrogate.source.inputs(self.domain.few())
-        return super()._config() | {
-            "kernel": surrogate.source.builder.kernel_config(few),
-            "unique": self.unique,
-            **self.settings.config(),
-            "sampler": identity(surrogate.sampler, "sampler"),
-            "initial_sampler": identity(surrogate.initial_sampler, "initial_sampler"),
-            "max_memory": self.max_memory,
-        }
+        return (
+            super()._config()
+            | surrogate.source.config(self.domain)
+            | {
+                "kernel": surrogate.source.builder.kernel_config(few),
+                "unique": self.unique,
+                **self.settings.config(),
+                "sampler": identity(surrogate.sampler, "sampler"),
+                "initial_sampler": identity(
+                    surrogate.initial_sampler, "initial_sampler"
+                ),
+                "max_memory": self.max_memory,
+            }
+        )
 
 
 def _view(

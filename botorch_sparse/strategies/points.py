@@ -1,6 +1,6 @@
 """Which known points are meant by coordinates that were told."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -239,6 +239,32 @@ class PointFinder:
             "of trials, keys, or at least six digits. If another point is meant, tell "
             "it while no trial is pending."
         )
+
+    def rows_of(self, X: Tensor, keys: Sequence[Hashable | None]) -> list[int]:
+        """The rows that `k` different points are, -1 for none; exactly.
+
+        Where a row has copies: the one of the point's key, or the first that is none
+        of the points before, so that as many are taken as were.
+
+        Args:
+            X: `k x d` points.
+            keys: Theirs, or None.
+        """
+        known = self._known_rows(self._candidates.dtype)
+        rows = known.find(X.to(self._candidates))
+        if not known.has_copies:
+            return rows
+        table = self._domain.table
+        names = None if table is None else table.keys
+        taken: set[int] = set()
+        for i, (row, key) in enumerate(zip(rows, keys, strict=True)):
+            if row >= 0:
+                copies = known.copies(self._candidates[row])
+                named = [c for c in copies if names is not None and names[c] == key]
+                free = [c for c in copies if c not in taken]
+                rows[i] = (named or free or copies)[0]
+                taken.add(rows[i])
+        return rows
 
     def is_same(self, X: Tensor, Z: Tensor) -> bool:
         """Whether `b x d` points differ by rounding at most."""

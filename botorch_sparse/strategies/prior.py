@@ -104,6 +104,34 @@ class PriorSource:
         X = self.builder.inputs(X)
         return (X - self._low) / self._span if self.is_inferred else X
 
+    def require_columns(self, domain: Domain) -> None:
+        """Refuse a table in which columns vary that are left out.
+
+        Raises:
+            InputDataError: If there are some.
+        """
+        if (columns := self.builder.columns) is None:
+            return
+        low, high = domain.ranges
+        varies = high > low
+        varies[columns] = False
+        if varies.any():
+            names = [domain.feature_names[i] for i in varies.nonzero().flatten()]
+            raise InputDataError(
+                f"Got candidates whose columns {names[:10]} vary, which were constant "
+                "in the first table and are left out; need the kernel, or a strategy "
+                "that is built on a table where they vary. Tell it the history."
+            )
+
+    def config(self, domain: Domain) -> dict[str, Any]:
+        """By what inputs are scaled, if not by the domain's own ranges."""
+        ranges = domain.ranges
+        if (columns := self.builder.columns) is None:
+            return {}
+        own = ranges[:, columns]
+        is_own = torch.equal(own, self.builder.bounds)
+        return {} if is_own else {"scaled_by": self.builder.bounds.tolist()}
+
     def initial(self) -> Prior:
         """The prior before any fit."""
         kernel, lam = self.builder.covar_module, self.builder.lam

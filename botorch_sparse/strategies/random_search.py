@@ -27,6 +27,7 @@ class RandomSearch(Strategy):
     """
 
     shares_tables: ClassVar[bool] = True
+    changes_tables: ClassVar[bool] = True
 
     def __init__(
         self,

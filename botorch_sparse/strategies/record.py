@@ -18,30 +18,30 @@ class Record:
     Forks share an index of the points: what it says is true where their keys agree.
 
     Args:
-        extra: An empty tensor of the type, the place and the width of points.
-        num_rows: Rows of the table, whose numbers come first.
+        domain: The table, or the box. Rows of a table have the first numbers.
 
     Attributes:
+        domain: The same.
         evaluations: All feedback.
         batches: One record for each `ask`.
         extra: Points told or proposed that are not candidates.
     """
 
-    def __init__(self, extra: Tensor, num_rows: int) -> None:
+    def __init__(self, domain: Domain) -> None:
+        shape, place = (0, domain.dim), domain.device
+        extra = torch.empty(shape, dtype=domain.dtype, device=place)
+        self.domain = domain
         self.evaluations = Evaluations()
         self.batches = GrowingList[BatchRecord]()
         self.extra = GrowingColumn(extra)
-        self._num_rows = num_rows
+        self._num_rows = domain.num_rows
         self._keys = GrowingList[bytes]()  # of the points beside the table
         self._place: dict[bytes, int] = {}  # of each among them
 
     @classmethod
     def of(cls, domain: Domain) -> Self:
         """Nothing yet of a run on a domain."""
-        shape, place = (0, domain.dim), domain.device
-        return cls(
-            torch.empty(shape, dtype=domain.dtype, device=place), domain.num_rows
-        )
+        return cls(domain)
 
     def fork(self) -> Self:
         """A record to add to; this one stays as it is. O(1)."""

@@ -86,11 +86,19 @@ def _refuse_to_overwrite(
 def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Whether a state is a later one of the same run: its history begins so."""
     known, before = ours["history"], theirs.get("history")
-    if ours["config"] != theirs.get("config") or not isinstance(before, dict):
+    config = theirs.get("config")
+    if not isinstance(before, dict) or not isinstance(config, dict):
+        return False
+    names = ["Y", "batch", "trial"]
+    if ours["config"] == config:
+        names.append("point")
+    elif (
+        ours["config"].get("strategy") != config.get("strategy")
+        or config.get("candidates") not in ours["earlier"]  # with other numbers
+    ):
         return False
     begins = [
-        known[name][: len(before.get(name, ""))] == before.get(name)
-        for name in ("point", "Y", "batch", "trial")
+        known[name][: len(before.get(name, ""))] == before.get(name) for name in names
     ]
     proposed = theirs.get("num_proposed", math.inf)
     return all(begins) and bool(proposed <= ours["num_proposed"])

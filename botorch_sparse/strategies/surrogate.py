@@ -1,5 +1,6 @@
 """What a strategy has learned: a Gaussian process, sparse or exact, on any domain."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -197,6 +198,22 @@ class Surrogate:
         is_exact = isinstance(self.view, ExactTable)
         how: dict[str, Form] = {"num_rebuilt": int} if is_exact else {"inducing": [int]}
         return {"prior": self.source.form()} | how
+
+    def moved(
+        self, view: View, number: Mapping[int, int], history: History, num_learned: int
+    ) -> "Surrogate":
+        """The same on another table.
+
+        Args:
+            view: Of that table, without data.
+            number: Numbers of points there by those here.
+            history: The evaluations by their numbers there.
+            num_learned: How many of them were learned.
+        """
+        state = self.state_dict()
+        moved = (number[point] for point in state.get("inducing", ()))
+        state["inducing"] = list(dict.fromkeys(moved))  # copies may be one row
+        return replace(self, view=view).restored(state, history, num_learned)
 
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int

@@ -1,7 +1,7 @@
 """Trials: the points that were proposed, by the numbers of their proposals."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
@@ -246,6 +246,13 @@ class PendingTrials:
         """
         is_one_out = len(self._trials) > len(self._waiting)
         return not self._awaited if self.has_asked else not is_one_out
+
+    def moved(self, number: Mapping[int, int]) -> "PendingTrials":
+        """The same trials where points have other numbers, by the old ones."""
+        other = PendingTrials()
+        other.num_proposed, other.has_asked = self.num_proposed, self.has_asked
+        other._hold(trial._replace(point=number[trial.point]) for trial in self)
+        return other
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain Python values."""

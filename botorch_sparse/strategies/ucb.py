@@ -1,9 +1,12 @@
 """Upper confidence bound strategies, on tables and on continuous domains."""
 
+import warnings
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
+import torch
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.kernels import Kernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
@@ -17,6 +20,7 @@ from botorch_sparse.acquisition.confidence.base import NormBoundRadius, require_
 from botorch_sparse.doors import check_choice, check_keywords, check_number
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
+from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.growing import Batch
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import (
@@ -29,12 +33,10 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
+from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.box_uncertainty import ExactVariance, most_uncertain
 from botorch_sparse.strategies.domain import Domain, require_whole
-from botorch_sparse.strategies.exact_table import (
-    exact_pool,
-    uncertainty_sampling,
-    validate_width,
-)
+from botorch_sparse.strategies.exact_table import exact_pool, uncertainty_sampling
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import BatchRecord
@@ -48,7 +50,9 @@ from botorch_sparse.strategies.model_strategy import (
     split_options,
 )
 from botorch_sparse.strategies.prior import Prior
+from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.surrogate import Surrogate
+from botorch_sparse.strategies.theory import require_proved
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -96,8 +100,12 @@ class UCBStrategy(ModelStrategy):
         max_memory: See `NystromPool`.
         min_batch_width: P. Begin by uncertainty sampling, until the largest exact
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
-            points, with high probability ([Calandriello2020]_ Algorithm 3). Tables
-            with a kernel alone; it takes O(A n) memory for `n` points.
+            points, with high probability ([Calandriello2020]_ Algorithm 3). With a
+            kernel alone. On a table it takes O(A n) memory for `n` points; on a box
+            the largest variance is one that local searches find, at O(n^2) for each
+            point that they look at.
+        num_evaluations: The horizon that the constants are for; feedback beyond it is
+            announced once. None where nothing depends on it.
         **options: `unique`, `minimize` and `seed`; see `ModelStrategy`.
 
     The strategies have two arguments more for the rule: with `batch_size` so many
@@ -119,6 +127,7 @@ class UCBStrategy(ModelStrategy):
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
         min_batch_width: int | None = None,
+        num_evaluations: int | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         options["unique"] = _unique_or_repeated(options.get("unique"), rule)
@@ -131,10 +140,9 @@ class UCBStrategy(ModelStrategy):
             **options,
         )
         kernel = posterior.covar_module
-        is_table = domain.num_rows > 0 and kernel is not None
         if min_batch_width is not None:
             require_whole(domain, "min_batch_width")
-        validate_width(min_batch_width, is_table=is_table)
+            _check_width(min_batch_width, has_kernel=kernel is not None)
         require_radius(radius)
         source, lam = self.surrogate.source, self.surrogate.view.prior.lam
         self.radius = radius.in_dimension(source.builder.bounds.shape[-1])
@@ -143,6 +151,7 @@ class UCBStrategy(ModelStrategy):
             shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
         self.rule = rule_of(rule)
         self.min_batch_width = min_batch_width
+        self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
         self.statistics = RadiusStatistics(
             lam=lam, ratio_threshold=rule.ratio_threshold
@@ -205,6 +214,9 @@ class UCBStrategy(ModelStrategy):
 
     def _sample_uncertainty(self, limit: int) -> list[int]:
         """The next points of Algorithm 3; none once the variances are small enough."""
+        largest = self.statistics.lam / float(self.min_batch_width or 1)
+        if self.box is not None:
+            return self._sample_box(self.box, min(limit, MAX_BOX_BATCH), largest)
         surrogate, lam = self.surrogate, self.statistics.lam
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
         pool = exact_pool(surrogate.pool.X, prior)
@@ -212,7 +224,6 @@ class UCBStrategy(ModelStrategy):
             data = FoldedEvaluations.of(self.history, len(self.history))
             X = surrogate.source.inputs(data.X)
             pool.rebuild(X, data.Y * 0.0, lam / data.counts)
-        largest = lam / float(self.min_batch_width or 1)
         excluded, is_once = self.excluded_points, self.unique
         limit = self.domain.num_choosable(limit, excluded, unique=is_once)
         choosable = self._choosable().to(pool.X.device)
@@ -220,6 +231,28 @@ class UCBStrategy(ModelStrategy):
         return uncertainty_sampling(
             pool, pending, largest, limit, choosable, self._pace
         )
+
+    def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
+        """The same on a box."""
+        lam, history = self.statistics.lam, self.history
+        variance = ExactVariance.prior(self.surrogate.view.prior.covar_module, box)
+        if len(history) > 0:
+            data = FoldedEvaluations.of(history, len(history))
+            variance = variance.given(data.X, lam / data.counts)
+        if pending := self.pending_points():
+            X = history.points(torch.tensor(pending)).double()
+            variance = variance.given(X, X.new_full((len(X),), lam))
+        chosen: list[int] = []
+        options, seed = self.settings.optimizer_options, draw_seed(self.generator)
+        while len(chosen) < limit:
+            x, value = most_uncertain(variance, box, options, seed + len(chosen))
+            if not value > largest:
+                break
+            chosen.append(history.add_point(x.squeeze(0)))
+            if not self._pace(len(chosen)):
+                break
+            variance = variance.given(x.double(), x.new_full((1,), lam).double())
+        return chosen
 
     def _learn_in_order(self) -> None:
         """Steps 1-4 of a batch's end, in the order of Algorithm 1.
@@ -239,8 +272,21 @@ class UCBStrategy(ModelStrategy):
             statistics = replace(statistics, lam=surrogate.view.prior.lam)
         if self._num_learned == 0 or is_other:
             statistics = self._with_chain_rule(statistics, surrogate, is_other)
+        self._announce_horizon(statistics.num_evaluations)
         self.statistics = self._with_evidence(statistics, surrogate)
         self.surrogate = surrogate
+
+    def _announce_horizon(self, num_evaluations: int) -> None:
+        """Say so, once, where feedback goes beyond what the constants are for."""
+        most, before = self.num_evaluations, self.statistics.num_evaluations
+        if most is not None and before <= most < num_evaluations:
+            warnings.warn(
+                f"Got {num_evaluations} evaluations, more than the horizon "
+                f"num_evaluations={most}: what is proved with constants='theory' ends "
+                "here. Build the strategy with a longer one, and tell it the history.",
+                BotorchWarning,
+                stacklevel=2,
+            )
 
     def _with_evidence(
         self, statistics: RadiusStatistics, surrogate: Surrogate
@@ -334,8 +380,19 @@ def parts_of(
     """
     check_keywords(options, UCBOptions.__annotations__)
     check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
-    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
     size = options.get("batch_size")
+    if default_radius.constants == "theory":
+        require_proved(
+            covar_module,
+            rule,
+            radius=options.get("radius"),
+            refit=options.get("refit"),
+            repeat=repeat,
+            batch_size=None if size == 1 else size,
+        )
+        if options.get("mean_module") is None:
+            options["mean_module"] = ZeroMean()  # that of the theorems
+    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
     check_choice("repeat", repeat, (None, *get_args(Repeat)))
     if size is not None and repeat is not None:
         raise InputDataError(
@@ -362,6 +419,17 @@ def parts_of(
         min_batch_width=options.get("min_batch_width"),
         **rest,
     )
+
+
+def _check_width(min_batch_width: int, *, has_kernel: bool) -> None:
+    """Refuse a width below one, or without a kernel to be uncertain by."""
+    need = "need at least 1, or None."
+    check_number("min_batch_width", min_batch_width, "[1, inf)", need)
+    if not has_kernel:
+        raise InputDataError(
+            f"Got min_batch_width={min_batch_width} without covar_module; uncertainty "
+            "sampling needs the kernel. Use num_initial points instead."
+        )
 
 
 def _unique_or_repeated(unique: bool | None, rule: Rule) -> bool | None:

@@ -3,7 +3,6 @@
 import math
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse.acquisition.confidence import (
-    ConfidenceRadius,
     GSSBORadius,
     RadiusStatistics,
     SrinivasCompactRadius,
@@ -134,19 +132,6 @@ def test_theorem_5_1_holds(seed: int) -> None:
     assert (std - std_hat).abs().max() <= s_times_B / s
 
 
-def test_interface() -> None:
-    for constants in ("theory", "paper", "practical"):
-        radius = GSSBORadius(2, 0.1, constants=constants)  # type: ignore[arg-type]
-        assert isinstance(radius, ConfidenceRadius)
-        value = radius.paper_value(STATISTICS)
-        assert type(value) is float
-        assert radius.botorch_beta(STATISTICS) == pytest.approx(value**2)
-    grown = STATISTICS.add_batch(torch.tensor([1.0]))
-    assert isinstance(grown, SubsetStatistics)
-    assert grown.num_evaluations == 10
-    assert grown.feedback_norm == 2.0
-
-
 def test_errors() -> None:
     plain = RadiusStatistics(lam=0.5, num_evaluations=9)
     with pytest.raises(InputDataError, match="Pass SubsetStatistics"):
@@ -155,16 +140,6 @@ def test_errors() -> None:
         radius = GSSBORadius(2, 0.1, constants=constants)  # type: ignore[arg-type]
         with pytest.raises(InputDataError, match=r'min_std=0\.0.*penalty="offset"'):
             radius.paper_value(replace(STATISTICS, min_std=0.0))
-    bad: list[tuple[str, Any, str]] = [
-        ("penalty", "both", "'multiplier', 'offset'"),
-        ("constants", "eq19", "'theory', 'paper'"),
-        ("kernel_bound", 0.0, "outputscale"),
-        ("delta", 0.0, r"\(0, 1\)"),
-        ("side", -1.0, r"\(0, inf\)"),
-    ]
-    for name, value, needed in bad:
-        with pytest.raises(InputDataError, match=f"{name}={value!r}.*{needed}"):
-            GSSBORadius(**{"dim": 2, "delta": 0.1, name: value})
     for name in ("feedback_norm", "min_std", "cross_covariance_norm"):
         with pytest.raises(InputDataError, match=f"{name}=-1"):
             replace(STATISTICS, **{name: -1.0})

@@ -138,6 +138,9 @@ PILOT = partial(
     noise=NOISE,
     subset=torch.arange(4),
 )
+SMALLEST = partial(
+    i.smallest_subset_size, covar_module=KERNEL, X=X, order=torch.arange(12)
+)
 INDUCING = [
     *arguments(
         i.BLESSSampler,
@@ -209,6 +212,13 @@ INDUCING = [
         says="forced|noise_scale|num",
         forced=[[99], [-1], [0.5], [0, 1, 2, 3], [0, 0]],
         noise_scale=NON_NEGATIVE,
+    ),
+    *arguments(SMALLEST, covar_module=KERNELS, tolerance=[0.0, 1.0, -1.0, NAN, "2"]),
+    *anything(
+        SMALLEST,
+        says="X|order|forced",
+        X=[[[0.0, 0.0]], "x", X * NAN],
+        order=[[0, 1], "x", torch.tensor([99])],
     ),
 ]
 ROWS_OF_X = p.RepeatedRows.find(X)

@@ -184,6 +184,7 @@ WITH_MODEL = [
 OPTIM = [
     *[row for rule in RULES for row in arguments(rule, ratio_threshold=THRESHOLD)],
     *arguments(o.Local, says="local_bound", covariance=CHOICE),
+    *arguments(o.Local, large_enough=WHOLE),
     *arguments(partial(o.FixedSize, size=3), size=WHOLE, ratio_threshold=THRESHOLD),
     *arguments(o.rule_of, rule=["bless", 3, o.Local, None]),
     *arguments(partial(o.rule_of, "global"), ratio_threshold=THRESHOLD),

@@ -204,6 +204,10 @@ def feedback_rows() -> list[Row]:
             )
             rows.append(Row(name, given, call, ("not those of its trials",)))
         rows += arguments(make().ask, "RandomSearch", max_batch_size=WHOLE)
+    for what, bad in CANDIDATES.items():
+        call = partial(TABLE().set_candidates, bad)
+        given = f"set_candidates: {what}"
+        rows.append(Row(name, given, call, (NEED,), BotorchError))
     far = partial(tell, BOX, [[1e6, 0.5]] * 3)
     return [*rows, Row(name, "tell box, other units", far, ("outside of the bounds",))]
 
@@ -269,10 +273,29 @@ ROWS = [
         ratio_threshold=THRESHOLD,
         termination=CHOICE,
         local_bound=CHOICE,
+        constants=CHOICE,
+        num_evaluations=[100],
     ),
-    *arguments(known(s.BKB), **UCB | SPARSE),
-    *arguments(known(s.GPBUCB), **UCB | RULES, ratio_threshold=THRESHOLD),
-    *arguments(known(s.GPUCB), **UCB),
+    *arguments(known(s.BKB), **UCB | SPARSE, constants=CHOICE, num_evaluations=[100]),
+    *[
+        row
+        for strategy in (s.BBKB, s.BKB)
+        for row in arguments(
+            known(strategy, constants="theory", num_evaluations=100),
+            num_evaluations=[*WHOLE, None],
+            oversampling=[*POSITIVE, 2.0],
+            sampler=[PosteriorVarianceSampler(1e3)],
+            radius=[FixedBeta(4.0)],
+            batch_size=[5],
+            delta=PROBABILITY,
+            norm_bound=NON_NEGATIVE,
+            noise_variance=NON_NEGATIVE,
+        )
+    ],
+    *arguments(
+        known(s.GPBUCB), **UCB | RULES, ratio_threshold=THRESHOLD, constants=CHOICE
+    ),
+    *arguments(known(s.GPUCB), **UCB, constants=CHOICE),
     *arguments(
         known(s.ThompsonSampling),
         **MODEL,

@@ -104,18 +104,6 @@ def test_gradients_and_choice_are_those_of_the_dense_inverse(
 
 
 @all_readings
-def test_pilot_gradients_on_all_data_are_exact(
-    reading: str, double: dict[str, Any]
-) -> None:
-    problem = Problem(**double)
-    everything = torch.arange(30, device=double["device"])
-    pilot = pilot_gradients(*problem.arguments(), everything, reading=reading)
-    pilot = pilot.to_dense() if isinstance(pilot, GradientFactors) else pilot
-    exact = exact_gradients(*problem.arguments(), reading=reading)
-    close(pilot, exact, rtol=1e-6, atol=1e-6)
-
-
-@all_readings
 def test_a_batch_is_further_coordinates(reading: str, double: dict[str, Any]) -> None:
     problem = Problem(**double)
     kernel = ScaleKernel(

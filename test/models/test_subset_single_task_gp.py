@@ -197,30 +197,6 @@ def test_a_fit_is_that_of_the_rows(double: dict[str, Any]) -> None:
     check_posterior(model, data, double)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_a_failed_selection_changes_nothing(
-    training: bool, double: dict[str, Any]
-) -> None:
-    fails = False
-
-    def selection(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
-        if fails:
-            raise RuntimeError("no")
-        return torch.arange(num, device=forced.device)
-
-    data = make_data(42, **double)
-    options: Any = {"num_newest": 0, "selection": selection}
-    model = make_model(rows(data, slice(40)), transform=True, **options)
-    model.train(training)
-    fails, before, inputs = True, model.subset, model.train_inputs[0]
-    with pytest.raises(RuntimeError, match="no"):
-        model.add_observations(*rows(data, slice(40, 42)))
-    assert model.subset is before
-    assert torch.equal(model.train_inputs[0], inputs)
-    assert model.training == training
-    check_posterior(model, rows(data, slice(40)), double)
-
-
 def test_transforms_are_of_all_data_until_they_are_refitted(
     double: dict[str, Any],
 ) -> None:

@@ -187,6 +187,27 @@ def test_a_lazy_batch_ends_where_an_eager_one_does(kind: LocalBound) -> None:
     assert 1 < np.median(sizes) < 200
 
 
+@pytest.mark.parametrize("kind", LOCAL)
+def test_a_batch_that_is_large_enough_ends_by_the_sum_rule(kind: LocalBound) -> None:
+    """The longer of the sum rule's batch and the local one's first points."""
+    num_between = 0
+    for seed in range(1, 10):
+        problem = make_problem(seed, num_candidates=90, num_inducing=12, lam=20.0)
+        pool, g = problem.pool(**HOST), np.random.default_rng(seed)
+        threshold = float(g.uniform(1.2, 5.0))
+        least = len(pool.batch(10.0, Global(threshold)).choose(200))
+        least += kind == "paper"  # which looks one point late
+        local = pool.batch(10.0, Local(threshold, kind)).choose(200)
+        between = (least + len(local)) // 2
+        num_between += least < between < len(local)
+        for enough in (1, between, 200):
+            expected = local[: max(least, min(len(local), enough))]
+            rule = Local(threshold, kind, large_enough=enough)
+            assert pool.batch(10.0, rule).choose(200) == expected
+            assert EagerBatch(pool, 10.0, rule, ALL).choose(200) == expected
+    assert num_between >= 3
+
+
 def test_few_passes_over_the_pool(double: dict[str, Any]) -> None:
     problem = make_problem(4, num_candidates=90, num_inducing=40, lam=1.0)
     pool = problem.pool(**double)

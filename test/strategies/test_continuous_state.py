@@ -113,7 +113,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"fixed_features": {1: 9.0}}, InputDataError, "a value within its bounds"),
     ({"lam": -1.0, "covar_module": 0}, InputDataError, "lam=-1.0; need a positive"),
     ({"lam": 1.0}, InputDataError, "lam=1.0 without covar_module"),
-    ({"min_batch_width": 3}, InputDataError, "needs a table of candidates"),
+    ({"min_batch_width": 3}, InputDataError, "needs the kernel"),
     ({"num_initial": 0}, InputDataError, "num_initial=0; need at least 1"),
 ]
 

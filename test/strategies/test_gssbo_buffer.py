@@ -4,14 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import box_table
-import pytest
 import torch
 from box_table import BOUNDS, OPTIONS, objective
-from subset_model_cases import Recorded
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
-from botorch_sparse.strategies import GSSBO, RSSBO
+from botorch_sparse.strategies import GSSBO
 from botorch_sparse.strategies.gssbo.buffer import SubsetBuffer
 
 
@@ -114,75 +110,3 @@ def test_patience() -> None:
     for seconds in (1.0, 100.0):
         small.record(seconds, 3)
     assert small.size == 21  # room for the forced samples and the newest one
-
-
-class Work(Recorded):
-    """What an iteration does, with the operations, their results and arithmetic.
-
-    `seconds` prices them: 4 us for an operation, 1 ns for a number, 10 GFlop/s.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations, self.numbers, self.others = 0, 0, 0.0
-        self.products = FlopCounterMode(display=False)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self.operations += 1
-        if "solve_triangular" in str(func):
-            self.others += out.numel() * args[0].shape[-1]
-        elif "cholesky_ex" in str(func):
-            self.others += args[0].numel() * args[0].shape[-1] / 3
-        if not any(r.alias_info is not None for r in func._schema.returns):
-            leaves = [T for T in tree_leaves(out) if isinstance(T, torch.Tensor)]
-            self.numbers += sum(T.numel() for T in leaves)
-        return out
-
-    @property
-    def flops(self) -> float:
-        return self.others + self.products.get_total_flops()
-
-    @property
-    def seconds(self) -> float:
-        return 4e-6 * self.operations + 1e-9 * self.numbers + 1e-10 * self.flops
-
-
-def work_of_an_iteration(cls: Any, n: int, subset_size: int | None) -> Work:
-    """From `n` samples on, with the default options of the optimizer."""
-    X = torch.rand(
-        n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
-    X = BOUNDS[0] + (BOUNDS[1] - BOUNDS[0]) * X
-    strategy = cls(
-        bounds=BOUNDS, covar_module=box_table.make_kernel(), subset_size=subset_size
-    )
-    strategy.tell(X, objective(X))
-    strategy.run(objective, n + 1, progress=False)
-    work = Work()
-    with work.products, work:
-        strategy.run(objective, n + 2, progress=False)
-    assert len(strategy.model.subset_indices) == (subset_size or n + 2)
-    return work
-
-
-@pytest.mark.parametrize("cls", [GSSBO, RSSBO])
-def test_cost_of_an_iteration(cls: Any) -> None:
-    """From n = 300 to n = 1000 an iteration becomes at most 1.5 times as expensive, no
-    factor is larger than M, and nothing is larger than O(n M)."""
-    M = 100
-    early, late = (work_of_an_iteration(cls, n, M) for n in (300, 1000))
-    assert late.seconds < 1.5 * early.seconds
-    assert late.flops < 2 * early.flops
-    assert late.numel <= 2 * 1002 * M
-    assert max(early.factorizations + late.factorizations) == M
-
-
-def test_cost_of_an_iteration_with_all_samples() -> None:
-    """The control: without a subset the same measure grows several times."""
-    early, late = (work_of_an_iteration(GSSBO, n, None) for n in (300, 1000))
-    assert late.seconds > 3 * early.seconds
-    assert late.flops > 10 * early.flops
-    assert late.numel >= 1000**2

@@ -118,8 +118,9 @@ class SBPEContinuousRadius(SBPERadius):
     theorem's n is the fineness of a grid). `c` is the constant of Assumption 3.6: a
     grid of :math:`c (C n)^d` points leaves no function of norm C with a change above
     1/n between a point and its nearest grid point. `discretization_constant` computes
-    it; the default 1 holds on the unit cube when the kernel's Lipschitz constant times
-    :math:`\sqrt d` is at most one (Gaussian kernel: lengthscale :math:`\sqrt d`).
+    it, and `SBPE` does from its kernel; the default 1 holds on the unit cube when the
+    kernel's Lipschitz constant times :math:`\sqrt d` is at most one (Gaussian kernel:
+    lengthscale :math:`\sqrt d`).
 
     Two slips of the proof are mended, which matters only for small numbers: Lemma F.1
     bounds a residual by :math:`F k_{\max}` where the reproducing property gives

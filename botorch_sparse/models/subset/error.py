@@ -46,7 +46,7 @@ from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
 from botorch_sparse.models.subset.observations import all_observations
 from botorch_sparse.models.subset.observed_kernel import ObservedKernel
-from botorch_sparse.models.subset.selection import other_rows
+from botorch_sparse.models.subset.rows import other_rows
 from botorch_sparse.posteriors import NystromFeatures
 
 APPROXIMATIONS = ("subset", "theorem")

@@ -22,7 +22,7 @@ from botorch_sparse.models.data_values import (
     validate_training_data,
 )
 from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
-from botorch_sparse.models.subset.selection import most_recent_rows, validate_chosen
+from botorch_sparse.models.subset.rows import most_recent_rows, validate_chosen
 from botorch_sparse.models.validation import validate_modules, validate_transforms
 from botorch_sparse.private_names import DefaultType
 

@@ -1,14 +1,24 @@
 """Which rows of the data a subset model is conditioned on."""
 
-from typing import Protocol, TypeVar, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar, cast
 
-import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.inducing import GradientFactors
 from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
+from botorch_sparse.models.subset.rows import (
+    most_recent_rows,
+    random_rows,
+    validate_chosen,
+)
+from botorch_sparse.models.subset.validation import validate_gradients
+
+Selection: TypeAlias = str | Callable[..., Tensor]
+READING, GRADIENTS, NOISE_SCALE = "contribution", "pilot", 0.1
 
 
 class Selectable(Protocol):
@@ -31,6 +41,10 @@ class Selectable(Protocol):
         """Gradients of the log likelihood, by sample."""
         ...
 
+    def rows_by_leverage(self, num: int, forced: Tensor) -> Tensor:
+        """Rows of the largest residual leverage, one after another."""
+        ...
+
 
 M = TypeVar("M", contravariant=True)
 
@@ -44,11 +58,7 @@ class SubsetSelection(Protocol[M]):
     """
 
     def __call__(
-        self,
-        model: M,
-        num: int,
-        forced: Tensor,
-        generator: torch.Generator,
+        self, model: M, num: int, forced: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Choose.
 
@@ -66,10 +76,7 @@ class SubsetSelection(Protocol[M]):
 
 
 def by_gradient(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Gradient diversity [Wei2025]_; see `select_by_gradient_diversity`."""
     return select_by_gradient_diversity(
@@ -78,39 +85,37 @@ def by_gradient(
 
 
 def at_random(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """The others uniformly, without replacement."""
     return random_rows(model.num_observations, num, forced, generator)
 
 
-def random_rows(n: int, num: int, forced: Tensor, generator: torch.Generator) -> Tensor:
-    """The forced rows, and others up to `num` uniformly, without replacement."""
-    others, device = other_rows(n, forced), generator.device
-    order = torch.randperm(len(others), generator=generator, device=device)
-    return torch.cat([forced, others[order.to(others.device)[: num - len(forced)]]])
-
-
 def most_recent(
-    model: Selectable,
-    num: int,
-    forced: Tensor,
-    generator: torch.Generator,
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
     """The last rows."""
     return most_recent_rows(model.num_observations, num, forced)
 
 
-def most_recent_rows(n: int, num: int, first: Tensor) -> Tensor:
-    """Some rows first, and the last of the others up to `num`."""
-    others = other_rows(n, first)
-    return torch.cat([first, others[len(others) - (num - len(first)) :]])
+def by_leverage(
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
+) -> Tensor:
+    """The largest residual leverage; see `rows_by_leverage`."""
+    return model.rows_by_leverage(num, forced)
+
+
+def mixed(
+    model: Selectable, num: int, forced: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Half of those that are free by leverage, the others at random."""
+    spread = model.rows_by_leverage((num + len(forced) + 1) // 2, forced)
+    return random_rows(model.num_observations, num, spread.cpu(), generator)
 
 
 SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
+    "leverage": by_leverage,
+    "mixed": mixed,
     "gradient": by_gradient,
     "random": at_random,
     "recent": most_recent,
@@ -133,17 +138,46 @@ def selection_named(selection: object) -> SubsetSelection[Selectable]:
     )
 
 
-def selection_generator(seed: int, count: int) -> torch.Generator:
-    """The randomness of the selection number `count` of a seed."""
-    state = np.random.SeedSequence([seed, count]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+@dataclass(frozen=True)
+class SelectionOptions:
+    """How rows are chosen; see `SubsetSingleTaskGP`.
 
+    Args:
+        selection: A name in `SELECTIONS` or a callable. By default `"gradient"` where
+            one of the others is given, and `"leverage"` where none is.
+        reading: `"contribution"` by default.
+        gradients: `"pilot"` by default.
+        noise_scale: 0.1 by default.
 
-def forced_rows(n: int, num: int, num_initial: int, num_newest: int) -> Tensor:
-    """Indices of the first and the last rows; where all do not fit, of fewer last."""
-    initial = torch.arange(min(num_initial, num))
-    newest = min(num_newest, num - len(initial), n - len(initial))
-    return torch.cat([initial, torch.arange(n - newest, n)])
+    Raises:
+        InputDataError: If one of them is unknown, or negative.
+    """
+
+    selection: Selection
+    reading: str
+    gradients: str
+    noise_scale: float
+
+    def __init__(
+        self,
+        selection: Selection | None = None,
+        reading: str | None = None,
+        gradients: str | None = None,
+        noise_scale: float | None = None,
+    ) -> None:
+        if selection is None:
+            is_free = (reading, gradients, noise_scale) == (None, None, None)
+            selection = "leverage" if is_free else "gradient"
+        chosen = {
+            "selection": selection,
+            "reading": READING if reading is None else reading,
+            "gradients": GRADIENTS if gradients is None else gradients,
+            "noise_scale": NOISE_SCALE if noise_scale is None else noise_scale,
+        }
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
+        selection_named(self.selection)
+        validate_gradients(self.reading, self.gradients, self.noise_scale)
 
 
 @torch.no_grad()
@@ -162,54 +196,3 @@ def select_rows(
     given = forced if is_ours else forced.to(model.all_train_X.device)
     chosen = selection_named(model.selection)(model, num, given, generator)
     return validate_chosen(chosen, num, model.num_observations, forced)
-
-
-def first_rows(
-    n: int, num: int, num_initial: int, num_newest: int, seed: int
-) -> Tensor:
-    """The rows before any selection: at random but for those forced, in order."""
-    forced = forced_rows(n, num, num_initial, num_newest)
-    return random_rows(n, num, forced, selection_generator(seed, 0)).sort().values
-
-
-def validate_chosen(index: Tensor, num: int, n: int, forced: Tensor) -> Tensor:
-    """Check what a selection returned, and take it to the host.
-
-    Args:
-        index: What it returned, on any device.
-        num: Rows that were asked for.
-        n: Rows of the data.
-        forced: Rows that must be among them, on the host.
-
-    Returns:
-        The indices on the host.
-
-    Raises:
-        InputDataError: If it is not a vector of `num` different indices of `n` rows
-            that include the forced ones.
-    """
-    is_index = isinstance(index, Tensor) and index.dtype == torch.int64
-    index = index.cpu() if is_index else index
-    if not is_index or index.dim() != 1 or len(index.unique()) != len(index):
-        shown = f"{index.dtype} of shape {tuple(index.shape)}" if is_index else index
-        raise InputDataError(
-            f"Got a subset {shown}; need a vector of different int64 indices."
-        )
-    if len(index) != num or (num > 0 and not 0 <= index.min() <= index.max() < n):
-        raise InputDataError(
-            f"Got a subset of {len(index)} indices for {n} rows of data; need {num} "
-            f"indices from 0 to {n - 1}."
-        )
-    if not bool(torch.isin(forced, index).all()):
-        raise InputDataError(
-            "Got a subset without some of the rows that are always in it: "
-            f"{forced.tolist()}. A selection must return them too."
-        )
-    return index
-
-
-def other_rows(n: int, rows: Tensor) -> Tensor:
-    """The indices below `n` that are not among `rows`, in order, on the host."""
-    is_other = torch.ones(n, dtype=torch.bool)
-    is_other[rows] = False
-    return is_other.nonzero().squeeze(-1)

@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -24,8 +23,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset.selection import selection_named
-from botorch_sparse.models.subset.validation import validate_gradients
+from botorch_sparse.models.subset.selection import SelectionOptions
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.forms import (
     Entries,
@@ -38,39 +36,9 @@ from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
 
-Selection: TypeAlias = str | Callable[..., Tensor]
 MakeAcquisition: TypeAlias = Callable[
     [SubsetSingleTaskGP, Tensor | None], AcquisitionFunction
 ]
-
-
-@dataclass(frozen=True)
-class SubsetOptions:
-    """How samples are chosen; see `SubsetSingleTaskGP`.
-
-    Args:
-        selection: `"gradient"`, `"random"`, `"recent"` or a callable.
-        reading: `"contribution"`, `"column"` or `"scalar"`.
-        gradients: `"pilot"` or `"exact"`.
-        noise_scale: Standard deviation of the perturbation of the gradients.
-
-    Raises:
-        InputDataError: If one of them is not one of these, or negative.
-    """
-
-    selection: Selection = "gradient"
-    reading: str = "contribution"
-    gradients: str = "pilot"
-    noise_scale: float = 0.1
-
-    def __post_init__(self) -> None:
-        selection_named(self.selection)
-        validate_gradients(self.reading, self.gradients, self.noise_scale)
-
-    def config(self) -> dict[str, Any]:
-        """Plain values for a state to agree on."""
-        name = getattr(self.selection, "__qualname__", repr(self.selection))
-        return vars(self) | {"selection": name}
 
 
 class SubsetSurrogate:
@@ -88,7 +56,7 @@ class SubsetSurrogate:
     """
 
     def __init__(
-        self, box: Box, settings: ModelSettings, options: SubsetOptions
+        self, box: Box, settings: ModelSettings, options: SelectionOptions
     ) -> None:
         self.box = box
         self.settings = settings
@@ -210,7 +178,9 @@ class SubsetSurrogate:
         builder = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
         bounds = builder.bounds
         few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
-        settings = given.config() | self.options.config()
+        selection = self.options.selection
+        name = getattr(selection, "__qualname__", repr(selection))
+        settings = given.config() | vars(self.options) | {"selection": name}
         return {"kernel": builder.kernel_config(few)} | settings
 
     def state_dict(self) -> dict[str, Any]:

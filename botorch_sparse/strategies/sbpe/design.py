@@ -61,7 +61,6 @@ class Design:
     constants: Constants
     bias: Bias
     mgf_radius: float
-    discretization: float
     exploration: Exploration = "variance"
     raw_samples: int = 512
     num_restarts: int = 2
@@ -74,7 +73,6 @@ class Design:
         require(self, "(0, inf)", norm_bound="1")
         inf = "inf for sub-Gaussian noise"
         require(self, "(0, inf]", mgf_radius=inf)
-        require(self, "(0, inf)", discretization="discretization_constant(...)")
         if self.given_radius is not None:
             require_radius(self.given_radius)
 

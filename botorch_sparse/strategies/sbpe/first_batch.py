@@ -45,6 +45,7 @@ class FirstBatch:
             most 20, and a third of the horizon at most.
         lam: The regularizer in squared units of Y; None for the fitted noise variance.
         noise_std: R in units of Y; None for the root of the fitted noise variance.
+        discretization: The least constant c of Assumption 3.6.
 
     Raises:
         InputDataError: If the horizon leaves no room for it, or all candidates are
@@ -58,6 +59,7 @@ class FirstBatch:
         num_initial: int | None = None,
         lam: float | None = None,
         noise_std: float | None = None,
+        discretization: float | None = None,
     ) -> None:
         settings = ModelSettings.of(domain, num_initial=num_initial)
         most = at_least_one("num_evaluations", num_evaluations) // 3
@@ -65,6 +67,7 @@ class FirstBatch:
         self.length = _length(num_initial, settings.num_initial, most, num_evaluations)
         self.lam = lam
         self.noise_std = noise_std
+        self.discretization = 1.0 if discretization is None else discretization
         self.source = PriorSource(domain, settings)
 
     @staticmethod
@@ -124,7 +127,7 @@ class FirstBatch:
             lam,
             noise_variance,
             Units(center, prior.scale),
-            discretization_constant(dim, steepest),
+            max(self.discretization, discretization_constant(dim, steepest)),
         )
 
 

@@ -1,5 +1,6 @@
 """What a search of S-BPE starts from: a kernel of points as they come, noise, units."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from botorch_sparse.doors import check_kind, check_number
 from botorch_sparse.kernels import in_double
+from botorch_sparse.kernels.slopes import slopes_of
 from botorch_sparse.strategies.domain import Domain
 
 Values = TypeVar("Values", float, Tensor)
@@ -50,7 +52,8 @@ class SearchPrior:
         lam: The regularizer, as the noise variance of one observation, in `units`.
         noise_variance: The square of R, in `units`.
         units: Of the feedback.
-        discretization: The least that lengthscales ask for: `SBPEContinuousRadius`.
+        discretization: The constant c of `SBPEContinuousRadius`; None where it is not
+            known, and on a table.
 
     Raises:
         InputDataError: If `lam` is not positive and finite.
@@ -60,7 +63,7 @@ class SearchPrior:
     lam: float
     noise_variance: float
     units: Units = UNITS_OF_Y
-    discretization: float = 0.0
+    discretization: float | None = None
 
     def __post_init__(self) -> None:
         check_number("lam", self.lam, "(0, inf)", NEED_LAM)
@@ -72,13 +75,47 @@ class SearchPrior:
         covar_module: Kernel,
         lam: float,
         noise_std: float,
+        discretization: float | None,
     ) -> "SearchPrior":
         """The prior of a kernel that is given, in units of Y."""
-        return cls(in_double(covar_module, domain.dtype), lam, noise_std**2)
+        kernel = in_double(covar_module, domain.dtype)
+        if discretization is None and domain.box is not None:
+            discretization = grid_constant(kernel, domain.ranges)
+        return cls(kernel, lam, noise_std**2, discretization=discretization)
+
+
+def grid_constant(covar_module: Kernel, bounds: Tensor) -> float | None:
+    r"""The constant c of [Vakili2022]_ Assumption 3.6 for a kernel on a box.
+
+    With :math:`g_i` of `slopes_of` and sides :math:`s_i`: a function of norm C changes
+    by :math:`C (\sum_i g_i^2 \delta_i^2)^{1/2}` at most. A grid of
+    :math:`\lceil s_i g_i \sqrt d \, C n / 2 \rceil` points along each side has cells
+    within :math:`|\delta_i| \le 1/(g_i \sqrt d \, C n)` of their centers, where that is
+    1/n, and for :math:`C n \ge 1` at most :math:`c (C n)^d` points,
+
+    .. math:: c = \prod_i \max(1, s_i g_i \sqrt d).
+
+    Args:
+        covar_module: The kernel.
+        bounds: `2 x d`.
+
+    Returns:
+        None where the kernel's slopes are not known; see `slopes_of`.
+    """
+    sides, dim = bounds[1] - bounds[0], bounds.shape[-1]
+    if (slopes := slopes_of(covar_module, dim)) is None:
+        return None
+    per_side = sides.double().cpu() * slopes.squares.cpu().sqrt() * math.sqrt(dim)
+    return float(per_side.clamp_min(1.0).prod())
 
 
 def validate_prior(
-    covar_module: object, lam: object, noise_std: object, *, is_needed: bool = False
+    covar_module: object,
+    lam: object,
+    noise_std: object,
+    discretization: object,
+    *,
+    is_needed: bool = False,
 ) -> None:
     """Check what a prior is given with; None for what is inferred.
 
@@ -92,6 +129,8 @@ def validate_prior(
         check_number("lam", lam, "(0, inf)", NEED_LAM)
     if noise_std is not None or is_needed:
         check_number("noise_std", noise_std, "[0, inf)")
+    if discretization is not None:
+        check_number("discretization", discretization, "(0, inf)")
 
 
 class InputsKernel(Kernel):

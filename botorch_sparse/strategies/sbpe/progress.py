@@ -1,5 +1,6 @@
 """Where S-BPE stands: a value, so that what fails is undone by one assignment."""
 
+import warnings
 from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from typing import Any, Self, TypeAlias
 
 import torch
 from botorch.exceptions import UnsupportedError
+from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
@@ -252,5 +254,23 @@ def paper_radius(
         num_intervals=num_intervals,
         dim=left.box.dim,
         kernel_bound=kernel_bound,
-        discretization=max(design.discretization, prior.discretization),
+        discretization=_grid(prior, design),
     )
+
+
+def _grid(prior: SearchPrior, design: Design) -> float:
+    """The constant of Assumption 3.6, or one, which is announced."""
+    if prior.discretization is not None:
+        return prior.discretization
+    if design.constants == "theory":
+        kernel = type(prior.covar_module).__name__
+        warnings.warn(
+            f"The constant of Assumption 3.6 is not known for the kernel {kernel}: 1 "
+            "is taken, and the guarantee on a continuous domain is void. Give "
+            "discretization=discretization_constant(...) if its functions are "
+            "Lipschitz (those of MaternKernel(nu=0.5) are not), or take an RBFKernel, "
+            "an RQKernel or a smoother MaternKernel.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return 1.0

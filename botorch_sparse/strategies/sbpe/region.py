@@ -19,10 +19,10 @@ from botorch.exceptions import (
 from torch import Tensor
 
 from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.climb import climb
 from botorch_sparse.strategies.forms import Entries, Form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
-from botorch_sparse.strategies.sbpe.climb import climb
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.history import Round
 from botorch_sparse.strategies.sbpe.prior import SearchPrior

@@ -92,7 +92,7 @@ class UncertaintyReduction(RoundStrategy):
         constants: See `SBPERadius`, as for `bias` and `mgf_radius`.
         bias: See there.
         mgf_radius: See there.
-        discretization: See `SBPEContinuousRadius`.
+        discretization: See `SBPE`.
         seed: Seed of the strategy's generator.
         **domain: `bounds` (`2 x d`) of a continuous domain instead of candidates.
 
@@ -124,7 +124,7 @@ class UncertaintyReduction(RoundStrategy):
         *,
         bias: Bias = "paper",
         mgf_radius: float = math.inf,
-        discretization: float = 1.0,
+        discretization: float | None = None,
         seed: int = 0,
         **domain: Unpack[DomainOptions],
     ) -> None:
@@ -136,14 +136,14 @@ class UncertaintyReduction(RoundStrategy):
                 "fitted to other data in these units, with lam and noise_std; or take "
                 "SBPE or BBKB, which infer theirs."
             )
-        validate_prior(covar_module, lam, noise_std, is_needed=True)
+        validate_prior(covar_module, lam, noise_std, discretization, is_needed=True)
         place = domain_of(candidates, domain)
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
         policy = CertificatePolicy(refresh, delta, num_batches=1)
         progress = Progress.at_start(
             place,
-            Design(policy, norm_bound, constants, bias, mgf_radius, discretization),
-            SearchPrior.given(place, covar_module, lam, noise_std),
+            Design(policy, norm_bound, constants, bias, mgf_radius),
+            SearchPrior.given(place, covar_module, lam, noise_std, discretization),
         )
         super().__init__(place, progress=progress, lengths=[], seed=seed)
 

@@ -125,9 +125,11 @@ class SBPE(RoundStrategy):
             `SBPERadius`.
         radius: A confidence radius instead of the one that these arguments give; where
             the kernel is inferred, of standardized feedback.
-        discretization: The constant c of Assumption 3.6, continuous domains only: see
-            `SBPEContinuousRadius` and `discretization_constant`. Where the kernel is
-            inferred at least what its lengthscales ask for.
+        discretization: The constant c of Assumption 3.6, continuous domains only, see
+            `SBPEContinuousRadius`. By default the kernel's, for Gaussian, rational
+            quadratic and Matern kernels with nu above one, scaled, added and
+            multiplied; for others 1 and a warning, since no guarantee is left. Where
+            the kernel is inferred at least what its lengthscales ask for.
         raw_samples: Points drawn for each batch on a continuous domain.
         num_restarts: Local searches for each point on a continuous domain.
         seed: Seed of the strategy's generator.
@@ -162,7 +164,7 @@ class SBPE(RoundStrategy):
         num_initial: int | None = None,
         mgf_radius: float = math.inf,
         bias: Bias = "paper",
-        discretization: float = 1.0,
+        discretization: float | None = None,
         radius: ConfidenceRadius | None = None,
         raw_samples: int = 512,
         num_restarts: int = 2,
@@ -173,17 +175,20 @@ class SBPE(RoundStrategy):
         place = domain_of(candidates, domain)
         require_whole(place, "SBPE")
         num_evaluations = at_least_one("num_evaluations", num_evaluations)
-        validate_prior(covar_module, lam, noise_std)
+        validate_prior(covar_module, lam, noise_std, discretization)
         self._first_batch = None
         if covar_module is None:
             self._first_batch = FirstBatch(
-                place, num_evaluations, num_initial, lam, noise_std
+                place, num_evaluations, num_initial, lam, noise_std, discretization
             )
             first, prior = [self._first_batch.length], self._first_batch.prior(None)
         elif num_initial is None:
             lam = DEFAULT_LAM if lam is None else lam
             noise_std = DEFAULT_NOISE_STD if noise_std is None else noise_std
-            first, prior = [], SearchPrior.given(place, covar_module, lam, noise_std)
+            first, prior = (
+                [],
+                SearchPrior.given(place, covar_module, lam, noise_std, discretization),
+            )
         else:
             raise InputDataError(
                 f"Got num_initial={num_initial} with covar_module; it is the length of "
@@ -197,7 +202,6 @@ class SBPE(RoundStrategy):
             constants,
             bias,
             mgf_radius,
-            discretization,
             exploration,
             raw_samples,
             num_restarts,

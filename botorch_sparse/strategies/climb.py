@@ -1,4 +1,4 @@
-"""The largest value of a function over what S-BPE has not ruled out of a box."""
+"""The largest value of a function over a box, or over what is left of one."""
 
 import warnings
 from collections.abc import Callable

@@ -3,6 +3,7 @@
 The setting of `benchmarks.bbkb`: abalone and california_housing, T = 2000, both rules.
 Both sides start from the same two rows and see the same noise. Seconds are those of a
 side's whole loop, the first feedback included; `BENCH_CLOCK=cpu` counts CPU seconds.
+In brackets they are in matrix products of 1500 x 1500, the unit of `benchmarks.bbkb`.
 
 The authors' code is not part of this project. `--authors PATH` names a folder with the
 `bkb_lib.py` and `utils.py` of github.com/luigicarratino/batch-bkb (MIT License), which
@@ -30,7 +31,7 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from benchmarks.bbkb import SETTINGS, build, interval
-from benchmarks.measure import seconds
+from benchmarks.measure import matmul_seconds, seconds
 from botorch_sparse.__main__ import noisy_rows
 from botorch_sparse.datasets import Table, load_table
 
@@ -157,15 +158,16 @@ def report(authors: Authors, setting: Setting, seeds: int, repeats: int) -> None
         ratios += [a.seconds / b.seconds for a, b in pairs]
         theirs.append(pairs[-1][0])
         mine.append(pairs[-1][1])
-    name = setting.table.name
+    name, unit = setting.table.name, matmul_seconds()
     print(
         f"{name}, {setting.rule}: {statistics.median(ratios):.1f} times faster (at "
         f"least {TARGETS[name, setting.rule]}; {min(ratios):.1f} to {max(ratios):.1f})"
     )
     for label, runs in (("authors", theirs), ("ours", mine)):
         regrets = [run.regret for run in runs]
+        took = statistics.median(run.seconds for run in runs)
         print(
-            f"  {label}: {statistics.median(run.seconds for run in runs):.2f} s, "
+            f"  {label}: {took:.2f} s ({took / unit:.1f} matrix products), "
             f"{statistics.median(run.batches for run in runs):.0f} batches, "
             f"regret ratio {shown(regrets)}"
         )

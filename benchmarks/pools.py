@@ -32,6 +32,7 @@ from tqdm.auto import tqdm
 from benchmarks.pool_peers import PEERS
 from benchmarks.pool_runs import Run, Store, report
 from benchmarks.pool_tables import NAMES, Candidates, Proposer, load_pool, random_rows
+from benchmarks.store import here
 from botorch_sparse import strategies
 
 PACKAGES = ("torch", "botorch", "gpytorch", "scikit-learn", "optuna", "botorch_sparse")
@@ -113,7 +114,11 @@ class _Clock:
 
 
 def _versions() -> dict[str, str]:
-    found = {"machine": platform.machine(), "threads": str(torch.get_num_threads())}
+    found = {
+        "made": here(),
+        "machine": platform.machine(),
+        "threads": str(torch.get_num_threads()),
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)

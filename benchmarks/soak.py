@@ -245,8 +245,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if unknown := set(args.runs) - set(RUNS):
         parser.error(f"no runs {sorted(unknown)}")
-    args.folder.mkdir(parents=True, exist_ok=True)
     for name in [] if args.report else args.runs or RUNS:
+        args.folder.mkdir(parents=True, exist_ok=True)
         measure.in_fresh_process(run, name, args.folder, args.store, args.max_seconds)
         print(name, read(args.store).get(name), flush=True)
     print("\n".join(report(read(args.store))))

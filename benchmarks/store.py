@@ -1,0 +1,82 @@
+"""Finished runs in a JSON file, each with when, where and from which commit it was."""
+
+import gzip
+import json
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).with_name("results")  # what the tables of the docs are from
+Record = dict[str, Any]
+
+
+def here() -> str:
+    """What a run of today is known by: commit, date, processor, threads, torch."""
+    return (
+        f"commit {_commit()}, {datetime.now(UTC):%Y-%m-%d}, {_processor()}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
+
+
+def _commit() -> str:
+    """The commit of these files, with a `+` if they differ from it."""
+    git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+"]
+    try:
+        found = subprocess.run(git, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def _processor() -> str:
+    """Its model where Linux tells."""
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.is_file() else ():
+        if line.startswith("model name"):
+            return " ".join(line.partition(":")[2].split())
+    return platform.machine()
+
+
+class Store:
+    """Records by key; those that are added carry `made`, what `here` says.
+
+    Args:
+        path: A `.json` or `.json.gz` file; None keeps records in memory alone.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.records: dict[str, Record] = {}
+        if path is not None and path.is_file():
+            with _open(path, "rt") as file:
+                self.records = json.load(file)
+
+    def add(self, key: str, record: Record) -> None:
+        """Keep a record, and write the file, whole or not at all."""
+        self.records[key] = record | {"made": here()}
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(f"part.{self.path.name}")
+        lines = [f"{json.dumps(k)}: {json.dumps(r)}" for k, r in self.records.items()]
+        with _open(beside, "wt") as file:
+            file.write("{\n" + ",\n".join(lines) + "\n}\n")
+        beside.replace(self.path)
+
+    def made(self, keys: Iterable[str]) -> str:
+        """Lines that say where these records are from."""
+        found = {
+            self.records[key].get("made", "commit, date and machine unknown")
+            for key in keys
+            if key in self.records
+        }
+        return "\n".join(sorted(found)) or "nothing is stored"
+
+
+def _open(path: Path, mode: str) -> Any:
+    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)

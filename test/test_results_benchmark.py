@@ -1,0 +1,104 @@
+"""Tables of documents are those of stored runs; the papers' figures run small."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks import bbkb_paper, bkb_figure, paper_runs, results, sbpe_rates
+from benchmarks.store import Store
+
+TABLES = [
+    pytest.param(found["command"], found["table"], id=f"{name}, {found['command']}")
+    for name in results.DOCUMENTS
+    for found in results.BLOCK.finditer((results.ROOT / name).read_text())
+    if "benchmarks.pools" not in found["command"]  # needs the tables
+]
+
+
+@pytest.mark.parametrize("command, table", TABLES)
+def test_documents_show_what_is_stored(command: str, table: str) -> None:
+    assert results.printed(command).strip() == table.strip()
+
+
+@pytest.mark.parametrize(
+    "command", ["rm x", "python -m benchmarks.bbkb_paper table1", "python x --report y"]
+)
+def test_only_reports_are_called(command: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        results.printed(command)
+
+
+def test_a_store_says_where_runs_are_from(tmp_path: Path) -> None:
+    store = Store(tmp_path / "folder" / "runs.json.gz")
+    store.add("a", {"x": 1})
+    again = Store(store.path)
+    assert again.records["a"]["x"] == 1
+    assert re.fullmatch(r"commit .+, \d{4}-\d\d-\d\d, .+ threads, .+", again.made("a"))
+    assert again.made("b") == "nothing is stored"
+
+
+def test_a_report_runs_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "runs.json"
+    monkeypatch.setattr(bbkb_paper, "TABLES", ("abalone",))
+    options = ["table1", "--evaluations", "10", "--seeds", "2"]
+    bbkb_paper.main([*options, "--methods", "random", "--output", str(path)])
+    assert capsys.readouterr().out.count("not run") == 7
+    assert {json.loads(key)["method"] for key in Store(path).records} == {"random"}
+    monkeypatch.setattr(paper_runs, "run", pytest.fail)
+    bbkb_paper.main([*options, "--report", str(path)])
+    printed = capsys.readouterr().out
+    assert re.search(r"random +17.5 +2  \d\.\d{3} .+ \d\.\d ", printed)
+    assert "BKB " in printed and "not run" in printed
+
+
+def test_slopes_of_powers_of_the_horizon() -> None:
+    ends = [10, 100, 1000, 10000]
+    bent = [N**0.75 if N >= 1000 else 1.0 for N in ends]
+    assert sbpe_rates.slope(ends, bent) == pytest.approx(0.75)
+
+
+def test_rates_of_small_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sbpe_rates, "KERNELS", ((1, 0.5, 1.0, 40),))
+    monkeypatch.setattr(sbpe_rates, "HORIZONS", (8, 16, 32))
+    options = ["--seeds", "1", "--store", str(tmp_path / "runs.json")]
+    sbpe_rates.main([*options, "--plot", str(tmp_path / "rates.png")])
+    printed = capsys.readouterr().out
+    assert "S-BPE 0.750, BKB and GP-UCB 1.000" in printed
+    for method in sbpe_rates.METHODS:
+        assert re.search(rf"{method} +1 +\d", printed)
+    assert (tmp_path / "rates.png").stat().st_size > 0
+
+
+def test_the_functions_have_the_norm_they_are_given() -> None:
+    job = sbpe_rates.Job(1, 0.5, 1.0, 200, "BBKB", 10, seed=3)
+    table = sbpe_rates.function(job)
+    K = sbpe_rates.matern(job)(table.X).to_dense()
+    norm = (table.Y @ K.inverse() @ table.Y).sqrt()  # of the interpolant: below f's
+    assert 0.9 * sbpe_rates.NORM < norm <= sbpe_rates.NORM * (1 + 1e-9)
+
+
+def test_variances_of_the_figure_do_not_starve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bkb_figure, "SEEN_AT", (6, 20))
+    monkeypatch.setattr(bkb_figure, "NUM_POINTS", 101)
+    first, last = bkb_figure.pictures(seed=0).values()
+    assert len(last.rows) == 20 and last.X[last.rows].max() <= 0.5
+    figures = last.figures()
+    assert figures["unseen_min"] > 0.9 and figures["regressors_min"] < 1e-3
+    assert figures["num_inducing"] <= 20 and first.figures()["num_inducing"] <= 6
+    bkb_figure.plot(0, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 0

@@ -36,13 +36,17 @@ def undivided() -> Iterator[None]:
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
-    """Leave the settings of BoTorch and GPyTorch that a step changes as they were.
+    """Set settings of BoTorch and GPyTorch back where a block is interrupted.
 
-    They set them back by themselves, but for an interrupt at that moment.
+    They do so by themselves, but for an interrupt at that very moment.
     """
-    scaling, lazy = validate_input_scaling, lazily_evaluate_kernels
-    with scaling(scaling.on()), lazy(lazy.on()):
+    known = [(s, s.on()) for s in (validate_input_scaling, lazily_evaluate_kernels)]
+    try:
         yield
+    except BaseException:
+        for setting, state in known:
+            setting(state).__enter__()  # for good
+        raise
 
 
 class StepLock(type(threading.RLock())):  # type: ignore[misc]

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from gpytorch import settings
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from botorch_sparse.kernels import dense_covariance
@@ -21,4 +20,3 @@ def test_is_the_matrix(batch_shape: tuple[int, ...], double: dict[str, Any]) -> 
         distance = (X.unsqueeze(-2) - other.unsqueeze(-3)).square().sum(-1)
         expected = 2.0 * torch.exp(-distance / (2 * 0.5**2))
         torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
-    assert settings.lazily_evaluate_kernels.on()

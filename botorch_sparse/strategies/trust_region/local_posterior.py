@@ -14,6 +14,20 @@ MOST_POINTS = 2000
 FIT_POINTS = 300
 
 
+def at(values: FoldedValues, places: Tensor) -> FoldedValues:
+    """Some points, in another order."""
+    return FoldedValues(values.point[places], values.Y[places], values.counts[places])
+
+
+def few_of(values: FoldedValues, generator: torch.Generator) -> FoldedValues:
+    """Points for a fit: half of them the first ones, and some of the others."""
+    num, half = len(values), FIT_POINTS // 2
+    if num <= FIT_POINTS:
+        return values
+    others = half + torch.randperm(num - half, generator=generator)[:half]
+    return at(values, torch.cat([torch.arange(half), others]))
+
+
 def nearest(X: Tensor, centers: Tensor, scale: Tensor) -> Tensor:
     """Places of `n x d` points, those near one of `r x d` centers first.
 

@@ -70,7 +70,11 @@ def is_better(new: Tensor, before: Tensor) -> bool:
     """Whether one of `k` values is better than all of `n` by more than a margin.
 
     The margin moves with the unit of the values, and not with what is added to them.
+    Values of minus infinity do not count.
     """
+    new, before = new[new > -torch.inf], before[before > -torch.inf]
+    if not len(new) or not len(before):
+        return len(new) > 0
     best = before.max()
     return bool(new.max() > best + MARGIN * (best - before.median()))
 

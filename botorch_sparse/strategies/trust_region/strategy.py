@@ -3,16 +3,17 @@ r"""Trust region Bayesian optimization with a sparse posterior.
 Where the parts of [Eriksson2019]_ are:
 
 =================================  ==================================================
-lengths, successes and failures    `region.py`
+lengths                            `region.py`
+successes, failures, restarts      `runs.py`
 candidates                         `candidates.py`
 the posterior                      `local_posterior.py`
-batches of several regions         `TrustRegion._chosen`: the best of all candidates
+batches of several regions         `TrustRegion._best_points`
 =================================  ==================================================
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 import torch
 from botorch.exceptions import InputDataError
@@ -43,17 +44,18 @@ from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.trust_region.candidates import candidates_around
 from botorch_sparse.strategies.trust_region.local_posterior import (
-    FIT_POINTS,
     MOST_POINTS,
+    at,
+    few_of,
     local_posterior,
     nearest,
 )
 from botorch_sparse.strategies.trust_region.region import (
     Region,
     fail_tolerance,
-    is_better,
     side_weights,
 )
+from botorch_sparse.strategies.trust_region.runs import Runs, Score
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
 Acquisition: TypeAlias = Literal["thompson", "ucb"]
@@ -189,11 +191,15 @@ class TrustRegion(Strategy):
         self.num_candidates = num_candidates
         self.max_inducing_points = max_inducing_points
         self.source = PriorSource(domain, self.settings, inferred_kernel=_rough_kernel)
-        self.regions = tuple(Region(run) for run in range(num_regions))
-        self._place = domain.box
+        self.runs = Runs.begun(num_regions, self.settings.num_initial)
+        self._domain_box = domain.box
         self._prior = self.source.initial()
-        self._runs = torch.empty(0, dtype=torch.long)  # of trials, by their ids
         self._known: NystromPosterior | None = None  # follows from all else
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The present trust regions."""
+        return self.runs.regions
 
     @property
     def posterior(self) -> NystromPosterior | None:
@@ -209,8 +215,9 @@ class TrustRegion(Strategy):
         if self._num_learned == 0:
             return None
         with self._lock, torch.no_grad():
-            posterior, scale = self._known or self._posterior(), self._prior.scale
-            inputs = self.source.inputs(X.to(self._place.bounds))
+            posterior = self._known or self._posterior(self._num_learned)
+            scale, bounds = self._prior.scale, self._domain_box.bounds
+            inputs = self.source.inputs(X.to(bounds))
             mean, variance = posterior.moments(inputs)
         sign = -1 if self.minimize else 1
         return sign * scale * mean, scale * variance.sqrt()
@@ -218,38 +225,35 @@ class TrustRegion(Strategy):
     def _batch_size(self) -> int | None:
         return self.batch_size
 
-    # --- asking ---
-
     def _select(self, max_batch_size: int | None) -> list[int]:
         limit = min(self.batch_size, max_batch_size or self.batch_size)
-        chosen: list[int] = []
-        runs: list[int] = []
-        for region in self.regions:
-            num = min(self._num_missing(region), limit - len(chosen))
-            chosen += self._drawn(num)
-            runs += [region.run] * num
+        chosen = self._first_points(limit)
         ready = self._ready()
         if len(chosen) < limit and ready:
-            of_regions = self._chosen(ready, limit - len(chosen))
-            chosen += [point for point, _ in of_regions]
-            runs += [run for _, run in of_regions]
-        elif not chosen and not ready:  # all first points are out, or useless
-            chosen = self._drawn(limit)
-            runs = [self.regions[0].run] * limit
-        self._runs = torch.cat([self._runs, torch.tensor(runs, dtype=torch.long)])
+            chosen += self._best_points(ready, limit - len(chosen))
+        if not chosen:  # all first points are out, or none of them may be a middle
+            chosen = self._drawn(self.regions[0], limit)
+        self.runs = self.runs.with_trials([run for _, run in chosen])
+        return [point for point, _ in chosen]
+
+    def _first_points(self, limit: int) -> list[tuple[int, int]]:
+        """Numbers and runs of points for regions that have not begun."""
+        chosen = list[tuple[int, int]]()
+        for region in self.regions:
+            num = min(self._num_missing(region), limit - len(chosen))
+            chosen += self._drawn(region, num)
         return chosen
 
-    def _drawn(self, num: int) -> list[int]:
+    def _drawn(self, region: Region, num: int) -> list[tuple[int, int]]:
         """Points from all of the domain."""
-        if num <= 0:
+        if num == 0:
             return []
-        return self.domain.sample(num, self.generator, self.history.add_point)
+        points = self.domain.sample(num, self.generator, self.history.add_point)
+        return [(point, region.run) for point in points]
 
     def _num_missing(self, region: Region) -> int:
         """Points to draw before a region goes by the posterior."""
-        told = int(self._is_of(region, len(self.history)).sum())
-        pending = self._runs[self.pending_ids] == region.run
-        return max(0, self.settings.num_initial - told - int(pending.sum()))
+        return self.runs.num_missing(region, self.history.trial, self.pending_ids)
 
     def _ready(self) -> list[Region]:
         """Regions that have a middle and all of their first points."""
@@ -257,11 +261,12 @@ class TrustRegion(Strategy):
         return [r for r in regions if not self._num_missing(r)]
 
     @torch.no_grad()
-    def _chosen(self, regions: Sequence[Region], limit: int) -> list[tuple[int, int]]:
-        """Numbers of points for a batch, and the runs that they belong to."""
-        posterior = self._remembered()
+    def _best_points(
+        self, regions: Sequence[Region], limit: int
+    ) -> list[tuple[int, int]]:
+        """Numbers and runs of the best candidates of all regions."""
         parts = [self._candidates(region) for region in regions]
-        X = torch.cat(parts)
+        X, posterior = torch.cat(parts), self._remembered()
         if self.acquisition == "thompson":
             rows = self._by_paths(posterior, X, limit)
         else:
@@ -272,11 +277,10 @@ class TrustRegion(Strategy):
 
     def _candidates(self, region: Region) -> Tensor:
         """Candidates of a region, `k x d`."""
-        weights = side_weights(self._prior.covar_module, self._units())
         return candidates_around(
-            self._place,
+            self._domain_box,
             self._centers([region])[0],
-            region.length * weights,
+            region.length * self._weights(),
             self.num_candidates,
             draw_seed(self.generator),
         )
@@ -299,116 +303,56 @@ class TrustRegion(Strategy):
             batch.append(row)
         return batch.choose(min(num, len(X)), self._pace)
 
-    # --- learning ---
-
     def _learn(self) -> None:
-        self._prior = self._fitted()
-        self._known = None
-        self.regions = self._regions_after()
+        self._prior, self._known = self._fitted(), None
+        tolerance = fail_tolerance(self.domain.dim, self.batch_size)
+        score = self._score()
+        self.runs = self.runs.after(self.history, self._num_learned, tolerance, score)
         super()._learn()
 
     def _fitted(self) -> Prior:
-        """The prior after a fit, where one is due."""
+        """The prior after a fit, where one is due; a lone region's begins anew."""
         prior, history = self._prior, self.history
-        values = self._values(len(history))
-        begins = any(self._begins(region) for region in self.regions)
+        begins = self.runs.have_begun(history.trial, prior.last_fit or 0)
         is_due = begins or self.source.is_due(prior, history)
+        values = self._values(len(history))
         is_enough = len(values) > 2 and bool(values.Y.min() < values.Y.max())
         if self.settings.refit is None or not is_due or not is_enough:
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
-        few = self._few(values)
+        few = few_of(values, self.generator)
         return self.source.fitted(prior, history, self.generator, few, steps)
 
-    def _begins(self, region: Region) -> bool:
-        """Whether nothing was fitted since a region has its first points."""
-        last = self._prior.last_fit or 0
-        told = int(self._is_of(region, len(self.history)).sum())
-        fitted = int(self._is_of(region, last).sum())
-        return fitted < self.settings.num_initial <= told
+    def _score(self) -> Score:
+        """What middles and successes go by."""
+        posterior = self._posterior(len(self.history)) if self._is_noisy() else None
 
-    def _few(self, values: FoldedValues) -> FoldedValues:
-        """Points to fit to: half of them near the middles, and some of the others."""
-        num = len(values)
-        if num <= FIT_POINTS:
-            return values
-        half = FIT_POINTS // 2
-        others = torch.randperm(num - half, generator=self.generator)
-        return _at(values, torch.cat([torch.arange(half), half + others[:half]]))
+        @torch.no_grad()
+        def score(values: FoldedValues) -> Tensor:
+            X = self.history.points(values.point)
+            Y = values.Y
+            if posterior is not None:
+                mean = posterior.moments(self.source.inputs(X)).mean
+                Y = self._prior.scale * mean.cpu()
+            return Y.where(self._domain_box.is_feasible(X).cpu(), -torch.inf)
 
-    def _regions_after(self) -> tuple[Region, ...]:
-        """The regions after the feedback that is new."""
-        regions, last = [], max(region.run for region in self.regions)
-        is_noisy = self._is_noisy()
-        posterior = self._posterior(len(self.history)) if is_noisy else None
-        for region in self.regions:
-            after = self._after(region, posterior)
-            if after.is_over:
-                last += 1
-                after = Region(last, start=len(self.history))
-            regions.append(after)
-        return tuple(regions)
+        return score
 
     def _is_noisy(self) -> bool:
-        """Whether values say less of a point than the mean does."""
+        """Whether a mean says more of a point than its observation."""
         prior, X = self._prior, self.source.inputs(self.domain.few())
         variance = prior.covar_module(X, diag=True).detach().mean()
         return prior.lam > NOISY * float(variance)
 
-    def _after(self, region: Region, posterior: NystromPosterior | None) -> Region:
-        """A region after the feedback that is new."""
-        history, num_before = self.history, self._num_learned
-        is_own = self._is_of(region, len(history))
-        values = FoldedValues.of(history.point[is_own], history.values[is_own])
-        X = history.points(values.point)
-        is_allowed = self._place.is_feasible(X).cpu()
-        num_new = int(is_own[num_before:].sum())
-        if not num_new or not is_allowed.any():
-            return region
-        score = values.Y if posterior is None else self._means(posterior, X)
-        score = score.where(is_allowed, -torch.inf)
-        center = int(values.point[score.argmax()])
-        was_known = torch.isin(
-            values.point, history.point[:num_before][is_own[:num_before]]
-        )
-        if int(is_own[:num_before].sum()) < self.settings.num_initial:
-            return replace(region, center=center)
-        before, new = was_known & is_allowed, ~was_known & is_allowed
-        is_success = bool(new.any()) and is_better(score[new], score[before])
-        tolerance = fail_tolerance(self.domain.dim, self.batch_size)
-        after = region.after(num_new, is_success=is_success, tolerance=tolerance)
-        return replace(after, center=center)
-
-    @torch.no_grad()
-    def _means(self, posterior: NystromPosterior, X: Tensor) -> Tensor:
-        """Posterior means on the host, in units of the values."""
-        mean = posterior.moments(self.source.inputs(X)).mean
-        return self._prior.scale * mean.cpu()
-
-    # --- what the posterior is of ---
-
-    def _is_of(self, region: Region, num: int) -> Tensor:
-        """Which of the first evaluations belong to the run of a region."""
-        trial = self.history.trial[:num]
-        run = torch.full_like(trial, -1)
-        is_trial = trial >= 0
-        run[is_trial] = self._runs[trial[is_trial]]
-        since = torch.arange(num) >= region.start
-        return torch.where(is_trial, run == region.run, since)
-
     def _values(self, num: int) -> FoldedValues:
-        """The values of the present runs, those near the middles first."""
-        history = self.history
-        is_live = torch.stack([self._is_of(r, num) for r in self.regions]).any(0)
-        point, value = history.point[:num][is_live], history.values[:num][is_live]
-        values = FoldedValues.of(point, value)
-        centers = self._centers([r for r in self.regions if r.center is not None])
-        X = self.source.inputs(history.points(values.point))
-        scale = side_weights(self._prior.covar_module, self._units()) * self._units()
-        order = nearest(X, self.source.inputs(centers), scale)
-        return _at(values, order.cpu())
+        """What runs know of the first evaluations, points near the middles first."""
+        values = self.runs.values(self.history.trial[:num], self.history)
+        X = self.source.inputs(self.history.points(values.point))
+        centers = self.source.inputs(self._centers(self.regions))
+        order = nearest(X, centers, self._weights() * self._units())
+        return at(values, order.cpu())
 
     def _centers(self, regions: Sequence[Region]) -> Tensor:
         """Their middles, `r x d`."""
@@ -417,22 +361,24 @@ class TrustRegion(Strategy):
 
     def _units(self) -> Tensor:
         """Sides of the box in units of the inputs, `d`."""
-        low, high = self.source.inputs(self._place.bounds)
+        low, high = self.source.inputs(self._domain_box.bounds)
         return high - low
 
-    def _posterior(self, num: int | None = None) -> NystromPosterior:
-        """The posterior of what was learned, or of the first evaluations."""
-        values = self._values(self._num_learned if num is None else num)
-        values = _at(values, torch.arange(min(len(values), MOST_POINTS)))
+    def _weights(self) -> Tensor:
+        """What multiplies the length of a region in each feature, `d`."""
+        return side_weights(self._prior.covar_module, self._units())
+
+    def _posterior(self, num: int) -> NystromPosterior:
+        """The posterior of the first evaluations."""
+        values = self._values(num)
+        values = at(values, torch.arange(min(len(values), MOST_POINTS)))
         most = self.max_inducing_points
         return local_posterior(self.source, self._prior, self.history, values, most)
 
     def _remembered(self) -> NystromPosterior:
         """The posterior of what was learned, which is built once."""
-        self._known = self._known or self._posterior()
+        self._known = self._known or self._posterior(self._num_learned)
         return self._known
-
-    # --- state ---
 
     def _describe(self) -> BatchRecord:
         num = self._remembered().num_inducing if self._ready() else 0
@@ -441,18 +387,14 @@ class TrustRegion(Strategy):
     def _state(self) -> dict[str, Any]:
         return super()._state() | {
             "surrogate": {"prior": self._prior.state_dict()},
-            "regions": [asdict(region) for region in self.regions],
-            "runs": self._runs.tolist(),
+            "runs": self.runs.state_dict(),
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self._prior = self.source.from_state(state["surrogate"]["prior"])
-        self.regions = tuple(Region(**region) for region in state["regions"])
-        self._runs = torch.tensor(state["runs"], dtype=torch.long)
+        self.runs = self.runs.restored(state["runs"], self._trials.num_proposed)
         self._known = None
-        if len(self._runs) != self._trials.num_proposed:
-            raise InputDataError("There are trials that belong to no run.")
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {
@@ -467,11 +409,6 @@ class TrustRegion(Strategy):
             "num_candidates": self.num_candidates,
             "max_inducing_points": self.max_inducing_points,
         }
-
-
-def _at(values: FoldedValues, places: Tensor) -> FoldedValues:
-    """Some of the points, in another order."""
-    return FoldedValues(values.point[places], values.Y[places], values.counts[places])
 
 
 def _domain_options(options: TrustRegionOptions) -> DomainOptions:

@@ -20,6 +20,7 @@ NAMES = (
     "dropin_accuracy",
     "second_fit",
     "continuous",
+    "boxes",
     "sbpe",
     "gssbo",
     "ax_client",
@@ -39,6 +40,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "dropin_accuracy": ["--short"],
     "second_fit": ["--seeds", "1", "--data", "hartmann6"],
     "continuous": ["--short"],
+    "boxes": "--problems hartmann6 --seeds 1 --total 200 "
+    "--methods trust-region random".split(),
     "sbpe": ["--short"],
     "gssbo": [],
     "ax_client": ["--short"],

@@ -21,6 +21,7 @@ NAMES = (
     "dropin_accuracy",
     "second_fit",
     "continuous",
+    "boxes",
     "sbpe",
     "sbpe_rates",
     "gssbo",
@@ -42,6 +43,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "dropin_accuracy": ["--short"],
     "second_fit": ["--seeds", "1", "--data", "hartmann6"],
     "continuous": ["--short"],
+    "boxes": "--problems hartmann6 --seeds 1 --total 200 "
+    "--methods trust-region random".split(),
     "sbpe": ["--short"],
     "sbpe_rates": ["--seeds", "1", "--last", "500"],
     "gssbo": [],

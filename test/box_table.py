@@ -19,6 +19,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     Strategy,
     ThompsonSampling,
+    TrustRegion,
 )
 
 BOUNDS = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
@@ -110,4 +111,28 @@ THOMPSON: dict[str, Callable[..., Any]] = {
         ThompsonSampling, False, batch_size=3, refit=RefitSchedule(every=3)
     ),
 }
-TABLE = {**KNOWN, **INFERRED, **SUBSET, **THOMPSON, "random": _random}
+
+
+def _regions(**kwargs: Any) -> Callable[..., Any]:
+    def build(**overrides: Any) -> Strategy:
+        small = {"bounds": BOUNDS, "batch_size": 3, "num_candidates": 50}
+        return TrustRegion(**small | {"num_initial": 4} | kwargs | overrides)
+
+    return build
+
+
+REGIONS: dict[str, Callable[..., Any]] = {
+    "regions": _regions(max_inducing_points=6),
+    "regions-two": _regions(num_regions=2),
+    "regions-ucb": _regions(
+        acquisition="ucb", rule="global-local", covar_module=make_kernel(), lam=LAM
+    ),
+}
+TABLE = {
+    **KNOWN,
+    **INFERRED,
+    **SUBSET,
+    **THOMPSON,
+    **REGIONS,
+    "random": _random,
+}

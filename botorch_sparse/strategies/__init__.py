@@ -19,6 +19,7 @@ from botorch_sparse.strategies.stopping import (
     StopOnNoImprovement,
 )
 from botorch_sparse.strategies.thompson import ThompsonSampling
+from botorch_sparse.strategies.trust_region import TrustRegion
 
 __all__ = [
     "BBKB",
@@ -41,5 +42,6 @@ __all__ = [
     "StopOnNoImprovement",
     "Strategy",
     "ThompsonSampling",
+    "TrustRegion",
     "UncertaintyReduction",
 ]

@@ -38,7 +38,7 @@ from botorch_sparse.strategies.domain import TableDomain, domain_of, require_who
 from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
 from botorch_sparse.strategies.forms import Entries, Form, check_form
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.interrupts import StepLock, settings_kept
+from botorch_sparse.strategies.interrupts import StepLock, checks_kept
 from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.runnable import Callback, RunOptions
 from botorch_sparse.strategies.running import run_to
@@ -324,7 +324,7 @@ class Strategy(ABC):
         Raises:
             InputDataError: If a step was taken inside of this one.
         """
-        with self._lock, torch.inference_mode(False), settings_kept():
+        with self._lock, torch.inference_mode(False), checks_kept():
             known, draft = self.record, self._draft()
             result = self._changed(draft, change)
             if self.record is not known:

@@ -397,3 +397,17 @@ def domain_of(candidates: Any, options: DomainOptions) -> Domain:
     if isinstance(candidates, TableRows | BoxDomain):
         return candidates
     return TableDomain(CandidateTable.of(candidates))
+
+
+def box_of(candidates: Any, options: DomainOptions, name: str) -> BoxDomain:
+    """The continuous domain of a strategy that takes no other.
+
+    Raises:
+        InputDataError: If there is a table, or no domain; with what serves for a table.
+    """
+    if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
+        return box
+    raise InputDataError(
+        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
+        "BBKB for a table."
+    )

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from botorch.settings import validate_input_scaling
-from gpytorch.settings import lazily_evaluate_kernels
 
 
 @contextmanager
@@ -35,17 +34,18 @@ def undivided() -> Iterator[None]:
 
 
 @contextmanager
-def settings_kept() -> Iterator[None]:
-    """Set settings of BoTorch and GPyTorch back where a block is interrupted.
+def checks_kept() -> Iterator[None]:
+    """Leave BoTorch's checks of data on where a block is interrupted.
 
-    They do so by themselves, but for an interrupt at that very moment.
+    Models that are built here switch them off and on, but for an interrupt at that
+    very moment.
     """
-    known = [(s, s.on()) for s in (validate_input_scaling, lazily_evaluate_kernels)]
+    are_on = validate_input_scaling.on()
     try:
         yield
     except BaseException:
-        for setting, state in known:
-            setting(state).__enter__()  # for good
+        if are_on:
+            validate_input_scaling(True).__enter__()  # for good
         raise
 
 

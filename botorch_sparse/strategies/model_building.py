@@ -1,6 +1,7 @@
 """Models of a strategy: built from its history, fitted, and built alike again."""
 
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -58,6 +59,8 @@ class ModelBuilder:
             likelihood would take it to zero, and confidence intervals with it.
         mean_module: The prior mean of a given kernel; None estimates a constant.
         columns: Which features of the points to use; all by default.
+        inferred_kernel: From the number of features to the kernel that is fitted where
+            none is given; by default that of `SparseSingleTaskGP`.
     """
 
     def __init__(
@@ -69,12 +72,14 @@ class ModelBuilder:
         is_fitted: bool = False,
         mean_module: Mean | None = None,
         columns: Tensor | None = None,
+        inferred_kernel: Callable[[int], Kernel] | None = None,
     ) -> None:
         self.bounds = bounds.double()
         self.covar_module = covar_module
         self.lam = lam
         self.mean_module = mean_module
         self.columns = columns
+        self.inferred_kernel = inferred_kernel
         self.min_noise = self._least_noise() if is_fitted else MIN_NOISE
 
     @torch.no_grad()
@@ -136,6 +141,8 @@ class ModelBuilder:
             ),
             "outcome_transform": DEFAULT,
         }
+        if self.inferred_kernel is not None:
+            arguments["covar_module"] = self.inferred_kernel(X.shape[-1]).to(X)
         if self.covar_module is not None and self.lam is not None:
             likelihood = GaussianLikelihood(
                 noise_constraint=GreaterThan(self.min_noise)
@@ -207,6 +214,7 @@ def fit_hyperparameters(
     data: FoldedEvaluations,
     start: Hyperparameters | None,
     generator: torch.Generator,
+    max_steps: int | None = None,
 ) -> SparseSingleTaskGP:
     """Fit by the exact likelihood of at most `FIT_SIZE` points, drawn uniformly.
 
@@ -222,6 +230,7 @@ def fit_hyperparameters(
         data: The same with repeats folded.
         start: Where to start, such as the last ones, or None for the initial ones.
         generator: Draws the points.
+        max_steps: Iterations at most; None for no end.
 
     Returns:
         The model of those points, with the fitted hyperparameters; where the fit
@@ -232,9 +241,12 @@ def fit_hyperparameters(
     S = builder.inputs(data.X[chosen.to(data.X.device)])
     model = builder.build(history, evaluations, S, start)
     before = hyperparameters_of(model)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
     try:
-        fit_gpytorch_mll(mll.train(), optimizer=fit_gpytorch_mll_in_logarithms)
+        fit_gpytorch_mll(
+            mll, optimizer=fit_gpytorch_mll_in_logarithms, optimizer_kwargs=options
+        )
     except ModelFittingError as error:
         warnings.warn(
             f"Hyperparameters stay as they were, since a fit to {len(evaluations)} "

@@ -1,7 +1,7 @@
 """Kernel, noise and units of a posterior: given, or fitted to the feedback."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import POSITIVE, Form, tensors_like
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
@@ -74,9 +74,16 @@ class PriorSource:
     Args:
         domain: Where points are.
         settings: What is given, and when to fit.
+        inferred_kernel: See `ModelBuilder`.
     """
 
-    def __init__(self, domain: Domain, settings: ModelSettings) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        settings: ModelSettings,
+        *,
+        inferred_kernel: Callable[[int], Kernel] | None = None,
+    ) -> None:
         self.settings = settings
         self.ranks = domain.ranks
         low, high = domain.ranges
@@ -92,6 +99,7 @@ class PriorSource:
             is_fitted=settings.refit is not None,
             mean_module=settings.mean_module,
             columns=columns,
+            inferred_kernel=inferred_kernel,
         )
 
     @property
@@ -148,13 +156,26 @@ class PriorSource:
         return self.settings.is_refit_due(history.values, prior.last_fit)
 
     def fitted(
-        self, prior: Prior, history: History, generator: torch.Generator
+        self,
+        prior: Prior,
+        history: History,
+        generator: torch.Generator,
+        values: FoldedValues | None = None,
+        max_steps: int | None = None,
     ) -> Prior:
         """The prior fitted to a history, from where it stands.
 
         The exact likelihood of at most 300 points; see `fit_hyperparameters`.
+
+        Args:
+            prior: Where it stands.
+            history: The evaluations.
+            generator: Source of randomness.
+            values: The points to fit to; all by default.
+            max_steps: Iterations at most; None for no end.
         """
-        data = FoldedEvaluations.of(history, len(history))
+        values = history.folded() if values is None else values
+        data = values.at(history, values.point[:0])
         seed = draw_seed(generator)
         with manual_seed(seed), torch.enable_grad():
             model = fit_hyperparameters(
@@ -163,6 +184,7 @@ class PriorSource:
                 data,
                 prior.hyperparameters,
                 torch.Generator().manual_seed(seed),
+                max_steps,
             )
         scale = 1.0
         if self.is_inferred:

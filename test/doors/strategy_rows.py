@@ -360,6 +360,20 @@ ROWS = [
         )
     ],
     *arguments(
+        partial(s.TrustRegion, bounds=BOUNDS, covar_module=KERNEL),
+        **SHARED,
+        lam=POSITIVE,
+        batch_size=WHOLE,
+        num_regions=WHOLE,
+        acquisition=CHOICE,
+        num_candidates=WHOLE,
+        max_inducing_points=WHOLE,
+        num_initial=WHOLE,
+        refit=["often", 3, RefitSchedule],
+        mean_module=[ZeroMean, 0.0],
+    ),
+    *arguments(partial(s.TrustRegion, bounds=BOUNDS, acquisition="ucb"), **RULES),
+    *arguments(
         partial(s.RandomSearch, X),
         batch_size=WHOLE,
         unique=FLAG,

@@ -20,3 +20,14 @@ def test_is_the_matrix(batch_shape: tuple[int, ...], double: dict[str, Any]) -> 
         distance = (X.unsqueeze(-2) - other.unsqueeze(-3)).square().sum(-1)
         expected = 2.0 * torch.exp(-distance / (2 * 0.5**2))
         torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
+
+
+def test_sees_its_own_columns_alone(double: dict[str, Any]) -> None:
+    X = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)).to(**double)
+    own, plain = RBFKernel(active_dims=(2, 0)).to(**double), RBFKernel().to(**double)
+    expected = dense_covariance(plain, X[:, [2, 0]])
+    torch.testing.assert_close(dense_covariance(own, X), expected)
+    scaled = ScaleKernel(own).to(**double)
+    torch.testing.assert_close(
+        dense_covariance(scaled, X), scaled.outputscale * expected
+    )

@@ -22,7 +22,7 @@ TABLE_CASES = [("table", name) for name in [*strategy_table.GP, "random"]]
 TABLE_CASES += [("sbpe", name) for name in ("table", "every", "exact", "random")]
 BOX_CASES = [("box", name) for name in box_table.KNOWN]
 BOX_CASES += [("box", name) for name in ("bbkb-inferred", "gssbo", "gssbo-known")]
-BOX_CASES += [("box", "rssbo"), ("box", "random")]
+BOX_CASES += [("box", "rssbo"), ("box", "random"), ("box", "regions")]
 BOX_CASES += [("sbpe", "box"), ("sbpe", "box-random")]
 
 

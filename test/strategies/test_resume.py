@@ -140,7 +140,7 @@ def middle_of_a_batch(domain: str, name: str) -> tuple[Strategy, dict[str, Any]]
 
 
 BOXES = ["bbkb-global-local", "gpbucb-sum", "bbkb-inferred", "gpucb-inferred"]
-BOXES += [*box_table.SUBSET, *box_table.THOMPSON, "random"]
+BOXES += [*box_table.SUBSET, *box_table.THOMPSON, *box_table.REGIONS, "random"]
 ELSEWHERE: dict[str, Any] = {
     "rebuilt": rebuilt,
     **{

@@ -43,6 +43,7 @@ CASES = {name: case for name, *case in cases()}
 SAMPLE = [
     *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
     *(f"box-{name}" for name in ("bbkb-global", "bbkb-inferred", "gssbo", "random")),
+    *(f"box-{name}" for name in ("regions", "regions-two")),
     *(f"sbpe-{name}" for name in ("table", "box", "inferred")),
     "table-bkb",
     "table-gpbucb-sum",

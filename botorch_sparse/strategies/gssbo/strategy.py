@@ -20,7 +20,6 @@ from copy import copy
 from typing import Any, Unpack
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -32,7 +31,7 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.subset.selection import Selection, SelectionOptions
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.box import DomainOptions
-from botorch_sparse.strategies.domain import BoxDomain, domain_of
+from botorch_sparse.strategies.domain import box_of
 from botorch_sparse.strategies.forms import FINITE, Form
 from botorch_sparse.strategies.gssbo.buffer import (
     PATIENCE,
@@ -142,7 +141,7 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        place = _without_table(candidates, domain, type(self).__name__)
+        place = box_of(candidates, domain, type(self).__name__)
         super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
             place,
@@ -264,15 +263,3 @@ class GSSBO(Strategy):
                 self.acquisition, "__qualname__", repr(self.acquisition)
             ),
         }
-
-
-def _without_table(
-    candidates: Tensor | None, options: DomainOptions, name: str
-) -> BoxDomain:
-    """The continuous domain; says what serves for a table."""
-    if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
-        return box
-    raise InputDataError(
-        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
-        "BBKB for a table."
-    )

@@ -1,0 +1,6 @@
+"""Trust regions around a sparse posterior."""
+
+from botorch_sparse.strategies.trust_region.region import Region
+from botorch_sparse.strategies.trust_region.strategy import TrustRegion
+
+__all__ = ["Region", "TrustRegion"]

@@ -1,0 +1,80 @@
+"""A sparse posterior of what was evaluated near some points."""
+
+import torch
+from torch import Tensor
+
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
+from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.prior import Prior, PriorSource
+
+# Points of a posterior, those nearest; and of a fit, half nearest, half of the others.
+MOST_POINTS = 2000
+FIT_POINTS = 300
+
+
+def at(values: FoldedValues, places: Tensor) -> FoldedValues:
+    """Some points, in another order."""
+    return FoldedValues(values.point[places], values.Y[places], values.counts[places])
+
+
+def few_of(values: FoldedValues, generator: torch.Generator) -> FoldedValues:
+    """Points for a fit: half of them the first ones, and some of the others."""
+    num, half = len(values), FIT_POINTS // 2
+    if num <= FIT_POINTS:
+        return values
+    others = half + torch.randperm(num - half, generator=generator)[:half]
+    return at(values, torch.cat([torch.arange(half), others]))
+
+
+def nearest(X: Tensor, centers: Tensor, scale: Tensor) -> Tensor:
+    """Places of `n x d` points, those near one of `r x d` centers first.
+
+    Each center has its nearest point first, then each its second, and so on.
+
+    Args:
+        X: The points.
+        centers: The centers; without any the order stays.
+        scale: `d` units of distance.
+    """
+    if not len(centers):
+        return torch.arange(len(X), device=X.device)
+    order = torch.cdist(centers / scale, X / scale).argsort(dim=-1, stable=True)
+    return order.argsort(dim=-1).amin(0).argsort(stable=True)
+
+
+@torch.no_grad()
+def local_posterior(
+    source: PriorSource,
+    prior: Prior,
+    history: History,
+    values: FoldedValues,
+    most: int,
+) -> NystromPosterior:
+    r"""The posterior of values whose first points are inducing points.
+
+    What inducing points leave open of another point counts as noise of it, so that
+    points beside them tell what they can and no more (the FITC approximation of
+    [Snelson2006]_): :math:`d_i = \lambda / n_i + k(x_i, x_i) - \phi(x_i)^\top
+    \phi(x_i)`.
+
+    Args:
+        source: Makes the inputs.
+        prior: Kernel, noise and unit.
+        history: Where the points are.
+        values: Those of `n` points, the most important ones first.
+        most: Inducing points at most, `m`.
+
+    Returns:
+        The posterior in units of the prior's scale. Cost: O(n m^2).
+    """
+    data = values.at(history, values.point[:0])
+    X, Y = source.inputs(data.X), data.Y / prior.scale
+    mean = prior.mean_module
+    blank = NystromPosterior.prior(prior.covar_module, X[:most], mean_module=mean)
+    noise = prior.lam / data.counts
+    noise[most:] += blank.residual(X[most:], blank.features(X[most:]))
+    if mean is None:
+        return condition_with_constant_mean(blank, X, Y, noise)
+    return blank.condition(X, Y, noise)

@@ -1,0 +1,363 @@
+"""Trust regions: lengths, candidates, posterior, and whole runs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.test_functions import Hartmann
+from box_table import BOUNDS, REGIONS, make_kernel, objective
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+from botorch_sparse.strategies import RandomSearch, TrustRegion
+from botorch_sparse.strategies.box import Box
+from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.trust_region import Region, local_posterior, strategy
+from botorch_sparse.strategies.trust_region.candidates import candidates_around
+from botorch_sparse.strategies.trust_region.region import (
+    fail_tolerance,
+    is_better,
+    side_weights,
+)
+
+F64 = torch.float64
+UNIT = torch.tensor([[0.0] * 30, [1.0] * 30], dtype=F64)
+
+
+def after(region: Region, *rounds: bool, num: int = 4, tolerance: int = 8) -> Region:
+    for is_success in rounds:
+        region = region.after(num, is_success=is_success, tolerance=tolerance)
+    return region
+
+
+def test_lengths() -> None:
+    """Doubled by three successes in a row, halved by failures, within their limits."""
+    start = Region(run=0)
+    assert start.length == 0.8
+    assert after(start, True, True) == replace(start, successes=2)
+    assert after(start, True, True, True) == replace(start, length=1.6)
+    assert after(start, *[True] * 6).length == 1.6
+    assert after(start, False) == replace(start, failures=4)
+    assert after(start, False, False) == replace(start, length=0.4)
+    assert after(start, True, True, False) == replace(start, failures=4)
+    assert after(start, False, True, False) == replace(start, failures=4)
+    assert after(start, *[False] * 12).length == 0.8 / 2**6
+    assert not after(start, *[False] * 12).is_over
+    assert after(start, *[False] * 14).is_over  # 0.8 / 2^7 < 2^-7
+
+
+@pytest.mark.parametrize(
+    "dim, q, expected",
+    [(20, 20, 20), (20, 8, 24), (2, 3, 6), (2, 1, 4), (60, 100, 100)],
+)
+def test_failures_that_are_allowed(dim: int, q: int, expected: int) -> None:
+    """q times the `ceil(max(4/q, d/q))` batches of Eriksson et al. (2019)."""
+    assert fail_tolerance(dim, q) == expected
+
+
+def test_what_is_better() -> None:
+    before = torch.tensor([0.0, 1.0, 2.0], dtype=F64)  # a lead of 1 on the median
+    for scale, offset in ((1.0, 0.0), (1e3, 5.0), (1e-3, -1e3)):
+        known = scale * before + offset
+        new = scale * torch.tensor([[2.002], [2.0005]], dtype=F64) + offset
+        assert is_better(new[0], known) and not is_better(new[1], known)
+    none = torch.full((2,), -torch.inf, dtype=F64)
+    assert is_better(before, none) and not is_better(none, before)
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel, MaternKernel])
+def test_sides_are_in_proportion_to_lengthscales(kernel: Any) -> None:
+    inner = kernel(ard_num_dims=3).double()
+    inner.lengthscale = torch.tensor([[1.0, 2.0, 4.0]], dtype=F64)
+    expected = torch.tensor([0.5, 1.0, 2.0], dtype=F64)
+    one = torch.ones(3, dtype=F64)
+    assert torch.allclose(side_weights(ScaleKernel(inner), one), expected)
+    span = torch.tensor([1.0, 2.0, 4.0], dtype=F64)  # the same in sides of the box
+    assert torch.allclose(side_weights(inner, span), one)
+    assert torch.equal(side_weights(LinearKernel(), span), one)
+
+
+def test_candidates_are_in_the_region() -> None:
+    bounds = torch.stack([UNIT[0] - 1, UNIT[1] + 2])
+    center = torch.full((30,), -0.95, dtype=F64)  # near a corner
+    sides = torch.linspace(0.1, 0.5, 30, dtype=F64)
+    X = candidates_around(Box(bounds), center, sides, 500, 0)
+    assert X.shape == (500, 30)
+    half = 4 * sides / 2  # sides of the box are 4
+    assert (X >= (center - half).clamp_min(-1.0) - 1e-12).all()
+    assert (X <= center + half + 1e-12).all()
+    moved = X != center
+    assert moved.any(-1).all()
+    # 500 x 30 coins of 2/3: five standard deviations are 0.02.
+    assert abs(float(moved.double().mean()) - 20 / 30) < 0.02
+    assert X[:, 29].max() > center[29] + 0.8 * half[29]
+    assert torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 0))
+    assert not torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 1))
+
+
+def sum_of(num: int, sign: float, value: float) -> Any:
+    return torch.arange(num), sign * torch.ones(num, dtype=F64), value
+
+
+CUTS: dict[str, dict[str, Any]] = {
+    "inequality": {"inequality_constraints": [sum_of(30, -1.0, -6.0)]},
+    "two": {"inequality_constraints": [sum_of(30, -1.0, -6.0), sum_of(9, 1.0, 1.8)]},
+    "equality": {"equality_constraints": [sum_of(30, 1.0, 6.0)]},
+    "fixed": {"fixed_features": {0: 0.2, 7: 0.2}},
+    "all": {
+        "inequality_constraints": [sum_of(9, 1.0, 1.8)],
+        "equality_constraints": [sum_of(30, 1.0, 6.0)],
+        "fixed_features": {29: 0.2},
+    },
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("cut", CUTS)
+def test_candidates_meet_constraints(cut: str, dtype: torch.dtype) -> None:
+    """Around a middle where all constraints are tight."""
+    box = Box(UNIT.to(dtype), **CUTS[cut])
+    center, sides = torch.full((30,), 0.2, dtype=dtype), torch.full((30,), 0.2)
+    X = candidates_around(box, center, sides.double(), 200, 3)
+    assert X.dtype == dtype and len(X) > 100
+    assert box.is_feasible(X).all()
+    assert ((X - center).abs() <= 0.1 + 1e-6).all()
+    assert len(X.unique(dim=0)) == len(X)
+    assert (X - center).abs().amax(-1).median() > 0.02
+
+
+def test_nothing_is_free() -> None:
+    box = Box(UNIT[:, :2], fixed_features={0: 0.5, 1: 0.25})
+    X = candidates_around(box, UNIT[0, :2], UNIT[1, :2], 10, 0)
+    assert X.tolist() == [[0.5, 0.25]]
+
+
+def told(made: TrustRegion, num: int, seed: int = 0) -> Tensor:
+    """Tell a strategy so many points of its box; they."""
+    X = made.box.sample(num, seed) if made.box is not None else BOUNDS
+    made.tell(X, objective(X))
+    return X
+
+
+@pytest.mark.parametrize("m", [4, 30])
+def test_the_posterior_is_fitc(m: int) -> None:
+    """Means and variances of dense formulas; with all points that of the exact GP."""
+    made = TrustRegion(bounds=BOUNDS, covar_module=make_kernel(), lam=0.05)
+    X, kernel = told(made, 30), make_kernel()
+    values = FoldedValues.of(made.history.point, made.history.values)
+    posterior = local_posterior.local_posterior(
+        made.source, made._prior, made.history, values, m
+    )
+    new = made.box.sample(7, 5)
+    K, k, k_new = (kernel(a, b).to_dense() for a, b in ((X, X), (X, new), (new, new)))
+    S = slice(0, m)
+    inverse = torch.linalg.pinv(K[S, S], hermitian=True, rtol=1e-12)
+    Q, q, q_new = (
+        K[:, S] @ inverse @ K[S],
+        K[:, S] @ inverse @ k[S],
+        k[S].mT @ inverse @ k[S],
+    )
+    D = torch.full((30,), 0.05, dtype=F64)
+    D[m:] += (K - Q).diagonal()[m:]
+    Sigma = Q + D.diag()
+    one, y = torch.ones(30, dtype=F64), objective(X)
+    c = one @ Sigma.inverse() @ y / (one @ Sigma.inverse() @ one)
+    mean, variance = posterior.moments(new)
+    assert torch.allclose(mean, c + q.mT @ Sigma.inverse() @ (y - c), atol=1e-6)
+    left = (k_new - q_new + q_new - q.mT @ Sigma.inverse() @ q).diagonal()
+    assert torch.allclose(variance, left, atol=1e-6)
+
+
+def test_nearest_points_take_turns() -> None:
+    X = torch.tensor([[0.0], [0.1], [0.2], [1.0], [0.7]], dtype=F64)
+    centers = torch.tensor([[0.0], [1.0]], dtype=F64)
+    order = local_posterior.nearest(X, centers, torch.ones(1, dtype=F64))
+    assert order.tolist() == [0, 3, 1, 4, 2]
+    assert local_posterior.nearest(X, centers[:0], X[0]).tolist() == [*range(5)]
+
+
+def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pass over the candidates for a batch, whatever its size."""
+    made, passes = REGIONS["regions"](batch_size=30), list[int]()
+    told(made, 12)
+    known = strategy.path_maximizers
+
+    def spy(X: Tensor, posterior: Any, num: int, *args: Any) -> list[int]:
+        passes.append(num)
+        return known(X, posterior, num, *args)
+
+    monkeypatch.setattr(strategy, "path_maximizers", spy)
+    batch = made.ask()
+    assert passes == [30] and len(batch.X.unique(dim=0)) == 30
+
+
+def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bounded number of points, and of iterations."""
+    made, fits = REGIONS["regions"](), list[tuple[int, int]]()
+    monkeypatch.setattr(local_posterior, "FIT_POINTS", 8)
+    monkeypatch.setattr(strategy, "MOST_POINTS", 10)
+    known, conditioned = made.source.fitted, list[int]()
+
+    def spy(prior: Any, history: Any, generator: Any, few: Any, steps: int) -> Any:
+        fits.append((len(few), steps))
+        return known(prior, history, generator, few, steps)
+
+    def count(*args: Any) -> Any:
+        conditioned.append(len(args[3]))
+        return local_posterior.local_posterior(*args)
+
+    monkeypatch.setattr(made.source, "fitted", spy)
+    monkeypatch.setattr(strategy, "local_posterior", count)
+    told(made, 20)
+    made.run(objective, 26, progress=False)
+    assert fits == [(8, 100), (8, 30), (8, 30)]
+    assert set(conditioned) == {10} and made.history.num_inducing.max() == 6
+
+
+def test_a_region_that_ends_begins_anew() -> None:
+    """With points from all of the box, and a posterior of these alone."""
+    made = REGIONS["regions"](covar_module=make_kernel(), lam=1e-4)
+    told(made, 4)
+    made.tell(BOUNDS.mean(0, keepdim=True), [5.0])
+    made.ask()
+    lengths = [made.regions[0].length]
+    while made.regions[0].run == 0:
+        batch = made.pending_batch()
+        made.tell(batch, [-9.0] * len(batch))
+        lengths.append(made.regions[0].length)
+        made.ask()
+    # Two features: two batches of three points without success halve it.
+    assert lengths[::2] == [0.8 / 2**k for k in range(7)] + [0.8]
+    assert made.regions[0].center is None and len(made.pending) == 3
+    num = len(made.history)
+    assert made.regions[0] == Region(1, start=num)
+    made.run(lambda X: X[:, 0], num + 4, progress=False)
+    made.ask()
+    assert made.posterior.num_inducing == 4
+    assert made.regions[0].center >= num - 1
+    assert made.history.best().value == 5.0
+
+
+def test_results_that_come_one_by_one() -> None:
+    """Failures are counted in evaluations; points told late count in their run."""
+    made = REGIONS["regions"]()
+    told(made, 6)
+    first, second = made.ask(), made.ask()
+    for x in (*second.X, *first.X[:2]):
+        made.tell(x.unsqueeze(0), [-9.0])
+        made.ask(1)
+    assert made.regions[0].failures == 5 and made.regions[0].length == 0.8
+    made.tell(first.X[2:], [9.0])
+    made.ask(1)
+    assert made.regions[0].failures == 0 and made.regions[0].successes == 1
+    assert torch.equal(
+        made.history.points(torch.tensor([made.regions[0].center])), first.X[2:]
+    )
+
+
+def test_several_regions_share_a_batch() -> None:
+    made = REGIONS["regions-two"](batch_size=12)
+    first = made.ask()
+    assert len(first) == 8  # the first four points of both
+    made.tell(first, objective(first.X))
+    made.ask()
+    centers = {region.center for region in made.regions}
+    best = objective(first.X).view(2, 4).argmax(-1) + torch.tensor([0, 4])
+    assert centers == set(best.tolist())
+    assert {*made.runs.of_trial.tolist()} == {0, 1}
+
+
+def test_under_noise_the_middle_goes_by_the_mean() -> None:
+    """With a kernel of known noise, as the dense posterior has it."""
+    X = Box(BOUNDS).sample(20, 1)
+    Y = -(X - 0.5).square().sum(-1)
+    Y[Y.argmin()] = Y.max() + 0.05  # a lucky one
+    for lam, expects_mean in ((1.0, True), (1e-4, False)):
+        made = TrustRegion(bounds=BOUNDS, covar_module=make_kernel(), lam=lam)
+        made.tell(X, Y)
+        made.ask()
+        K = make_kernel()(X).to_dense()
+        inverse = (K + lam * torch.eye(20, dtype=F64)).inverse()
+        c = (inverse @ Y).sum() / inverse.sum()
+        mean = c + K @ inverse @ (Y - c)
+        assert int(mean.argmax()) != int(Y.argmax()) or not expects_mean
+        expected = mean if expects_mean else Y
+        assert made.regions[0].center == int(expected.argmax())
+
+
+def test_points_that_break_constraints_are_no_middle() -> None:
+    made = TrustRegion(
+        bounds=BOUNDS, inequality_constraints=[(torch.tensor([0]), torch.ones(1), 0.0)]
+    )
+    made.tell([[-0.5, 0.5]] * 6, [1.0] * 6)
+    assert (made.ask().X[:, 0] >= 0).all() and made.regions[0].center is None
+    made.tell([[0.5, 0.5]], [0.0])
+    made.ask()
+    assert made.history.points(torch.tensor([made.regions[0].center])).tolist() == [
+        [0.5, 0.5]
+    ]
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_constraints_hold_in_a_run(name: str) -> None:
+    domain = {
+        "inequality_constraints": [(torch.tensor([0, 1]), torch.ones(2), 0.25)],
+        "fixed_features": {1: 0.75},
+    }
+    made = REGIONS[name](**domain)
+    X = made.run(objective, 13, progress=False).X
+    assert made.box.is_feasible(X).all() and len(X.unique(dim=0)) == 13
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_small_values(name: str) -> None:
+    """Minimizing is maximizing of minus the values, to the bit."""
+    made, twin = REGIONS[name](), REGIONS[name](minimize=True)
+    made.run(objective, 20, progress=False)
+    twin.run(lambda X: -objective(X), 20, progress=False)
+    assert torch.equal(made.history.X, twin.history.X)
+    (mean, sd), (minus, other) = made.predict(BOUNDS), twin.predict(BOUNDS)
+    assert torch.equal(mean, -minus) and torch.equal(sd, other)
+
+
+@pytest.mark.parametrize(
+    "acquisition, seed", [("thompson", 0), ("thompson", 1), ("ucb", 2)]
+)
+def test_finds_what_random_search_does_not(acquisition: Any, seed: int) -> None:
+    """On Hartmann's function, whose largest value is 3.32."""
+    f = Hartmann(negate=True, dtype=F64)
+    given = {"bounds": f.bounds.double(), "batch_size": 10, "seed": seed}
+    made = TrustRegion(**given, acquisition=acquisition, num_candidates=500)
+    found = made.run(f, 150, progress=False).best().value
+    other = RandomSearch(**given).run(f, 150, progress=False).best().value
+    assert found > 2.8 and found > other + 0.3
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"candidates": BOUNDS}, InputDataError, "TrustRegion works on continuous"),
+    ({"rule": "global"}, InputDataError, "take acquisition='ucb'"),
+    (
+        {"covar_module": LinearKernel()},
+        UnsupportedError,
+        "LinearKernel, for which there are no random features",
+    ),
+    ({"lam": 1.0}, InputDataError, "without covar_module"),
+]
+
+
+@pytest.mark.parametrize("change, error, match", BAD)
+def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
+    given = {} if "candidates" in change else {"bounds": BOUNDS}
+    with pytest.raises(error, match=match):
+        TrustRegion(**given | change)
+
+
+def test_a_state_of_other_trials_is_refused() -> None:
+    made = REGIONS["regions"]()
+    made.ask()
+    state = made.state_dict()
+    state["runs"]["of_trial"] = []
+    with pytest.raises(InputDataError, match="damaged"):
+        REGIONS["regions"]().load_state_dict(state)

@@ -14,6 +14,8 @@ import torch.distributed as dist
 # Seconds between signs of life, and of silence after which a rank counts as dead. A
 # killed process is noticed at once: its connections close.
 BEAT, SILENCE = 5.0, 45.0
+# Seconds for which rank 0, where the store is, waits for the others' last signs.
+GRACE = 2.0
 FINISHED = "finished"
 
 
@@ -62,8 +64,22 @@ class _Watch:
             except RuntimeError:  # as torch raises where the store is out of reach
                 pass
             if is_over:
+                if self._rank == 0:
+                    self._wait_for_the_last()
                 return
             self._end_if_alone()
+
+    def _wait_for_the_last(self) -> None:
+        """Until all have finished: who finds no store says so at length."""
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end and any(
+            value != FINISHED for value, _ in self._heard.values()
+        ):
+            time.sleep(0.02)
+            try:
+                self._listen()
+            except RuntimeError:
+                return
 
     def _listen(self) -> None:
         now = time.monotonic()

@@ -37,6 +37,12 @@ class SmallBlocks(BlockBatch):
     first_block = 2
 
 
+class Blocks(BlockBatch):
+    """A small part of the candidates at a time."""
+
+    first_block = 64
+
+
 def start(
     kind: str,
     problem: Problem,
@@ -278,7 +284,7 @@ def test_blocks_look_at_few(double: dict[str, Any]) -> None:
         return K
 
     pool.cross_covariance = spy  # type: ignore[method-assign]
-    SmallBlocks(pool, 10.0, None, ALL).choose(100)
+    Blocks(pool, 10.0, None, ALL).choose(100)
     assert sum(looked_at) < 0.2 * 100 * len(problem.X)
 
 

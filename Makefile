@@ -14,7 +14,8 @@ NUMERICAL := $(addprefix test/,linear_operators kernels posteriors inducing acqu
 	learning limits model_building radii repeats sbpe sbpe_box sbpe_certificate \
 	sbpe_inferred sbpe_regression strategies tables_without_kernel thompson unique \
 	units unknown_hyperparameters)
-ARITHMETIC := default,COMPATIBLE,Nehalem,1 avx2,AVX2,Haswell,2 avx2,SSE4_2,Sandybridge,1
+ARITHMETIC := default,COMPATIBLE,Nehalem,1 avx2,AVX2,Haswell,2
+MORE_ARITHMETIC := avx2,SSE4_2,Sandybridge,1
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
@@ -46,6 +47,7 @@ test: $(STAMP) ## all tests but the slow ones, and the doctests
 
 test-all: $(STAMP) ## the slow tests too, and the tutorials in full
 	$(ONE_THREAD) $(PYTEST) -m "" $(TEST_ARGS)
+	$(MAKE) test-arithmetic ARITHMETIC="$(ARITHMETIC) $(MORE_ARITHMETIC)"
 	$(BIN)/python -m tutorials check --full
 
 test-arithmetic: $(STAMP) ## the numerical tests as processors of other kinds round

@@ -42,6 +42,7 @@ from botorch_sparse.proposed_rows import (
 from botorch_sparse.strategies import Batch
 from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.checkpoint import write_whole
 from botorch_sparse.strategies.trials import Trial
 
 STRATEGIES = {"bbkb": "BBKB", "thompson": "ThompsonSampling"}
@@ -180,12 +181,7 @@ def _with_points(table: CandidateTable, points: list[list[float]]) -> CandidateT
 def _write(text: str, path: Path | None) -> None:
     """In UTF-8, to a file as a whole or to stdout."""
     if path is not None:
-        part = path.with_name(f".{path.name}.part")
-        try:
-            part.write_bytes(text.encode())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(path, lambda file: file.write(text.encode()))
         return
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()

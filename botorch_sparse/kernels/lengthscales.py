@@ -56,3 +56,10 @@ def _shrink(kernel: Kernel, factor: float) -> None:
         constraint = Positive().to(lengthscale)
         kernel.register_constraint("raw_lengthscale", constraint)
     kernel.raw_lengthscale.copy_(constraint.inverse_transform(lengthscale))
+
+
+def innermost(kernel: Kernel) -> Kernel:
+    """The kernel inside of those that scale it."""
+    while hasattr(kernel, "base_kernel"):
+        kernel = kernel.base_kernel
+    return kernel

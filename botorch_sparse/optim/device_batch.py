@@ -215,6 +215,7 @@ class RankOneBatch(DeviceBatch):
         super().__init__(pool, pool.all_moments(), rule, choosable)
         self._pool = pool
         self._multiplier = multiplier
+        self._variance = self._initial
         self._rows = PendingRows(pool.whitening[:0])
 
     @abstractmethod
@@ -250,16 +251,6 @@ class EagerBatch(RankOneBatch):
 
     The pool keeps `k_S(x)` of all.
     """
-
-    def __init__(
-        self,
-        pool: EmbeddedPoints,
-        multiplier: float,
-        rule: Rule | None,
-        choosable: Choosable,
-    ) -> None:
-        super().__init__(pool, multiplier, rule, choosable)
-        self._variance = self._initial
 
     def values(self) -> Tensor:
         """See `BatchState`."""
@@ -304,7 +295,7 @@ class BlockBatch(RankOneBatch):
         choosable: Choosable,
     ) -> None:
         super().__init__(pool, multiplier, rule, choosable)
-        self._variance = self._base = self._initial
+        self._base = self._initial
         self._ucb = self._bound(self._mean, self._variance)
         self._blocks: list[Tensor] = []  # `BLOCK x m` rows, and zeros
         self._num_rows = 0

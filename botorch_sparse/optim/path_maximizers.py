@@ -23,6 +23,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.posteriors import NystromPosterior
@@ -225,9 +226,7 @@ def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
         points: `m x d` inducing points, centered.
         beta: `k x m` weights.
     """
-    base = kernel
-    while hasattr(base, "base_kernel"):
-        base = base.base_kernel
+    base = innermost(kernel)
     if getattr(base, "nu", 2.5) < 1.5:
         return torch.inf
     seen = points if kernel.active_dims is None else points[:, kernel.active_dims]

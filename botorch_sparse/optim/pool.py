@@ -13,6 +13,7 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.doors import check_number, check_whole
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.optim.batch import BatchState
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.cross_covariance import CrossCovariance
@@ -414,7 +415,7 @@ class NystromPool:
         covar_module = state.posterior.covar_module
         for (rows, X), K in zip(self._tiles_of_rows(), self.tiles(), strict=True):
             products = (both @ K).view(k, 2, -1)
-            products[:, 0] += covar_module(X_s, X).to_dense()
+            products[:, 0] += dense_covariance(covar_module, X_s, X)
             squares[..., rows] = products.square_()[..., : size_of(rows)]
         return squares
 

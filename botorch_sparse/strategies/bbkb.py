@@ -62,7 +62,8 @@ class BBKB(UCBStrategy):
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
         noise_variance: Variance of the feedback's noise, for the radius.
-        norm_bound: Bound on the RKHS norm of the objective, for the radius.
+        norm_bound: Bound on the RKHS norm of the objective less the prior mean, for the
+            radius.
         delta: Failure probability of the radius, in (0, 1).
         oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
             with theory constants what they ask for, or more.

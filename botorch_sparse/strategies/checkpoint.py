@@ -6,11 +6,12 @@ import os
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from botorch.exceptions import InputDataError
@@ -22,7 +23,14 @@ STATE_VERSION = 4
 
 
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state so that the file is the old one or the new one at any moment.
+    """Write a state; see `write_whole`."""
+    write_whole(path, partial(torch.save, plain(state)))
+
+
+def write_whole(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], object]
+) -> None:
+    """Write a file so that it is the old one or the new one at any moment.
 
     Into a temporary file of the same folder, one for each thread, to the disk, then
     under its name. What processes left beside it that were killed while they wrote is
@@ -40,7 +48,7 @@ def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     temporary = target.with_name(f".{target.name}.{own}.tmp")
     try:
         with open(temporary, "wb") as file:
-            torch.save(plain(state), file)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

@@ -7,6 +7,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.kernels.lengthscales import innermost
+
 # The lengths of [Eriksson2019]_, in sides of the box.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**7
 SUCCESSES = 3  # in a row, after which a region doubles
@@ -90,10 +92,7 @@ def side_weights(kernel: Kernel, span: Tensor) -> Tensor:
             alike for others.
         span: `d` sides of the box in units of the kernel's inputs.
     """
-    base = kernel
-    while hasattr(base, "base_kernel"):
-        base = base.base_kernel
-    lengthscale = getattr(base, "lengthscale", None)
+    lengthscale = getattr(innermost(kernel), "lengthscale", None)
     if lengthscale is None or lengthscale.numel() not in (1, len(span)):
         return torch.ones_like(span)
     logs = (lengthscale.flatten().to(span) / span).log()

@@ -10,6 +10,7 @@ a batch ([Calandriello2020]_, Appendix A.3).
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -49,6 +50,7 @@ class BatchState(Batch):
         self._reads_late = reads_late
         self._sums: LocalSums | None = None
         self._num_summed = 0  # points in the sums
+        self._likely: Callable[[int], list[int]] | None = None  # see `LocalSums.add`
 
     @abstractmethod
     def values(self) -> Tensor:
@@ -73,7 +75,7 @@ class BatchState(Batch):
         self, covariance: LocalBound, threshold: float
     ) -> float | Tensor:
         self._sums = self._sums or LocalSums(self.points)
-        self._sums.add(self.rows[self._num_summed :])
+        self._sums.add(self.rows[self._num_summed :], self._likely)
         self._num_summed = self.size
         ratio = self._sums.ratio(covariance)
         return ratio if self._reads_late else float(ratio)

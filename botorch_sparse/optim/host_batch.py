@@ -147,6 +147,7 @@ class HostBatch(BatchState):
         super().__init__(points, rule)
         self._known = known
         self._cross, self._whitening = known.cross, known.embedding.whitening
+        self._likely = self._largest
         self._once = choosable.once
         self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
         self._among: SquaresAmong | None = None
@@ -192,13 +193,25 @@ class HostBatch(BatchState):
         """The largest bound, of `argmax`."""
         return float(self._ucb[self._chosen])
 
+    def _largest(self, num: int) -> list[int]:
+        """The rows of the largest bounds, stale ones included, in their order."""
+        num = min(num, len(self._ucb))
+        rows = np.argpartition(-self._ucb, num - 1)[:num]
+        best: list[int] = rows[np.argsort(-self._ucb[rows], kind="stable")].tolist()
+        return best
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
     def local_at_own(self, covariance: LocalBound) -> float:
-        """See `BatchState`. Cost: O(j m^2) where a point is new, else O(j^2)."""
+        """See `BatchState`. Cost: O(j m^2) where a point is new, else O(j^2).
+
+        One where the squares of all are known: those of all rows cost little more then.
+        """
+        if self._sums is not None and self._sums.knows(self.rows):
+            return 1.0
         count = Counter(self.rows)
         own = list(count)
         if self._among is None or self._among.rows != own:

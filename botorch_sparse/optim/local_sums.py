@@ -10,20 +10,25 @@ this posterior's ratio, since residual covariances may be negative.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
-from botorch_sparse.optim.points import Covariances
+from botorch_sparse.optim.points import POINTS_AT_A_TIME, Covariances
+
+# Likely points that are looked at for each place: some of them are known.
+LOOKED_AT = 3
 
 
 class LocalSums:
     """Sums of squared covariances of all rows with the points of a batch.
 
     Points that join the batch once more bring the same squares, which are kept as far
-    as `square_memory` goes. It takes the variances of all rows.
+    as `square_memory` goes. A product has room for some points; where new ones leave
+    some of it, those that may join next are in it. It takes the variances of all rows.
 
     Args:
         points: The rows.
@@ -39,15 +44,40 @@ class LocalSums:
         least = torch.finfo(variance.dtype).tiny
         self._scale = points.noise * variance.clamp_min(least)
 
-    def add(self, rows: list[int]) -> None:
-        """Add points of the batch. Cost: O(A m) for each new one, else O(A)."""
+    def add(
+        self, rows: list[int], likely: Callable[[int], list[int]] | None = None
+    ) -> None:
+        """Add points of the batch. Cost: O(A m) for each new one, else O(A).
+
+        Args:
+            rows: The points.
+            likely: So many rows that may join next; None where a place costs as much
+                as a product.
+        """
         new = Counter(rows)
-        unknown = [row for row in new if row not in self._squares]
+        unknown = [row for row in new if not self.knows([row])]
+        if unknown and likely is not None:
+            unknown += self._next_to(unknown, likely)
         size = self._points.squares_at_a_time
         for start in range(0, len(unknown), size):
             self._add_squares(unknown[start : start + size], new)
         for row, count in new.items():
             self._sums.add_(self._squares[row], alpha=count)
+
+    def knows(self, rows: list[int]) -> bool:
+        """Whether the squares of all of these are kept."""
+        return all(row in self._squares for row in rows)
+
+    def _next_to(
+        self, rows: list[int], likely: Callable[[int], list[int]]
+    ) -> list[int]:
+        """Rows that take the places which others leave; none where memory is short."""
+        places = -len(rows) % POINTS_AT_A_TIME
+        if len(self._squares) + len(rows) + places > self._room:
+            return []
+        others = likely(LOOKED_AT * POINTS_AT_A_TIME) if places else []
+        others = [row for row in others if row not in rows and not self.knows([row])]
+        return others[:places]
 
     def ratio(self, covariance: LocalBound) -> Tensor:
         """The largest local bound: a scalar that is not read yet."""

@@ -234,7 +234,8 @@ class Strategy(ABC):
                 box each point is an optimization, and a batch may take minutes. What is
                 not done point by point is not cut: a fit, the points drawn at the
                 start, and the pass over a table by `ThompsonSampling`.
-            progress: Called after each point with the number of points so far.
+            progress: Called after each point with the number of points so far; once
+                where they are found at once.
 
         Returns:
             At least one point; none where the batch in progress is over, and must be
@@ -260,6 +261,7 @@ class Strategy(ABC):
         self._pace = pace
         batch = self._ask(max_batch_size)
         self._pace = always
+        pace.show(len(batch))
         given = [s for s in (max_batch_size, self._batch_size()) if s is not None]
         is_cut = pace.is_over and 0 < len(batch) < min(given, default=math.inf)
         if not is_cut or self.is_finished or self._is_batch_over():

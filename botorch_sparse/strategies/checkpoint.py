@@ -19,7 +19,7 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.identity import plain
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:

@@ -152,12 +152,18 @@ def _frame_points(
         if table is None
         else [spec.label for spec in table.columns]
     )
-    is_there = all(name in X.columns for name in names)
-    if not is_there and not needed:
+    missing = [name for name in names if name not in X.columns]
+    if missing and not needed:
         return None
     if table is not None:
         return table.encode(X)
-    return as_tensor((X[names] if is_there else X).to_numpy(dtype=float))
+    if 0 < len(missing) < len(names):
+        raise InputDataError(
+            f"Got a DataFrame with the columns {list(X.columns)[:9]}, which has no "
+            f"{missing[:3]}; need all of x0 to x{dim - 1}, or other names, which are "
+            f"read in their order."
+        )
+    return as_tensor((X if missing else X[names]).to_numpy(dtype=float))
 
 
 def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:

@@ -224,6 +224,53 @@ def test_a_streamed_table_is_passed_once_for_many_points() -> None:
     assert list(ratios) == [8, 20]
 
 
+@pytest.mark.parametrize("room", [0, 4, 100])
+def test_likely_points_fill_a_product(room: int) -> None:
+    """While there is room for all, and their squares count only once they join."""
+    X, posterior = uniform_problem(110)
+    pool = NystromPool(X, 0.1, max_memory=4 * room * 2 * 8 * len(X))
+    pool.update(posterior)
+    sums, asked = LocalSums(pool), list[int]()
+
+    def likely(num: int) -> list[int]:
+        asked.append(num)
+        return [7, 3, *range(20, 40)]
+
+    for added, known in (([3, 4, 3], [3, 4, 7, 20, 24]), ([20, 7], [20, 7, 24])):
+        sums.add(added, likely)
+        assert sums.knows(known) == (room == 100)
+        assert not sums.knows([25]) and not sums.knows([*known, 25])
+    assert len(asked) == (room == 100)  # the others were known by then
+    K = pool.squared_covariances(torch.tensor([3, 4, 3, 20, 7])).sum(0)
+    dense = 1 + (K.amax(0) / (0.1 * pool.all_variances())).max()
+    assert float(sums.ratio("both")) == pytest.approx(float(dense), rel=1e-9)
+
+
+def test_batches_take_fewer_products_by_likely_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same points are chosen, none of the excluded ones is thought likely."""
+    X, posterior = uniform_problem(110)
+    pool = NystromPool(X, 5.0)
+    pool.update(posterior)
+    squares, seen = pool.squared_covariances, list[list[int]]()
+
+    def noted(rows: Tensor) -> Tensor:
+        seen.append(rows.tolist())
+        return squares(rows)
+
+    monkeypatch.setattr(pool, "squared_covariances", noted)
+    best = pool.batch(2.0).argmax()
+    open_to_all = Choosable(excluded=torch.tensor([best]), once=True)
+    batches = [pool.batch(2.0, Local(1.5), open_to_all) for _ in range(2)]
+    batches[1]._likely = None
+    chosen = [(batch.choose(200), len(seen)) for batch in batches]
+    (rows, num), (others, total) = chosen
+    assert rows == others and len(set(rows)) > 8
+    assert 0 < num < total - num
+    assert all(len(taken) == 8 and best not in taken for taken in seen[:num])
+
+
 def test_products_of_tiles_depend_on_no_neighbour() -> None:
     """Of the shapes of an embedding and of a batch, at any place, in any chunk."""
     g = torch.Generator().manual_seed(1)

@@ -239,3 +239,14 @@ def test_rows_are_no_ids() -> None:
     strategy.tell(first.ids, torch.zeros(4))
     strategy.tell(second.ids, torch.zeros(4))
     assert len(strategy.pending) == 0
+
+
+def test_frames_on_a_box() -> None:
+    """Columns are known by the names of `to_frame`, or all by their order."""
+    box = torch.tensor([[0.0, 0.0], [1.0, 9.0]]).double()
+    strategy = RandomSearch(bounds=box)
+    strategy.tell(pd.DataFrame({"x1": [8.0], "x0": [0.5]}), [0.0])
+    strategy.tell(pd.DataFrame({"rate": [0.25], "depth": [7.0]}), [0.0])
+    assert strategy.history.X.tolist() == [[0.5, 8.0], [0.25, 7.0]]
+    with pytest.raises(InputDataError, match=r"no \['x0'\]; need all of x0 to x1"):
+        strategy.tell(pd.DataFrame({"x1": [0.5], "x2": [0.5]}), [0.0])

@@ -12,7 +12,7 @@ import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.optim import pace
-from botorch_sparse.strategies import Strategy
+from botorch_sparse.strategies import RandomSearch, Strategy
 
 
 def initializing() -> Strategy:
@@ -88,6 +88,15 @@ def test_a_batch_that_ended_when_the_clock_did(
         first = part.ask(2, max_seconds=1.5, progress=note)
     assert torch.equal(batch.X, whole.X) and len(first) == 2
     assert batch.note == "" and first.note == ""
+
+
+@pytest.mark.parametrize("name", [*CASES, "random"])
+def test_progress_hears_of_all_points(name: str) -> None:
+    """One by one; of those that are found at once, once."""
+    seen = list[int]()
+    strategy = started(name) if name in CASES else RandomSearch(torch.eye(6).double())
+    batch = strategy.ask(5, progress=seen.append)
+    assert seen == ([5] if name == "random" else [*range(1, len(batch) + 1)])
 
 
 def test_there_is_time_enough() -> None:

@@ -1,5 +1,6 @@
 """The benchmarks of scale, soak and the authors' code run on small problems."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_a_boundary_chooses_alike_with_bounds_and_without(
     assert printed.startswith("700 x 2, m = ") and "the same choices" in printed
 
 
-@pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32"])
+@pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32", "rssbo/cube"])
 def test_a_soak_that_is_out_of_time_goes_on(
     name: str,
     tmp_path: Path,
@@ -103,6 +104,7 @@ def test_a_soak_that_is_out_of_time_goes_on(
 ) -> None:
     monkeypatch.setattr(soak, "PROBLEM", SMALL)
     monkeypatch.setattr(soak, "STOPS", (20, SMALL.T))
+    monkeypatch.setattr(soak, "NUM_LAST", 5)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
     store = tmp_path / "results" / "soak.json"
     soak.run(name, tmp_path, store, max_seconds=0.0)
@@ -115,6 +117,8 @@ def test_a_soak_that_is_out_of_time_goes_on(
     assert known["20"]["cpu_seconds"] <= known["60"]["cpu_seconds"]
     soak.main(["--report", "--store", str(store)])
     assert f"| {name} | " in capsys.readouterr().out
+    marks = json.loads((tmp_path / f"{name.replace('/', '-')}.json").read_text())
+    assert marks["done"][0] == (SMALL.T - 5 if "cube" in name else 0)
 
 
 def test_seconds_of_a_soak_are_those_of_the_later_half() -> None:

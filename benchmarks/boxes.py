@@ -9,7 +9,6 @@ without the objective. All problems are minimized.
 
 import argparse
 import json
-import os
 import statistics
 import time
 import warnings
@@ -22,6 +21,7 @@ import torch
 from botorch.test_functions import Ackley, Hartmann, Levy
 from torch import Tensor
 
+from benchmarks.store import read_json, write_whole
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegion
 
@@ -234,20 +234,14 @@ if find_spec("optuna"):
 
 def read(store: Path | None) -> dict[str, Any]:
     """The runs in a file; none if there is no file."""
-    if store is None or not store.is_file():
-        return {}
-    held: dict[str, Any] = json.loads(store.read_text())
+    held: dict[str, Any] = {} if store is None else read_json(store)
     return held
 
 
 def add(store: Path | None, key: str, run: dict[str, Any]) -> None:
     """Write a run beside those that the file has now, whole or not at all."""
-    if store is None:
-        return
-    store.parent.mkdir(parents=True, exist_ok=True)
-    beside = store.with_name(f"{os.getpid()}.{store.name}")
-    beside.write_text(json.dumps(read(store) | {key: run}))
-    beside.replace(store)
+    if store is not None:
+        write_whole(store, json.dumps(read(store) | {key: run}))
 
 
 def execute(problem: str, method: str, seed: int, total: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from scipy.stats import t as student_t
 from torch import Tensor
 
 from benchmarks import dropin_peers
+from benchmarks.store import write_whole
 from botorch_sparse.datasets import DATA_VARIABLE, load_table
 from botorch_sparse.models import SparseSingleTaskGP
 
@@ -172,11 +173,8 @@ def describe(entry: Entry) -> str:
 
 def write(entries: dict[str, Entry], output: Path | None) -> None:
     """Replace the file in one step, so that an interrupted run leaves a whole one."""
-    if output is None:
-        return
-    partial_file = output.with_suffix(".partial")
-    partial_file.write_text(json.dumps(entries, indent=1), encoding="utf-8")
-    partial_file.replace(output)
+    if output is not None:
+        write_whole(output, json.dumps(entries, indent=1))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -10,7 +10,6 @@ at a number of samples instead.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from scipy.stats import t as student
 from benchmarks.gssbo_methods import LANDMARKS, STRATEGIES, Loop, Run, Setting, run
 from benchmarks.gssbo_problems import PROBLEMS, Problem
 from benchmarks.measure import provenance
+from benchmarks.store import read_json, write_whole
 from botorch_sparse.strategies import Strategy
 
 PAPER_PROBLEMS = ("hartmann6", "levy20", "powell50", "rastrigin100")
@@ -80,9 +80,9 @@ def load(store: Path | None, setting: Setting) -> Runs:
     Raises:
         InputDataError: If they are of another setting.
     """
-    if store is None or not store.exists():
+    stored: dict[str, Any] = {} if store is None else read_json(store)
+    if not stored:
         return {}
-    stored: dict[str, Any] = json.loads(store.read_text())
     if stored["setting"] != asdict(setting):
         raise InputDataError(
             f"Got {store} with runs of {stored['setting']} for {asdict(setting)}. "
@@ -97,12 +97,10 @@ def save(store: Path, setting: Setting, key: str, run: Run) -> None:
 
     Of two runs that are saved at the same moment one may be lost, and is made again.
     """
-    store.parent.mkdir(parents=True, exist_ok=True)
     runs = load(store, setting) | {key: run}
     about = provenance(f"python -m benchmarks.gssbo {' '.join(sys.argv[1:])}")
-    part = store.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({**about, "setting": asdict(setting), "runs": runs}))
-    part.replace(store)
+    stored = {**about, "setting": asdict(setting), "runs": runs}
+    write_whole(store, json.dumps(stored))
 
 
 def run_missing(args: argparse.Namespace, setting: Setting) -> Runs:

@@ -1,18 +1,16 @@
 """Runs of `benchmarks.pools`: the file that keeps them, and the tables they make."""
 
-import gzip
 import json
-import os
 import statistics
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.pool_tables import load_pool
+from benchmarks.store import read_json, write_whole
 
 RANKED_AT = (100, 300)  # and at the end
 EXACT = ("exact-ts", "exact-ts-quick")  # with which CPU time is compared
@@ -57,11 +55,7 @@ class Store:
         path = self.paths[0]
         held = _read(path) | {key: run}  # with what another process wrote meanwhile
         text = {"/".join(map(str, key)): asdict(run) for key, run in held.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{os.getpid()}.{path.name}")
-        with _open(beside, "wt") as file:
-            json.dump(text, file)
-        beside.replace(path)
+        write_whole(path, json.dumps(text))
 
     def seeds(self, table: str, method: str) -> list[Run]:
         """The runs of a method on a table, by seed."""
@@ -69,19 +63,10 @@ class Store:
         return [self.runs[key] for key in keys]
 
 
-def _open(path: Path, mode: str) -> IO[Any]:
-    """A text file, compressed where its name ends in `.gz`."""
-    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)
-
-
 def _read(path: Path) -> dict[Key, Run]:
     """The runs in a file; none if there is no file."""
-    if not path.is_file():
-        return {}
     runs: dict[Key, Run] = {}
-    with _open(path, "rt") as file:
-        held = json.load(file)
-    for key, run in held.items():
+    for key, run in read_json(path).items():
         table, method, seed = key.rsplit("/", 2)
         runs[table, method, int(seed)] = Run(**run)
     return runs

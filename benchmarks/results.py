@@ -11,13 +11,14 @@ not here are left as they are (`BOTORCH_SPARSE_DATA` names the folder).
 
 import argparse
 import io
-import os
 import re
 import shlex
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
+
+from benchmarks.store import write_whole
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("benchmarks/RESULTS.md", "docs/experiments.md")
@@ -71,9 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         if new != old:
             stale.append(name)
             if not args.check:
-                beside = path.with_suffix(f".{os.getpid()}")
-                beside.write_text(new)
-                beside.replace(path)
+                write_whole(path, new)
     print(f"{'stale' if args.check else 'written'}: {', '.join(stale) or 'none'}")
     if args.check and stale:
         raise SystemExit(1)

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from benchmarks import measure
 from benchmarks.scale import NOISE_SD, PROBLEMS, function, kernel, noisy
+from benchmarks.store import read_json, write_whole
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -224,15 +225,13 @@ def keep(path: Path, name: str, strategy: Strategy, meter: Meter) -> None:
         "inducing": history.batches[-1].num_inducing,
         "different": history.num_unique,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    beside.replace(path)
+    write_whole(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def read(path: Path) -> Store:
     """What is known of all runs."""
-    return json.loads(path.read_text()) if path.is_file() else {}
+    known: Store = read_json(path)
+    return known
 
 
 def report(store: Store) -> Iterable[str]:

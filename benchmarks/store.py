@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -52,21 +53,16 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.records: dict[str, Record] = {}
-        if path is not None and path.is_file():
-            with _open(path, "rt") as file:
-                self.records = json.load(file)
+        if path is not None:
+            self.records = read_json(path)
 
     def add(self, key: str, record: Record) -> None:
         """Keep a record, and write the file, whole or not at all."""
         self.records[key] = record | {"made": here()}
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f"part.{self.path.name}")
         lines = [f"{json.dumps(k)}: {json.dumps(r)}" for k, r in self.records.items()]
-        with _open(beside, "wt") as file:
-            file.write("{\n" + ",\n".join(lines) + "\n}\n")
-        beside.replace(self.path)
+        write_whole(self.path, "{\n" + ",\n".join(lines) + "\n}\n")
 
     def made(self, keys: Iterable[str]) -> str:
         """Lines that say where these records are from."""
@@ -78,5 +74,18 @@ class Store:
         return "\n".join(sorted(found)) or "nothing is stored"
 
 
-def _open(path: Path, mode: str) -> Any:
-    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)
+def read_json(path: Path) -> Any:
+    """What a `.json` or `.json.gz` file holds; an empty dict if there is none."""
+    if not path.is_file():
+        return {}
+    held = path.read_bytes()
+    return json.loads(gzip.decompress(held) if path.suffix == ".gz" else held)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file, `.gz` or plain, whole or not at all; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{os.getpid()}.{path.name}")
+    held = text.encode()
+    beside.write_bytes(gzip.compress(held) if path.suffix == ".gz" else held)
+    beside.replace(path)

@@ -48,7 +48,8 @@ class BBKB(UCBStrategy):
         \tilde\alpha = \sqrt{\tilde C} \Bigl( 2 \xi \sqrt{\textstyle\sum_s
             \log(1 + 3 v_s) + \log(2/\delta)} + (1 + \sqrt 2) \sqrt\lambda F \Bigr),
 
-    prior mean zero, and the sampler of data that a run starts from
+    prior mean zero (unless a `mean_module` is given), and the sampler of data that a
+    run starts from
     (`RecursiveRLSSampler` with its theorem's constants). The theorem has
     :math:`\lambda \ge 1`; with a smaller one bounds on the function hold, and that on
     the regret grows with :math:`\kappa^2 / \lambda`; on a box it needs exact
@@ -77,7 +78,7 @@ class BBKB(UCBStrategy):
             `PosteriorVarianceSampler(oversampling)`.
         local_bound: See `Local`.
         constants: `"practical"`, those of the papers' experiments, or `"theory"`: what
-            is proved, see below.
+            is proved, see above.
         num_evaluations: The horizon T, with theory constants alone.
         initial_sampler: See `Surrogate`.
         max_memory: Bytes that the candidates' features may take before they are

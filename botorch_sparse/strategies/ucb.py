@@ -57,6 +57,9 @@ from botorch_sparse.strategies.theory import require_proved
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
 
+# Batches of one point in a row that are announced.
+NUM_SINGLE = 20
+
 Repeat: TypeAlias = Literal["until-uncertainty-halves"]
 
 
@@ -153,6 +156,7 @@ class UCBStrategy(ModelStrategy):
         self.min_batch_width = min_batch_width
         self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
+        self._is_single_said = False
         self.statistics = RadiusStatistics(
             lam=lam, ratio_threshold=rule.ratio_threshold
         )
@@ -182,7 +186,31 @@ class UCBStrategy(ModelStrategy):
             batch.append(point := batch.argmax())
             variance = batch.variances_before[-1]
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
-        return batch.choose(limit, self._pace)
+        chosen = batch.choose(limit, self._pace)
+        if len(chosen) == 1 < limit:
+            self._announce_single_points(batch)
+        return chosen
+
+    def _announce_single_points(self, batch: Batch) -> None:
+        """Say so, once, where a model of a box at its cap ends batches after one."""
+        surrogate, before = self.surrogate, self.record.batches[1 - NUM_SINGLE :]
+        is_bounded = self.box is not None and isinstance(self.rule, Global)
+        is_at_cap = surrogate.view.num_inducing() >= surrogate.max_inducing
+        are_single = len(before) == NUM_SINGLE - 1 and all(b.size == 1 for b in before)
+        if self._is_single_said or not (is_bounded and is_at_cap and are_single):
+            return
+        self._is_single_said = True
+        warnings.warn(
+            f"The last {NUM_SINGLE} batches have one point each: with "
+            f"{surrogate.max_inducing} inducing points, the most there are, the "
+            f"variance at a new point is {batch.sum_ratio - 1.0:.3g} times the noise "
+            "variance, and an evaluation there may change variances by more than "
+            f"ratio_threshold={self.rule.ratio_threshold} allows. For larger batches "
+            "give batch_size, which no theorem covers, or a larger ratio_threshold; or "
+            "take TrustRegion or ThompsonSampling.",
+            BotorchWarning,
+            stacklevel=2,
+        )
 
     def _batch_so_far(self) -> Batch:
         """The batch in progress, with the points that are in it already."""

@@ -1,5 +1,7 @@
 """What strategies promise on continuous domains."""
 
+import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,7 @@ from botorch_sparse.strategies import (
     StopOnConfidenceGap,
     model_building,
 )
+from botorch_sparse.strategies.ucb import NUM_SINGLE
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
 
@@ -304,3 +307,27 @@ def test_steps_where_gradients_are_off(name: str) -> None:
         assert not torch.is_grad_enabled()
     twin.run(objective, 8, progress=False)
     assert are_alike(strategy, twin)
+
+
+def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once() -> None:
+    """With what to change; not where a batch is to have one point."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(60, 6, generator=g, dtype=torch.float64)
+    box = torch.tensor([[0.0], [1.0]]).double().expand(2, 6)
+    options = {"num_restarts": 2, "raw_samples": 8}
+    for most, times in ((5, 1), (1, 0)):
+        strategy = BBKB(bounds=box, optimizer_options=options)
+        small = replace(strategy.surrogate, exact_size=10, max_inducing=10)
+        strategy.surrogate = small
+        strategy.tell(X, (9 * X).sin().sum(-1))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(NUM_SINGLE + 2):
+                batch = strategy.ask(most)
+                strategy.tell(batch, (9 * batch.X).sin().sum(-1))
+                if len(strategy.history.batches) == NUM_SINGLE - 1:
+                    assert not caught
+        assert all(batch.size == 1 for batch in strategy.history.batches)
+        said = [str(w.message) for w in caught]
+        assert len(said) == times
+        assert all("10 inducing points" in m and "give batch_size" in m for m in said)

@@ -8,8 +8,9 @@ The table is that of `benchmarks.scale evaluations`, 20,000 points of the unit c
 six dimensions, in float64 or float32, or as many in 50 cubes of edge 0.01. GSSBO and
 RSSBO have no tables, and choose from the cube. The kernel is given, rows may come
 again, a batch has 20 points, or one where the algorithm has no batches. GSSBO's step
-looks at all samples, O(n M^2), so that 10^5 of them take a day: from 10^4 on, GSSBO and
-RSSBO are told of uniform points in place of their own, but for the last 500.
+looks at all samples, O(n M^2), so that 10^5 of them take a day: from 10^3 on, GSSBO and
+RSSBO are told of uniform points in place of their own, but for the last 500 before a
+stop.
 
 Each run has a process and a thread of its own, and stops at 10^3, 10^4 and 10^5
 evaluations, or where its time is over; the next call goes on from there, in another
@@ -117,7 +118,7 @@ STRATEGIES: dict[str, Callable[[Tensor], Strategy]] = {
     "rssbo": on_cube(RSSBO, subset_size=100),
 }
 ON_CUBE = ("gssbo", "rssbo")
-NUM_LAST = 500  # evaluations of theirs before the last stop; the others are told
+NUM_LAST = 500  # evaluations of theirs before later stops; the others are told
 KINDS = ("float64", "float32", "clustered")
 RUNS = [
     f"{name}/{kind}"
@@ -182,7 +183,7 @@ def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
     meter = Meter.go_on(state.with_suffix(".json"))
     objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
     for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
-        if method in ON_CUBE and stop == STOPS[-1]:
+        if method in ON_CUBE and stop > STOPS[0]:
             tell_uniform(strategy, stop - NUM_LAST - len(strategy.history))
             meter.begin_at(len(strategy.history))
         left = StopAfter(max(0.0, end - time.monotonic()))

@@ -263,7 +263,8 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     unknown = [place for place, i in enumerate(fit) if rows[i] < 0]
     if not unknown:
         return rows
-    near = NearRows(X, range(len(X)), _scale(X)).find(points[unknown])
+    ranges = torch.stack(X.aminmax(dim=0))
+    near = NearRows(X, range(len(X)), ranges).find(points[unknown])
     for place, found in zip(unknown, near, strict=True):
         if len(found) > 1:
             which = " and ".join(pool.name(row) for row in found[:2])
@@ -284,8 +285,3 @@ def _check_no_twins(text: TextTable, X: Tensor) -> None:
             f"{text.name}, lines {text.lines[before[row]]} and {text.lines[row]}: the "
             "two rows have the same features; leave one out, or name rows by a --key."
         )
-
-
-def _scale(X: Tensor) -> Tensor:
-    """What rounding is relative to in each column: its `d` largest entries, not 0."""
-    return X.abs().amax(dim=0).clamp_min(torch.finfo(X.dtype).tiny)

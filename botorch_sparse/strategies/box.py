@@ -1,6 +1,6 @@
 """A box, cut by linear constraints and fixed features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -132,16 +132,35 @@ class Box:
 
     def is_feasible(self, X: Tensor) -> Tensor:
         """Which of `n x d` points are in the domain, `n` truth values."""
-        X, bounds = X.double(), self.bounds.double()
-        slack = TOLERANCE * (bounds[1] - bounds[0])
-        inside = ((X >= bounds[0] - slack) & (X <= bounds[1] + slack)).all(-1)
-        for index, value in (self.fixed_features or {}).items():
-            inside &= (X[:, index] - value).abs() <= slack[index]
-        for i, c, b in self._double(self.inequality_constraints) or []:
-            inside &= X[:, i] @ c >= b - (c.abs() @ slack[i])
-        for i, c, b in self._double(self.equality_constraints) or []:
-            inside &= (X[:, i] @ c - b).abs() <= c.abs() @ slack[i]
-        return inside
+        slack = TOLERANCE * (self.bounds[1].double() - self.bounds[0].double())
+        return torch.stack([holds for _, holds in self._conditions(X, slack)]).all(0)
+
+    def broken(self, x: Tensor) -> list[str]:
+        """What a point breaks of the domain, in words; nothing if it is feasible.
+
+        That it is rounded to the type of the bounds breaks nothing.
+        """
+        low, high = self.bounds.double()
+        ulps = 4 * torch.finfo(self.bounds.dtype).eps * self.bounds.abs().amax(0)
+        slack = torch.maximum(TOLERANCE * (high - low), ulps)
+        return [name for name, holds in self._conditions(x[None], slack) if not holds]
+
+    def _conditions(self, X: Tensor, slack: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """What the domain demands, each with `n` truth values of `n x d` points.
+
+        Args:
+            X: The points.
+            slack: By how much each of the `d` features may miss it.
+        """
+        X, (low, high) = X.double(), self.bounds.double()
+        yield "bounds", ((X >= low - slack) & (X <= high + slack)).all(-1)
+        for j, value in (self.fixed_features or {}).items():
+            yield f"fixed_features[{j}]", (X[:, j] - value).abs() <= slack[j]
+        for k, (i, c, b) in enumerate(self._double(self.inequality_constraints) or []):
+            yield f"inequality_constraints[{k}]", X[:, i] @ c >= b - c.abs() @ slack[i]
+        for k, (i, c, b) in enumerate(self._double(self.equality_constraints) or []):
+            off = (X[:, i] @ c - b).abs()
+            yield f"equality_constraints[{k}]", off <= c.abs() @ slack[i]
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,7 @@ from botorch_sparse.doors import array_of
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
+from botorch_sparse.strategies.rounding import on_host
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -78,7 +80,6 @@ def read_feedback(
 def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Feedback:
     """Feedback on the rows of a DataFrame: by trial, by key, or by their columns."""
     ids = _trial_column(X, table)
-    rows = None
     if table is not None and table.keys is not None:
         keys = _frame_keys(X, table)
         if keys is None and ids is None:
@@ -88,13 +89,30 @@ def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Fe
                 f"{table.key_names}. Read the file with pd.read_csv(path, "
                 "index_col=0), or name the column or the index of the keys so."
             )
-        rows = None if keys is None else table.rows(keys).tolist()
-    if rows is not None:
-        return Feedback(_values(Y, len(X)), ids, rows)
+        if keys is not None:
+            rows = table.rows(keys).tolist()
+            values = _values(Y, len(X))
+            return Feedback(values, ids, rows, _with_features(X, table, rows))
     points = _frame_points(X, table, dim, needed=ids is None)
     if ids is None and points is not None:
         return _read_points(points, Y, dim)
     return Feedback(_values(Y, len(X)), ids, X=points)
+
+
+def _with_features(X: Any, table: CandidateTable, rows: list[int]) -> Tensor:
+    """`b x d` rows of a table, with the features of a DataFrame that are there.
+
+    Of a column with a cell that cannot be encoded those of the table stay: files turn
+    the category "NA" into nothing, and "01" into a number.
+    """
+    points = on_host(table.X[rows])  # a copy
+    for spec in table.columns:
+        if spec.label in X.columns:
+            with suppress(InputDataError):
+                encoded = spec.encode(X[spec.label])
+                points[:, spec.start : spec.start + spec.width] = 0.0
+                spec.put(encoded, points)
+    return torch.from_numpy(points)
 
 
 def _frame_keys(X: Any, table: CandidateTable) -> list[Hashable] | None:

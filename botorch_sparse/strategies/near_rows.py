@@ -1,6 +1,7 @@
 """Finding points among others, exactly or within rounding."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -8,10 +9,19 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-# What six significant digits, as in a CSV file, may change in a number.
-ROUNDING = 1e-5
-DECIMALS = range(1, 16)
+from botorch_sparse.strategies.rounding import (
+    COARSE,
+    ROUNDING,
+    SUSPICIOUS,
+    Rounding,
+    half_units,
+    is_decimal,
+    on_host,
+)
+
 FAR = 1e100
+# The nearest of several is meant where the others are as many times farther.
+CLEAR = 100.0
 
 
 class KnownRows:
@@ -56,61 +66,100 @@ def _keys(X: Tensor) -> NDArray[np.void]:
 class NearRows:
     """Finds points among `k x d` others that differ by rounding.
 
-    Entries may differ by `ROUNDING` of what was told. Next to zero, where that is
-    little, they may differ by `ROUNDING` of the column if what was told is the other
-    entry rounded to some decimals, or differs from it as results of arithmetic do.
+    Entries may differ by `ROUNDING` of what was told, and by no more of the column's
+    range than that. Where the column is far from zero they may differ by what is lost
+    with its last digits, up to `COARSE` of the range. Next to zero, where `ROUNDING`
+    of it is little, they may differ by `ROUNDING` of the range if what was told is the
+    other entry rounded to some decimals, or differs as results of arithmetic do.
 
     Args:
         X: The points to be found.
         number: Their `k` numbers.
-        scale: `d` what rounding is relative to.
+        ranges: `2 x d` smallest and largest values of the columns.
     """
 
-    def __init__(self, X: Tensor, number: Sequence[int], scale: Tensor) -> None:
+    def __init__(self, X: Tensor, number: Sequence[int], ranges: Tensor) -> None:
         self.number = number
-        scale = torch.where(scale > 0, scale, 1.0)  # a column of zeros
-        self._tolerance = ROUNDING * on_host(scale)
-        self._arithmetic = 8 * np.finfo(np.float64).eps * on_host(scale)
+        self._rounding = Rounding.of(ranges, X.dtype)
         self._X = on_host(X)
-        # Columns of few values, as one-hot ones, have no balanced tree.
-        self._tree = cKDTree(
-            self._scaled(self._X), balanced_tree=False, compact_nodes=False
-        )
+        self._within = _tree(self._X, self._rounding.most)
+
+    @cached_property
+    def _beside(self) -> tuple[cKDTree, NDArray[np.float64]]:
+        """The points by what a few digits may change, and that."""
+        rounding = self._rounding
+        unit = np.maximum(SUSPICIOUS * rounding.width, ROUNDING * rounding.scale)
+        return _tree(self._X, unit), unit
 
     def find(self, X: Tensor) -> list[list[int]]:
         """For each of `b x d` points the numbers of those that it may be."""
         points = on_host(X)
-        near = self._tree.query_ball_point(self._scaled(points), 1.0, p=np.inf)
+        near = _ball(self._within, points, self._rounding.most)
         return [
-            self._meant(x, np.array(sorted(places))) if places else []
+            self._meant(x, np.array(sorted(places)), X.dtype) if places else []
             for x, places in zip(points, near, strict=True)
         ]
 
-    def _scaled(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """In units of the tolerance; points far away may be infinitely far."""
-        with np.errstate(over="ignore"):
-            return np.clip(X / self._tolerance, -FAR, FAR)
-
-    def _meant(self, x: NDArray[np.float64], places: NDArray[np.int64]) -> list[int]:
-        """Those of a few near ones that a point is, each but once."""
+    def suspects(self, x: Tensor) -> list[int]:
+        """Numbers of the points that one may be to a few digits, the nearest first."""
+        tree, unit = self._beside
+        point = on_host(x)
+        places = np.array(_ball(tree, point[None], unit)[0], dtype=np.int64)
         rows = self._X[places]
-        distance = np.abs(rows - x)
-        is_digit = distance <= ROUNDING * np.abs(x)
-        chosen = is_digit.all(-1)
-        if not chosen.any():
-            is_decimal = (distance <= self._arithmetic) | _is_decimal(x, rows)
-            chosen = (is_digit | is_decimal).all(-1)
+        is_near = self._rounding.is_near(point, rows, x.dtype)
+        apart = (np.abs(rows - point) / unit).max(-1)[is_near]
+        order = np.argsort(apart, kind="stable")
+        return [self.number[place] for place in places[is_near][order]]
+
+    def _meant(
+        self, x: NDArray[np.float64], places: NDArray[np.int64], dtype: torch.dtype
+    ) -> list[int]:
+        """Those of a few near ones that a point is, each but once."""
+        rounding, rows = self._rounding, self._X[places]
+        apart = np.abs(rows - x)
+        fine = rounding.fine(x, dtype)
+        is_same = apart <= fine
+        if not is_same.all(-1).any():
+            half = half_units(x, dtype)
+            is_lost = half <= COARSE * rounding.width
+            is_same |= is_lost & (apart <= half + rounding.ulps(np.abs(x), dtype))
+        if not is_same.all(-1).any():
+            is_small = apart <= ROUNDING * rounding.width
+            is_same |= apart <= rounding.arithmetic
+            is_same |= is_small & is_decimal(x, rows)
+        chosen = is_same.all(-1)
         _, first = np.unique(rows[chosen], axis=0, return_index=True)
-        return [self.number[place] for place in places[chosen][np.sort(first)]]
+        first = np.sort(first)
+        unit = np.where(fine > 0, fine, ROUNDING * rounding.width)
+        left = _nearest((apart[chosen][first] / unit).max(-1))
+        return [self.number[place] for place in places[chosen][first][left]]
 
 
-def _is_decimal(x: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where `d` numbers are those of `k x d` rounded to decimals, and not to zero."""
-    rounded = [np.round(rows, decimals) == x for decimals in DECIMALS]
-    is_rounded: NDArray[np.bool_] = np.any(rounded, axis=0) & (x != 0)
-    return is_rounded
+def _nearest(apart: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The place of the smallest of `k` distances, if it is so clearly; else all."""
+    order = np.argsort(apart, kind="stable")
+    is_clear = len(apart) > 1 and apart[order[1]] >= CLEAR * apart[order[0]]
+    return order[:1] if is_clear else np.arange(len(apart))
 
 
-def on_host(X: Tensor) -> NDArray[np.float64]:
-    """Numbers in float64 for NumPy."""
-    return X.detach().double().cpu().numpy()
+def _tree(X: NDArray[np.float64], unit: NDArray[np.float64]) -> cKDTree:
+    """Of points in a unit for each column.
+
+    Columns of few values, as one-hot ones, have no balanced tree.
+    """
+    return cKDTree(_scaled(X, unit), balanced_tree=False, compact_nodes=False)
+
+
+def _ball(
+    tree: cKDTree, points: NDArray[np.float64], unit: NDArray[np.float64]
+) -> Sequence[list[int]]:
+    """For each of `b` points the places of those within the unit in all columns."""
+    near: Sequence[list[int]]
+    near = tree.query_ball_point(_scaled(points, unit), 1.0, p=np.inf)
+    return near
+
+
+def _scaled(X: NDArray[np.float64], unit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """In some unit; points far away may be infinitely far."""
+    with np.errstate(over="ignore"):
+        return np.clip(X / unit, -FAR, FAR)

@@ -4,29 +4,18 @@ from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import cached_property
 
-import numpy as np
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
-from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from torch import Tensor
 
+from botorch_sparse.strategies.columns import few
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.feedback import Feedback
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.near_rows import (
-    FAR,
-    ROUNDING,
-    KnownRows,
-    NearRows,
-    on_host,
-)
+from botorch_sparse.strategies.near_rows import KnownRows, NearRows
 from botorch_sparse.strategies.record import row_bytes
+from botorch_sparse.strategies.rounding import Rounding
 from botorch_sparse.strategies.trials import PendingTrials, Trial
-
-# Nearer to a row than this share of each column's range, a point is taken for the row
-# with too few digits.
-SUSPICIOUS = 1e-2
 
 
 class PointFinder:
@@ -34,8 +23,8 @@ class PointFinder:
 
     Exactly first: rows of the table, in the dtype of what is told, and points that were
     told or proposed before. Then within rounding (see `NearRows`): rows of the table,
-    or on a box pending points. While trials are pending, a point that is no row of the
-    table but near one is refused.
+    or on a box pending points. While trials are pending, a point that is none of these
+    but near one is refused.
 
     Args:
         domain: The table, or the box. Where a table's rows are not all here, points
@@ -48,10 +37,9 @@ class PointFinder:
         self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
 
     @cached_property
-    def _scale(self) -> Tensor:
-        """What rounding is relative to in each of the `d` columns."""
-        low, high = self._domain.ranges
-        return torch.maximum(torch.maximum(low.abs(), high.abs()), high - low)
+    def _rounding(self) -> Rounding:
+        """What rounding may change in each of the `d` columns."""
+        return Rounding.of(self._domain.ranges, self._domain.dtype)
 
     @property
     def _candidates(self) -> Tensor:
@@ -71,17 +59,9 @@ class PointFinder:
         return self._domain.rows(torch.empty(0, dtype=torch.long))
 
     @cached_property
-    def _near_rows(self) -> "NearRows":
-        return NearRows(self._candidates, range(len(self._candidates)), self._scale)
-
-    @cached_property
-    def _suspects(self) -> tuple[cKDTree, NDArray[np.float64]]:
-        """Rows of the table in units of what is near in each column, and the units."""
-        low, high = self._domain.ranges
-        rounding = ROUNDING * torch.where(self._scale > 0, self._scale, 1.0)
-        unit = on_host(torch.maximum(SUSPICIOUS * (high - low), rounding))
-        X = on_host(self._candidates) / unit
-        return cKDTree(X, balanced_tree=False, compact_nodes=False), unit
+    def _near_rows(self) -> NearRows:
+        X = self._candidates
+        return NearRows(X, range(len(X)), self._domain.ranges)
 
     def _known_rows(self, dtype: torch.dtype) -> "KnownRows":
         if dtype not in self._known:
@@ -104,6 +84,7 @@ class PointFinder:
             return chosen
         if told.rows is not None:
             self._check_rows(told.rows)
+            self._check_features(told.rows, history, told.X)
             return trials.oldest([[row] for row in told.rows])
         if told.X is None:
             return []
@@ -118,6 +99,20 @@ class PointFinder:
         if any(not 0 <= row < num_rows for row in rows):
             raise InputDataError(
                 f"Got rows outside of the table of {num_rows} candidates."
+            )
+
+    def _check_features(
+        self, rows: Sequence[int], history: History, X: Tensor | None
+    ) -> None:
+        """Refuse points, where there are any, that are not those of their rows."""
+        if X is None:
+            return
+        theirs = history.points(torch.tensor(rows, dtype=torch.long))
+        if len(X) != len(rows) or not self.is_same(X, theirs):
+            raise InputDataError(
+                "Got features that are not those of the rows which their keys or row "
+                "numbers say: they were edited, or lost digits. Tell the keys without "
+                "the features, or the features alone."
             )
 
     def check_points(
@@ -146,7 +141,8 @@ class PointFinder:
         O(A log A) at the first call and O(log A) for each point.
 
         Raises:
-            InputDataError: If a point may be several, or is outside of the box.
+            InputDataError: If a point may be several, is near one that it is not, or
+                is not in the box.
         """
         known_rows = self._known_rows(X.dtype)
         numbers = known_rows.find(X)
@@ -173,13 +169,17 @@ class PointFinder:
         """The numbers that each of `b x d` points may be within rounding."""
         if self._domain.num_rows:
             return self._near_rows.find(X)
+        found = self._near_pending(trials, history).find(X)
+        return [[p for p in points if any(trials.at(p))] for points in found]
+
+    def _near_pending(self, trials: PendingTrials, history: History) -> NearRows:
+        """What was pending of a box after the last proposal, settled or not."""
         if self._pending is None or self._pending[0] != trials.num_proposed:
             points = sorted({trial.point for trial in trials})
             X_pending = history.points(torch.tensor(points, dtype=torch.long))
-            near = NearRows(X_pending, points, self._scale)
+            near = NearRows(X_pending, points, self._domain.ranges)
             self._pending = (trials.num_proposed, near)
-        found = self._pending[1].find(X)
-        return [[p for p in points if any(trials.at(p))] for points in found]
+        return self._pending[1]
 
     def _one_row(self, rows: list[int], x: Tensor, trials: PendingTrials) -> int:
         """The row that is meant by a point with fewer digits than the table has."""
@@ -211,33 +211,57 @@ class PointFinder:
             return near[0]
         if (box := self._domain.box) is None:
             if len(trials):
-                self._refuse_near(x)
+                self._refuse_near_row(x)
             return history.add_point(x.to(self._candidates))
         inside = box.clamp(x)
-        if not self.is_same(x.unsqueeze(0), inside.unsqueeze(0)):
+        if not self._rounding.is_fine(x, inside):
             raise InputDataError(
                 f"Got {x.tolist()}, which is outside of the bounds "
                 f"{box.bounds.tolist()}; need points of the domain."
             )
+        if len(trials):
+            self._refuse_near_pending(x, history, trials)
+        if broken := box.broken(inside):
+            raise InputDataError(
+                f"Got {x.tolist()}, which breaks {few(broken)} of the box; need points "
+                "of the domain."
+            )
         return history.add_point(inside)
 
-    def _refuse_near(self, x: Tensor) -> None:
+    def _refuse_near_row(self, x: Tensor) -> None:
         """Refuse a point that is none of the rows, but near one. O(log A)."""
-        tree, unit = self._suspects
-        point = on_host(x)
-        with np.errstate(over="ignore"):
-            scaled = np.clip(point / unit, -FAR, FAR)
-        distance, row = tree.query(scaled, p=np.inf, distance_upper_bound=1.0)
-        if not np.isfinite(distance):
-            return
-        nearest = self._candidates[int(row)]
-        column = int(np.abs(on_host(nearest) / unit - scaled).argmax())
-        raise InputDataError(
-            f"Got {x.tolist()}, which is no row of the table. The nearest one is row "
-            f"{int(row)}, {nearest.tolist()}: column {column} (from 0) has "
-            f"{point[column]:.10g} instead of {float(nearest[column]):.10g}. Tell ids "
-            "of trials, keys, or at least six digits. If another point is meant, tell "
-            "it while no trial is pending."
+        if near := self._near_rows.suspects(x):
+            nearest = self._candidates[near[0]]
+            raise InputDataError(
+                f"Got {x.tolist()}, which is no row of the table. The nearest one is "
+                f"row {near[0]}, {nearest.tolist()}: {self._apart(x, nearest)}. Tell "
+                "ids of trials, keys, or at least six digits. If another point is "
+                "meant, tell it while no trial is pending."
+            )
+
+    def _refuse_near_pending(
+        self, x: Tensor, history: History, trials: PendingTrials
+    ) -> None:
+        """Refuse a point of a box that is none of the pending ones, but near one."""
+        near = self._near_pending(trials, history).suspects(x)
+        trial = next((t for point in near for t in trials.at(point)), None)
+        if trial is not None:
+            nearest = history.points(torch.tensor([trial.point]))[0]
+            raise InputDataError(
+                f"Got {x.tolist()}, which is near trial {trial.id}, "
+                f"{nearest.tolist()}, that is pending: {self._apart(x, nearest)}. Tell "
+                "ids of trials, or more digits. If another point is meant, "
+                f"tell it after trial {trial.id} is told or withdrawn."
+            )
+
+    def _apart(self, x: Tensor, nearest: Tensor) -> str:
+        """Where a point differs most from another, by the columns' ranges."""
+        there = nearest.to(x).double()
+        apart = (x.double() - there).abs().cpu() / torch.tensor(self._rounding.width)
+        column = int(apart.argmax())
+        return (
+            f"column {column} (from 0) has {float(x[column]):.10g} instead of "
+            f"{float(nearest[column]):.10g}"
         )
 
     def rows_of(self, X: Tensor, keys: Sequence[Hashable | None]) -> list[int]:
@@ -268,8 +292,7 @@ class PointFinder:
 
     def is_same(self, X: Tensor, Z: Tensor) -> bool:
         """Whether `b x d` points differ by rounding at most."""
-        apart = (X.double() - Z.to(X).double()).abs()
-        return bool((apart <= ROUNDING * self._scale.to(apart)).all())
+        return self._rounding.is_same(X, Z)
 
     def copies(self, number: int) -> list[int]:
         """All points with the coordinates of one, itself included. O(log A)."""

@@ -7,7 +7,7 @@ import torch
 from botorch.exceptions import InputDataError
 from box_table import TABLE
 
-from botorch_sparse.strategies import SBPE
+from botorch_sparse.strategies import SBPE, RandomSearch
 
 
 def constraint(indices: list[int], coefficients: list[float], rhs: float) -> Any:
@@ -72,3 +72,34 @@ def test_some_point_is_left(case: str) -> None:
 def test_bad_constraints(kind: str, constraints: Any, match: str) -> None:
     with pytest.raises(InputDataError, match=match):
         TABLE["random"](**{kind: constraints})
+
+
+ALL = {
+    "inequality_constraints": [constraint([0, 1], [-1.0, 1.0], -1.0)],
+    "equality_constraints": [constraint([0, 1], [1.0, 2.0], 2.0)],
+    "fixed_features": {1: 0.25},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("inequality_constraints", [1.5, 0.5], [1.5, 0.4]),
+        ("equality_constraints", [1.0, 0.5], [1.1, 0.5]),
+        ("fixed_features", [1.0, 0.25], [1.0, 0.75]),
+    ],
+)
+def test_told_points_are_in_the_domain(
+    kind: str, good: list[float], bad: list[float]
+) -> None:
+    """Up to 1e-6 of the sides of the box."""
+    box = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
+    strategy = RandomSearch(bounds=box, **{kind: ALL[kind]})  # type: ignore[arg-type]
+    step = torch.tensor([bad]).double() - torch.tensor([good]).double()
+    X = torch.tensor([good]).double()
+    strategy.tell(X, [0.0])
+    strategy.tell(X + 1e-7 * step / step.abs().max(), [0.0])
+    for x in (X + step, X + 1e-4 * step):
+        with pytest.raises(InputDataError, match=rf"breaks '{kind}\[.\]'.*points of"):
+            strategy.tell(x, [99.0])
+    assert len(strategy.history) == 2 and strategy.history.best().value == 0.0

@@ -241,6 +241,41 @@ def test_rows_are_no_ids() -> None:
     assert len(strategy.pending) == 0
 
 
+def solvents() -> pd.DataFrame:
+    data = {"heat": [1.0, 2.0, 30.0, 4.0], "solvent": ["NA", "oil", "01", "gas"]}
+    return pd.DataFrame(data, index=pd.Index(list("wxyz"), name="well"))
+
+
+@pytest.mark.parametrize("parts", ["all", "no trial", "in part"])
+@pytest.mark.parametrize("column", ["heat", "solvent"])
+def test_keys_with_the_features_of_other_rows(column: str, parts: str) -> None:
+    strategy = RandomSearch(solvents(), batch_size=4)
+    frame = strategy.ask().to_frame()
+    frame[column] = 30.01 if column == "heat" else "oil"
+    if parts != "all":
+        frame = frame.drop(columns="trial")
+    if parts == "in part":
+        frame = frame[[column]]
+    with pytest.raises(InputDataError, match="are not those of"):
+        strategy.tell(frame, torch.zeros(4))
+    assert len(strategy.history) == 0 and len(strategy.pending) == 4
+    strategy.tell(frame.drop(columns=column), torch.zeros(4))
+    assert len(strategy.pending) == 0
+
+
+@pytest.mark.parametrize("with_trial", [True, False])
+def test_keys_with_what_a_file_makes_of_features(with_trial: bool) -> None:
+    """Six digits; a category that is read as nothing, and one that is a number."""
+    X = solvents()
+    X["heat"] += 1000.123456789
+    strategy = RandomSearch(X, batch_size=4)
+    frame = strategy.ask().to_frame()
+    frame = frame if with_trial else frame.drop(columns="trial")
+    text = io.StringIO(frame.to_csv(float_format="%.6g"))
+    strategy.tell(pd.read_csv(text), torch.zeros(4))
+    assert len(strategy.pending) == 0
+
+
 def test_frames_on_a_box() -> None:
     """Columns are known by the names of `to_frame`, or all by their order."""
     box = torch.tensor([[0.0, 0.0], [1.0, 9.0]]).double()

@@ -1,0 +1,142 @@
+"""What rounding may change in the coordinates of points."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = NDArray[np.float64]
+# What six significant digits, as in a CSV file, may change in a number.
+ROUNDING = 1e-5
+# Nearer than this share of a column's range, an entry may have lost digits.
+SUSPICIOUS = 1e-2
+# Six digits may be coarse where a column is far from zero, up to this of its range.
+COARSE = 0.1
+DECIMALS = range(1, 16)
+# Digits that numbers hold whatever was computed with them.
+DIGITS = {torch.float64: 12, torch.float32: 7}
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """What rounding may change in the entries of `d` columns.
+
+    Attributes:
+        width: `d` ranges of the columns, positive.
+        scale: `d` largest magnitudes in them, positive.
+        dtype: The type of the entries.
+    """
+
+    width: Array
+    scale: Array
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, ranges: Tensor, dtype: torch.dtype) -> "Rounding":
+        """That of columns.
+
+        Args:
+            ranges: `2 x d` smallest and largest values. A column of one value is as
+                wide as that is large.
+            dtype: The type of their entries.
+        """
+        low, high = on_host(ranges)
+        scale = np.maximum(np.abs(low), np.abs(high))
+        scale = np.where(scale > 0, scale, 1.0)
+        return cls(np.where(high > low, high - low, scale), scale, dtype)
+
+    @property
+    def arithmetic(self) -> Array:
+        """`d` errors of results of arithmetic in float64."""
+        return 8 * np.finfo(np.float64).eps * self.scale
+
+    @property
+    def most(self) -> Array:
+        """`d` bounds on all that rounding may change."""
+        coarse = np.minimum(COARSE * self.width, ROUNDING * self.scale)
+        fine = np.maximum(ROUNDING * self.width, self.ulps(self.scale, self.dtype))
+        return np.maximum(np.maximum(coarse, fine), self.arithmetic)
+
+    def ulps(self, size: Array, dtype: torch.dtype) -> Array:
+        """A few units in the last place of numbers of some magnitude.
+
+        Args:
+            size: The magnitudes.
+            dtype: The type in which a point was told.
+        """
+        eps = max(torch.finfo(dtype).eps, torch.finfo(self.dtype).eps)
+        return min(2 * eps, ROUNDING) * size
+
+    def fine(self, x: Array, dtype: torch.dtype) -> Array:
+        """`d` tolerances for an entry: `ROUNDING` of it, or of the range if less."""
+        size = np.abs(x)
+        digits = ROUNDING * np.minimum(size, self.width)
+        return np.maximum(digits, self.ulps(size, dtype))
+
+    def written(self, x: Array, dtype: torch.dtype) -> Array:
+        """`d` tolerances: half a unit of the last digit written, of six at least."""
+        return half_units(x, dtype) + self.ulps(np.abs(x), dtype)
+
+    def is_same(self, told: Tensor, points: Tensor) -> bool:
+        """Whether `b x d` points differ by rounding at most from those they should be.
+
+        One wait for an accelerator, and others where digits were lost.
+        """
+        apart, is_off = self._apart(told, points)
+        if not is_off.any():
+            return True
+        x, left = on_host(told[is_off]), on_host(apart[is_off])
+        return bool((left <= self.written(x, told.dtype)).all())
+
+    def is_fine(self, told: Tensor, points: Tensor) -> bool:
+        """The same by the ranges of the columns alone, however far from zero."""
+        return not self._apart(told, points)[1].any()
+
+    def _apart(self, told: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+        """`b x d` distances, and which are more than `ROUNDING` of the range."""
+        apart = (told.double() - points.to(told).double()).abs()
+        bound = ROUNDING * self.width + self.ulps(self.scale, told.dtype)
+        return apart, ~(apart <= torch.from_numpy(bound).to(apart))
+
+    def is_near(self, x: Array, rows: Array, dtype: torch.dtype) -> NDArray[np.bool_]:
+        """Which of `k x d` points one may be to a few digits, `k` truth values."""
+        bound = np.maximum(SUSPICIOUS * self.width, self.written(x, dtype))
+        is_near: NDArray[np.bool_] = (np.abs(rows - x) <= bound).all(-1)
+        return is_near
+
+
+def half_units(x: Iterable[float], dtype: torch.dtype) -> Array:
+    """Half a unit in the last of the digits that numbers were written with.
+
+    Six of them count though they are zeros. Beyond these, zeros before the point do:
+    1700000600 is written to the last second, 1700000000 maybe to six digits.
+    """
+    text = f".{DIGITS.get(dtype, 6)}g"
+    return np.array([_half_unit(Decimal(format(v, text))) for v in x], dtype=float)
+
+
+def _half_unit(written: Decimal) -> float:
+    exponent = written.normalize().as_tuple().exponent
+    if not isinstance(exponent, int) or not written:  # NaN, or a zero
+        return 0.0
+    six = written.adjusted() - 5
+    place = six if exponent >= six else min(exponent, 0)
+    return 0.5 * math.pow(10.0, place)
+
+
+def is_decimal(x: Array, rows: Array) -> NDArray[np.bool_]:
+    """Where `d` numbers are those of `k x d` rounded to decimals, and not to zero."""
+    rounded = [np.round(rows, decimals) == x for decimals in DECIMALS]
+    is_rounded: NDArray[np.bool_] = np.any(rounded, axis=0) & (x != 0)
+    return is_rounded
+
+
+def on_host(X: Tensor) -> Array:
+    """Numbers in float64 for NumPy."""
+    return X.detach().double().cpu().numpy()

@@ -1,0 +1,147 @@
+"""Which point is meant: on columns far from zero, dense ones, and next to trials."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+
+from botorch_sparse.strategies import RandomSearch
+
+UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+NARROW = torch.tensor([[1550.0], [1550.01]], dtype=torch.float64)
+HOUR = torch.tensor([[1.7e9], [1.7e9 + 3600]], dtype=torch.float64)
+
+
+def proposing(x: list[float], bounds: Tensor) -> RandomSearch:
+    """A strategy on a box that waits for one point."""
+    strategy = RandomSearch(bounds=bounds, batch_size=1)
+    with pytest.MonkeyPatch.context() as patch:
+        point = torch.tensor([x]).to(bounds)
+        patch.setattr(type(strategy.box), "sample", lambda self, num, seed: point)
+        assert torch.equal(strategy.ask().X, point)
+    return strategy
+
+
+def tell(strategy: RandomSearch, *X: Any) -> list[int]:
+    """The trials that points were taken for, -1 for none."""
+    for x in X:
+        strategy.tell(x if isinstance(x, Tensor) else [x], [0.0])
+    return strategy.history.trial.tolist()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pending", "told"),
+    [
+        (NARROW, 1550.0038, 1550.009),
+        (NARROW, 1550.0038, 1550.01),
+        (HOUR, 1.7e9 + 1368.957, 1.7e9 + 600),
+        (HOUR, 1.7e9 + 1368.957, 1.7e9 + 3600),
+    ],
+)
+def test_far_from_zero_the_width_decides(
+    bounds: Tensor, pending: float, told: float
+) -> None:
+    strategy = proposing([pending], bounds)
+    assert tell(strategy, [told]) == [-1] and len(strategy.pending) == 1
+    assert strategy.history.X.tolist() == [[told]]
+
+
+@pytest.mark.parametrize("bounds", [NARROW, HOUR, UNIT[:, :1]])
+def test_outside_is_judged_by_the_width(bounds: Tensor) -> None:
+    (low, high), width = bounds.squeeze(-1), bounds[1] - bounds[0]
+    strategy = RandomSearch(bounds=bounds)
+    for share in (1.0, 0.1, 1e-3):
+        for x in (high + share * width, low - share * width):
+            with pytest.raises(InputDataError, match="outside of the bounds"):
+                tell(strategy, x.tolist())
+    for x in (high + 1e-7 * width, torch.nextafter(low, low - 1).unsqueeze(0)):
+        tell(strategy, x.tolist())
+    assert torch.equal(strategy.history.X, bounds.flip(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_far_from_zero(dtype: torch.dtype) -> None:
+    """One ulp, float32, and digits that are left of what the width leaves."""
+    ulp = torch.finfo(dtype).eps * 1050
+    for pending, told in [
+        (1000 + 37.1234567, 1037.12),
+        (1000 + 37.1234567, 1000 + 37.1234567 + ulp),
+        (1000.5, 1000.5 - ulp),
+    ]:
+        strategy = proposing([pending], torch.tensor([[1000.0], [1100.0]]).double())
+        assert tell(strategy, torch.tensor([[told]], dtype=dtype)) == [0]
+    strategy = proposing([1037.1234567], torch.tensor([[1000.0], [1100.0]]).double())
+    with pytest.raises(InputDataError, match="near trial 0"):
+        tell(strategy, [1037.1])
+
+
+def test_rows_of_a_narrow_column() -> None:
+    X = torch.linspace(0.0, 3600.0, 10, dtype=torch.float64).unsqueeze(-1) + 1.7e9
+    strategy = RandomSearch(X)
+    strategy.tell(torch.nextafter(X, X + 1), torch.zeros(10))
+    strategy.tell(X.float().double()[3:4], [0.0])  # exactly what it is: another point
+    strategy.tell(X.float()[3:4], [0.0])  # by its type: the row
+    strategy.tell(X[3:4] + 10, [0.0])
+    strategy.tell(X[-1:] + 400, [0.0])
+    assert strategy.history.indices.tolist() == [*range(10), -1, 3, -1, -1]
+    strategy.ask(1)
+    with pytest.raises(InputDataError, match="nearest one is row 3"):
+        strategy.tell(X[3:4] + 11, [0.0])
+    strategy.tell(X[-1:] + 700, [0.0])
+    assert strategy.history.indices[-1] == -1
+
+
+def test_the_nearest_of_a_dense_column_is_meant() -> None:
+    """2,000 rows within 1e-5 of the range: one ulp off is clear, a third is not."""
+    X = torch.cat([torch.linspace(0.5, 0.500009, 2_000), torch.tensor([0.0, 1.0])])
+    X = X.double().unique().unsqueeze(-1)
+    strategy = RandomSearch(X)
+    some = torch.arange(1, len(X) - 1, 7)
+    strategy.tell(torch.nextafter(X[some], X[some] + 1), torch.zeros(len(some)))
+    assert torch.equal(strategy.history.indices, some)
+    third = (2 * X[100:101] + X[101:102]) / 3
+    with pytest.raises(InputDataError, match=r"within rounding of \d+ different"):
+        strategy.tell(third, [0.0])
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 4])
+def test_few_digits_of_a_pending_point_are_refused(digits: int) -> None:
+    """As on tables: where all columns are nearer than 1e-2 of the range."""
+    pending = [0.38026589155, 0.01329469494]
+    told = [round(value, digits) for value in pending]
+    strategy = proposing(pending, UNIT)
+    before = len(strategy.history)
+    if digits == 1:
+        assert tell(strategy, told) == [-1] and len(strategy.pending) == 1
+        return
+    match = r"near trial 0, .*that is pending: column \d .*instead of .*withdrawn"
+    with pytest.raises(InputDataError, match=match):
+        tell(strategy, told)
+    assert len(strategy.history) == before and len(strategy.pending) == 1
+    strategy.withdraw([0])
+    assert tell(strategy, told) == [-1]
+
+
+def test_own_points_besides_the_pending_ones() -> None:
+    """Near in some columns only, near a trial that is told, and told exactly again."""
+    pending = [0.38026589155, 0.01329469494]
+    strategy = proposing(pending, UNIT)
+    near, far = [0.381, 0.0133], [0.381, 0.0333]
+    assert tell(strategy, far) == [-1]
+    assert tell(strategy, far, pending, near) == [-1, -1, 0, -1]
+    # Another trial is pending: none of these is near it.
+    strategy.ask()
+    assert torch.tensor(near).sub(strategy.pending.cpu()).abs().max() > 0.02
+    assert tell(strategy, [v + 1e-3 for v in near])[-1] == -1
+
+
+def test_the_grid_of_a_box_while_trials_are_pending() -> None:
+    """Few of a user's own points are near one of ten pending ones in 4 columns."""
+    bounds = UNIT[:, [0, 1, 0, 1]]
+    strategy = RandomSearch(bounds=bounds, batch_size=10)
+    strategy.ask()
+    grid = list(itertools.product([0.0, 0.5, 1.0], repeat=4))
+    assert tell(strategy, *map(list, grid)) == [-1] * 81

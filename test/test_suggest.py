@@ -335,6 +335,18 @@ def test_rows_are_found_by_features_that_six_digits_are_left_of(
     assert "'gas, wet'; no other result can be used either." in line
 
 
+def test_rows_of_a_column_far_from_zero(suggest: Suggest, pool: Path) -> None:
+    """Seconds of an hour; the last digit of a double is another one."""
+    times = [1.7e9 + 400 * i for i in range(10)]
+    write(pool, [["time"], *([f"{time:.17g}"] for time in times)])
+    measured = [[f"{times[i] + 3e-7:.17g}", i] for i in (2, 5)]
+    results = write(pool.with_name("m.csv"), [["time", "loss"], *measured])
+    left = {float(row["time"]) for row in suggest("--results", results, key=None)}
+    assert left <= set(times) - {times[2], times[5]}
+    read = read_results(results, read_pool(pool, None, "loss"))
+    assert read.rows == [2, 5] and not read.points
+
+
 def test_rows_alike_within_six_digits_need_a_key(
     refused: Callable[..., str], tmp_path: Path, pool: Path
 ) -> None:

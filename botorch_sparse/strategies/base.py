@@ -368,10 +368,10 @@ class Strategy(ABC):
         """Report feedback; a call that fails leaves the strategy as it was.
 
         Points are found in the table and among the pending ones exactly or else within
-        rounding, such as that of a file with six digits: 1e-5 of the value, or next to
-        zero some decimals. All others are new points; but while trials are pending,
-        one that is nearer to a row of the table than 1e-2 of the range of each column
-        is refused.
+        rounding, such as that of a file with six digits: 1e-5 of the value and of its
+        column's range, or next to zero some decimals. All others are new points; but
+        while trials are pending, one that is nearer to a row of the table, or on a box
+        to a pending point, than 1e-2 of the range of each column is refused.
 
         Args:
             X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a
@@ -384,8 +384,9 @@ class Strategy(ABC):
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
             InputDataError: If there are NaN or infinite values; if a trial is not
-                pending, or not of the batch's point; if a point may be several; or if
-                one is outside of the bounds of a continuous domain.
+                pending, or not of the batch's point; if a point may be several, or
+                is outside of a continuous domain; or if features are not those of
+                the keys.
         """
         self._step(lambda draft: draft._tell(X, Y))
 

@@ -288,13 +288,16 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
 
 
 def test_points_that_break_constraints_are_no_middle() -> None:
+    """They may be in a state."""
     made = TrustRegion(
         bounds=BOUNDS, inequality_constraints=[(torch.tensor([0]), torch.ones(1), 0.0)]
     )
-    made.tell([[-0.5, 0.5]] * 6, [1.0] * 6)
-    assert (made.ask().X[:, 0] >= 0).all() and made.regions[0].center is None
-    made.tell([[0.5, 0.5]], [0.0])
-    made.ask()
+    made.tell([[0.5, 0.25]], [1.0])
+    state = made.state_dict()
+    state["history"]["extra"] = torch.tensor([[-0.5, 0.5]]).to(BOUNDS)
+    made.load_state_dict(state)
+    made.tell([[0.5, 0.5]] * 6, [0.0] * 6)
+    assert (made.ask().X[:, 0] >= 0).all()
     assert made.history.points(torch.tensor([made.regions[0].center])).tolist() == [
         [0.5, 0.5]
     ]

@@ -10,11 +10,8 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from botorch_sparse.strategies.rounding import (
-    COARSE,
     ROUNDING,
-    SUSPICIOUS,
     Rounding,
-    half_units,
     is_decimal,
     on_host,
 )
@@ -88,13 +85,14 @@ class NearRows:
     def _beside(self) -> tuple[cKDTree, NDArray[np.float64]]:
         """The points by what a few digits may change, and that."""
         rounding = self._rounding
-        unit = np.maximum(SUSPICIOUS * rounding.width, ROUNDING * rounding.scale)
+        unit = np.maximum(rounding.few_digits, ROUNDING * rounding.scale)
         return _tree(self._X, unit), unit
 
     def find(self, X: Tensor) -> list[list[int]]:
         """For each of `b x d` points the numbers of those that it may be."""
-        points = on_host(X)
-        near = _ball(self._within, points, self._rounding.most)
+        points, most = on_host(X), self._rounding.most
+        far = [self._rounding.reach(x, X.dtype) for x in points]
+        near = _ball(self._within, points, most, np.array(far))
         return [
             self._meant(x, np.array(sorted(places)), X.dtype) if places else []
             for x, places in zip(points, near, strict=True)
@@ -105,6 +103,8 @@ class NearRows:
         tree, unit = self._beside
         point = on_host(x)
         places = np.array(_ball(tree, point[None], unit)[0], dtype=np.int64)
+        if not len(places):
+            return []
         rows = self._X[places]
         is_near = self._rounding.is_near(point, rows, x.dtype)
         apart = (np.abs(rows - point) / unit).max(-1)[is_near]
@@ -120,9 +120,7 @@ class NearRows:
         fine = rounding.fine(x, dtype)
         is_same = apart <= fine
         if not is_same.all(-1).any():
-            half = half_units(x, dtype)
-            is_lost = half <= COARSE * rounding.width
-            is_same |= is_lost & (apart <= half + rounding.ulps(np.abs(x), dtype))
+            is_same |= apart <= rounding.lost(x, dtype)
         if not is_same.all(-1).any():
             is_small = apart <= ROUNDING * rounding.width
             is_same |= apart <= rounding.arithmetic
@@ -131,7 +129,8 @@ class NearRows:
         _, first = np.unique(rows[chosen], axis=0, return_index=True)
         first = np.sort(first)
         unit = np.where(fine > 0, fine, ROUNDING * rounding.width)
-        left = _nearest((apart[chosen][first] / unit).max(-1))
+        apart = np.maximum(apart[chosen][first], rounding.ulps(np.abs(x), dtype))
+        left = _nearest((apart / unit).max(-1))
         return [self.number[place] for place in places[chosen][first][left]]
 
 
@@ -151,11 +150,14 @@ def _tree(X: NDArray[np.float64], unit: NDArray[np.float64]) -> cKDTree:
 
 
 def _ball(
-    tree: cKDTree, points: NDArray[np.float64], unit: NDArray[np.float64]
+    tree: cKDTree,
+    points: NDArray[np.float64],
+    unit: NDArray[np.float64],
+    far: float | NDArray[np.float64] = 1.0,
 ) -> Sequence[list[int]]:
-    """For each of `b` points the places of those within the unit in all columns."""
+    """For each of `b` points the places of those within so many units per column."""
     near: Sequence[list[int]]
-    near = tree.query_ball_point(_scaled(points, unit), 1.0, p=np.inf)
+    near = tree.query_ball_point(_scaled(points, unit), far, p=np.inf)
     return near
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -30,11 +31,13 @@ class Rounding:
     Attributes:
         width: `d` ranges of the columns, positive.
         scale: `d` largest magnitudes in them, positive.
+        few_digits: `d` distances at which an entry may be another of too few digits.
         dtype: The type of the entries.
     """
 
     width: Array
     scale: Array
+    few_digits: Array
     dtype: torch.dtype
 
     @classmethod
@@ -47,21 +50,40 @@ class Rounding:
             dtype: The type of their entries.
         """
         low, high = on_host(ranges)
+        with np.errstate(over="ignore"):
+            width = high - low
         scale = np.maximum(np.abs(low), np.abs(high))
         scale = np.where(scale > 0, scale, 1.0)
-        return cls(np.where(high > low, high - low, scale), scale, dtype)
+        width = np.where(high > low, width, scale)
+        few_digits = np.where(high > low, SUSPICIOUS * width, ROUNDING * scale)
+        return cls(width, scale, few_digits, dtype)
 
     @property
     def arithmetic(self) -> Array:
         """`d` errors of results of arithmetic in float64."""
         return 8 * np.finfo(np.float64).eps * self.scale
 
-    @property
+    @cached_property
     def most(self) -> Array:
         """`d` bounds on all that rounding may change."""
-        coarse = np.minimum(COARSE * self.width, ROUNDING * self.scale)
-        fine = np.maximum(ROUNDING * self.width, self.ulps(self.scale, self.dtype))
-        return np.maximum(np.maximum(coarse, fine), self.arithmetic)
+        return np.maximum(self._least, self._coarse)
+
+    @cached_property
+    def _least(self) -> Array:
+        """`d` bounds on what it may change where no digits are lost."""
+        ulps = self.ulps(self.scale, self.dtype)
+        return np.maximum(np.maximum(ROUNDING * self.width, ulps), self.arithmetic)
+
+    @cached_property
+    def _coarse(self) -> Array:
+        return np.minimum(COARSE * self.width, ROUNDING * self.scale)
+
+    def reach(self, x: Array, dtype: torch.dtype) -> float:
+        """What part of `most` is needed for a point; less far from zero."""
+        if (self._coarse <= self._least).all():
+            return 1.0
+        bound = np.maximum(self.fine(x, dtype), self.lost(x, dtype))
+        return float(min(1.0, (np.maximum(bound, self._least) / self.most).max()))
 
     def ulps(self, size: Array, dtype: torch.dtype) -> Array:
         """A few units in the last place of numbers of some magnitude.
@@ -82,6 +104,11 @@ class Rounding:
     def written(self, x: Array, dtype: torch.dtype) -> Array:
         """`d` tolerances: half a unit of the last digit written, of six at least."""
         return half_units(x, dtype) + self.ulps(np.abs(x), dtype)
+
+    def lost(self, x: Array, dtype: torch.dtype) -> Array:
+        """The same where that is little of the range, else 0."""
+        is_little = half_units(x, dtype) <= COARSE * self.width
+        return np.where(is_little, self.written(x, dtype), 0.0)
 
     def is_same(self, told: Tensor, points: Tensor) -> bool:
         """Whether `b x d` points differ by rounding at most from those they should be.
@@ -106,8 +133,8 @@ class Rounding:
 
     def is_near(self, x: Array, rows: Array, dtype: torch.dtype) -> NDArray[np.bool_]:
         """Which of `k x d` points one may be to a few digits, `k` truth values."""
-        bound = np.maximum(SUSPICIOUS * self.width, self.written(x, dtype))
-        is_near: NDArray[np.bool_] = (np.abs(rows - x) <= bound).all(-1)
+        bound = np.maximum(self.few_digits, self.written(x, dtype))
+        is_near: NDArray[np.bool_] = np.all(np.abs(rows - x) <= bound, axis=-1)
         return is_near
 
 

@@ -94,6 +94,14 @@ def test_rows_of_a_narrow_column() -> None:
     assert strategy.history.indices[-1] == -1
 
 
+@pytest.mark.parametrize(("value", "told"), [(0.0, 1e-3), (1550.123456, 1551.0)])
+def test_columns_of_one_value(value: float, told: float) -> None:
+    strategy = RandomSearch(torch.full((4, 1), value).double(), batch_size=2)
+    strategy.ask()
+    strategy.tell([[float(f"{value:.6g}")], [told]], [0.0, 0.0])
+    assert strategy.history.trial.tolist() == [0, -1]
+
+
 def test_the_nearest_of_a_dense_column_is_meant() -> None:
     """2,000 rows within 1e-5 of the range: one ulp off is clear, a third is not."""
     X = torch.cat([torch.linspace(0.5, 0.500009, 2_000), torch.tensor([0.0, 1.0])])

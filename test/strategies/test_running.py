@@ -1,6 +1,7 @@
 """Runs: executors, failures, Ctrl-C at any moment, callbacks and stopping rules."""
 
 import signal
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -154,6 +155,26 @@ def test_dask_evaluates_the_same_point_again(dask_executor: Executor) -> None:
     strategy = RandomSearch(torch.zeros(1, 1), batch_size=8)
     history = strategy.run(noise, 8, progress=False, executor=dask_executor)
     assert len(set(history.values.tolist())) == 8  # two agree once in 6e5 runs
+
+
+@pytest.mark.slow
+def test_dask_workers_may_be_other_processes() -> None:
+    """Points and results cross their borders; the workers import torch."""
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(processes=True, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        strategy = random_search()
+        history = strategy.run(
+            lambda X: torch.cat([X[:, :1], X.new_tensor([[os.getpid()]])]).sum(),
+            15,
+            progress=False,
+            executor=client.get_executor(),
+        )
+    processes = (history.values - history.X[:, 0]).round().tolist()
+    assert len(history) == 15 and os.getpid() not in processes
 
 
 def test_results_are_told_as_they_come() -> None:

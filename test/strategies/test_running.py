@@ -1,7 +1,7 @@
 """Runs: executors, failures, Ctrl-C at any moment, callbacks and stopping rules."""
 
-import signal
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator

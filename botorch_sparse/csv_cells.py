@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,36 @@ def number(cell: str) -> float | None:
 def is_missing(cell: str) -> bool:
     """Whether a cell is empty, or a word for no value as NA or NaN."""
     return not cell.strip() or cell.strip().casefold() in MISSING
+
+
+def half_unit(cell: str) -> float:
+    """Half a unit of the last digit of a number that is written in a cell."""
+    exponent = Decimal(cell).as_tuple().exponent
+    return 0.5 * 10.0 ** int(exponent if "." in cell else min(int(exponent), 0))
+
+
+def agree(cell: str, other: str, *, rounded: bool = False) -> bool:
+    """Whether two cells mean the same: numbers to six digits, text in any case.
+
+    Args:
+        cell: A cell.
+        other: Another one.
+        rounded: Whether one may be the other, rounded to the digits that it has.
+    """
+    if plain_form(cell) == plain_form(other):
+        return True
+    x, y = number(cell), number(other)
+    if x is None or y is None:
+        return False
+    half = max(half_unit(cell), half_unit(other)) if rounded else 0.0
+    return abs(x - y) <= max(half * (1 + 1e-9), 1e-5 * abs(x))
+
+
+def plain_form(cell: str) -> Hashable:
+    """What spreadsheets keep of a text: 0007 is 7, and 7.0; spaces may change."""
+    if number(cell) is not None:
+        return Decimal(cell.strip())
+    return " ".join(cell.split()).casefold()
 
 
 def has_comma(cell: str) -> bool:

@@ -1,6 +1,6 @@
 """Results that may be of another row of the pool than they seem: refused by line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from botorch.exceptions import InputDataError
@@ -101,7 +101,7 @@ def _contradicts(cell: str, own: str) -> bool:
 
 
 def check_rounded(
-    text: TextTable, unknown: Iterable[tuple[int, Tensor]], pool: Pool
+    text: TextTable, unknown: Sequence[tuple[int, Tensor]], pool: Pool
 ) -> None:
     """Refuse results of no row whose features look like those of one, rounded.
 
@@ -113,9 +113,11 @@ def check_rounded(
     Raises:
         InputDataError: If there is such a result.
     """
-    rounding: _Rounding | None = None
+    has_numbers = any(spec.categories is None for spec in pool.table.columns)
+    if not unknown or not has_numbers:
+        return
+    rounding = _Rounding(pool)
     for i, x in unknown:
-        rounding = rounding or _Rounding(pool)
         cells = {name: column[i].strip() for name, column in text.columns.items()}
         if found := rounding.find(cells, on_host(x)):
             row, name = found
@@ -132,37 +134,44 @@ class _Rounding:
     """Finds rows of a pool that cells may be, rounded.
 
     A cell that is as short as many of the column, or one of a few values that come
-    again and again, is not taken for rounded. O(A d log A) once, O(A) for a cell.
+    again and again, is not taken for rounded. O(A d log A) once, then O(log A + b d)
+    for a row of cells that `b` rows are near in the column of most values.
     """
 
     def __init__(self, pool: Pool) -> None:
         self._columns = pool.table.columns
         self._X = on_host(pool.table.X)
+        numbers = [spec.start for spec in self._columns if spec.categories is None]
         self._values = {
-            spec.start: np.unique(self._X[:, spec.start], return_counts=True)
-            for spec in self._columns
-            if spec.categories is None
+            start: np.unique(self._X[:, start], return_counts=True) for start in numbers
         }
+        self._first = max(numbers, key=lambda start: len(self._values[start][0]))
+        self._order = np.argsort(self._X[:, self._first])
+        self._sorted = self._X[self._order, self._first]
         self._share: dict[tuple[int, int], float] = {}
 
     def find(
         self, cells: Mapping[str, str], x: NDArray[np.float64]
     ) -> tuple[int, str] | None:
         """The nearest row that `d` features may be, and the column that is farthest."""
-        rows = np.arange(len(self._X))
-        parts = np.zeros((len(rows), 0))
-        for spec in self._columns:
-            part = slice(spec.start, spec.start + spec.width)
-            distance = np.abs(self._X[rows, part] - x[part]).max(-1)
-            digits = ROUNDING * float(np.abs(x[part]).max())
-            half = self._half_unit(cells[str(spec.label)], x, spec)
-            is_near = distance <= (digits if half is None else half)
-            rows = rows[is_near]
-            parts = np.column_stack([parts, distance / (half or np.inf)])[is_near]
-        if not len(rows):
+        halves = [self._half_unit(cells[str(s.label)], x, s) for s in self._columns]
+        tolerance = ROUNDING * np.abs(x)
+        scale = np.full(len(x), np.inf)
+        for spec, half in zip(self._columns, halves, strict=True):
+            if half is not None:
+                tolerance[spec.start] = scale[spec.start] = half
+        value, around = x[self._first], tolerance[self._first]
+        begin = np.searchsorted(self._sorted, value - around, "left")
+        end = np.searchsorted(self._sorted, value + around, "right")
+        rows = self._order[begin:end]
+        distance = np.abs(self._X[rows] - x)
+        is_near = (distance <= tolerance).all(-1)
+        if not is_near.any():
             return None
+        rows, parts = rows[is_near], distance[is_near] / scale
         nearest = int(parts.max(-1).argmin())
-        column = self._columns[int(parts[nearest].argmax())]
+        farthest = int(parts[nearest].argmax())
+        column = next(s for s in self._columns if farthest < s.start + s.width)
         return int(rows[nearest]), str(column.label)
 
     def _half_unit(
@@ -183,6 +192,7 @@ class _Rounding:
         if (start, decimals) not in self._share:
             is_short = np.round(values, decimals) == values
             self._share[start, decimals] = float(is_short.mean())
-        repeats = 2 * len(values) <= len(self._X)
-        is_one = repeats and bool((counts[values == value] > 1).any())
+        place = min(int(np.searchsorted(values, value)), len(values) - 1)
+        repeats = 2 * len(values) <= len(self._X) and counts[place] > 1
+        is_one = bool(repeats and values[place] == value)
         return is_one or self._share[start, decimals] >= SHORT

@@ -7,9 +7,10 @@ model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
 proposed once. The results hold all feedback, and each call learns from them anew, also
-from those whose rows are no longer candidates, if all features are among their columns;
-rows that were proposed and have no result yet are remembered with `--state` alone,
-which one call at a time can use.
+from those whose rows are no longer candidates, if all features are among their columns.
+Rows that were proposed and have no result yet are remembered with `--state` alone,
+which one call at a time can use; they wait even where they are no candidates. The
+results may be in the candidates' own file: what has no value there is not yet measured.
 The same files give the same next rows, to the bit.
 """
 

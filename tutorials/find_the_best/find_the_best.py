@@ -11,7 +11,10 @@
 
 # %%
 # %matplotlib inline
+import io
 import os
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,16 +68,18 @@ batch = strategy.ask()
 batch.to_frame().head(4)
 
 # %% [markdown]
-# The first rows are drawn at random. Each proposal is a *trial* with an id. A table of
-# results brings its own order and lacks what went wrong; that is reported by id, and
-# the row is not proposed again (with `retry=True` it comes once more).
+# The first rows are drawn at random. Each proposal is a *trial* with an id. The table
+# of results that comes back, here as a file, has its own order and lacks what went
+# wrong; that is reported by id, and the row is not proposed again (with `retry=True` it
+# comes once more).
 
 # %%
 torch.manual_seed(0)
 results = batch.to_frame().assign(result=measure(batch.indices).numpy().round(1))
-broken, measured = results.iloc[:1], results.iloc[1:].sort_index()
+results.iloc[1:].sort_index().to_csv(folder / "results.csv")
+measured = pd.read_csv(folder / "results.csv", index_col="id")
 strategy.tell(measured, measured["result"])
-strategy.fail(broken["trial"])
+strategy.fail(results.iloc[:1]["trial"])
 print(f"{len(strategy.history)} told, {len(strategy.pending)} pending")
 
 # %% [markdown]
@@ -162,11 +167,15 @@ figure
 # %% [markdown]
 # ## Without Python
 #
-# The same on the command line reads two tables and writes the next rows with predicted
-# mean, standard deviation and the reason for each. Called again with more results, it
-# goes on.
-#
-# ```
-# python -m botorch_sparse suggest --candidates pool.csv --results measured.csv \
-#     --key id --target yield --batch 12 --state run.state > next.csv
-# ```
+# The same on the command line reads two tables, of the pool and of what is measured,
+# and writes the next rows with predicted mean, standard deviation and the reason for
+# each. `--state` keeps what was proposed; called again with more results it goes on.
+
+# %%
+told = history.to_frame()[["value"]].round(1)
+told.to_csv(folder / "measured.csv", index_label="id")
+command = """python -m botorch_sparse suggest --candidates pool.csv --key id
+    --results measured.csv --target value --batch 12 --state run.state"""
+words = [sys.executable, *command.split()[1:]]
+done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+pd.read_csv(io.StringIO(done.stdout)).head(4)

@@ -105,10 +105,8 @@ class PointFinder:
         self, rows: Sequence[int], history: History, X: Tensor | None
     ) -> None:
         """Refuse points, where there are any, that are not those of their rows."""
-        if X is None:
-            return
         theirs = history.points(torch.tensor(rows, dtype=torch.long))
-        if len(X) != len(rows) or not self.is_same(X, theirs):
+        if X is not None and (len(X) != len(rows) or not self.is_same(X, theirs)):
             raise InputDataError(
                 "Got features that are not those of the rows which their keys or row "
                 "numbers say: they were edited, or lost digits. Tell the keys without "
@@ -223,8 +221,8 @@ class PointFinder:
             self._refuse_near_pending(x, history, trials)
         if broken := box.broken(inside):
             raise InputDataError(
-                f"Got {x.tolist()}, which breaks {few(broken)} of the box; need points "
-                "of the domain."
+                f"Got {x.tolist()}, which breaks {few(broken)}; need points of the "
+                "domain."
             )
         return history.add_point(inside)
 

@@ -640,7 +640,8 @@ class Strategy(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.
 
-        Threads wait for each other, so that the file has the latest state.
+        The file is a `state_dict` as `torch.save` writes it, with a checksum. Threads
+        wait for each other, so that the file has the latest state.
 
         Raises:
             InputDataError: If `path` is none.
@@ -660,8 +661,8 @@ class Strategy(ABC):
 
         Raises:
             OSError: If there is no such file, or it can't be read.
-            InputDataError: If the file is torn or holds something else, or the state
-                came from a strategy built otherwise; if `path` is none.
+            InputDataError: If the file is torn, damaged or holds something else, or the
+                state came from a strategy built otherwise; if `path` is none.
         """
         check_path("path", path)
         self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))

@@ -108,6 +108,16 @@ def check_path(name: str, value: object) -> None:
     check_kind(name, value, (str, os.PathLike), need)
 
 
+def check_generator(name: str, value: object) -> None:
+    """Refuse what is no source of randomness, nor None.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    if value is not None:
+        check_kind(name, value, torch.Generator, "a torch.Generator, or None")
+
+
 def check_keywords(given: Collection[str], known: Collection[str]) -> None:
     """Refuse keyword arguments that are not known.
 

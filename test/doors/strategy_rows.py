@@ -211,6 +211,10 @@ def feedback_rows() -> list[Row]:
         call = partial(TABLE().set_candidates, bad)
         setter = "RandomSearch.set_candidates"
         rows.append(Row(setter, what, call, (NEED,), BotorchError))
+    text = pd.DataFrame({"x0": ["a"] * 3, "x1": [0.2] * 3})
+    rows.append(
+        Row(name, "tell box, a frame of text", partial(tell, BOX, text), (NEED,))
+    )
     far = partial(tell, BOX, [[1e6, 0.5]] * 3)
     return [*rows, Row(name, "tell box, other units", far, ("outside of the bounds",))]
 

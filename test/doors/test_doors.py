@@ -31,7 +31,7 @@ PACKAGES = (
     *("strategies", "models", "acquisition", "optim", "inducing", "posteriors"),
     *("kernels", "linear_operators", "datasets", "plotting", "ax"),
 )
-PACKAGES_OF_METHODS = ("strategies",)
+PACKAGES_OF_METHODS = ("strategies", "models")
 # Protocols, base classes, what calls return, and the adapter, which Ax builds itself.
 MADE = {
     *("Strategy", "ConfidenceRadius", "Constants", "InducingPointSampler", "Rule"),
@@ -46,6 +46,21 @@ MADE = {
 OTHERS_CALL = {
     "BBKB.agree": "run, where ranks share a table",
     "CandidateTable.in_columns_of": "set_candidates",
+    **{
+        f"{model}.{method}": caller
+        for model in ("SparseSingleTaskGP", "SubsetSingleTaskGP")
+        for method, caller in {
+            "construct_inputs": "Ax; the constructor checks the options",
+            "set_train_data": "GPyTorch's own checks, before ours change anything",
+            "subset_output": "ModelListGP and BoTorch's acquisition functions",
+            "transform_inputs": "posterior, which has rows",
+        }.items()
+    },
+    "SparseSingleTaskGP.forward": "the model itself",
+    "SubsetSingleTaskGP.get_fantasy_model": "condition_on_observations",
+    "SubsetSingleTaskGP.load_state_dict": "PyTorch's own checks",
+    "SubsetSingleTaskGP.rows_by_leverage": "selections, whose rows are checked",
+    "SubsetSingleTaskGP.train": "PyTorch",
 }
 
 

@@ -5,13 +5,29 @@ is run. `python -m botorch_sparse suggest` proposes the next rows of a table of 
 own; see `botorch_sparse.suggest`.
 """
 
+# ruff: noqa: E402
+
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+
+
+def _leave(*_: object) -> NoReturn:
+    """End at once at Ctrl-C: nothing has begun while modules are imported."""
+    os.write(2, b"python -m botorch_sparse: interrupted before it began\n")
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    signal.signal(signal.SIGINT, _leave)  # the imports from here on take seconds
+
 import argparse
 import math
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
@@ -37,7 +53,6 @@ __all__ = ["main", "noisy_rows"]
 
 EVALUATIONS, PAPER_EVALUATIONS = 500, 2000
 BATCH_SIZE = 20
-INTERRUPTED = 130  # as shells have it: 128 + SIGINT
 PLOTS = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 
 
@@ -48,13 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     after Ctrl-C with 130 and the table of the strategies that were finished.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments[:1]) == ["suggest"]:
-        from botorch_sparse import suggest
-
-        return suggest.main(arguments[1:])
     parser = _parser()
-    args = parser.parse_args(arguments)
     try:
+        if list(arguments[:1]) == ["suggest"]:
+            from botorch_sparse import suggest
+
+            return suggest.main(arguments[1:])
+        args = parser.parse_args(arguments)
         _check_setting(args)
         with joined_ranks(args.device) as ranks:
             _run(args, ranks)
@@ -345,4 +360,6 @@ def _device(text: str) -> torch.device:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     main()

@@ -4,6 +4,7 @@ Each check raises an `InputDataError` that says what came and what is needed.
 """
 
 import math
+import os
 from collections.abc import Collection
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -95,6 +96,26 @@ def check_callable(name: str, value: object, need: str) -> None:
     """
     if not callable(value):
         raise InputDataError(f"Got {name}={said(value)}; need {need}.")
+
+
+def check_path(name: str, value: object) -> None:
+    """Refuse what is no path of a file.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    need = "the path of a file: text or a pathlib.Path"
+    check_kind(name, value, (str, os.PathLike), need)
+
+
+def check_generator(name: str, value: object) -> None:
+    """Refuse what is no source of randomness, nor None.
+
+    Raises:
+        InputDataError: If it is none.
+    """
+    if value is not None:
+        check_kind(name, value, torch.Generator, "a torch.Generator, or None")
 
 
 def check_keywords(given: Collection[str], known: Collection[str]) -> None:
@@ -218,6 +239,23 @@ def device_of(value: torch.device | str | None) -> torch.device:
             f"Got device={said(value)}, which is not there "
             f"({str(error).splitlines()[0]}); need one such as 'cpu' or 'cuda:0'."
         ) from error
+
+
+def points_of(name: str, value: object, dim: int, device: torch.device) -> Tensor:
+    """`k x d` points as a tensor of floats on a device, without its gradient.
+
+    Raises:
+        BotorchTensorDimensionError: If they are not `k x d`.
+        InputDataError: If they are no numbers.
+    """
+    X = numbers_of(name, value, f"need `k x {dim}` points.")
+    if X.dim() != 2 or X.shape[-1] != dim:
+        raise BotorchTensorDimensionError(
+            f"Got {name} of shape {tuple(X.shape)}; need `k x {dim}`: a row for each "
+            "point."
+        )
+    X = X.to(device)
+    return X if X.is_floating_point() else X.double()
 
 
 def bounds_of(value: object) -> Tensor:

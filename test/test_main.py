@@ -1,8 +1,10 @@
 """The command line: its table, its plot, and one line for each mistake."""
 
 import builtins
+import os
 import re
 import runpy
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -478,3 +480,32 @@ def test_a_header_of_many_columns_is_read_in_one_pass(tmp_path: Path) -> None:
     with pytest.raises(InputDataError, match="c0, c1") as caught:
         load_table(path, target="d")
     assert len(str(caught.value)) < 1000
+
+
+EARLY = """
+import os, runpy, signal, sys
+module = sys.argv.pop(1)
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("botorch_sparse", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such signal")
+@pytest.mark.parametrize(
+    "module, arguments", [("torch", []), ("botorch_sparse.suggest", ["suggest"])]
+)
+def test_ctrl_c_during_imports(module: str, arguments: list[str]) -> None:
+    """It comes when a module is looked for."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EARLY, module, *arguments],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 130 and ended.stdout == ""
+    assert ended.stderr.count("\n") == 1 and "interrupted" in ended.stderr

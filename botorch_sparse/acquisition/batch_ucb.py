@@ -110,6 +110,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
         Returns:
             A `batch_shape` tensor, in the space of the untransformed outcomes.
         """
+        check_tensors(X=X)
         points = X.reshape(-1, X.shape[-1])
         f = self.frozen.features(points)
         variance = self.frozen.sequential_variance(f, X.flatten(0, -3))

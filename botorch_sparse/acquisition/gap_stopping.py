@@ -141,6 +141,7 @@ class LowerConfidenceBound(UpperConfidenceBound):
     @t_batch_mode_transform(expected_q=1)
     def forward(self, X: Tensor) -> Tensor:
         """The bound at each point, `batch_shape`, from `batch_shape x 1 x d` points."""
+        check_tensors(X=X)
         mean, sigma = self._mean_and_sigma(X)
         value = (mean if self.maximize else -mean) - self.beta.to(mean).sqrt() * sigma
         return torch.squeeze(value, -1)

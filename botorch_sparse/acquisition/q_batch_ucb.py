@@ -81,6 +81,7 @@ class qBatchUpperConfidenceBound(qUpperConfidenceBound):
         Returns:
             A `batch_shape` tensor.
         """
+        check_tensors(X=X)
         values = self._non_reduced_forward(X)
         return self._sample_reduction(self._q_reduction(values))
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
+from botorch_sparse.doors import check_tensors
 
 # Points of the batch from which the search starts, by default.
 NUM_STARTS = 8
@@ -68,6 +69,8 @@ class RatioBound(AcquisitionFunction):
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Replace the batch's points, `s x d`."""
+        if X_pending is not None:
+            check_tensors(X_pending=X_pending)
         self.frozen = self.frozen.with_batch(X_pending)
 
     def add(self, X: Tensor, noise: Tensor | None = None) -> None:
@@ -77,6 +80,7 @@ class RatioBound(AcquisitionFunction):
             X: The points.
             noise: Their `s` noise variances, as in the constructor.
         """
+        check_tensors(X=X)
         self.frozen = self.frozen.add(X, noise)
 
     @t_batch_mode_transform(expected_q=1)
@@ -89,6 +93,7 @@ class RatioBound(AcquisitionFunction):
         Returns:
             A `batch_shape` tensor of values of at least one.
         """
+        check_tensors(X=X)
         f = self.frozen.features(X.reshape(-1, X.shape[-1]))
         return self.at(f).to(X.dtype).reshape(X.shape[:-2])
 
@@ -133,6 +138,7 @@ class RatioBound(AcquisitionFunction):
         if not len(self.X_batch):
             return 1.0
         if choices is not None:
+            check_tensors(choices=choices)
             return self._maximum_over(choices)
         return self._maximum_in(bounds, optimizer_options or {}, enough)
 

@@ -21,6 +21,7 @@ from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nan
 
+from botorch_sparse.doors import check_tensors
 from botorch_sparse.models.rows import JoinedNoise, JoinedRows
 from botorch_sparse.models.validation import validate_dimension
 
@@ -176,8 +177,9 @@ def validate_new_data(X: Tensor, Y: Tensor) -> None:
 
     Raises:
         BotorchTensorDimensionError: If there are not as many of both.
-        InputDataError: If a value is seen not to be finite.
+        InputDataError: If they are no tensors, or a value is seen not to be finite.
     """
+    check_tensors(X=X, Y=Y)
     if Y.dim() == 0 or X.dim() < 2 or X.shape[-2] != Y.shape[-1]:
         raise BotorchTensorDimensionError(
             f"Got new inputs of shape {tuple(X.shape)} and observations of shape "
@@ -199,9 +201,13 @@ def checked_noise(noise: Tensor | None) -> Tensor | None:
     negative ones become NaN.
 
     Raises:
-        InputDataError: If one on the CPU is negative or not finite.
+        InputDataError: If they are no tensor, or one on the CPU is negative or not
+            finite.
     """
-    if noise is None or fantasize_flag.on():
+    if noise is None:
+        return None
+    check_tensors(noise=noise)
+    if fantasize_flag.on():
         return noise
     if noise.device.type != "cpu":
         return noise.where(noise >= 0, nan)

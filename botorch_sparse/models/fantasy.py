@@ -17,8 +17,10 @@ from botorch.models.model import FantasizeMixin
 from botorch.sampling.base import MCSampler
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
+from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.doors import check_tensors
 from botorch_sparse.models.conditioning import (
     NewData,
     checked_noise,
@@ -125,6 +127,17 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         """The posterior with one factor for each element. Cost: O(m^3) for each."""
         return self._posterior.absorbed()
 
+    def transform_inputs(
+        self, X: Tensor, input_transform: Module | None = None
+    ) -> Tensor:
+        """As in `SingleTaskGP`; `posterior` and all that takes inputs comes here.
+
+        Raises:
+            InputDataError: If they are no tensor.
+        """
+        check_tensors(X=X)
+        return super().transform_inputs(X, input_transform)
+
     def __call__(self, X: Tensor) -> MultivariateNormal:
         """The posterior at `X`, `... x q x d` transformed inputs, in either mode."""
         if gpytorch.settings.prior_mode.on():
@@ -155,6 +168,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
+        check_tensors(X=X, Y=Y)
         noise, d = checked_noise(kwargs.get("noise")), self._inputs.parts[0].shape[-1]
         new = NewData.observed(self, X, Y, noise, d)
         return SparseFantasyModel.of(self, self._posterior, new)
@@ -175,6 +189,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         **kwargs: object,
     ) -> "SparseFantasyModel":
         """As in `SparseSingleTaskGP`."""
+        check_tensors(X=X)
         if X.shape[-2] == 0:
             return fantasize_nothing(self, X, sampler)
         covar = getattr(self.likelihood, "noise_covar", None)

@@ -6,7 +6,7 @@ from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import MarginalLogLikelihood
 
-from botorch_sparse.doors import check_number, check_whole
+from botorch_sparse.doors import check_kind, check_number, check_whole
 
 
 @dataclass
@@ -61,7 +61,11 @@ class RefitSchedule:
 
         The first time, and with fewer observations than at the last fit (other data),
         it always is.
+
+        Raises:
+            InputDataError: If it is no number of observations.
         """
+        check_whole("num_observations", num_observations, least=0)
         last = self.last_fit
         if last is None or num_observations < last:
             return True
@@ -70,7 +74,12 @@ class RefitSchedule:
         return num_observations >= last + (self.every or 1)
 
     def record(self, num_observations: int) -> None:
-        """Note that hyperparameters were fitted at this many observations."""
+        """Note that hyperparameters were fitted at this many observations.
+
+        Raises:
+            InputDataError: If it is no number of observations.
+        """
+        check_whole("num_observations", num_observations, least=0)
         self.last_fit = num_observations
 
     def fit(self, mll: MarginalLogLikelihood, **kwargs: object) -> bool:
@@ -86,7 +95,12 @@ class RefitSchedule:
         Returns:
             Whether it was fitted. `mll` is in eval mode either way. A fit that fails
             is not recorded.
+
+        Raises:
+            InputDataError: If `mll` is no marginal log likelihood.
         """
+        need = "a marginal log likelihood, such as ExactMarginalLogLikelihood(...)"
+        check_kind("mll", mll, MarginalLogLikelihood, need)
         targets = mll.model.train_targets
         each = targets if isinstance(targets, list | tuple) else [targets]
         num_observations = max(y.shape[-1] for y in each)
@@ -107,9 +121,12 @@ class RefitSchedule:
         Raises:
             InputDataError: If it is not the state of a `RefitSchedule`.
         """
+        check_kind("state", state, dict, "what state_dict() returned")
         if set(state) != {"last_fit"}:
             raise InputDataError(
                 f"Got a state with the keys {sorted(state)}; need `last_fit` alone, as "
                 "`RefitSchedule.state_dict` returns it."
             )
+        if state["last_fit"] is not None:
+            check_whole("last_fit", state["last_fit"], least=0)
         self.last_fit = state["last_fit"]

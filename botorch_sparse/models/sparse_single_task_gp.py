@@ -23,7 +23,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.doors import check_flag
+from botorch_sparse.doors import check_flag, check_generator, check_tensors
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
 from botorch_sparse.inducing.base import capped
 from botorch_sparse.kernels import in_double, mixed_kernel
@@ -288,6 +288,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         Returns:
             The model. Cost: O(n m^2).
         """
+        check_generator("generator", generator)
         self.learned_points = None
         self._teach_transform()
         self._take(self._draw(self._points(), generator))
@@ -346,6 +347,17 @@ class SparseSingleTaskGP(SingleTaskGP):
         if not hasattr(self, "input_transform"):
             return points
         return self.input_transform.preprocess_transform(points)
+
+    def transform_inputs(
+        self, X: Tensor, input_transform: Module | None = None
+    ) -> Tensor:
+        """As in `SingleTaskGP`; `posterior` and all that takes inputs comes here.
+
+        Raises:
+            InputDataError: If they are no tensor.
+        """
+        check_tensors(X=X)
+        return super().transform_inputs(X, input_transform)
 
     def __call__(self, *args: Tensor, **kwargs: object) -> MultivariateNormal:
         """Prior at the training inputs in train mode, posterior at `X` in eval mode.
@@ -519,9 +531,11 @@ class SparseSingleTaskGP(SingleTaskGP):
             a `SparseSingleTaskGP`.
 
         Raises:
-            InputDataError: If observations (not fantasies) or their noise are on the
-                CPU and not finite, or a noise variance is negative.
+            InputDataError: If they are no tensors; if observations (not fantasies) or
+                their noise are on the CPU and not finite, or a noise variance is
+                negative.
         """
+        check_tensors(X=X, Y=Y)
         check_is_in_eval_mode(self)
         noise = checked_noise(kwargs.get("noise"))
         self.sparsify()
@@ -580,6 +594,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         Returns:
             The fantasy model, of batch shape `sample_shape x batch_shape`.
         """
+        check_tensors(X=X)
         if X.shape[-2] == 0:
             return fantasize_nothing(self, X, sampler)
         return super().fantasize(X, sampler, observation_noise, **kwargs)

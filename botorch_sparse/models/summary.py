@@ -8,6 +8,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.doors import check_number
 from botorch_sparse.inducing.certificate import (
     AccuracyCertificate,
     accuracy_certificates,
@@ -110,6 +111,7 @@ def certify(
     Returns:
         The certificate, the worst of the outputs. Cost: O(n m^2).
     """
+    check_number("delta", delta, "(0, 1)")
     num_outputs = data.noise.shape[:-1].numel()
     outputs: tuple[AccuracyCertificate, ...] = ()
     if posterior is not None:

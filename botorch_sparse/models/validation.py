@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, said
+from botorch_sparse.doors import check_kind, check_tensors, said
 from botorch_sparse.inducing.base import validate_sampler
 from botorch_sparse.kernels.mixed import check_columns
 from botorch_sparse.private_names import GaussianLikelihoodBase
@@ -197,7 +197,9 @@ def validate_dimension(X: Tensor, d: int) -> None:
 
     Raises:
         BotorchTensorDimensionError: If it is not `d`.
+        InputDataError: If they are no tensor.
     """
+    check_tensors(inputs=X)
     if X.dim() == 1 and d == 1:
         return  # GPyTorch reads it as n x 1
     if X.dim() < 2 or X.shape[-1] != d:
@@ -212,7 +214,9 @@ def validate_points(X: Tensor) -> None:
 
     Raises:
         BotorchTensorDimensionError: If it is not a matrix.
+        InputDataError: If it is no tensor.
     """
+    check_tensors(X=X)
     if X.dim() != 2:
         raise BotorchTensorDimensionError(
             f"Got points of shape {tuple(X.shape)}; need `r x d`, without a batch."

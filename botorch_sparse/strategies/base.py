@@ -21,7 +21,9 @@ from botorch_sparse.doors import (
     check_flag,
     check_kind,
     check_number,
+    check_path,
     check_whole,
+    points_of,
     seed_of,
 )
 from botorch_sparse.optim.pace import GoesOn, Pace, always
@@ -208,11 +210,23 @@ class Strategy(ABC):
     def predict(self, X: Tensor) -> tuple[Tensor, ...] | None:
         """What the model says of `k x d` points, in the user's sign and units.
 
+        Args:
+            X: The points: a tensor, an array or a nested list.
+
         Returns:
             `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
             None where there is no model.
+
+        Raises:
+            BotorchTensorDimensionError: If they are not `k x d`.
+            InputDataError: If they are no numbers.
         """
+        self._points_of(X)
         return None
+
+    def _points_of(self, X: Any) -> Tensor:
+        """The points that `predict` is called with."""
+        return points_of("X", X, self.domain.dim, self.domain.device)
 
     def ask(
         self,
@@ -418,8 +432,10 @@ class Strategy(ABC):
                 up, and a row of a table is not proposed again: see `readmit`.
 
         Raises:
-            InputDataError: If one is not pending, or they are no ids.
+            InputDataError: If one is not pending, or they are no ids; if `retry` is
+                neither True nor False.
         """
+        check_flag("retry", retry)
         self._step(lambda draft: draft._fail(trials, retry))
 
     def _fail(self, trials: Batch | Iterable[int], retry: bool) -> None:
@@ -602,13 +618,19 @@ class Strategy(ABC):
             The history.
 
         Raises:
-            InputDataError: If `by_index` is set on a continuous domain; if the
+            InputDataError: If an argument is none of these, such as a negative
+                `num_evaluations`; if `by_index` is set on a continuous domain; if the
                 checkpoint holds another run, or more of this one, or its folder can't
-                be written to; if a callback can't be called.
+                be written to.
 
         Warns:
-            BotorchWarning: For each evaluation that raised something in `catch`.
+            BotorchWarning: For each evaluation that raised something in `catch`. If a
+                horizon ends before `num_evaluations`, as that of `SBPE` does where
+                points were withdrawn.
         """
+        check_callable("objective", objective, "a function of `b x d` points")
+        check_whole("num_evaluations", num_evaluations, least=0)
+        check_flag("progress", progress)
         options = RunOptions(
             by_index=by_index,
             executor=executor,
@@ -617,13 +639,23 @@ class Strategy(ABC):
             catch=catch if isinstance(catch, tuple) else (catch,),
             batch_size=batch_size,
         )
-        return run_to(self, objective, num_evaluations, options, progress=progress)
+        most = self._begin_run(num_evaluations)
+        return run_to(self, objective, most, options, progress=progress)
+
+    def _begin_run(self, num_evaluations: int) -> int:
+        """How many evaluations a run to `num_evaluations` will reach."""
+        return num_evaluations
 
     def pending_batch(self, max_batch_size: int | None = None) -> Batch:
         """What is out for evaluation, the oldest trials first.
 
         Trials that failed and wait for the next `ask` are left out.
+
+        Raises:
+            InputDataError: If `max_batch_size` is below one.
         """
+        if max_batch_size is not None:
+            check_whole("max_batch_size", max_batch_size)
         out = [trial for trial in self._trials if not trial.is_waiting]
         return self.history.batch_of(out[:max_batch_size])
 
@@ -631,19 +663,23 @@ class Strategy(ABC):
         """A pending trial.
 
         Raises:
-            InputDataError: If it is not pending.
+            InputDataError: If it is not pending, or `id` is no whole number.
         """
+        check_whole("id", id, 0, "need a whole number, such as int(batch.ids[0]).")
         return self._trials.expect([id], self.history.was_told)[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.
 
-        Threads wait for each other, so that the file has the latest state.
+        The file is a `state_dict` as `torch.save` writes it, with a checksum. Threads
+        wait for each other, so that the file has the latest state.
 
         Raises:
+            InputDataError: If `path` is none.
             OSError: If the folder is not there, or can't be written to, or if the path
                 is that of a folder or a device.
         """
+        check_path("path", path)
         with self._lock:
             state = self.state_dict()
             self.domain.ranks.once(lambda: write_state(state, path))
@@ -656,9 +692,10 @@ class Strategy(ABC):
 
         Raises:
             OSError: If there is no such file, or it can't be read.
-            InputDataError: If the file is torn or holds something else, or the state
-                came from a strategy built otherwise.
+            InputDataError: If the file is torn, damaged or holds something else, or the
+                state came from a strategy built otherwise; if `path` is none.
         """
+        check_path("path", path)
         self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))
         return self
 

@@ -1,6 +1,7 @@
 """States: in files that are whole or not there, and sound or refused."""
 
 import errno
+import hashlib
 import io
 import os
 import re
@@ -20,11 +21,38 @@ from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.identity import plain
 
 STATE_VERSION = 5
+MARK = b"sha256:"
+COMMENT = len(MARK) + 2 * hashlib.sha256().digest_size
 
 
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state; see `write_whole`."""
-    write_whole(path, partial(torch.save, plain(state)))
+    """Write a state with its checksum; see `write_whole`."""
+    write_whole(path, partial(_write_checked, plain(state)))
+
+
+def _write_checked(state: object, file: BinaryIO) -> None:
+    """As `torch.save` does, with the SHA-256 of all before it as the archive's comment.
+
+    A zip archive ends with the length of its comment, in two bytes, and the comment;
+    `torch.load` and other readers pass over it. O(size).
+    """
+    content = io.BytesIO()
+    torch.save(state, content)
+    content.seek(-2, io.SEEK_END)
+    content.write(COMMENT.to_bytes(2, "little"))
+    file.write(content.getbuffer())
+    file.write(MARK + _digest(content.getbuffer()))
+
+
+def _digest(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _is_damaged(content: bytes) -> bool:
+    """Whether content has a checksum, which is that of something else. O(size)."""
+    at = content.rfind(MARK, max(0, len(content) - COMMENT))
+    whole = memoryview(content)
+    return at >= 0 and whole[at + len(MARK) :] != _digest(whole[:at])
 
 
 def write_whole(
@@ -94,13 +122,22 @@ def _sync_folder(folder: Path) -> None:
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a state; nothing in the file is executed.
 
+    What `torch.save` wrote has no checksum, and is read without one.
+
     Raises:
         OSError: If there is no such file, or it can't be read.
-        InputDataError: If it is torn, or holds something else.
+        InputDataError: If it is torn or damaged, or holds something else.
     """
-    content = io.BytesIO(Path(path).read_bytes())
+    content = Path(path).read_bytes()
+    if _is_damaged(content):
+        raise InputDataError(
+            f"Can't read the state in {os.fspath(path)!r}: the file is torn or "
+            "damaged, its bytes are not those that were written (SHA-256). Take an "
+            "earlier one, or start anew."
+        )
     try:
-        state = torch.load(content, map_location="cpu", weights_only=True)
+        file = io.BytesIO(content)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what it is depends on where the bytes stop to fit
         raise InputDataError(
             f"Can't read the state in {os.fspath(path)!r}: the file is torn or is none "

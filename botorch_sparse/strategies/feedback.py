@@ -182,7 +182,12 @@ def _frame_points(
             f"{missing[:3]}; need all of x0 to x{dim - 1}, or other names, which are "
             f"read in their order."
         )
-    return as_tensor((X if missing else X[names]).to_numpy(dtype=float))
+    try:
+        return as_tensor((X if missing else X[names]).to_numpy(dtype=float))
+    except (TypeError, ValueError) as error:
+        raise InputDataError(
+            f"Got a DataFrame of points that are no numbers ({error}); need numbers."
+        ) from error
 
 
 def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:

@@ -159,6 +159,7 @@ class ModelStrategy(Strategy):
 
         Cost: O(k m^2); for an exact posterior O(n^3).
         """
+        X = self._points_of(X)
         if self._num_learned == 0:
             return None
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
+from botorch_sparse.doors import check_flag, check_path, check_whole, said
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -33,27 +34,41 @@ class RunOptions:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputDataError(f"Got batch_size={self.batch_size}; need at least 1.")
-        if self.executor is not None and not hasattr(self.executor, "submit"):
+        check_flag("by_index", self.by_index)
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size)
+        if self.executor is not None and not _has_method(self.executor, "submit"):
             raise InputDataError(
-                f"Got executor={self.executor!r}; need a concurrent.futures.Executor, "
-                "such as ThreadPoolExecutor(4) or a Dask client's get_executor()."
+                f"Got executor={said(self.executor)}; need a "
+                "concurrent.futures.Executor, such as ThreadPoolExecutor(4) or a Dask "
+                "client's get_executor()."
             )
         for callback in self.callbacks:
-            if not callable(callback):
+            if not _has_method(callback, "__call__"):
                 raise InputDataError(
-                    f"Got {callback!r} among callbacks; need functions of strategy, "
-                    "batch and history, or rules such as StopAfter(60.0)."
+                    f"Got {said(callback)} among callbacks; need functions of "
+                    "strategy, batch and history, or rules such as StopAfter(60.0)."
+                )
+        for caught in self.catch:
+            if not (isinstance(caught, type) and issubclass(caught, Exception)):
+                raise InputDataError(
+                    f"Got {said(caught)} in catch; need a class of exceptions, such "
+                    "as ValueError, or a tuple of them."
                 )
         if self.checkpoint is not None:
+            check_path("checkpoint", self.checkpoint)
             folder = Path(self.checkpoint).absolute().parent
             if not folder.is_dir() or not os.access(folder, os.W_OK):
                 raise InputDataError(
                     f"Got checkpoint={os.fspath(self.checkpoint)!r}, but the folder "
-                    f"{os.fspath(folder)!r} is not there or can't be written to; make "
-                    "it first."
+                    f"{os.fspath(folder)!r} is not there or can't be written to; need "
+                    "one that can: make it first."
                 )
+
+
+def _has_method(value: object, name: str) -> bool:
+    """Whether an object has a method; a class has it for its instances alone."""
+    return not isinstance(value, type) and callable(getattr(value, name, None))
 
 
 class Runnable(Protocol):

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from botorch.exceptions import BotorchError
 from botorch.models.transforms import Normalize, Standardize
+from botorch.sampling import SobolQMCNormalSampler
 from door_rows import (
     CHOICE,
     FLAG,
@@ -26,6 +27,7 @@ from door_rows import (
 )
 from gpytorch.kernels import LinearKernel
 from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from botorch_sparse import inducing as i
 from botorch_sparse import kernels as k
@@ -105,6 +107,122 @@ MODELS = [
     ),
     *arguments(m.RefitSchedule, every=WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
     *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
+]
+SUBSET = m.SubsetSingleTaskGP(X, ROW, subset_size=6).eval()
+SPARSE = m.SparseSingleTaskGP(X, ROW, inducing_points=X[:4]).eval()
+SCALED = m.SparseSingleTaskGP(X, ROW, input_transform=Normalize(2)).eval()
+DRAW = torch.Size([2])
+FANTASY = SPARSE.fantasize(X[:2], SobolQMCNormalSampler(DRAW, seed=0))
+MLL = ExactMarginalLogLikelihood(SPARSE.likelihood, SPARSE)
+NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None, 3.0]
+NO_GENERATOR: list[Any] = [0, "x", torch.Generator]
+COUNT: list[Any] = [-1, 2.5, NAN, "2", None]
+
+
+def name_of(model: Any, method: str) -> str:
+    """A method of a public class."""
+    return f"{type(model).__name__}.{method}"
+
+
+INPUT_ROWS = [
+    row
+    for model in (MODEL, SPARSE, SCALED, FANTASY, SUBSET)
+    for row in (
+        *arguments(model.posterior, name_of(model, "posterior"), X=NO_TENSORS),
+        *[
+            row
+            for given in ({"X": X, "Y": ROW}, {"X": X.numpy(), "Y": Y.numpy()})
+            for row in arguments(
+                partial(model.condition_on_observations, **given),
+                name_of(model, "condition_on_observations"),
+                X=NO_TENSORS,
+            )
+        ],
+        *arguments(
+            partial(model.condition_on_observations, X),
+            name_of(model, "condition_on_observations"),
+            Y=NO_TENSORS,
+        ),
+    )
+]
+METHODS = [
+    *INPUT_ROWS,
+    *[
+        row
+        for model in (MODEL, SPARSE, FANTASY)
+        for row in arguments(
+            partial(model.fantasize, sampler=SobolQMCNormalSampler(DRAW)),
+            name_of(model, "fantasize"),
+            X=NO_TENSORS,
+        )
+    ],
+    *anything(
+        partial(SPARSE.get_fantasy_model, targets=Y),
+        name_of(SPARSE, "get_fantasy_model"),
+        says="inputs",
+        inputs=[X.numpy(), "x", X[:, :1]],
+    ),
+    *arguments(SPARSE.remember, name_of(SPARSE, "remember"), X=NO_TENSORS),
+    *arguments(
+        SPARSE.resparsify, name_of(SPARSE, "resparsify"), generator=NO_GENERATOR
+    ),
+    *arguments(
+        SPARSE.certificate,
+        name_of(SPARSE, "certificate"),
+        method=CHOICE,
+        delta=PROBABILITY,
+    ),
+    *arguments(
+        partial(SPARSE.custom_fit, MLL),
+        name_of(SPARSE, "custom_fit"),
+        rounds=WHOLE,
+        max_fit_inducing_points=WHOLE,
+    ),
+    *anything(
+        partial(SUBSET.add_observations, Y=ROW),
+        name_of(SUBSET, "add_observations"),
+        says="X",
+        X=[*NO_TENSORS, X[:3], X * NAN, X.float()],
+    ),
+    *arguments(
+        partial(SUBSET.add_observations, X, ROW),
+        name_of(SUBSET, "add_observations"),
+        Yvar=[0.1, "x", ROW],
+        generator=NO_GENERATOR,
+    ),
+    *arguments(
+        SUBSET.reselect,
+        name_of(SUBSET, "reselect"),
+        generator=NO_GENERATOR,
+        num_newest=COUNT,
+    ),
+    *arguments(SUBSET.error_bounds, name_of(SUBSET, "error_bounds"), X=NO_TENSORS),
+    *arguments(
+        partial(SUBSET.error_bounds, X),
+        name_of(SUBSET, "error_bounds"),
+        approximation=CHOICE,
+        method=CHOICE,
+        delta=PROBABILITY,
+    ),
+    *anything(
+        SUBSET.set_subset,
+        name_of(SUBSET, "set_subset"),
+        says="ind|rows",
+        indices=[[0, 1], "x", torch.tensor([99]), torch.tensor([0, 0]), Y],
+    ),
+    *arguments(
+        m.RefitSchedule().is_due, "RefitSchedule.is_due", num_observations=COUNT
+    ),
+    *arguments(
+        m.RefitSchedule().record, "RefitSchedule.record", num_observations=COUNT
+    ),
+    *arguments(m.RefitSchedule().fit, "RefitSchedule.fit", mll=[None, MODEL, "x"]),
+    *arguments(
+        m.RefitSchedule().load_state_dict,
+        "RefitSchedule.load_state_dict",
+        says="state|last_fit",
+        state=[None, {}, {"last_fit": "x"}, {"last_fit": -1}, [1]],
+    ),
 ]
 CERTIFICATES = [
     row
@@ -289,4 +407,4 @@ OTHERS = [
         chol=[Y, X, [[1.0]], "x"],
     ),
 ]
-ROWS: list[Row] = [*MODELS, *INDUCING, *POSTERIORS, *OTHERS]
+ROWS: list[Row] = [*MODELS, *METHODS, *INDUCING, *POSTERIORS, *OTHERS]

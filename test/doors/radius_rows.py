@@ -32,6 +32,7 @@ MODEL = SparseSingleTaskGP(X, X[:, :1])
 MODELS: list[Any] = [None, 3.0, SingleTaskGP]
 BETA = [*NON_NEGATIVE, None]
 POINTS: list[Any] = [X[:, :1], [[0.0, 0.0]], X[0], X * NAN]
+NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None]
 CHOICES: list[Any] = [X[:, :1], X[0], [[0.0, 0.0]]]
 NOISE: list[Any] = [torch.tensor(-1.0), torch.tensor(NAN), "2"]
 TABLE: list[Any] = [X[0], X[:0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x"]
@@ -181,6 +182,21 @@ WITH_MODEL = [
         partial(a.LocalRatioBound, MODEL), says="local_bound", covariance=CHOICE
     ),
 ]
+BOUND_OF_X = a.LocalRatioBound(MODEL)
+VALUES = [
+    row
+    for acqf in (
+        UCB,
+        a.qBatchUpperConfidenceBound(MODEL, 4.0),
+        a.LowerConfidenceBound(MODEL, 4.0),
+        BOUND_OF_X,
+    )
+    for row in arguments(acqf, type(acqf).__name__, X=NO_TENSORS)
+]
+VALUES += arguments(BOUND_OF_X.add, "LocalRatioBound.add", X=NO_TENSORS)
+VALUES += arguments(
+    BOUND_OF_X.set_X_pending, "LocalRatioBound.set_X_pending", X_pending=NO_TENSORS[:2]
+)
 OPTIM = [
     *[row for rule in RULES for row in arguments(rule, ratio_threshold=THRESHOLD)],
     *arguments(o.Local, says="local_bound", covariance=CHOICE),
@@ -235,4 +251,4 @@ OPTIM = [
     *arguments(partial(o.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
     *arguments(partial(o.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", o.Local]),
 ]
-ROWS: list[Row] = [*RADII, *WITH_MODEL, *OPTIM]
+ROWS: list[Row] = [*RADII, *WITH_MODEL, *VALUES, *OPTIM]

@@ -1,6 +1,7 @@
 """Bad inputs of `botorch_sparse.strategies`."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from door_rows import (
     arguments,
 )
 from gpytorch.means import ZeroMean
+from strategy_table import equal
 
 from botorch_sparse import strategies as s
 from botorch_sparse.acquisition import FixedBeta
@@ -204,9 +206,9 @@ def of_another(batch: s.Batch) -> s.Batch:
 
 
 def feedback_rows() -> list[Row]:
-    """What `tell`, `ask`, `fail` and `withdraw` are called with."""
+    """What `tell` and `set_candidates` are called with."""
     rows = []
-    name = "RandomSearch"
+    name = "RandomSearch.tell"
     for place, make in (("table", TABLE), ("box", BOX)):
         for what, Y in FEEDBACK.items():
             call = partial(tell, make, lambda batch: batch, Y)
@@ -220,14 +222,92 @@ def feedback_rows() -> list[Row]:
                 f"tell {place}, {change.__name__}",
             )
             rows.append(Row(name, given, call, ("not those of its trials",)))
-        rows += arguments(make().ask, "RandomSearch", max_batch_size=WHOLE)
-        rows += arguments(partial(readmit, make), "RandomSearch", rows=ROWS_TO_READMIT)
+        rows += arguments(
+            partial(readmit, make), "RandomSearch.readmit", rows=ROWS_TO_READMIT
+        )
     for what, bad in CANDIDATES.items():
         call = partial(TABLE().set_candidates, bad)
-        given = f"set_candidates: {what}"
-        rows.append(Row(name, given, call, (NEED,), BotorchError))
+        setter = "RandomSearch.set_candidates"
+        rows.append(Row(setter, what, call, (NEED,), BotorchError))
+    text = pd.DataFrame({"x0": ["a"] * 3, "x1": [0.2] * 3})
+    rows.append(
+        Row(name, "tell box, a frame of text", partial(tell, BOX, text), (NEED,))
+    )
     far = partial(tell, BOX, [[1e6, 0.5]] * 3)
     return [*rows, Row(name, "tell box, other units", far, ("outside of the bounds",))]
+
+
+def still(method: str, *given: Any, **options: Any) -> None:
+    """Call a method of a strategy that waits for three trials, and goes on to."""
+    strategy, _ = asked(TABLE())
+    before = strategy.state_dict()
+    try:
+        getattr(strategy, method)(*given, **options)
+    finally:
+        assert equal(strategy.state_dict(), before)
+
+
+SIZES = {"max_batch_size": WHOLE}
+PACE: dict[str, list[Any]] = {"max_seconds": [0, -1, NAN, "2"], "progress": [3, "x"]}
+IDS: list[Any] = ["x", None, [0.5], 3.5, [True], [[0]]]
+PATHS: list[Any] = [None, 3, b"state.pt", ["state.pt"]]
+RUN: dict[str, list[Any]] = {
+    "objective": [None, "f", 3],
+    "num_evaluations": [-1, 2.5, NAN, INF, "5", True, None],
+    "progress": FLAG,
+    "by_index": FLAG,
+    "executor": ["x", 3, ThreadPoolExecutor],
+    "callbacks": ["x", 3, s.StopAfter, [None]],
+    "checkpoint": [3, True, "no folder/state.pt"],
+    "catch": ["x", [ValueError], ValueError(), KeyboardInterrupt, (ValueError, 3)],
+    "batch_size": WHOLE,
+}
+AT: list[Any] = [X[0], X[:, :1], X[None], "x", None, 3.0, [["a", "b"]], X * 1j]
+
+
+def explorer() -> s.SBPE:
+    """A strategy with a horizon."""
+    return s.SBPE(X, KERNEL, num_evaluations=20)
+
+
+def collector() -> s.UncertaintyReduction:
+    """A strategy whose dataset has a size."""
+    strategy = s.UncertaintyReduction(X, KERNEL)
+    strategy.collect_dataset(6)
+    return strategy
+
+
+def method_rows() -> list[Row]:
+    """What other methods are called with."""
+    run = partial(still, "run", objective=lambda X: X[:, 0], num_evaluations=5)
+    rows = [
+        *arguments(partial(still, "ask"), "RandomSearch.ask", **SIZES, **PACE),
+        *arguments(explorer().ask, "SBPE.ask", **SIZES, **PACE),
+        *arguments(collector().ask, "UncertaintyReduction.ask", **SIZES),
+        *arguments(run, "RandomSearch.run", **RUN),
+        *arguments(partial(still, "fail", [0]), "RandomSearch.fail", retry=FLAG),
+        *arguments(
+            partial(still, "trial"), "RandomSearch.trial", id=["a", 0.0, None, True, 9]
+        ),
+        *arguments(
+            partial(still, "pending_batch"), "RandomSearch.pending_batch", **SIZES
+        ),
+        *arguments(
+            s.UncertaintyReduction(X, KERNEL).collect_dataset,
+            "UncertaintyReduction.collect_dataset",
+            n=WHOLE,
+        ),
+    ]
+    for method in ("fail", "withdraw"):
+        name, call = f"RandomSearch.{method}", partial(still, method)
+        rows += arguments(call, name, says="ids|feedback", trials=IDS)
+    for method in ("save", "resume"):
+        rows += arguments(partial(still, method), f"RandomSearch.{method}", path=PATHS)
+    region = s.TrustRegion(bounds=BOUNDS, covar_module=KERNEL)
+    for strategy in (TABLE(), known(s.BBKB)(), region, collector()):
+        name = f"{type(strategy).__name__}.predict"
+        rows += arguments(strategy.predict, name, says="X", raises=BotorchError, X=AT)
+    return rows
 
 
 def with_entry(state: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -278,7 +358,7 @@ def state_rows() -> list[Row]:
         for value in several
     }
     return [
-        Row("RandomSearch", f"state {given}", partial(load, state), ())
+        Row("RandomSearch.load_state_dict", given, partial(load, state), ())
         for given, state in states.items()
     ]
 
@@ -330,7 +410,7 @@ ROWS = [
         known(s.SBPE, num_evaluations=100),
         **SHARED | BOUND | BY_THEORY,
         noise_std=NON_NEGATIVE,
-        num_evaluations=WHOLE[:-1],
+        num_evaluations=WHOLE,
         schedule=LENGTHS,
         exploration=CHOICE,
         radius=RADIUS,
@@ -403,5 +483,6 @@ ROWS = [
     *arguments(partial(s.StopOnNoImprovement, 3), min_gain=[-1, NAN, "1", None]),
     *[row for strategy in SPACES for row in domain_rows(strategy)],
     *feedback_rows(),
+    *method_rows(),
     *state_rows(),
 ]

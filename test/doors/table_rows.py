@@ -123,26 +123,29 @@ ROWS: list[Row] = [
     *arguments(table_of, "CandidateTable", key=["nothing", 3]),
     *anything(
         partial(CandidateTable.of, X),
-        "CandidateTable",
+        "CandidateTable.of",
         says="key|rows|candidates",
         key=["a"],
         rows=["x", slice(0, 4, 2), 3, slice(20, 30)],
     ),
     *anything(
-        CandidateTable.from_columns, "CandidateTable", says="column", columns=COLUMNS
+        CandidateTable.from_columns,
+        "CandidateTable.from_columns",
+        says="column",
+        columns=COLUMNS,
     ),
     *anything(
         CANDIDATES.rows,
-        "CandidateTable",
+        "CandidateTable.rows",
         says="keys",
         keys=["x", [9], [[1]], 3, None],
     ),
     *anything(
         CANDIDATES.encode,
-        "CandidateTable",
+        "CandidateTable.encode",
         says="column|frame",
         frame=[{"a": [NAN], "b": ["x"]}, 3],
     ),
-    *arguments(CANDIDATES.frame, "CandidateTable", rows=ROW_NUMBERS),
-    *arguments(CANDIDATES.keys_of, "CandidateTable", rows=ROW_NUMBERS),
+    *arguments(CANDIDATES.frame, "CandidateTable.frame", rows=ROW_NUMBERS),
+    *arguments(CANDIDATES.keys_of, "CandidateTable.keys_of", rows=ROW_NUMBERS),
 ]

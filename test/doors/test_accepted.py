@@ -125,3 +125,15 @@ def test_a_withdrawn_batch_leaves_the_same_rows_of_another_one_pending() -> None
     feedback: Tensor = torch.ones(len(left))
     strategy.tell(left, feedback)
     assert len(strategy.history) == 1 + len(left)
+
+
+@pytest.mark.parametrize("form", ["array", "list", "float32"])
+def test_predictions_at_points_of_any_form(form: str) -> None:
+    strategy = BBKB(X, covar_module=KERNEL)
+    strategy.run(lambda X: X[:, 0], 6, progress=False)
+    points = {"array": X.numpy(), "list": X.tolist(), "float32": X.float()}
+    expected = strategy.predict(points[form].double() if form == "float32" else X)
+    found = strategy.predict(points[form])
+    assert expected is not None and found is not None
+    for there, here in zip(expected, found, strict=True):
+        assert here.dtype == torch.float64 and torch.equal(here, there)

@@ -267,6 +267,9 @@ CASES = {
     "a posterior at one point without its row dimension": Case(
         lambda X, Y: model(X, Y).posterior(X[0]), r"shape \(2,\)"
     ),
+    "points or observations as arrays or lists": Case(
+        lambda X, Y: model(X, Y).posterior(X.tolist()), "X=.* need a torch.Tensor"
+    ),
     "a posterior at no points": Case(lambda X, Y: model(X, Y).posterior(X[:0]).mean),
     "a posterior at NaN": Case(
         lambda X, Y: model(X, Y).posterior(put(X, NAN).unsqueeze(-2)).mean[4:]

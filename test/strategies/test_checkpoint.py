@@ -1,10 +1,12 @@
 """States in files: whole or refused, and runs that go on from them to the bit."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import zipfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -192,6 +194,53 @@ def test_torn_files(share: float, tmp_path: Path) -> None:
     with pytest.raises(InputDataError, match="torn"):
         strategy.resume(path)
     assert equal(strategy.state_dict(), before)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    """With a bit flipped they are refused, or have the state that was saved.
+
+    The latter where the bit is of the checksum's mark: it is then not looked for.
+    """
+    path, strategy, other = tmp_path / "state.pt", used(), used(seed=1)
+    strategy.save(path)
+    whole, accepted = path.read_bytes(), list[int]()
+    mark = whole.rindex(b"sha256:")
+    for place in [*range(0, mark, 31), *range(mark - 3, len(whole))]:
+        path.write_bytes(flipped(whole, place))
+        try:
+            other.resume(path)
+        except InputDataError as error:
+            assert re.search("torn or damaged", str(error))
+        else:
+            accepted.append(place)
+            assert equal(other.state_dict(), strategy.state_dict())
+    assert accepted == [*range(mark, mark + len(b"sha256:"))]
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """Content with one bit changed in a byte."""
+    bit = 1 << place % 8
+    return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+
+
+def test_other_readers_know_the_file(tmp_path: Path) -> None:
+    """PyTorch, also of a file that it maps, and readers of zip archives."""
+    path, strategy = tmp_path / "state.pt", used()
+    strategy.save(path)
+    for mmap in (False, True):
+        state = torch.load(path, weights_only=True, mmap=mmap)
+        assert equal(state, strategy.state_dict())
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b"sha256:")
+
+
+def test_a_state_that_torch_saved(tmp_path: Path) -> None:
+    """It has no checksum, and is taken as it is."""
+    path, strategy = tmp_path / "state.pt", used()
+    torch.save(strategy.state_dict(), path)
+    resumed = used(seed=1).resume(path)
+    assert equal(resumed.state_dict(), strategy.state_dict())
 
 
 def test_foreign_files(tmp_path: Path) -> None:

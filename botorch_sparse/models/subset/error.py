@@ -41,6 +41,7 @@ from botorch.models.transforms.outcome import Standardize
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.doors import check_number
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
@@ -110,7 +111,7 @@ def subset_error_bounds(
         kernel values up to n = 5000.
 
     Raises:
-        InputDataError: For an unknown approximation.
+        InputDataError: For an unknown approximation, or a probability that is none.
         UnsupportedError: For batched data, and for outcome transforms other than
             `Standardize`.
     """
@@ -118,6 +119,7 @@ def subset_error_bounds(
         raise InputDataError(
             f"Got approximation={approximation!r}; need one of {APPROXIMATIONS}."
         )
+    check_number("delta", delta, "(0, 1)")
     scale = _scale(model)
     bounds = _theorem_bounds if approximation == "theorem" else _subset_bounds
     delta = delta / model.num_outputs

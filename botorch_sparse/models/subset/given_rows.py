@@ -17,6 +17,7 @@ from gpytorch.means import Mean
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.doors import check_tensors
 from botorch_sparse.models.data_values import (
     validate_scaling,
     validate_training_data,
@@ -152,6 +153,17 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
             full = full.retransform(transform)
         self.train(self.training)
         return self._condition(replace(self.subset, full=full))
+
+    def transform_inputs(
+        self, X: Tensor, input_transform: Module | None = None
+    ) -> Tensor:
+        """As in `SingleTaskGP`; `posterior` and all that takes inputs comes here.
+
+        Raises:
+            InputDataError: If they are no tensor.
+        """
+        check_tensors(X=X)
+        return super().transform_inputs(X, input_transform)
 
     def set_train_data(
         self,

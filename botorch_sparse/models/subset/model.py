@@ -17,6 +17,7 @@ from gpytorch.means import Mean
 from gpytorch.module import Module
 from torch import Tensor
 
+from botorch_sparse.doors import check_generator, check_tensors, check_whole
 from botorch_sparse.inducing import GradientFactors, exact_gradients, pilot_gradients
 from botorch_sparse.models.subset.error import (
     ErrorOptions,
@@ -179,6 +180,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
 
         See `botorch_sparse.models.subset.error.subset_error_bounds` for the options.
         """
+        check_tensors(X=X)
         return subset_error_bounds(self, X, **options)
 
     def add_observations(
@@ -210,6 +212,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
             UnsupportedError: If a likelihood that was given has the noise variances.
         """
         full = self.subset.full
+        check_generator("generator", generator)
         validate_observations(X, Y, Yvar, full)
         if X.shape[-2] == 0:
             return self
@@ -223,6 +226,8 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
 
         The last `num_newest` are chosen at least; see `add_observations` for the rest.
         """
+        check_generator("generator", generator)
+        check_whole("num_newest", num_newest, least=0)
         return self._choose(self.subset, generator, num_newest)
 
     def set_train_data(
@@ -250,7 +255,11 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
             noise: `batch_shape x q x m` noise variances, after the outcome transform
                 (as in `SingleTaskGP`); by default the likelihood's.
             **kwargs: As in `SingleTaskGP`.
+
+        Raises:
+            InputDataError: If they are no tensors; see also `add_observations`.
         """
+        check_tensors(X=X, Y=Y)
         if self._subset is None or not self._subset.full.is_like(X, Y):
             if noise is not None:
                 kwargs["noise"] = noise

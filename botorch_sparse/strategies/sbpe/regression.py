@@ -20,7 +20,6 @@ where the paper has :math:`(1 + r)^2` for :math:`\alpha^3`.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -36,7 +35,7 @@ from botorch_sparse.strategies.base import PaceOptions
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import Batch, History
+from botorch_sparse.strategies.history import Batch
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -189,16 +188,11 @@ class UncertaintyReduction(RoundStrategy):
             )
         return super().ask(max_batch_size, **options)
 
-    def run(
-        self,
-        objective: Callable[[Tensor], Tensor],
-        num_evaluations: int,
-        **options: Any,
-    ) -> History:
-        """Collect a dataset of that size, evaluate and tell it."""
+    def _begin_run(self, num_evaluations: int) -> int:
+        """See `Strategy`: the dataset has that size, if it has none yet."""
         if not self.lengths:
             self.lengths = [at_least_one("num_evaluations", num_evaluations)]
-        return super().run(objective, num_evaluations, **options)
+        return super()._begin_run(num_evaluations)
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Means, and lower and upper confidence bounds that hold at all points.
@@ -210,9 +204,11 @@ class UncertaintyReduction(RoundStrategy):
             Three tensors of shape `q`. O(q m^2).
 
         Raises:
+            BotorchTensorDimensionError: If they are not `q x d`.
+            InputDataError: If they are no numbers.
             UnsupportedError: Before the dataset is told.
         """
-        bounds = self._bounds()
+        X, bounds = self._points_of(X), self._bounds()
         with torch.no_grad():
             lower, upper = bounds.interval(X.double())
         return ((lower + upper) / 2).to(X), lower.to(X), upper.to(X)

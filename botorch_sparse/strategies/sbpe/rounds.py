@@ -1,19 +1,18 @@
 """Ask and tell in rounds: points of a batch first, then its feedback at once."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
-from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import PaceOptions, Strategy
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import Batch, BatchRecord, History
+from botorch_sparse.strategies.history import Batch, BatchRecord
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -122,20 +121,8 @@ class RoundStrategy(Strategy):
         super()._drop(trials)
         self._learn()
 
-    def run(
-        self,
-        objective: Callable[[Tensor], Tensor],
-        num_evaluations: int,
-        **options: Any,
-    ) -> History:
-        """Ask, evaluate and tell, to the end of the horizon at most.
-
-        See `Strategy.run`.
-
-        Warns:
-            BotorchWarning: If the horizon ends before `num_evaluations`, as it does
-                where points were withdrawn.
-        """
+    def _begin_run(self, num_evaluations: int) -> int:
+        """See `Strategy`: no more than the horizon, with a warning if that is less."""
         proposed = sum(batch.size for batch in self.history.batches)
         left = sum(self.lengths) - proposed + len(self._trials)
         reachable = len(self.history) + left
@@ -146,9 +133,9 @@ class RoundStrategy(Strategy):
                 "are withdrawn are not replaced, and a longer horizon needs a new "
                 "strategy.",
                 BotorchWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return super().run(objective, min(num_evaluations, reachable), **options)
+        return min(num_evaluations, reachable)
 
     def recommend(self) -> Recommendation:
         """The surviving point of largest lower confidence bound, with its interval.

@@ -98,7 +98,8 @@ def _validate_lengths(lengths: Sequence[int]) -> list[int]:
 def at_least_one(name: str, value: int) -> int:
     """The value as an integer, if it is a positive whole number."""
     try:
-        whole = int(value) if math.isfinite(value) else 0
+        is_number = math.isfinite(value) and not isinstance(value, bool)
+        whole = int(value) if is_number else 0
     except TypeError:
         whole = 0
     if whole < 1 or whole != value:

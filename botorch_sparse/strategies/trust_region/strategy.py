@@ -212,6 +212,7 @@ class TrustRegion(Strategy):
         The posterior is that near the regions, and the prior's far from them. Cost:
         O(k m^2), and once for each batch O(n m^2).
         """
+        X = self._points_of(X)
         if self._num_learned == 0:
             return None
         with self._lock, torch.no_grad():

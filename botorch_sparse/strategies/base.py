@@ -454,7 +454,7 @@ class Strategy(ABC):
         ids, num = given.ids or [], self._trials.num_proposed
         if never := [id for id in ids if not 0 <= id < num]:
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
-        told = given.among(self._trials)
+        told = given.among(self._trials.__contains__)
         left = [self._trials[id] for id in told.ids or ()]
         self._finder.check_points(left, self.history, told.X, told.rows)
         self._drop(left)

@@ -1,7 +1,7 @@
 """Feedback at the door: what was told, and which points are meant."""
 
 import math
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,9 +42,9 @@ class Feedback:
     rows: list[int] | None = None
     X: Tensor | None = None
 
-    def among(self, ids: Container[int]) -> "Feedback":
+    def among(self, is_among: Callable[[int], bool]) -> "Feedback":
         """What is said of some trials, without values."""
-        chosen = [i for i, id in enumerate(self.ids or ()) if id in ids]
+        chosen = [i for i, id in enumerate(self.ids or ()) if is_among(id)]
         return Feedback(
             [],
             None if self.ids is None else [self.ids[i] for i in chosen],

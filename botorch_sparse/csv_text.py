@@ -1,24 +1,23 @@
 """CSV files as they are typed in a laboratory: text by column, errors by line."""
 
-import csv
-import gzip
-import math
-import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
-# What may stand between cells, by the names of messages.
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# A number with a decimal comma.
-COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+from botorch_sparse.csv_cells import (
+    are_floats,
+    comma_hint,
+    floats_of,
+    has_comma,
+    is_missing,
+    number,
+)
+from botorch_sparse.csv_records import SEPARATORS, csv_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,32 +82,34 @@ class TextTable:
             InputDataError: If one is empty, or is no finite number.
         """
         cells = self.texts(column)
-        values = _floats(cells)
+        values = floats_of(cells)
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{shown(cells[row])} is no number; a finite one is needed"
-            raise self.error(row, column, f"{reason}{_comma_hint(cells[row])}.")
+            raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
         return values
 
     def values(self, column: str) -> NDArray[np.float64] | list[str]:
         """The cells of a column as numbers if all of them are, else as text.
 
         Raises:
-            InputDataError: If a cell is empty, or more than half of the cells are
-                numbers, with a decimal comma or point, but not all with a point.
+            InputDataError: If a cell is empty, or more than half of the cells that are
+                no word for a missing value are numbers, with commas or without, but
+                not all are without.
         """
         cells = self.texts(column)
-        values = _floats(cells)
+        values = floats_of(cells)
         if values is not None:
             return values
         counts = Counter(cells)
         num = sum(n for cell, n in counts.items() if number(cell) is not None)
-        commas = {cell: n for cell, n in counts.items() if COMMA.fullmatch(cell)}
-        if 2 * (num + sum(commas.values())) <= len(cells) and not _are_floats(counts):
+        commas = {cell: n for cell, n in counts.items() if has_comma(cell)}
+        known = len(cells) - sum(n for cell, n in counts.items() if is_missing(cell))
+        if 2 * (num + sum(commas.values())) <= known and not are_floats(counts):
             return cells
-        if commas and 2 * num <= len(cells):
+        if commas and 2 * num <= known:
             row = cells.index(next(iter(commas)))
-            reason = f"{shown(cells[row])} is no number{_comma_hint(cells[row])}"
+            reason = f"{shown(cells[row])} is no number{comma_hint(cells[row])}"
         else:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = (
@@ -148,7 +149,8 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
     """Read a CSV file, gzip or plain; blank lines are left out.
 
     Cells are separated by commas; by semicolons or by tabs where these are what the
-    header row has, quotes aside.
+    header row has, quotes aside; or by what a first line `sep=;` says. Columns that
+    have neither a name nor cells are left out, as spreadsheets write them.
 
     Args:
         path: The file, in UTF-8.
@@ -163,73 +165,56 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
     """
     name = repr(str(path))[1:-1]
     records = csv_records(path, name)
-    line, cells = next(records, (0, []))
+    _, cells = next(records, (0, []))
     header = [cell.strip() for cell in cells]
     if not any(header):
         return TextTable(name, {}, [])
-    check_header(name, header)
-    lines: list[int] = []
-    rows: list[list[str]] = []
-    for line, cells in records:
-        if len(cells) != len(header):
-            raise InputDataError(
-                f"{name}, line {line}: there are {len(cells)} cells, but the header "
-                f"has {len(header)}. Text that holds a comma needs quotes."
-                f"{_separator_hint(header)}"
-            )
-        lines.append(line)
-        rows.append(cells)
+    check_header(name, list(filter(None, header)))
+    lines, rows = _rows(name, header, records)
     columns = [list(column) for column in zip(*rows, strict=True)] or [
         [] for _ in header
     ]
-    table = dict(zip(header, columns, strict=True))
+    table = {}
+    for place, (label, column) in enumerate(zip(header, columns, strict=True)):
+        if label:
+            table[label] = column
+            continue
+        for line, cell in zip(lines, column, strict=True):
+            if cell.strip():
+                raise _nameless(name, line, place, cell)
     return TextTable(name, table, lines, key if key in table else None)
 
 
-def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file with the lines in which they begin.
+def _rows(
+    name: str, header: list[str], records: Iterable[tuple[int, list[str]]]
+) -> tuple[list[int], list[list[str]]]:
+    """The lines and the cells of all rows, as many in each as in the header.
 
-    Args:
-        path: The file, in UTF-8, with or without byte order mark.
-        name: What messages call it.
-
-    Raises:
-        InputDataError: If the file cannot be read as CSV.
+    Spreadsheets write empty cells at the end of a row, or leave them out there.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    begins = 1
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True, delimiter=_separator(file))
-            for cells in reader:
-                if any(map(str.strip, cells)):
-                    yield begins, cells
-                begins = reader.line_num + 1
-    except FileNotFoundError:
-        raise InputDataError(f"There is no file {name}.") from None
-    except UnicodeDecodeError as error:
-        raise InputDataError(
-            f"{name}, line {_undecodable_line(path)}: byte "
-            f"{error.object[error.start]:#04x} is no UTF-8; save the file as CSV in "
-            "UTF-8."
-        ) from error
-    except csv.Error as error:
-        raise InputDataError(f"{name}, line {begins}: no CSV ({error}).") from error
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputDataError(f"{name} cannot be read: {reason}.") from error
+    width = 1 + max(i for i, label in enumerate(header) if label)
+    lines, rows = [], []
+    for line, cells in records:
+        last = max(i for i, cell in enumerate(cells) if cell.strip())
+        if width <= last < len(header):
+            raise _nameless(name, line, last, cells[last])
+        if len(cells) < width or last >= width:
+            raise InputDataError(
+                f"{name}, line {line}: there are {len(cells)} cells, but the header "
+                f"has {width}. Text that holds a comma needs quotes."
+                f"{_separator_hint(header)}"
+            )
+        lines.append(line)
+        rows.append([*cells[:width], *[""] * (len(header) - width)])
+    return lines, rows
 
 
-def _separator(file: TextIO) -> str:
-    """What separates the cells of the header row; a comma if that is not certain.
-
-    The file is at its beginning before and after.
-    """
-    header = next((line for line in file if line.strip(" ,;\t\r\n")), "")
-    file.seek(0)
-    unquoted = re.sub('"[^"]*"', "", header)
-    able = [mark for mark in SEPARATORS if mark in unquoted]
-    return able[0] if len(able) == 1 else ","
+def _nameless(name: str, line: int, place: int, cell: str) -> InputDataError:
+    """The error for a cell in a column without a name, to be raised."""
+    return InputDataError(
+        f"Column {place + 1} of {name} has no name in the header row, but "
+        f"{shown(cell)} in line {line}; name the column or take it out."
+    )
 
 
 def _separator_hint(header: Iterable[str]) -> str:
@@ -241,18 +226,6 @@ def _separator_hint(header: Iterable[str]) -> str:
         f" There are {' and '.join(marks)} in the names of columns: if cells are "
         "separated by them, save the file with commas between cells instead."
     )
-
-
-def _undecodable_line(path: Path) -> int:
-    """The first line that is no UTF-8; text is decoded in blocks, not by line."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as file:
-        for line, text in enumerate(file, start=1):
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                return line
-    return line
 
 
 def check_header(name: str, header: Sequence[str]) -> None:
@@ -275,15 +248,6 @@ def check_header(name: str, header: Sequence[str]) -> None:
         )
 
 
-def number(cell: str) -> float | None:
-    """The finite number in a cell, or None."""
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and "_" not in cell else None
-
-
 def shown(text: str, most: int = 60) -> str:
     """A text in quotes for a message: cut, and without control characters."""
     return repr(text if len(text) <= most else text[: most - 3] + "...")
@@ -301,26 +265,3 @@ def listed_columns(
     known = list(names)
     more = ", ..." if len(known) > most else ""
     return ", ".join(map(show, known[:most])) + more
-
-
-def _comma_hint(cell: str) -> str:
-    """What to do about a decimal comma."""
-    return "; write a decimal point, not a comma" if COMMA.fullmatch(cell) else ""
-
-
-def _floats(cells: Sequence[str]) -> NDArray[np.float64] | None:
-    """All cells as finite numbers, or None."""
-    try:
-        values = np.fromiter(map(float, cells), np.float64, len(cells))
-    except ValueError:
-        return None
-    is_sound = np.isfinite(values).all() and not any("_" in cell for cell in cells)
-    return values if is_sound else None
-
-
-def _are_floats(cells: Iterable[str]) -> bool:
-    """Whether all cells are numbers for Python, infinite ones and NaN included."""
-    try:
-        return all(float(cell) is not None for cell in cells)
-    except ValueError:
-        return False

@@ -31,7 +31,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_sparse.csv_text import check_header, listed_columns, number, plain
+from botorch_sparse.csv_cells import number
+from botorch_sparse.csv_text import check_header, listed_columns, plain
 from botorch_sparse.doors import (
     DTYPES,
     check_choice,

@@ -1,6 +1,6 @@
 """What a laboratory keeps in files: what can be measured, and what has been."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,34 +9,17 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.csv_text import TextTable, number, read_table, shown
+from botorch_sparse.csv_cells import is_missing
+from botorch_sparse.csv_text import TextTable, read_table, shown
+from botorch_sparse.lab_checks import (
+    check_features,
+    check_keys,
+    check_rounded,
+    unusable,
+)
+from botorch_sparse.lab_pool import Pool, encode_fit
 from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.columns import Column, few
 from botorch_sparse.strategies.near_rows import KnownRows, NearRows
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """The candidates as text and as numbers.
-
-    Attributes:
-        text: The cells of the file.
-        table: The rows in the encoding of the model.
-        key: The column that names the rows; None if their features do.
-        target: The column of the results that is optimized.
-    """
-
-    text: TextTable
-    table: CandidateTable
-    key: str | None
-    target: str
-
-    def name(self, row: int) -> str:
-        """What messages call a row."""
-        name = f"line {self.text.lines[row]} of {self.text.name}"
-        if self.key is None:
-            return name
-        return f"{shown(self.text.columns[self.key][row].strip())} ({name})"
 
 
 @dataclass(frozen=True)
@@ -55,6 +38,7 @@ class Results:
         point_values: `k` values of the target there.
         beside: What messages call these.
         left_out: What they call results that cannot be used.
+        others: All results of no row of the pool; None if there are no results.
     """
 
     name: str
@@ -65,6 +49,7 @@ class Results:
     point_values: list[float] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    others: TextTable | None = None
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -118,15 +103,20 @@ def read_pool(
     return Pool(text, table, key, target)
 
 
-def read_results(path: Path | None, pool: Pool, *, skip_empty: bool = False) -> Results:
+def read_results(
+    path: Path | None, pool: Pool, *, skip_empty: bool = False, one_file: bool = False
+) -> Results:
     """The measurements so far; none if no file is named, or an empty one.
 
     Args:
         path: CSV file with the target, and with the key or all features of the rows;
             other columns are ignored. None for a first batch. Results of no row of
-            the pool need all features, or are left out.
+            the pool need all features; those of another category are left out.
         pool: The candidates.
-        skip_empty: Whether an empty cell of the target is a measurement that failed.
+        skip_empty: Whether a measurement without a value has failed: one whose target
+            is empty, or a word for that as NA.
+        one_file: Whether this is the file of the candidates: rows without a value have
+            not been measured yet.
 
     Raises:
         InputDataError: If the table is not there, or none of it can be used.
@@ -142,18 +132,25 @@ def read_results(path: Path | None, pool: Pool, *, skip_empty: bool = False) -> 
     if not text.columns:
         return Results(text.name, [], [])
     text.need([pool.target], "the --target")
+    cells = text.columns[pool.target]
+    if one_file:
+        text = text.only([i for i, cell in enumerate(cells) if not is_missing(cell)])
+        cells = text.columns[pool.target]
     if pool.key is None:
         rows = _rows_by_features(text, pool)
     else:
         rows = _rows_by_key(text, pool.key, pool)
-    is_empty = [not cell.strip() for cell in text.columns[pool.target]]
+    is_empty = list(map(is_missing, cells))
     if any(is_empty) and not skip_empty:
+        i = is_empty.index(True)
+        cell = cells[i].strip()
+        what = f"{shown(cell)} is no number" if cell else "the cell is empty"
         reason = (
-            "the cell is empty; fill it in, leave the row out, or call with "
-            "--skip-empty if the measurements without a value failed: then their rows "
-            "are not proposed again."
+            f"{what}; fill it in, leave the row out, or call with --skip-empty if the "
+            "measurements without a value failed: then their rows are not proposed "
+            "again."
         )
-        raise text.error(is_empty.index(True), pool.target, reason)
+        raise text.error(i, pool.target, reason)
     return _sort_out(text, pool, rows, is_empty)
 
 
@@ -165,7 +162,8 @@ def _sort_out(
     fit, X = encode_fit(text.columns, pool, others)
     left_out = sorted(set(others) - set(fit))
     if left_out and len(left_out) == len(text):
-        raise _unusable(text, left_out[0], pool)
+        advice = "no other result can be used either"
+        raise unusable(text, left_out[0], pool, advice)
     inside = [i for i, row in enumerate(rows) if row >= 0 and not is_empty[i]]
     measured = [place for place, i in enumerate(fit) if not is_empty[i]]
     beside = [fit[place] for place in measured]
@@ -178,72 +176,18 @@ def _sort_out(
         point_values=text.only(beside).numbers(pool.target).tolist(),
         beside=[text.place(i) for i in beside],
         left_out=[text.place(i) for i in left_out],
+        others=text.only(others),
     )
-
-
-def _unusable(text: TextTable, i: int, pool: Pool) -> InputDataError:
-    """The error for results none of which can be used, by the first of them."""
-    column, reason = _unfit(text.columns, i, pool) or (pool.target, "")
-    if pool.key is not None:
-        reason = (
-            f"{pool.text.name} has no row with this key, and the features of "
-            f"{text.name} do not fit it either (column {shown(column)}: {reason})"
-        )
-        column = pool.key
-    return text.error(i, column, f"{reason}; no other result can be used either.")
-
-
-def encode_fit(
-    columns: Mapping[str, Sequence[str]], pool: Pool, rows: Iterable[int]
-) -> tuple[list[int], Tensor]:
-    """Those of some rows of cells that have all features of the pool.
-
-    Args:
-        columns: Cells by the names of their columns.
-        pool: The candidates.
-        rows: Which rows of the cells.
-
-    Returns:
-        The rows, and their `k x d` features in the encoding of the pool.
-    """
-    fit = [i for i in rows if _unfit(columns, i, pool) is None]
-    if not fit:
-        return [], pool.table.X[:0]
-    cells: dict[str, Any] = {}
-    for spec in pool.table.columns:
-        texts = [columns[str(spec.label)][i].strip() for i in fit]
-        is_text = spec.categories is not None
-        cells[str(spec.label)] = texts if is_text else list(map(float, texts))
-    return fit, pool.table.encode(cells)
-
-
-def _unfit(
-    columns: Mapping[str, Sequence[str]], i: int, pool: Pool
-) -> tuple[str, str] | None:
-    """The first column of a row of cells that cannot be encoded, and why not."""
-    for spec in pool.table.columns:
-        name = str(spec.label)
-        if name not in columns:
-            return name, "there is no such column"
-        if reason := _misfit(columns[name][i].strip(), spec):
-            return name, reason
-    return None
-
-
-def _misfit(cell: str, spec: Column) -> str | None:
-    """Why a cell cannot be encoded as one of a column; None if it can."""
-    if spec.categories is None:
-        return None if number(cell) is not None else f"{shown(cell)} is no number"
-    if cell in spec.categories:
-        return None
-    return f"{shown(cell)} is none of its categories, {few(spec.categories)}"
 
 
 def _rows_by_key(text: TextTable, key: str, pool: Pool) -> list[int]:
     """The rows of the pool with the keys of the results; -1 for none."""
     text.need([key], "the --key")
     known = {name: row for row, name in enumerate(pool.table.keys or ())}
-    return [known.get(cell, -1) for cell in text.texts(key)]
+    rows = [known.get(cell, -1) for cell in text.texts(key)]
+    check_keys(text, key, rows, pool)
+    check_features(text, rows, pool)
+    return rows
 
 
 def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
@@ -272,6 +216,8 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
                 f"{which}; name the rows by a --key."
             )
         rows[fit[place]] = found[0] if found else -1
+    others = [(fit[place], points[place]) for place in unknown if rows[fit[place]] < 0]
+    check_rounded(text, others, pool)
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from botorch_sparse.lab_files import Pool
+from botorch_sparse.lab_pool import Pool
 
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key

@@ -6,7 +6,7 @@ Rows are kept as the text of their cells: the table of candidates may change.
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_text import shown
-from botorch_sparse.lab_files import Pool, encode_fit
+from botorch_sparse.csv_cells import agree
+from botorch_sparse.csv_text import TextTable, shown
+from botorch_sparse.lab_files import Results
+from botorch_sparse.lab_pool import Pool, encode_fit
 from botorch_sparse.strategies.checkpoint import read_state, write_state
 from botorch_sparse.strategies.near_rows import KnownRows
 
@@ -31,11 +33,16 @@ class ProposedRows:
 
     Attributes:
         rows: Those in the pool, in the order of their proposal.
-        gone: What messages call those that are not there any more.
+        gone: The cells of those that are not there any more, nor have results.
     """
 
     rows: list[int]
-    gone: list[str]
+    gone: list[dict[str, str]]
+
+    @property
+    def gone_names(self) -> list[str]:
+        """What messages call those that are not there any more."""
+        return [shown(", ".join(cells.values())) for cells in self.gone]
 
 
 @contextmanager
@@ -82,14 +89,14 @@ def _create(path: Path) -> bool:
 
 
 def write_proposed(
-    path: Path, pool: Pool, rows: Sequence[int], *, minimize: bool
+    path: Path, pool: Pool, proposed: ProposedRows, *, minimize: bool
 ) -> None:
     """Write rows that wait for results: the file is the old or the new one.
 
     Args:
         path: The file.
         pool: The candidates.
-        rows: `p` rows of them.
+        proposed: The rows, those that are gone too: they may come back.
         minimize: Whether small values of the target are better.
 
     Raises:
@@ -97,7 +104,10 @@ def write_proposed(
     """
     names = pool.text.columns if pool.key is None else [pool.key]
     columns = {
-        name: [pool.text.columns[name][row].strip() for row in rows]
+        name: [
+            *(pool.text.columns[name][row].strip() for row in proposed.rows),
+            *(cells.get(name, "") for cells in proposed.gone),
+        ]
         for name in names
         if name != pool.target
     }
@@ -106,7 +116,7 @@ def write_proposed(
 
 
 def read_proposed(
-    path: Path | None, pool: Pool, *, minimize: bool, done: Collection[int] = ()
+    path: Path | None, pool: Pool, results: Results, *, minimize: bool
 ) -> ProposedRows:
     """The rows that wait for results; none if there is no file yet.
 
@@ -115,12 +125,12 @@ def read_proposed(
     Args:
         path: A file that `write_proposed` wrote, or None.
         pool: The candidates.
+        results: All measurements; rows that have one, or have failed, wait no more.
         minimize: Whether small values of the target are better.
-        done: Rows that wait no more.
 
     Raises:
-        InputDataError: If the file is none, or was kept with another key, target or
-            direction.
+        InputDataError: If the file is none, was kept with another key, target or
+            direction, or all its rows are of another table.
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
@@ -130,9 +140,45 @@ def read_proposed(
     else:
         known = {key: row for row, key in enumerate(pool.table.keys or ())}
         found = [known.get(key, -1) for key in columns[pool.key]]
-    gone = [_described(columns, i) for i, row in enumerate(found) if row < 0]
+    kept = [
+        {name: column[i] for name, column in columns.items()}
+        for i, row in enumerate(found)
+        if row < 0
+    ]
+    gone = [cells for cells in kept if not _has_result(cells, pool, results.others)]
+    done = {*results.rows, *results.failed}
     left = [row for row in dict.fromkeys(found) if row >= 0 and row not in done]
-    return ProposedRows(left, gone)
+    proposed = ProposedRows(left, gone)
+    if gone and len(gone) == len(found):
+        raise _of_another(path, pool, proposed)
+    return proposed
+
+
+def _has_result(cells: dict[str, str], pool: Pool, others: TextTable | None) -> bool:
+    """Whether one of the results of no row of the pool is of these cells."""
+    if others is None:
+        return False
+    if pool.key is not None:
+        return cells[pool.key] in others.texts(pool.key)
+    names = [str(spec.label) for spec in pool.table.columns]
+    return all(name in cells for name in names) and any(
+        all(agree(others.columns[name][i], cells[name]) for name in names)
+        for i in range(len(others))
+    )
+
+
+def _of_another(path: Path, pool: Pool, proposed: ProposedRows) -> InputDataError:
+    """The error for a file none of whose rows is in the pool, to be raised."""
+    name, column = pool.text.name, pool.key
+    if column is None:  # the first that there was not
+        labels = [str(spec.label) for spec in pool.table.columns]
+        column = next((x for x in labels if x not in proposed.gone[0]), None)
+    where = "" if column is None else f", column {shown(column)}"
+    return InputDataError(
+        f"--state: none of the {len(proposed.gone)} rows that wait for results in "
+        f"{str(path)!r} is in {name}{where}; the first is {proposed.gone_names[0]}. "
+        f"If {name} is another table, name a new file; else put the rows back."
+    )
 
 
 def _settings(pool: Pool, minimize: bool) -> dict[str, Any]:
@@ -195,8 +241,3 @@ def _rows_by_features(columns: Cells, pool: Pool) -> list[int]:
     for i, row in zip(fit, KnownRows(pool.table.X).find(points), strict=True):
         rows[i] = row
     return rows
-
-
-def _described(columns: Cells, i: int) -> str:
-    """The cells of a row, for a message."""
-    return shown(", ".join(column[i] for column in columns.values()))

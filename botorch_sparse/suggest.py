@@ -7,9 +7,10 @@ model expects of them. `--help` lists the options.
 
 Columns in which every cell is a number are numbers; others are categories. Each row is
 proposed once. The results hold all feedback, and each call learns from them anew, also
-from those whose rows are no longer candidates, if all features are among their columns;
-rows that were proposed and have no result yet are remembered with `--state` alone,
-which one call at a time can use.
+from those whose rows are no longer candidates, if all features are among their columns.
+Rows that were proposed and have no result yet are remembered with `--state` alone,
+which one call at a time can use; they wait even where they are no candidates. The
+results may be in the candidates' own file: what has no value there is not yet measured.
 The same files give the same next rows, to the bit.
 """
 
@@ -29,8 +30,9 @@ from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
-from botorch_sparse.csv_text import shown
-from botorch_sparse.lab_files import Pool, Results, read_pool, read_results
+from botorch_sparse.lab_files import Results, read_pool, read_results
+from botorch_sparse.lab_notes import note_columns, report
+from botorch_sparse.lab_pool import Pool
 from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
 from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
 from botorch_sparse.proposed_rows import (
@@ -73,57 +75,22 @@ def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
     pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
-    if pool.target in pool.text.columns and not args.quiet:
-        say(
-            f"note: the target {shown(pool.target)} is also a column of "
-            f"{pool.text.name}; it is ignored there."
-        )
-    results = read_results(args.results, pool, skip_empty=args.skip_empty)
-    proposed = read_proposed(
-        args.state, pool, minimize=args.minimize, done={*results.rows, *results.failed}
+    one_file = _is_one_file(args.candidates, args.results)
+    results = read_results(
+        args.results, pool, skip_empty=args.skip_empty, one_file=one_file
     )
+    proposed = read_proposed(args.state, pool, results, minimize=args.minimize)
     strategy = rebuild(args, pool, results, proposed.rows)
     chosen, num_drawn = propose(strategy, args.batch)
     explained = explain(strategy, pool.table.X, chosen, num_drawn)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
-        waiting = [*proposed.rows, *chosen]
+        waiting = ProposedRows([*proposed.rows, *chosen], proposed.gone)
         write_proposed(args.state, pool, waiting, minimize=args.minimize)
     if not args.quiet:
-        _report(pool, results, proposed, len(chosen))
-
-
-def _report(
-    pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
-) -> None:
-    """Say what was read and proposed."""
-    name = pool.text.name
-    digits = " to six digits" if pool.key is None else ""
-    no_row = f"of the results are of no row of {name}"
-    notes = {
-        f"of the rows proposed before no longer in {name}, and not waited for": (
-            proposed.gone
-        ),
-        f"{no_row}{digits}, and count as data beside it": results.beside,
-        f"{no_row}, and left out for lack of its features in {results.name}": (
-            results.left_out
-        ),
-    }
-    for what, which in notes.items():
-        if which:
-            more = ", ..." if len(which) > 3 else ""
-            say(f"note: {len(which)} {what}: {', '.join(which[:3])}{more}")
-    others = {
-        "results beside it": len(results.points),
-        "failed": len(set(results.failed) - set(results.rows)),
-        "proposed before wait for results": len(proposed.rows),
-    }
-    added = "".join(f", {num} {what}" for what, num in others.items() if num)
-    say(
-        f"{name}: {len(pool.table)} rows, {len(set(results.rows))} of them "
-        f"measured{added}; {num_chosen} proposed now."
-    )
+        note_columns(pool, args.text, one_file=one_file)
+        report(pool, results, proposed, len(chosen))
 
 
 def rebuild(
@@ -206,6 +173,11 @@ def _check_names(pool: Pool) -> None:
             )
 
 
+def _is_one_file(candidates: Path, results: Path | None) -> bool:
+    """Whether the results are in the file of the candidates."""
+    return results is not None and results.exists() and results.samefile(candidates)
+
+
 def _check_paths(args: argparse.Namespace) -> None:
     """What is written must not be what is read, and must have a folder."""
     inputs = [path for path in (args.candidates, args.results) if path is not None]
@@ -262,9 +234,15 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         "--results",
         type=Path,
         metavar="FILE.csv",
-        help="measured rows; without it, or with an empty file, a first batch is drawn",
+        help="measured rows; without it, or with an empty file, a first batch is "
+        "drawn. It may be the file of the candidates: rows without a value are those "
+        "to be measured",
     )
-    add("--key", metavar="COLUMN", help="names the rows (default: their features do)")
+    add(
+        "--key",
+        metavar="COLUMN",
+        help="names the rows (default: their features do, to six digits)",
+    )
     add("--target", required=True, metavar="COLUMN", help="of the results")
     add("--minimize", action="store_true", help="smaller is better (default: larger)")
     add("--batch", type=positive_int, default=20, metavar="Q", help="default: 20")
@@ -285,5 +263,6 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add(
         "--skip-empty",
         action="store_true",
-        help="results without a value have failed, and are not proposed again",
+        help="results without a value (empty, NA, NaN) have failed, and are not "
+        "proposed again; in one file for both they have not been measured yet",
     )

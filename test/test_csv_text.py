@@ -84,12 +84,37 @@ def test_a_header_alone_has_no_rows(write: Write) -> None:
     assert list(table.columns) == ["a", "b"] and len(table) == 0
 
 
+def test_columns_without_name_and_cells_are_left_out(write: Write) -> None:
+    """Spreadsheets write them, and leave them out at the end of some rows."""
+    table = read_table(write("id,,loss,,\r\na,,1,,\r\nb, ,2\r\n,,,,\r\nc,,3, , \r\n"))
+    assert table.columns == {"id": ["a", "b", "c"], "loss": ["1", "2", "3"]}
+    assert list(table.lines) == [2, 3, 5]
+    assert list(read_table(write("id,loss,\n")).columns) == ["id", "loss"]
+    for text in ("id,loss,,\na,1,,\nb,2,,x\n", "a,b,c,,e\n1,2,3,,5\n1,2,3,x,5\n"):
+        with pytest.raises(InputDataError, match=r"Column 4 of .*, but 'x' in line 3;"):
+            read_table(write(text))
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "\ufeffSEP=;"])
+def test_a_first_line_may_say_what_separates_cells(
+    write: Write, first: str, name: str
+) -> None:
+    table = read_table(write(f"{first}\r\nid;a,b\r\n\r\nc;1,5\r\n", name))
+    assert table.columns == {"id": ["c"], "a,b": ["1,5"]} and list(table.lines) == [4]
+    assert read_table(write("sep=|\na|b,c;d\n1|2\n")).columns["b,c;d"] == ["2"]
+    assert read_table(write("sep=,\na,b;c\n1,2\n")).columns["b;c"] == ["2"]
+    with pytest.raises(InputDataError, match="line 3: no CSV"):
+        read_table(write('sep=;\na;b\n1;"2\n3;4\n'))
+    assert read_table(write("sep=;\n")).columns == {}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a,b\n1,2\n3\n", r"line 3: there are 1 cells, but the header has 2"),
         ("a,b\n\n1,2,3\n", r"line 3: there are 3 cells"),
-        ("a,,b\n1,2,3\n", "Column 2 of .* has no name"),
+        ("a,,b\n1,2,3\n", "Column 2 of .* has no name in .*, but '2' in line 2"),
         ("a,b,a\n1,2,3\n", "repeats the column names a"),
         ("1,2\n3,4\n", "must name the columns"),
         ('a,b\n1,"2\n3,4\n', "line 2: no CSV"),
@@ -167,6 +192,37 @@ def test_a_decimal_comma_among_numbers_is_said_so(write: Write) -> None:
         InputDataError, match=r"line 3, .* is needed; write a decimal p"
     ):
         table.numbers("c")
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"),
+    [
+        ("1,037", "may be a thousands separator or a .* write 1037 or 1.037, which"),
+        ("-12,037", "write -12037 or -12.037"),
+        ("1,037.5", "write 1037.5, without commas between thousands"),
+        ("1,037,500", "write 1037500, without commas between thousands"),
+        ("1.037,5", "write 1037.5, with a decimal point and no other mark"),
+        ("1037,500", "write a decimal point, not a comma"),
+        ("1,03", "write a decimal point, not a comma"),
+    ],
+)
+def test_a_comma_between_thousands_is_not_taken_for_a_point(
+    write: Write, cell: str, hint: str
+) -> None:
+    table = read_table(write(f'c,d\n1,"{cell}"\n"{cell}","{cell}"\n'))
+    with pytest.raises(InputDataError, match=f"line 3, column 'c': .*{hint}"):
+        table.numbers("c")
+    with pytest.raises(InputDataError, match=f"line 2, column 'd': .*{hint}"):
+        table.values("d")
+
+
+def test_words_for_no_value_make_no_categories_of_numbers(write: Write) -> None:
+    table = read_table(write("c,d\nNA,Na\nn/a,K\n1.5,1\nNA,Na\n"))
+    with pytest.raises(
+        InputDataError, match=r"line 2, .*'NA' is no finite number, but 1 of 4 .*--text"
+    ):
+        table.values("c")
+    assert table.values("d") == ["Na", "K", "1", "Na"]
 
 
 def test_text_with_some_numbers_is_text(write: Write) -> None:

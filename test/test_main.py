@@ -77,7 +77,7 @@ def test_the_demo_repeats_itself(
     """Wherever its plot goes; `--output` may name the file."""
     tables, png = [], csv_file.parent / "new" / "here.png"
     for options in ([], ["--output", str(png)]):
-        run(csv_file, "--seed", "3", *options)
+        run(csv_file, "--seed", "3", "--gp-seconds", "1000", *options)
         table, plot = capsys.readouterr().out.split("Plot: ")
         tables.append(re.sub(r"\d+\.\d\d\b", "", table))  # seconds
     assert tables[0] == tables[1]
@@ -136,6 +136,21 @@ def test_several_seeds_give_medians_and_the_ranks_of_each(
     ]
     of = "better than random search, of 3 seeds: "
     assert printed[11] == of + ", ".join(better)
+
+
+@pytest.mark.slow
+def test_on_every_seed_ours_beat_random_search_on_the_table_of_the_demo(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the README says of `make demo`."""
+    methods = ["bbkb", "thompson", "random"]
+    options = ["--seeds", "5", "--quiet", "--output", str(tmp_path)]
+    command.main([*options, "--methods", *methods])
+    better = "BBKB on 5, Thompson sampling on 5"
+    (last,) = [
+        x for x in capsys.readouterr().out.splitlines() if x.startswith("better")
+    ]
+    assert last == f"better than random search, of 5 seeds: {better}"
 
 
 def test_an_outcome_is_that_of_the_values_without_noise() -> None:

@@ -281,8 +281,8 @@ def test_files_may_change_between_calls(
     # 30 rows are left: 3 measured, 3 pending, and what was proposed by the second call
     assert "new" in after and len(set(after)) == len(after) == 24
     assert not set(before) & set(after)
-    note = f"note: 1 of the rows proposed before no longer in {pool}, and not waited"
-    assert f"{note} for: '{gone}'\n" in err.decode()
+    note = f"note: 1 of the rows proposed before are not in {pool}, and wait on in"
+    assert f"{note} --state: '{gone}'\n" in err.decode()
     assert b"3 of them measured, 3 proposed before wait for results" in err
 
 
@@ -299,10 +299,66 @@ def test_pending_rows_are_known_by_their_features(
     after = suggest("--state", state, "--batch", 9, key=None)
     heats = {float(row["heat"]) for row in after}
     assert heats == {1.5, 2, 3, 4, 5} - {float(heat) for heat in left}
-    write(pool, [["heat", "dose"], [1, 1], [2, 2]])
-    assert len(suggest("--state", state, "--batch", 9, key=None)) == 2
-    write(pool, [["heat"], ["hot"], ["cold"]])
-    assert len(suggest("--state", state, "--batch", 9, key=None)) == 2
+
+
+def test_a_state_of_another_table_is_refused_and_kept(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "run.state"
+    write(pool, [["heat", "solvent"], ["1.5", "x"], ["2", "y"]])
+    suggest("--state", state, "--batch", 1, key=None)
+    whole = state.read_bytes()
+    for table, column in [
+        ([["heat", "dose"], [1, 1], [2, 2]], "'dose'"),
+        ([["heat", "solvent"], ["1.5", "y"], ["2", "x"]], ""),
+        ([["heat"], ["hot"], ["cold"]], ""),
+    ]:
+        write(pool, table)
+        line = refused("--state", state, "--batch", 9, key=None)
+        where = f"{pool}, column {column}; the" if column else f"{pool}; the first is '"
+        assert "none of the 1 rows that wait for results in" in line and where in line
+        assert state.read_bytes() == whole
+    write(pool, [["id", "heat"], ["k1", 1], ["k2", 2]])
+    state.unlink()
+    (first,) = suggest("--state", state, "--batch", 1)
+    write(pool, [["id", "heat"], ["n1", 1], ["n2", 2]])
+    line = refused("--state", state)
+    assert f"is in {pool}, column 'id'; the first is '{first['id']}'. If" in line
+
+
+@pytest.mark.parametrize("key", ["id", None])
+def test_rows_that_are_gone_from_the_pool_wait_on(
+    suggest: Suggest, pool: Path, tmp_path: Path, capfdbinary: Any, key: str | None
+) -> None:
+    """They come back, or their results come; neither is proposed again then."""
+    state = tmp_path / "run.state"
+    first = 0 if key else 1  # without the key its column is away
+    header, *lines = [line.split(",", first)[-1] for line in read_lines(pool)]
+    pool.write_text("\n".join([header, *lines]) + "\n")
+    rows = suggest("--state", state, "--batch", 3, key=key)
+    gone = [row["heat"] for row in rows[:2]]
+    pool.write_text("\n".join([header, *(x for x in lines if not has(x, gone))]) + "\n")
+    words = [*(["--key", key] if key else []), "--target", "loss", "--batch", "1"]
+    words = ["suggest", "--candidates", str(pool), *words, "--state", str(state)]
+    main(words)
+    note = b"of the rows proposed before are not in"
+    assert b"note: 2 %s" % note in capfdbinary.readouterr().err
+    told = [f"{header},loss", *(f"{line},1" for line in lines if has(line, gone[:1]))]
+    results = tmp_path / "m.csv"
+    results.write_text("\n".join(told) + "\n")
+    main([*words, "--results", str(results)])
+    assert b"note: 1 %s" % note in capfdbinary.readouterr().err
+    pool.write_text("\n".join([header, *lines]) + "\n")
+    after = suggest("--state", state, "--batch", NUM, key=key)
+    assert len(after) == NUM - 5 + 1 and gone[1] not in {row["heat"] for row in after}
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def has(line: str, cells: list[str]) -> bool:
+    return any(f",{cell}," in f",{line}" for cell in cells)
 
 
 def test_rows_are_found_by_features_that_six_digits_are_left_of(
@@ -480,18 +536,122 @@ def test_one_row_that_is_left_is_compared_with_those_taken_out(
     assert row["id"] == "left" and float(row["predicted_mean"]) > 14
 
 
-def test_results_without_features_are_left_out(
+def test_unknown_keys_without_features_are_refused(
+    refused: Callable[..., str], tmp_path: Path, pool: Path
+) -> None:
+    rows = [measured(i) for i in range(8)]
+    path = write(tmp_path / "m.csv", [["id", "loss"], *rows, ["old", 4.0]])
+    line = refused("--results", path)
+    assert f"m.csv, line 10 (key 'old'), column 'id': {pool} has no row with" in line
+    write(path, [["id", "loss"], *rows, ["old", ""]])
+    assert "line 10 (key 'old')" in refused("--results", path, "--skip-empty")
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [("0007", "7"), ("0007", "7.0"), ("1E3", "1000"), ("c 7", "C 7"), ("7", "007")],
+)
+def test_keys_that_a_spreadsheet_changed_are_refused(
+    refused: Callable[..., str], tmp_path: Path, pool: Path, key: str, told: str
+) -> None:
+    """With features too: they would count beside the pool, and their row come again."""
+    write(pool, [["id", "heat"], ["a", 0], [key, 1], ["b", 2]])
+    entries = [["id", "heat", "loss"], ["a", 0, 3], [told, 1, 4]]
+    results = write(tmp_path / "m.csv", entries)
+    line = refused("--results", results)
+    assert f"m.csv, line 3 (key '{told}'), column 'id': {pool} has no row" in line
+    assert f"with this key, but one with '{key}'. If a spreadsheet" in line
+
+
+def test_features_that_contradict_the_key_are_refused(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path
+) -> None:
+    header = ["id", "heat", "solvent", "lid", "loss"]
+    right = ["c1", f"{HEAT[1]:.2f}", "OIL", "1.5", 1]
+    results = write(tmp_path / "m.csv", [header, right, ["c2", "", "NA", " ", 2]])
+    assert len(suggest("--results", results, "--batch", 50)) == NUM - 2
+    for place, cell in [(1, f"{HEAT[1] + 0.1:.2f}"), (2, "water"), (3, "3")]:
+        wrong = [*right[:place], cell, *right[place + 1 :]]
+        write(results, [header, ["c2", "", "", "", 2], wrong])
+        line = refused("--results", results)
+        assert f"line 3 (key 'c1'), column '{header[place]}': '{cell}' is not '" in line
+        assert f"which line 3 of {pool} has for this key" in line
+
+
+@pytest.mark.parametrize("form", [".4f", ".3g"])
+def test_rounded_results_are_refused_without_a_key(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path, form: str
+) -> None:
+    """They would count beside the pool, and their rows would be proposed again."""
+    rows = [[f"{HEAT[i]:.9g}", SOLVENT[i % 3], f"{DOSE[i]:.9g}"] for i in range(NUM)]
+    header = ["heat", "solvent", "dose"]
+    write(pool, [header, *rows])
+    told = [
+        [f"{HEAT[i]:{form}}", SOLVENT[i % 3], f"{DOSE[i]:{form}}", i] for i in (2, 7)
+    ]
+    results = write(tmp_path / "m.csv", [[*header, "loss"], [*rows[3], 1], *told])
+    line = refused("--results", results, key=None)
+    assert "m.csv, line 3, column '" in line and "nearest one is line 4, with '" in line
+    assert "write all digits, or name rows by a --key" in line
+    told = [[*row[:1], "water", *row[2:]] for row in told]  # these are others
+    write(results, [[*header, "loss"], [*rows[3], 1], *told])
+    assert len(suggest("--results", results, "--batch", 50, key=None)) == NUM - 1
+
+
+def test_rows_taken_out_of_a_grid_are_no_rounded_ones(
     suggest: Suggest, tmp_path: Path, pool: Path
 ) -> None:
-    """What is left gives what it gives alone."""
-    rows = [measured(i) for i in range(8)]
-    path = write(tmp_path / "m.csv", [["id", "loss"], *rows])
-    before = suggest("--results", path, "--batch", 5)
-    write(path, [["id", "loss"], ["old", 3.0], *rows, ["older", 4.0]])
-    assert suggest("--results", path, "--batch", 5) == before
-    write(path, [["id", "loss"], ["old", 3.0], [rows[0][0], ""]])  # one has failed
-    rest = suggest("--results", path, "--batch", 50, "--skip-empty")
-    assert len(rest) == NUM - 1
+    """Its cells are short, and 0 is within half a unit of 0.2."""
+    grid = [[f"{0.2 * i:.3g}", f"{0.05 * j:.3g}"] for i in range(6) for j in range(21)]
+    left = [row for row in grid if row not in (["0", "0.5"], ["1", "1"], ["0.2", "0"])]
+    write(pool, [["a", "b"], *left])
+    told = [["a", "b", "loss"], ["0", "0.5", 1], ["1", "1", 2], ["0.2", "0", 3]]
+    results = write(tmp_path / "m.csv", told)
+    assert len(suggest("--results", results, "--batch", 5, key=None)) == 5
+
+
+@pytest.mark.parametrize("more", [[], ["--skip-empty"]])
+@pytest.mark.parametrize("key", ["id", None])
+def test_one_file_may_be_both_candidates_and_results(
+    suggest: Suggest, pool: Path, key: str | None, more: list[str]
+) -> None:
+    header, *rows = list(csv.reader(read_lines(pool)))
+    blank = ["", "NA", " ", "nan"]
+    told = [[*row, i if i < 6 else blank[i % 4]] for i, row in enumerate(rows)]
+    write(pool, [[*header, "loss"], *told])
+    proposed = suggest("--results", pool, "--batch", 50, *more, key=key)
+    assert sorted(row["id"] for row in proposed) == sorted(row[0] for row in rows[6:])
+    assert "loss" not in proposed[0] and proposed[0]["predicted_mean"]
+
+
+def test_a_call_that_proposes_nothing_says_why(
+    pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    told = [[f"c{i}", i if i < 6 else "NA"] for i in range(NUM)]
+    results = write(tmp_path / "m.csv", [["id", "loss"], *told])
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, [*words, "--results", results, "--skip-empty"])])
+    err = capfdbinary.readouterr().err.decode()
+    assert "note: NO ROW IS PROPOSED: 24 rows have no value and failed" in err
+    write(results, [["id", "loss"], *map(measured, range(NUM))])
+    main([*map(str, [*words, "--results", results])])
+    err = capfdbinary.readouterr().err.decode()
+    assert "note: NO ROW IS PROPOSED: all rows are measured or wait" in err
+
+
+def test_columns_of_text_in_which_nothing_repeats_are_announced(
+    pool: Path, capfdbinary: Any
+) -> None:
+    rows = [[i, f"2026-01-{i:02}", f"s{i % 9}", f"{i:03}"] for i in range(1, NUM + 1)]
+    write(pool, [["id", "day", "solvent", "plate"], *rows])
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, words)])
+    line, _ = capfdbinary.readouterr().err.decode().splitlines()
+    assert f"note: {pool}, line 2, column 'day': '2026-01-01' is no number" in line
+    assert "30 categories in 30 rows" in line
+    for options in (["--text", "day"], ["--ignore", "day"], ["--quiet"]):
+        main([*map(str, words), *options, "--text", "plate"])
+        assert b"note" not in capfdbinary.readouterr().err
 
 
 def test_failed_rows_are_not_proposed_again(
@@ -569,8 +729,8 @@ BAD_POOLS = [
 BAD_RESULTS = [
     ("id,loss\n\nd,1\ne,2\n", "m.csv, line 3 (key 'd'), column 'id': "),
     ("id,loss\nd,1\ne,2\n", "pool.csv has no row with this key, and the features of"),
-    ("id,loss\nd,1\n", "(column 'heat': there is no such column); no other result can"),
-    ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); no other"),
+    ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
+    ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
     ("id,heat,solvent,loss\nd,1,z,1\n", "'z' is none of its categories, 'x', 'y')"),
     ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
     ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),

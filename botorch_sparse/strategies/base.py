@@ -19,6 +19,7 @@ from torch import Tensor
 from botorch_sparse.doors import (
     check_callable,
     check_flag,
+    check_kind,
     check_number,
     check_whole,
     seed_of,
@@ -34,6 +35,7 @@ from botorch_sparse.strategies.checkpoint import (
     read_state,
     write_state,
 )
+from botorch_sparse.strategies.columns import few, listed
 from botorch_sparse.strategies.domain import TableDomain, domain_of, require_whole
 from botorch_sparse.strategies.feedback import Points, read_feedback, read_trials
 from botorch_sparse.strategies.forms import Entries, Form, check_form
@@ -46,6 +48,7 @@ from botorch_sparse.strategies.running import run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
 
 T = TypeVar("T")
+NEED_FAILED = "need numbers of rows that failed, or None for all."
 
 
 class PaceOptions(TypedDict, total=False):
@@ -384,15 +387,17 @@ class Strategy(ABC):
                 came from `batch.to_frame()`: its column `trial` says the trials, where
                 there is one; else its keys, in columns or an index of their names; else
                 its features.
-            Y: `b` or `b x 1` observations.
+            Y: `b` or `b x 1` observations. A pandas Series with an index of its own is
+                paired by it with a DataFrame or a batch: with the index of the one or
+                of `batch.to_frame()`, or with keys. All else is paired by position.
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
             InputDataError: If there are NaN or infinite values, or some beyond 1e150,
                 whose squares overflow (`RandomSearch`, which learns nothing, takes
                 them); if a trial is not pending, or not of the batch's point; if a
-                point may be several; or if one is outside of the bounds of a continuous
-                domain.
+                point may be several; if one is outside of the bounds of a continuous
+                domain; or if the index of `Y` is not that of `X`.
         """
         self._step(lambda draft: draft._tell(X, Y))
 
@@ -417,7 +422,7 @@ class Strategy(ABC):
         Args:
             trials: Their ids, or a batch.
             retry: Ask for them once more, at the next `ask`. Otherwise they are given
-                up, and a row of a table is not proposed again.
+                up, and a row of a table is not proposed again: see `readmit`.
 
         Raises:
             InputDataError: If one is not pending, or not of the batch's point, or they
@@ -435,6 +440,28 @@ class Strategy(ABC):
             return
         self._failed = self._failed | {trial.point for trial in failed}
         self._drop(failed)
+
+    def readmit(self, rows: Iterable[int] | None = None) -> None:
+        """Let rows of a table that failed be proposed again, such as after an outage.
+
+        Their trials stay given up. What a batch of `SBPE` has ruled out stays so.
+
+        Args:
+            rows: Their numbers, such as `table.rows(keys)`; None for all.
+
+        Raises:
+            InputDataError: If one has not failed, or they are no rows.
+        """
+        self._step(lambda draft: draft._readmit(rows))
+
+    def _readmit(self, rows: Iterable[int] | None) -> None:
+        """See `readmit`."""
+        given = self._failed if rows is None else _rows_of(rows)
+        if others := sorted(given - self._failed):
+            raise InputDataError(
+                f"Got rows={few(others)}, which have not failed; {NEED_FAILED}"
+            )
+        self._failed = self._failed - given
 
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.
@@ -569,7 +596,10 @@ class Strategy(ABC):
                 also at that of a run that fails. A file that is there is only
                 replaced by a strategy that knows all of it: see `resume`.
             catch: Exceptions of the objective that concern one point: it is warned of,
-                tried once more with the next batch, then left out (see `fail`). Points
+                tried once more with the next batch, then left out (see `fail` and
+                `readmit`). A hundred in a row, with no result between them, concern no
+                point: the last one is raised, and the strategy is what it was before
+                the first, with the same points pending. Points
                 are then evaluated one by one without an executor too. A value that is
                 not finite raises an InputDataError that may be caught like that. An
                 executor that breaks down is raised always, and counts for no point.
@@ -797,3 +827,12 @@ class Strategy(ABC):
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
     """Callbacks, also where one came alone."""
     return tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
+
+
+def _rows_of(rows: Iterable[int]) -> set[int]:
+    """Numbers of rows."""
+    check_kind("rows", rows, Iterable, NEED_FAILED)
+    given = listed(rows.reshape(-1) if isinstance(rows, Tensor) else rows)
+    for row in given:
+        check_whole("rows", row, 0, NEED_FAILED)
+    return set(map(int, given))

@@ -21,7 +21,8 @@ class Batch:
 
     Attributes:
         X: `b x d` points.
-        indices: `b` rows of the candidate table; None on a continuous domain.
+        indices: `b` rows of the candidate table, counted from 0 in its order whatever
+            its index says; None on a continuous domain.
         number: Which `ask` proposed it; -1 where several did.
         ids: `b` ids of the trials that the points are, of type long; None for points
             that were put together by hand.
@@ -38,6 +39,18 @@ class Batch:
 
     def __len__(self) -> int:
         return self.X.shape[0]
+
+    @property
+    def keys(self) -> list[Hashable] | None:
+        """The `b` keys of its rows: `df.loc[batch.keys]` are the rows of a DataFrame.
+
+        None where rows have no keys; among keys, None for points beside the table.
+        `to_frame` has them as its index.
+        """
+        if self.table is None or self.table.keys is None or self.indices is None:
+            return None
+        keys = self.table.keys
+        return [None if row < 0 else keys[row] for row in self.indices.tolist()]
 
     def to_frame(self) -> "DataFrame":
         """The points in the columns of the candidates, and their trials.

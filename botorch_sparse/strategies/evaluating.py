@@ -18,6 +18,7 @@ from torch import Tensor
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.feedback import as_tensor
 from botorch_sparse.strategies.interrupts import undivided
+from botorch_sparse.strategies.pairing import paired
 from botorch_sparse.strategies.runnable import Runnable, RunOptions
 from botorch_sparse.strategies.trials import Trial
 
@@ -34,15 +35,30 @@ class Evaluation:
         objective: What is evaluated.
         options: How.
         num_failures: Evaluations that failed since the last one that did not.
+        before: The state before the first of these.
     """
 
     strategy: Runnable
     objective: Callable[[Tensor], Any]
     options: RunOptions
     num_failures: int = field(default=0, init=False)
+    before: dict[str, Any] = field(default_factory=dict, init=False)
 
     def evaluate(self, batch: Batch) -> None:
-        """Evaluate a batch, at once or point by point, and tell it."""
+        """Evaluate a batch, at once or point by point, and tell it.
+
+        After `MAX_FAILURES` in a row the last of their errors is raised, and the
+        strategy is what it was before them.
+        """
+        try:
+            self._evaluate(batch)
+        except Exception as error:
+            if self.num_failures >= MAX_FAILURES:
+                self._undo(error)
+            raise
+
+    def _evaluate(self, batch: Batch) -> None:
+        """See `evaluate`."""
         if self.options.executor is not None:
             self._with_executor(batch, self.options.executor)
         elif self.options.catch:
@@ -69,7 +85,7 @@ class Evaluation:
         Raises:
             InputDataError: If some is not finite, or too large.
         """
-        Y = as_tensor(Y)
+        Y = as_tensor(paired(batch, Y, None))
         b, ids = len(batch), batch.ids
         is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value
         if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_sound.all()):
@@ -185,6 +201,8 @@ class Evaluation:
     def _fail(self, id: int, error: Exception) -> None:
         """Keep a trial for retry once, then leave it out."""
         trial = self.strategy.trial(id)
+        if self.num_failures == 0:
+            self.before = self.strategy.state_dict()
         again = trial.failures == 0
         with undivided():
             self.strategy.fail([id], retry=again)
@@ -193,10 +211,26 @@ class Evaluation:
             f"T{self._name(trial)[1:]} raised {error!r}; it is "
             f"{'tried once more' if again else 'left out'}.",
             BotorchWarning,
-            stacklevel=6 + (self.options.executor is not None),
+            stacklevel=7 + (self.options.executor is not None),
         )
         if self.num_failures >= MAX_FAILURES:
             raise error
+
+    def _undo(self, error: Exception) -> None:
+        """Forget the failures since the last result."""
+        now, before = self.strategy.state_dict(), self.before
+        # A callback may have told results, or set other candidates.
+        is_alone = now["config"] == before["config"]
+        is_alone &= now["history"]["Y"] == before["history"]["Y"]
+        if is_alone:
+            with undivided():
+                self.strategy.load_state_dict(before)
+        then = "readmit() lets rows that were left out come again."
+        if is_alone:
+            then = "They count for no point: what was pending before is so again."
+        error.add_note(
+            f"{self.num_failures} evaluations failed in a row, without a result. {then}"
+        )
 
 
 def _cancel(out: dict[Future[list[float]], int]) -> None:

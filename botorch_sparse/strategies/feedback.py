@@ -15,6 +15,7 @@ from botorch_sparse.doors import array_of, said
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
+from botorch_sparse.strategies.pairing import only_counts, paired
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,18 +67,22 @@ def read_feedback(
 
     Raises:
         BotorchTensorDimensionError: If the shapes do not fit.
-        InputDataError: If there are NaN or infinite values, unknown keys, or a batch
-            with other numbers of ids or rows than points.
+        InputDataError: If there are NaN or infinite values, unknown keys, a batch with
+            other numbers of ids or rows than points, or a Series whose index is not
+            that of the points.
     """
+    is_frame = hasattr(X, "columns") and hasattr(X, "index")
+    named = _read_batch(X, table) if isinstance(X, Batch) else None
+    if named is not None or is_frame:
+        Y = paired(X, Y, _frame_keys(X, table) if is_frame else None)
     Y = as_tensor(Y)
     Y = Y.reshape(1) if Y.dim() == 0 else Y
-    if isinstance(X, Batch):
-        said_of = _read_batch(X, table)
-        if said_of.ids is None and said_of.rows is None:
-            return _read_points(as_tensor(X.X), Y, dim)
-        values = validate_feedback(as_tensor(X.X), Y, dim, is_known=True)
-        return replace(said_of, values=values)
-    if hasattr(X, "columns") and hasattr(X, "index"):
+    if named is not None and named.X is not None:
+        if named.ids is None and named.rows is None:
+            return _read_points(named.X, Y, dim)
+        values = validate_feedback(named.X, Y, dim, is_known=True)
+        return replace(named, values=values)
+    if is_frame:
         return _read_frame(X, Y, table, dim)
     if (ids := as_ids(X)) is not None:
         return Feedback(_values(Y, len(ids)), ids=ids)
@@ -146,24 +151,20 @@ def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Fe
     return Feedback(_values(Y, len(X)), ids, X=points)
 
 
-def _frame_keys(X: Any, table: CandidateTable) -> list[Hashable] | None:
+def _frame_keys(X: Any, table: CandidateTable | None) -> list[Hashable] | None:
     """The keys in columns of their names, or else in the index; None for neither."""
+    if table is None or table.keys is None:
+        return None
     labels = {spec.label for spec in table.columns}
     # An index without a name, once it was in a CSV file.
     names = [f"Unnamed: {i}" if n is None else n for i, n in enumerate(table.key_names)]
     if all(name in X.columns and name not in labels for name in names):
         parts = [X[name].tolist() for name in names]
         return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
-    if tuple(X.index.names) != tuple(table.key_names) or _only_counts(X.index):
+    if tuple(X.index.names) != tuple(table.key_names) or only_counts(X.index):
         return None
     keys: list[Hashable] = X.index.tolist()
     return keys
-
-
-def _only_counts(index: Any) -> bool:
-    """Whether an index is what pandas makes where there is none."""
-    is_range = type(index).__name__ == "RangeIndex" and index.name is None
-    return is_range and (index.start, index.step) == (0, 1)
 
 
 def _trial_column(X: Any, table: CandidateTable | None) -> list[int] | None:

@@ -115,6 +115,10 @@ class Runnable(Protocol):
         """All state."""
         ...
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state."""
+        ...
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file."""
         ...

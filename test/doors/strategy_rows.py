@@ -178,6 +178,21 @@ def tell(make: Callable[..., Any], X: Any = None, Y: Any = THREE) -> None:
         assert len(strategy.history) == 0 and len(strategy.pending) == 3
 
 
+ROWS_TO_READMIT: list[Any] = [3, "x", ["a"], [0.5], [True], [-1], [99], [None], s.Batch]
+ROWS_TO_READMIT += [torch.tensor(0.5), torch.ones(2) > 0, {"a": 1}]
+
+
+def readmit(make: Callable[..., Any], rows: Any) -> None:
+    """Readmit rows of a strategy of which three failed."""
+    strategy, batch = asked(make())
+    strategy.fail(batch)
+    failed = strategy.state_dict()["failed"]
+    try:
+        strategy.readmit(rows)
+    finally:
+        assert strategy.state_dict()["failed"] == failed
+
+
 def edited(batch: s.Batch) -> s.Batch:
     """A batch whose first point was moved in place."""
     batch.X[0] += 0.3
@@ -187,7 +202,7 @@ def edited(batch: s.Batch) -> s.Batch:
 def batch_rows() -> list[Row]:
     """Batches that were put together by hand; `tell` looks that nothing changed."""
     changes: dict[str, Callable[[s.Batch], Any]] = {
-        "text": lambda b: s.Batch("x"),  # type: ignore[arg-type]
+        "text": lambda b: replace(b, X="x", ids=None, indices=None),
         "X of two": lambda b: replace(b, X=b.X[:2]),
         "X of one column": lambda b: replace(b, X=b.X[:, :1]),
         "X of another point": lambda b: replace(b, X=b.X.flip(0)),
@@ -231,6 +246,7 @@ def feedback_rows() -> list[Row]:
             )
             rows.append(Row(name, given, call, ("not those of its trials",)))
         rows += arguments(make().ask, "RandomSearch", max_batch_size=WHOLE)
+        rows += arguments(partial(readmit, make), "RandomSearch", rows=ROWS_TO_READMIT)
     for what, bad in CANDIDATES.items():
         call = partial(TABLE().set_candidates, bad)
         given = f"set_candidates: {what}"

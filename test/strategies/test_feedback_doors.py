@@ -8,7 +8,7 @@ import pytest
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies import RandomSearch
+from botorch_sparse.strategies import Batch, RandomSearch
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 
@@ -250,3 +250,86 @@ def test_frames_on_a_box() -> None:
     assert strategy.history.X.tolist() == [[0.5, 8.0], [0.25, 7.0]]
     with pytest.raises(InputDataError, match=r"no \['x0'\]; need all of x0 to x1"):
         strategy.tell(pd.DataFrame({"x1": [0.5], "x2": [0.5]}), [0.0])
+
+
+def asked(kind: str) -> tuple[RandomSearch, Batch, pd.DataFrame]:
+    """A strategy, its batch of four, and the same as a frame with the results `y`."""
+    heat = [10.0 * i for i in range(10)]
+    two = pd.MultiIndex.from_product([["p", "q"], range(5)], names=["plate", "well"])
+    domains: dict[str, dict[str, Any]] = {
+        "keys": {"candidates": pd.DataFrame({"heat": heat}, index=list("abcdefghij"))},
+        "numbers": {"candidates": heats()},
+        "two keys": {"candidates": pd.DataFrame({"heat": heat}, index=two)},
+        "rows": {"candidates": torch.tensor(heat).unsqueeze(-1)},
+        "box": {"bounds": BOUNDS},
+    }
+    unique = {"unique": True} if kind != "box" else {}
+    strategy = RandomSearch(**domains[kind], batch_size=4, seed=1, **unique)
+    batch = strategy.ask()
+    return strategy, batch, batch.to_frame().assign(y=batch.X[:, 0].numpy())
+
+
+def is_paired(strategy: RandomSearch) -> bool:
+    """Whether each value is that of its point: its first coordinate."""
+    history = strategy.history
+    return len(history) == 4 and torch.equal(history.Y, history.X[:, 0])
+
+
+@pytest.mark.parametrize("kind", ["keys", "numbers", "two keys", "rows", "box"])
+def test_a_series_is_paired_by_its_index(kind: str) -> None:
+    """Whatever order it came in; one that only counts may be meant by position."""
+    ways: dict[str, Any] = {
+        "batch": lambda batch, frame: (batch, frame.y.sort_values()),
+        "frame": lambda batch, frame: (frame, frame.y.sort_values()),
+        "column": lambda batch, frame: (batch, frame[["y"]].sort_values("y")),
+        "sorted frame": lambda batch, frame: (frame.sort_values("y"), frame.y),
+        "same order": lambda batch, frame: (frame, frame.y),
+        "counted": lambda batch, frame: (batch, frame.y.reset_index(drop=True)),
+        "array": lambda batch, frame: (frame, frame.y.to_numpy()),
+    }
+    if kind == "box":
+        strategy, batch, frame = asked(kind)
+        with pytest.raises(InputDataError, match="need the same labels"):
+            strategy.tell(*ways.pop("sorted frame")(batch, frame))
+    for name, way in ways.items():
+        strategy, batch, frame = asked(kind)
+        assert not frame.y.is_monotonic_increasing, "choose another seed"
+        strategy.tell(*way(batch, frame))
+        assert is_paired(strategy), name
+    strategy, batch, frame = asked(kind)
+    for X in (batch, frame):
+        with pytest.raises(InputDataError, match=r"Y with the index .*Y\.to_numpy\(\)"):
+            strategy.tell(X, frame.y.set_axis([50, 51, 52, 53]))
+    assert len(strategy.pending) == 4
+    strategy.tell(batch.ids, frame.y.set_axis([50, 51, 52, 53]))  # ids say no more
+    assert is_paired(strategy)
+
+
+def test_a_series_by_the_keys_in_a_column() -> None:
+    """Of a file that was read without `index_col`."""
+    strategy, _, frame = asked("numbers")
+    sheet = reread(frame)
+    strategy.tell(sheet.drop(columns="trial"), frame.y.sort_values())
+    assert is_paired(strategy)
+    strategy, _, frame = asked("numbers")
+    strategy.tell(reread(frame), reread(frame).y)
+    assert is_paired(strategy)
+
+
+def test_a_series_that_could_mean_two_orders() -> None:
+    """Places or keys, both 0 to 3; and a key that comes twice."""
+    table = pd.DataFrame({"heat": [3.0, 1.0, 0.0, 2.0]}, index=[3, 1, 0, 2])
+    strategy = RandomSearch(table, batch_size=4, unique=True)
+    batch = strategy.ask()
+    assert batch.keys != [0, 1, 2, 3], "choose another seed"
+    for X in (batch, batch.to_frame()):
+        with pytest.raises(InputDataError, match="need the same labels, once each"):
+            strategy.tell(X, pd.Series([0.0, 1.0, 2.0, 3.0]))
+    strategy.tell(batch, pd.Series([0.0, 1.0, 2.0, 3.0], index=range(4))[batch.keys])
+    assert is_paired(strategy)
+    twice = table.loc[[3, 3, 0, 1]]
+    for Y in (twice.heat.iloc[::-1], twice.heat.set_axis([3, 0, 0, 1])):
+        with pytest.raises(InputDataError, match="need the same labels, once each"):
+            strategy.tell(twice, Y)
+    strategy.tell(twice, twice.heat)
+    assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])

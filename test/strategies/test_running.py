@@ -283,6 +283,80 @@ def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 9 and len(strategy.history) == 0
 
 
+@pytest.mark.parametrize("executor", [None, "immediate"])
+@pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe"])
+def test_an_outage_costs_no_point(
+    name: str, executor: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run gives up, and goes on to the bits of a run without it, also from a file."""
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
+    sbpe = sbpe_problems.TABLE["table"]
+    make, f, path = TABLE.get(name, sbpe), objective, tmp_path / "state.pt"
+    if name == "sbpe":
+        f = sbpe_problems.objective
+    options = {"progress": False, "catch": OSError, "batch_size": 3}
+    options["executor"] = executor and Immediate()
+    strategy, straight = make(seed=3), make(seed=3)
+    for s in (strategy, straight):
+        s.run(f, 9, **options)
+
+    def fail(X: Tensor) -> Tensor:
+        raise OSError("no power")
+
+    with (
+        pytest.warns(BotorchWarning, match="raised"),
+        pytest.raises(OSError, match="no power") as caught,
+    ):
+        strategy.run(fail, 18, checkpoint=path, **options)
+    assert "They count for no point" in notes(caught.value)
+    assert not strategy.excluded_points and 1 <= len(strategy.pending) <= 3
+    assert all(strategy.trial(id).failures == 0 for id in strategy.pending_ids.tolist())
+    resumed = make(seed=3).resume(path)
+    for s in (strategy, resumed, straight):
+        s.run(f, 18, **options)
+    assert are_alike(strategy, resumed, straight)
+
+
+def test_an_outage_with_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a callback told stays; rows that were left out can be readmitted."""
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
+    strategy = random_search(batch_size=3, unique=True)
+
+    def tell(strategy: Strategy, batch: Any, history: Any) -> None:
+        if len(history) == 0:
+            strategy.tell([[0.5, 2.0]], [7.0])
+
+    with (
+        pytest.warns(BotorchWarning, match="raised"),
+        pytest.raises(ZeroDivisionError) as caught,
+    ):
+        strategy.run(
+            lambda X: 1 / 0,
+            30,
+            progress=False,
+            catch=ZeroDivisionError,
+            callbacks=tell,
+        )
+    assert "readmit()" in notes(caught.value)
+    assert strategy.history.values.tolist() == [7.0]
+    assert len(strategy.excluded_points) > len(strategy.pending) > 0
+    strategy.readmit()
+    assert strategy.excluded_points == set(strategy.pending_points())
+
+
+def test_a_series_of_the_objective_is_paired_by_its_index() -> None:
+    """Here and wherever points are evaluated at once; see `tell`."""
+    keys = [f"key-{i}" for i in range(20)]
+    table = pd.DataFrame({"heat": torch.arange(20.0).numpy()}, index=keys)
+    strategy = RandomSearch(table, batch_size=5, unique=True)
+
+    def evaluate(index: Tensor) -> Any:
+        return table.heat.iloc[index.tolist()].sort_values()
+
+    history = strategy.run(evaluate, 10, progress=False, by_index=True)
+    assert torch.equal(history.Y, history.X[:, 0])
+
+
 def test_a_table_of_failures_ends_the_run() -> None:
     strategy = random_search(2)
     with pytest.warns(BotorchWarning, match="ZeroDivisionError"):

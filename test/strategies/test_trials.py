@@ -22,7 +22,7 @@ from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
-from botorch_sparse.strategies import Batch, History, RandomSearch
+from botorch_sparse.strategies import Batch, History, RandomSearch, Strategy
 from botorch_sparse.strategies.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
@@ -345,6 +345,24 @@ def test_rows_by_key() -> None:
     assert len(history) == 4
 
 
+def test_keys_of_a_batch() -> None:
+    """Of a shuffled index of whole numbers, where `indices` are positions."""
+    index = pd.Index([3, 0, 4, 1, 2], name="id")
+    table = pd.DataFrame({"heat": [1.0, 2.0, 3.0, 4.0, 5.0]}, index=index)
+    strategy = RandomSearch(table, batch_size=4)
+    batch = strategy.ask()
+    assert table.loc[batch.keys, "heat"].tolist() == batch.X[:, 0].tolist()
+    assert batch.to_frame().index.tolist() == batch.keys
+    strategy.tell(batch, batch.X[:, 0])
+    assert strategy.history.last_batch().keys == batch.keys
+    pairs = pd.MultiIndex.from_product([["p"], range(5)], names=["plate", "well"])
+    batch = RandomSearch(table.set_index(pairs)).ask(2)
+    assert batch.keys == [pairs[i] for i in batch.indices.tolist()]
+    assert RandomSearch(table.to_numpy()).ask(2).keys is None
+    assert on_box().ask().keys is None
+    assert replace(batch, indices=torch.tensor([-1, 1])).keys == [None, ("p", 1)]
+
+
 def test_rows_by_features() -> None:
     """Without keys the columns of a DataFrame say which rows are meant."""
     table = frame().reset_index(drop=True)
@@ -465,6 +483,41 @@ def test_a_row_that_failed_is_left_out() -> None:
     twin.load_state_dict(strategy.state_dict())
     if not twin.is_finished:
         assert not set(twin.ask().indices.tolist()) & set(strategy.excluded_points)
+
+
+def test_rows_that_failed_are_readmitted() -> None:
+    strategy = RandomSearch(frame(), batch_size=3, unique=True)
+    strategy.tell(frame().loc[["c"]], [1.0])
+    batch = strategy.ask()
+    strategy.fail(batch)
+    assert strategy.is_finished and sorted(batch.indices.tolist()) == [0, 1]
+    twin = RandomSearch(frame(), batch_size=3, unique=True)
+    twin.load_state_dict(strategy.state_dict())
+    for s in (strategy, twin):
+        with pytest.raises(InputDataError, match="rows=2, which have not failed"):
+            s.readmit([0, 2])
+        s.readmit(s.table.rows(["b"]))
+        again = s.ask()
+        assert again.keys == ["b"] and s.is_finished
+        s.withdraw(again)
+    strategy.readmit()
+    twin.load_state_dict(strategy.state_dict())
+    for s in (strategy, twin):
+        assert sorted(s.ask().keys) == ["a", "b"]  # and not what was told
+        with pytest.raises(InputDataError, match="Trial 0 was given up"):
+            s.tell([0], [1.0])
+
+
+@pytest.mark.parametrize("name", ["bbkb-global", "gpucb", "thompson"])
+def test_a_readmitted_row_is_chosen_as_any_other(name: str) -> None:
+    """The run is that of a strategy in which it was withdrawn."""
+    strategy, twin = TABLE[name](), TABLE[name]()
+    for s, give_up in ((strategy, Strategy.fail), (twin, Strategy.withdraw)):
+        s.run(objective, 12, progress=False)
+        give_up(s, s.ask(3))
+        s.readmit()
+        s.run(objective, 24, progress=False)
+    assert are_alike(strategy, twin)
 
 
 def test_nothing_is_left() -> None:

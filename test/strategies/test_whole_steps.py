@@ -151,7 +151,11 @@ def take_steps(name: str, every: int) -> None:
     def fail(s: Strategy) -> None:
         s.fail(s.pending_ids[:1].tolist())
 
-    steps = [begin, told(slice(0, 1)), give_up, beside, fail, told(slice(None))]
+    def readmit(s: Strategy) -> None:
+        s.readmit()
+
+    first = [begin, told(slice(0, 1)), give_up, beside, fail]
+    steps = [*first, readmit, told(slice(None))]
     if number:
         steps += [lambda s: s.learn(), lambda s: s.ask(2)]
     for place, step in enumerate([*steps, lambda s: s.load_state_dict(state)]):

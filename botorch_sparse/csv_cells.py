@@ -1,0 +1,104 @@
+"""One cell of a CSV file: the number in it, and what may have become of it."""
+
+import math
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A number with a decimal comma.
+COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
+# Numbers whose digits are in groups of three, by a comma or by a point.
+GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
+# What programs and people write where there is no value.
+MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
+
+
+def number(cell: str) -> float | None:
+    """The finite number in a cell, or None."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in cell else None
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell is empty, or a word for no value as NA or NaN."""
+    return not cell.strip() or cell.strip().casefold() in MISSING
+
+
+def half_unit(cell: str) -> float:
+    """Half a unit of the last digit of a number that is written in a cell."""
+    exponent = Decimal(cell).as_tuple().exponent
+    return 0.5 * 10.0 ** int(exponent if "." in cell else min(int(exponent), 0))
+
+
+def agree(cell: str, other: str, *, rounded: bool = False) -> bool:
+    """Whether two cells mean the same: numbers to six digits, text in any case.
+
+    Args:
+        cell: A cell.
+        other: Another one.
+        rounded: Whether one may be the other, rounded to the digits that it has.
+    """
+    if plain_form(cell) == plain_form(other):
+        return True
+    x, y = number(cell), number(other)
+    if x is None or y is None:
+        return False
+    half = max(half_unit(cell), half_unit(other)) if rounded else 0.0
+    return abs(x - y) <= max(half * (1 + 1e-9), 1e-5 * abs(x))
+
+
+def plain_form(cell: str) -> Hashable:
+    """What spreadsheets keep of a text: 0007 is 7, and 7.0; spaces may change."""
+    if number(cell) is not None:
+        return Decimal(cell.strip())
+    return " ".join(cell.split()).casefold()
+
+
+def has_comma(cell: str) -> bool:
+    """Whether a cell is a number but for its commas."""
+    patterns = (COMMA, GROUPED, GROUPED_BY_POINTS)
+    return any(pattern.fullmatch(cell) for pattern in patterns)
+
+
+def comma_hint(cell: str) -> str:
+    """What to do about a number with commas; a comma may separate thousands."""
+    if not has_comma(cell):
+        return ""
+    without = cell.replace(",", "")
+    if GROUPED_BY_POINTS.fullmatch(cell):
+        without = cell.replace(".", "").replace(",", ".")
+        return f"; write {without}, with a decimal point and no other mark"
+    if not GROUPED.fullmatch(cell):
+        return "; write a decimal point, not a comma"
+    if cell.count(",") > 1 or "." in cell:
+        return f"; write {without}, without commas between thousands"
+    point = cell.replace(",", ".")
+    return (
+        "; its comma may be a thousands separator or a decimal one: write "
+        f"{without} or {point}, whichever it is"
+    )
+
+
+def floats_of(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """All cells as finite numbers, or None."""
+    try:
+        values = np.fromiter(map(float, cells), np.float64, len(cells))
+    except ValueError:
+        return None
+    is_sound = np.isfinite(values).all() and not any("_" in cell for cell in cells)
+    return values if is_sound else None
+
+
+def are_floats(cells: Iterable[str]) -> bool:
+    """Whether all cells are numbers for Python, infinite ones and NaN included."""
+    try:
+        return all(float(cell) is not None for cell in cells)
+    except ValueError:
+        return False

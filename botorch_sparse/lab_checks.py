@@ -1,0 +1,198 @@
+"""Results that may be of another row of the pool than they seem: refused by line."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from botorch_sparse.csv_cells import agree, half_unit, is_missing, number, plain_form
+from botorch_sparse.csv_text import TextTable, shown
+from botorch_sparse.lab_pool import Pool, has_features, unfit
+from botorch_sparse.strategies.columns import Column
+from botorch_sparse.strategies.near_rows import ROUNDING, on_host
+
+# Of the different values of a column these many are as short as a cell by chance:
+# a tenth has one digit less than the others.
+SHORT = 0.15
+
+
+def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> None:
+    """Refuse keys of no row that a spreadsheet may have changed, or without features.
+
+    Args:
+        text: Results.
+        key: The column of their keys.
+        rows: Their rows of the pool, -1 for none.
+        pool: The candidates.
+
+    Raises:
+        InputDataError: If there is such a key.
+    """
+    unknown = [i for i, row in enumerate(rows) if row < 0]
+    if not unknown:
+        return
+    forms = {plain_form(str(name)): str(name) for name in pool.table.keys or ()}
+    nowhere = f"{pool.text.name} has no row with this key"
+    for i in unknown:
+        if meant := forms.get(plain_form(text.columns[key][i])):
+            raise text.error(
+                i,
+                key,
+                f"{nowhere}, but one with {shown(meant)}. If a spreadsheet has changed "
+                "the key, keep that column as text there; write the key as in "
+                f"{pool.text.name}.",
+            )
+    for i in unknown:
+        if not has_features(text.columns, i, pool):
+            raise unusable(text, i, pool, "mend the key, or leave the row out")
+
+
+def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:
+    """The error for a result of no row of the pool that does not fit it either."""
+    column, reason = unfit(text.columns, i, pool) or (pool.target, "")
+    if pool.key is not None:
+        reason = (
+            f"{pool.text.name} has no row with this key, and the features of "
+            f"{text.name} do not fit it either (column {shown(column)}: {reason})"
+        )
+        column = pool.key
+    return text.error(i, column, f"{reason}; {advice}.")
+
+
+def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
+    """Refuse results whose features are not those of the row that their key names.
+
+    Cells may be rounded or missing; numbers are compared with numbers only.
+
+    Args:
+        text: Results.
+        rows: Their rows of the pool, -1 for none.
+        pool: The candidates.
+
+    Raises:
+        InputDataError: If a feature contradicts the key.
+    """
+    for spec in pool.table.columns:
+        name = str(spec.label)
+        for i, cell in enumerate(text.columns.get(name, ())):
+            own = _own(rows[i], name, pool)
+            if rows[i] >= 0 and _contradicts(cell, own):
+                reason = (
+                    f"{shown(cell.strip())} is not {shown(own)}, which line "
+                    f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
+                    "mend the key or the cell, or give the column of the results "
+                    "another name if it is not that feature."
+                )
+                raise text.error(i, name, reason)
+
+
+def _own(row: int, name: str, pool: Pool) -> str:
+    return pool.text.columns[name][row].strip()
+
+
+def _contradicts(cell: str, own: str) -> bool:
+    """Whether a cell says something else than the pool's own."""
+    if cell.strip() == own or is_missing(cell):
+        return False
+    is_comparable = number(cell) is not None or number(own) is None
+    return is_comparable and not agree(cell, own, rounded=True)
+
+
+def check_rounded(
+    text: TextTable, unknown: Sequence[tuple[int, Tensor]], pool: Pool
+) -> None:
+    """Refuse results of no row whose features look like those of one, rounded.
+
+    Args:
+        text: Results.
+        unknown: Which of them are of no row, with `d` encoded features.
+        pool: The candidates.
+
+    Raises:
+        InputDataError: If there is such a result.
+    """
+    has_numbers = any(spec.categories is None for spec in pool.table.columns)
+    if not unknown or not has_numbers:
+        return
+    rounding = _Rounding(pool)
+    for i, x in unknown:
+        cells = {name: column[i].strip() for name, column in text.columns.items()}
+        if found := rounding.find(cells, on_host(x)):
+            row, name = found
+            reason = (
+                f"no row of {pool.text.name} has {shown(cells[name])} and the other "
+                f"features. The nearest one is line {pool.text.lines[row]}, with "
+                f"{shown(_own(row, name, pool))}: if that was rounded, write all "
+                "digits, or name rows by a --key."
+            )
+            raise text.error(i, name, reason)
+
+
+class _Rounding:
+    """Finds rows of a pool that cells may be, rounded.
+
+    A cell that is as short as many of the column, or one of a few values that come
+    again and again, is not taken for rounded. O(A d log A) once, then O(log A + b d)
+    for a row of cells that `b` rows are near in the column of most values.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._columns = pool.table.columns
+        self._X = on_host(pool.table.X)
+        numbers = [spec.start for spec in self._columns if spec.categories is None]
+        self._values = {
+            start: np.unique(self._X[:, start], return_counts=True) for start in numbers
+        }
+        self._first = max(numbers, key=lambda start: len(self._values[start][0]))
+        self._order = np.argsort(self._X[:, self._first])
+        self._sorted = self._X[self._order, self._first]
+        self._share: dict[tuple[int, int], float] = {}
+
+    def find(
+        self, cells: Mapping[str, str], x: NDArray[np.float64]
+    ) -> tuple[int, str] | None:
+        """The nearest row that `d` features may be, and the column that is farthest."""
+        halves = [self._half_unit(cells[str(s.label)], x, s) for s in self._columns]
+        tolerance = ROUNDING * np.abs(x)
+        scale = np.full(len(x), np.inf)
+        for spec, half in zip(self._columns, halves, strict=True):
+            if half is not None:
+                tolerance[spec.start] = scale[spec.start] = half
+        value, around = x[self._first], tolerance[self._first]
+        begin = np.searchsorted(self._sorted, value - around, "left")
+        end = np.searchsorted(self._sorted, value + around, "right")
+        rows = self._order[begin:end]
+        distance = np.abs(self._X[rows] - x)
+        is_near = (distance <= tolerance).all(-1)
+        if not is_near.any():
+            return None
+        rows, parts = rows[is_near], distance[is_near] / scale
+        nearest = int(parts.max(-1).argmin())
+        farthest = int(parts[nearest].argmax())
+        column = next(s for s in self._columns if farthest < s.start + s.width)
+        return int(rows[nearest]), str(column.label)
+
+    def _half_unit(
+        self, cell: str, x: NDArray[np.float64], spec: Column
+    ) -> float | None:
+        """How far a column of a row may be from a cell; None if that is not rounded."""
+        if spec.categories is not None:
+            return None
+        value, half = float(x[spec.start]), half_unit(cell)
+        if half <= ROUNDING * abs(value) or self._is_usual(value, half, spec.start):
+            return None
+        return half * (1 - 1e-9)  # a tie has come from either side
+
+    def _is_usual(self, value: float, half: float, start: int) -> bool:
+        """Whether values as short as this one are usual in a column."""
+        values, counts = self._values[start]
+        decimals = -round(np.log10(2 * half))
+        if (start, decimals) not in self._share:
+            is_short = np.round(values, decimals) == values
+            self._share[start, decimals] = float(is_short.mean())
+        place = min(int(np.searchsorted(values, value)), len(values) - 1)
+        repeats = 2 * len(values) <= len(self._X) and counts[place] > 1
+        is_one = bool(repeats and values[place] == value)
+        return is_one or self._share[start, decimals] >= SHORT

@@ -1,0 +1,93 @@
+"""What is said of a laboratory's files on the command line, where nothing is wrong."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from botorch_sparse.csv_text import shown
+from botorch_sparse.lab_files import Results
+from botorch_sparse.lab_pool import Pool
+from botorch_sparse.options import say
+from botorch_sparse.proposed_rows import ProposedRows
+
+# So few categories are no surprise, however few rows there are.
+FEW_CATEGORIES = 5
+
+
+def note_columns(pool: Pool, as_text: Collection[str], *, one_file: bool) -> None:
+    """Say which columns of the candidates may not be taken as their owner thinks.
+
+    Args:
+        pool: The candidates.
+        as_text: Columns that were declared to be of categories.
+        one_file: Whether the results are in the same file.
+    """
+    if pool.target in pool.text.columns and not one_file:
+        say(
+            f"note: the target {shown(pool.target)} is also a column of "
+            f"{pool.text.name}; it is ignored there."
+        )
+    for spec in pool.table.columns:
+        name, num = str(spec.label), len(spec.categories or ())
+        if name in as_text or num <= FEW_CATEGORIES or 2 * num <= len(pool.table):
+            continue
+        row = next(iter(pool.text.columns[name])).strip()
+        say(
+            f"note: {pool.text.name}, line {pool.text.lines[0]}, column {shown(name)}: "
+            f"{shown(row)} is no number; the column was read as text, and has {num} "
+            f"categories in {len(pool.table)} rows, of which little can be learned. "
+            "Write numbers (for dates, days), leave it out with --ignore, or declare "
+            "it as --text."
+        )
+
+
+def report(
+    pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
+) -> None:
+    """Say what was read and proposed."""
+    name = pool.text.name
+    for note in _notes(pool, results, proposed):
+        say(f"note: {note}")
+    waiting = {*proposed.rows} - {*results.rows, *results.failed}
+    measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
+    if not num_chosen:
+        num_left = len(pool.table) - len(measured | failed | waiting)
+        say(f"note: NO ROW IS PROPOSED: {_why_none(num_left, len(failed))}.")
+    others = {
+        "results beside it": len(results.points),
+        "failed": len(failed),
+        "proposed before wait for results": len(proposed.rows),
+    }
+    added = "".join(f", {num} {what}" for what, num in others.items() if num)
+    say(
+        f"{name}: {len(pool.table)} rows, {len(measured)} of them measured{added}; "
+        f"{num_chosen} proposed now."
+    )
+
+
+def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str]:
+    """What became of rows that are not in the pool."""
+    name = pool.text.name
+    digits = " to six digits" if pool.key is None else ""
+    no_row = f"of the results are of no row of {name}"
+    kinds: dict[str, Sequence[str]] = {
+        f"of the rows proposed before are not in {name}, and wait on in --state": (
+            proposed.gone_names
+        ),
+        f"{no_row}{digits}, and count as data beside it": results.beside,
+        f"{no_row}, and left out for a category that is not there": results.left_out,
+    }
+    for what, which in kinds.items():
+        if which:
+            more = ", ..." if len(which) > 3 else ""
+            yield f"{len(which)} {what}: {', '.join(which[:3])}{more}"
+
+
+def _why_none(num_left: int, num_failed: int) -> str:
+    """Why there is nothing to measure next."""
+    if num_left:
+        return "those that wait for results are enough for now"
+    if num_failed:
+        return (
+            f"{num_failed} rows have no value and failed for --skip-empty, and none "
+            "is left; if they have not been measured yet, take them out of the results"
+        )
+    return "all rows are measured or wait for results"

@@ -1,0 +1,74 @@
+"""Observations that carry labels, in the order of the points that they are of."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, TypeAlias
+
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.strategies.batch import Batch
+from botorch_sparse.strategies.columns import few
+
+Labels: TypeAlias = Sequence[Hashable]
+
+
+def paired(X: Any, Y: Any, keys: Labels | None) -> Any:
+    """Observations in the order of a batch or a DataFrame, whatever theirs is.
+
+    A pandas Series has labels, and is paired by them: with the index of the DataFrame
+    or of `batch.to_frame()`, or with keys. One that only counts from 0 is paired by
+    position, as an array is. O(b).
+
+    Args:
+        X: The batch, or the DataFrame.
+        Y: `b` or `b x 1` observations.
+        keys: The keys of the DataFrame's rows, if it says them.
+
+    Raises:
+        InputDataError: If the labels are others, or repeat in another order, or mean
+            more than one order.
+    """
+    if not hasattr(Y, "iloc") or len(Y) != len(X):
+        return Y
+    does_count = only_counts(Y.index)
+    known: list[Labels]
+    if isinstance(X, Batch):
+        is_same, known = does_count and X.keys is None, [X.keys or _rows(X)]
+    else:
+        is_same, known = X.index.equals(Y.index), [X.index.tolist(), keys or []]
+    if is_same:
+        return Y
+    given = Y.index.tolist()
+    orders = {order for labels in known if (order := _order(given, labels)) is not None}
+    if does_count:
+        orders.add(tuple(range(len(Y))))
+    if len(orders) != 1:
+        raise InputDataError(
+            f"Got Y with the index {few(given)} for points with the index "
+            f"{few(known[0])}; need the same labels, once each, that say which value "
+            "is of which point. To pair them by position give Y.to_numpy()."
+        )
+    return Y.iloc[list(orders.pop())]
+
+
+def _rows(batch: Batch) -> list[int]:
+    """The index of `to_frame` where there are no keys."""
+    if batch.indices is None:
+        return list(range(len(batch)))
+    rows: list[int] = batch.indices.tolist()
+    return rows
+
+
+def _order(given: Labels, wanted: Labels) -> tuple[int, ...] | None:
+    """Where each wanted label is; None unless they are the same, once each."""
+    if given == wanted:
+        return tuple(range(len(given)))
+    place = {label: i for i, label in enumerate(given)}
+    if len(place) < len(given) or place.keys() != set(wanted):
+        return None
+    return tuple(place[label] for label in wanted)
+
+
+def only_counts(index: Any) -> bool:
+    """Whether an index is what pandas makes where there is none."""
+    is_range = type(index).__name__ == "RangeIndex" and index.name is None
+    return is_range and (index.start, index.step) == (0, 1)

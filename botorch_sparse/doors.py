@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from numpy.typing import NDArray
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64)
 MOST_SEED = 2**64
+MAX_INTEGER = 2**53  # float64 holds whole numbers up to here
 
 
 def check_number(name: str, value: object, interval: str, need: str = "") -> None:
@@ -218,12 +220,23 @@ def numbers_of(name: str, value: object, need: str) -> Tensor:
     """Real numbers: a tensor without its gradient, all else in float64.
 
     Raises:
-        InputDataError: See `array_of`.
+        InputDataError: See `array_of`; if whole numbers have more digits than that.
     """
     numbers = array_of(name, value, need, "iuf", "no matrix of numbers")
+    is_whole = not isinstance(value, Tensor) and not numbers.is_floating_point()
+    if is_whole and bool(is_inexact(numbers.numpy()).any()):
+        raise InputDataError(
+            f"Got {name}={said(value)} with whole numbers beyond 2^53, where float64 "
+            "loses digits; need smaller ones. Subtract what they have in common."
+        )
     if isinstance(value, Tensor):
         return numbers.detach() if numbers.requires_grad else numbers
     return numbers.double()
+
+
+def is_inexact(array: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Where whole numbers are beyond what float64 holds."""
+    return (array > MAX_INTEGER) | (array < -MAX_INTEGER)
 
 
 def device_of(value: torch.device | str | None) -> torch.device:

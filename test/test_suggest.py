@@ -751,6 +751,7 @@ BAD_RESULTS = [
     ("id,loss\na,1\nb,\n", "m.csv, line 3 (key 'b'), column 'loss': the cell is empty"),
     ("id,loss\na,1\nb,n/a\n", "line 3 (key 'b'), column 'loss': 'n/a' is no number"),
     ("id,loss\na,inf\n", "line 2 (key 'a'), column 'loss': 'inf' is no number"),
+    ("id,loss\na,1e300\nb,-1e300\nc,1\n", "m.csv: Got feedback as large as 1e+300"),
     ("id,loss\na,1,2\n", "m.csv, line 2: there are 3 cells, but the header has 2"),
     ("id,loss,loss\na,1,2\n", "m.csv repeats the column names loss"),
     ("id,loss\na,\x1b[31m\n", r"'\x1b[31m' is no number"),

@@ -39,10 +39,11 @@ from botorch_sparse.strategies.checkpoint import (
 )
 from botorch_sparse.strategies.columns import few, listed
 from botorch_sparse.strategies.domain import TableDomain, domain_of, require_whole
-from botorch_sparse.strategies.feedback import Points, ids_of, read_feedback
+from botorch_sparse.strategies.feedback import Points, read_feedback, read_trials
 from botorch_sparse.strategies.forms import Entries, Form, check_form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.interrupts import StepLock, checks_kept
+from botorch_sparse.strategies.magnitudes import LARGEST, refuse_large_values
 from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.runnable import Callback, RunOptions
 from botorch_sparse.strategies.running import run_to
@@ -95,7 +96,9 @@ class Strategy(ABC):
     Args:
         candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas
             DataFrame, a `CandidateTable`, a `numpy.memmap` or the path of a `.npy`
-            file.
+            file. A tensor and a `numpy.memmap` are not copied, since they may be large:
+            what is written to them later changes the candidates, and points that are
+            pending are then not known any more. Give `X.clone()` to go on writing.
         seed: Seed of the strategy's generator.
         minimize: Look for small values instead. Feedback, and what is shown of it, have
             the user's sign; what learns from it sees minus the values.
@@ -111,6 +114,8 @@ class Strategy(ABC):
     changes_tables: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
+    # How large feedback may be, either way, for it to be learned from.
+    largest_value: ClassVar[float] = LARGEST
 
     def __init__(
         self,
@@ -402,10 +407,11 @@ class Strategy(ABC):
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
-            InputDataError: If there are NaN or infinite values; if a trial is not
-                pending, or not of the batch's point; if a point may be several, or
-                is outside of a continuous domain; if features are not those of the
-                keys; or if the index of `Y` is not that of `X`.
+            InputDataError: If there are NaN or infinite values, or some beyond 1e150,
+                whose squares overflow (`RandomSearch`, which learns nothing, takes
+                them); if a trial is not pending, or not of the batch's point; if a
+                point may be several, or is outside of a continuous domain; if features
+                are not those of the keys; or if the index of `Y` is not that of `X`.
         """
         self._step(lambda draft: draft._tell(X, Y))
 
@@ -413,6 +419,7 @@ class Strategy(ABC):
         """See `tell`."""
         start = time.perf_counter()
         told = read_feedback(X, Y, self.table, self.domain.dim)
+        refuse_large_values(told.values, self.largest_value)
         self._refuse_rows(X, told.ids)
         trials = self._finder.trials_of(told, self.history, self._trials)
         self.history.append(trials, told.values)
@@ -432,17 +439,17 @@ class Strategy(ABC):
                 up, and a row of a table is not proposed again: see `readmit`.
 
         Raises:
-            InputDataError: If one is not pending, or they are no ids; if `retry` is
-                neither True nor False.
+            InputDataError: If one is not pending, or not of the batch's point, or they
+                are no ids; if `retry` is neither True nor False.
         """
         check_flag("retry", retry)
         self._step(lambda draft: draft._fail(trials, retry))
 
     def _fail(self, trials: Batch | Iterable[int], retry: bool) -> None:
         """See `fail`."""
-        ids = ids_of(trials)
-        self._refuse_rows(trials, ids)
-        failed = self._trials.expect(ids, self.history.was_told)
+        told = read_trials(trials, self.table)
+        self._refuse_rows(trials, told.ids)
+        failed = self._finder.trials_of(told, self.history, self._trials)
         if retry:
             self._trials.fail(failed)
             return
@@ -484,15 +491,14 @@ class Strategy(ABC):
 
     def _withdraw(self, trials: Batch | Iterable[int]) -> None:
         """See `withdraw`."""
-        ids = ids_of(trials)
-        self._refuse_rows(trials, ids)
-        if never := [i for i in ids if not 0 <= i < self._trials.num_proposed]:
+        given = read_trials(trials, self.table)
+        self._refuse_rows(trials, given.ids)
+        ids, num = given.ids or [], self._trials.num_proposed
+        if never := [id for id in ids if not 0 <= id < num]:
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
-        left = [self._trials[id] for id in dict.fromkeys(ids) if id in self._trials]
-        if isinstance(trials, Batch):
-            pending = torch.tensor([id in self._trials for id in ids], dtype=torch.bool)
-            X = trials.X[pending.to(trials.X.device)]
-            self._finder.check_points(left, self.history, X)
+        told = given.among(self._trials.__contains__)
+        left = [self._trials[id] for id in told.ids or ()]
+        self._finder.check_points(left, self.history, told.X, told.rows)
         self._drop(left)
 
     def set_candidates(self, candidates: Any) -> None:

@@ -34,7 +34,7 @@ class Box:
     r"""A box, cut by linear constraints and fixed features.
 
     Args:
-        bounds: `2 x d` lower and upper bounds.
+        bounds: `2 x d` lower and upper bounds. They and the rest are copied.
         inequality_constraints: Triples of indices, coefficients and a right-hand side
             with :math:`\sum_i c_i x_{j_i} \ge b`, as in `optimize_acqf`.
         equality_constraints: The same with equality.
@@ -52,7 +52,7 @@ class Box:
     fixed_features: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bounds", bounds_of(self.bounds))
+        object.__setattr__(self, "bounds", bounds_of(self.bounds).clone())
         bounds = self.bounds
         fixed = {} if self.fixed_features is None else self.fixed_features
         check_kind("fixed_features", fixed, Mapping, "values by their index: {0: 0.5}")
@@ -64,6 +64,8 @@ class Box:
                     f"Got fixed_features[{index}]={value}; need an index from 0 to "
                     f"{self.dim - 1} and a value within its bounds."
                 )
+        if self.fixed_features is not None:
+            object.__setattr__(self, "fixed_features", dict(fixed))
         for name in ("inequality_constraints", "equality_constraints"):
             object.__setattr__(self, name, constraints_of(name, getattr(self, name)))
         validate_constraints(

@@ -10,9 +10,10 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.doors import is_inexact
+
 # More categories than this are no categories: a text of its own in each row.
 MAX_CATEGORIES = 1000
-MAX_INTEGER = 2**53  # float64 holds whole numbers up to here
 
 
 class CellError(InputDataError):
@@ -185,7 +186,7 @@ def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
     if array.dtype.kind not in "biuf":
         array = np.asarray(values, dtype=np.float64)
     if array.dtype.kind in "iu":
-        large = (array > MAX_INTEGER) | (array < -MAX_INTEGER)
+        large = is_inexact(array)
         if large.any():
             row = int(large.argmax())
             reason = (

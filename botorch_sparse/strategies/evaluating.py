@@ -1,6 +1,5 @@
 """Evaluating a batch: at once, one by one, or with an executor."""
 
-import math
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -81,29 +80,30 @@ class Evaluation:
             raise
 
     def _tell(self, batch: Batch, Y: Any) -> None:
-        """Tell what is finite; the trials of the rest stay pending.
+        """Tell what can be learned; the trials of the rest stay pending.
 
         Raises:
-            InputDataError: If some is not finite.
+            InputDataError: If some is not finite, or too large.
         """
         Y = as_tensor(paired(batch, Y, None))
         b, ids = len(batch), batch.ids
-        is_finite = Y.reshape(-1).isfinite().cpu()
-        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_finite.all()):
+        is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value
+        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_sound.all()):
             with undivided():
                 self.strategy.tell(batch, Y)
             return
         bad = [
-            t for t, f in zip(self._trials_of(batch), is_finite, strict=True) if not f
+            t for t, s in zip(self._trials_of(batch), is_sound, strict=True) if not s
         ]
-        if bool(is_finite.any()):
+        if bool(is_sound.any()):
             with undivided():
-                told = ids.cpu()[is_finite].tolist()
-                self.strategy.tell(told, Y.reshape(-1).cpu()[is_finite])
+                told = ids.cpu()[is_sound].tolist()
+                self.strategy.tell(told, Y.reshape(-1).cpu()[is_sound])
         which = "; ".join(self._name(trial) for trial in bad[:5])
         raise InputDataError(
-            f"The objective returned {len(bad)} values that are NaN or infinite: "
-            f"{which}{' and more' if len(bad) > 5 else ''}. They stay pending, and "
+            f"The objective returned {len(bad)} values that are NaN or infinite, or "
+            f"beyond {self.strategy.largest_value:.3g}: {which}"
+            f"{' and more' if len(bad) > 5 else ''}. They stay pending, and "
             f"the other {b - len(bad)} of the batch are told. Run again to try once "
             "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
         )
@@ -164,14 +164,14 @@ class Evaluation:
         for future, id in out.items():
             is_there = future.done() and not future.cancelled()
             if id in pending and is_there and future.exception() is None:
-                if _is_one_finite(values := future.result()):
+                if _is_one(values := future.result(), self.strategy.largest_value):
                     with undivided():
                         self.strategy.tell([id], values)
 
     def _finish(self, id: int, outcome: Callable[[], list[float]]) -> None:
         """Tell one outcome, or that it failed."""
         try:
-            values = _one_finite(outcome())
+            values = _one(outcome(), self.strategy.largest_value)
         except BrokenExecutor as error:  # not of this point, whatever is caught
             error.add_note(
                 "The executor broke down; the points that it had stay pending. Run "
@@ -254,14 +254,14 @@ def evaluate_one(
     return values
 
 
-def _is_one_finite(values: list[float]) -> bool:
-    return len(values) == 1 and math.isfinite(values[0])
+def _is_one(values: list[float], largest: float) -> bool:
+    return len(values) == 1 and abs(values[0]) <= largest  # NaN is not
 
 
-def _one_finite(values: list[float]) -> list[float]:
-    if not _is_one_finite(values):
+def _one(values: list[float], largest: float) -> list[float]:
+    if not _is_one(values, largest):
         raise InputDataError(
             f"The objective returned {values[:5]} for one point; need one finite "
-            "number."
+            f"number, up to {largest:.3g}."
         )
     return values

@@ -18,7 +18,7 @@ INFEASIBLE = 2
 def constraints_of(
     name: str, given: Sequence[LinearConstraint] | None
 ) -> Sequence[LinearConstraint] | None:
-    """Constraints with tensors, also where lists came.
+    """Constraints with tensors of their own, also where lists came.
 
     Raises:
         InputDataError: If one is no triple of indices, coefficients and a number.
@@ -48,7 +48,7 @@ def _constraint(
             f"Got {name} with indices {places.tolist()} and coefficients "
             f"{factors.tolist()}; need whole numbers, and finite ones."
         )
-    return places.long(), factors, rhs
+    return places.long().clone(), factors.clone(), rhs
 
 
 def validate_constraints(

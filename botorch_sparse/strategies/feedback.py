@@ -1,9 +1,9 @@
 """Feedback at the door: what was told, and which points are meant."""
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.doors import array_of
+from botorch_sparse.doors import array_of, said
 from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
@@ -45,6 +45,16 @@ class Feedback:
     rows: list[int] | None = None
     X: Tensor | None = None
 
+    def among(self, is_among: Callable[[int], bool]) -> "Feedback":
+        """What is said of some trials, without values."""
+        chosen = [i for i, id in enumerate(self.ids or ()) if is_among(id)]
+        return Feedback(
+            [],
+            None if self.ids is None else [self.ids[i] for i in chosen],
+            None if self.rows is None else [self.rows[i] for i in chosen],
+            None if self.X is None else self.X[chosen],
+        )
+
 
 def read_feedback(
     X: Points, Y: Any, table: CandidateTable | None, dim: int
@@ -59,27 +69,66 @@ def read_feedback(
 
     Raises:
         BotorchTensorDimensionError: If the shapes do not fit.
-        InputDataError: If there are NaN or infinite values, or unknown keys, or a
-            Series whose index is not that of the points.
+        InputDataError: If there are NaN or infinite values, unknown keys, a batch with
+            other numbers of ids or rows than points, or a Series whose index is not
+            that of the points.
     """
     is_frame = hasattr(X, "columns") and hasattr(X, "index")
-    if isinstance(X, Batch) or is_frame:
+    named = _read_batch(X, table) if isinstance(X, Batch) else None
+    if named is not None or is_frame:
         Y = paired(X, Y, _frame_keys(X, table) if is_frame else None)
     Y = as_tensor(Y)
     Y = Y.reshape(1) if Y.dim() == 0 else Y
-    if isinstance(X, Batch):
-        is_known = X.ids is not None or X.indices is not None
-        values = validate_feedback(X.X, Y, dim, is_known=is_known)
-        ids = None if X.ids is None else X.ids.tolist()
-        # Rows of an earlier table have other numbers in this one.
-        is_earlier = ids is not None and X.table is not None and X.table is not table
-        rows = None if X.indices is None or is_earlier else X.indices.tolist()
-        return Feedback(values, ids, rows, X.X)
+    if named is not None and named.X is not None:
+        if named.ids is None and named.rows is None:
+            return _read_points(named.X, Y, dim)
+        values = validate_feedback(named.X, Y, dim, is_known=True)
+        return replace(named, values=values)
     if is_frame:
         return _read_frame(X, Y, table, dim)
     if (ids := as_ids(X)) is not None:
         return Feedback(_values(Y, len(ids)), ids=ids)
     return _read_points(as_tensor(X), Y, dim)
+
+
+def read_trials(
+    trials: Batch | Iterable[int], table: CandidateTable | None
+) -> Feedback:
+    """The ids of trials, and of a batch what else it says; there are no values.
+
+    Args:
+        trials: Ids, or a batch.
+        table: The table of candidates; None on a continuous domain.
+
+    Raises:
+        InputDataError: If they are none, or a batch's parts differ in length.
+    """
+    if isinstance(trials, Batch) and trials.ids is not None:
+        return _read_batch(trials, table)
+    return Feedback([], ids_of(trials))
+
+
+def _read_batch(batch: Batch, table: CandidateTable | None) -> Feedback:
+    """What a batch says, which may have been put together by hand."""
+    X = as_tensor(batch.X)
+    ids = _of_each("ids", batch.ids, X)
+    rows = _of_each("indices", batch.indices, X)
+    # Rows of an earlier table have other numbers in this one.
+    is_earlier = batch.table is not None and batch.table is not table
+    return Feedback([], ids, None if is_earlier and ids is not None else rows, X)
+
+
+def _of_each(name: str, given: Any, X: Tensor) -> list[int] | None:
+    """Ids or rows of a batch; None if there are none."""
+    if given is None:
+        return None
+    numbers = as_ids(given)
+    if numbers is None or X.dim() == 0 or len(numbers) != len(X):
+        raise InputDataError(
+            f"Got a batch with X of shape {tuple(X.shape)} and {name}={said(given)}; "
+            "need a whole number for each point. Tell points alone as tell(X, Y)."
+        )
+    return numbers
 
 
 def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Feedback:
@@ -226,7 +275,7 @@ def as_ids(X: Any) -> list[int] | None:
             "Got truth values for ids of trials; need the ids themselves: "
             "batch.ids[mask]."
         )
-    return [int(id) for id in ids.reshape(-1)]
+    return [int(id) for id in ids.reshape(-1).tolist()]
 
 
 def ids_of(trials: Batch | Iterable[int]) -> list[int]:

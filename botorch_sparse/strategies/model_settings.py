@@ -14,6 +14,7 @@ from botorch_sparse.kernels import in_double
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.identity import identity
+from botorch_sparse.strategies.magnitudes import refuse_large_inputs
 
 DEFAULT_GROWTH = 1.2
 DEFAULT_LAM = 1e-4
@@ -59,7 +60,8 @@ class ModelSettings:
 
         Raises:
             InputDataError: For options of an optimizer on a table, a number of initial
-                points below one, or a noise variance or mean that do not fit.
+                points below one, a noise variance or mean that do not fit, or inputs
+                whose squares overflow in a kernel that is given.
         """
         options = domain.optimizer_options(optimizer_options)
         if num_initial is not None:
@@ -77,6 +79,7 @@ class ModelSettings:
             check_kind("covar_module", covar_module, Kernel, need)
             lam = DEFAULT_LAM if lam is None else lam
             covar_module = in_double(covar_module, domain.dtype)
+            refuse_large_inputs(domain)
         if num_initial is None:
             num_initial = domain.num_initial(is_known=refit is None)
         refit = None if refit is None else replace(refit)

@@ -63,7 +63,7 @@ def _check_finite(X: Tensor, first: int) -> None:
 def _shared(candidates: Any) -> Tensor:
     """A tensor that shares memory with what is one already, or in a file."""
     if isinstance(candidates, str | os.PathLike):
-        candidates = _open(candidates)
+        candidates = open_array(candidates)
     if isinstance(candidates, np.memmap):
         return _of_file(candidates)
     return numbers_of(
@@ -73,11 +73,16 @@ def _shared(candidates: Any) -> Tensor:
     )
 
 
-def _open(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array in a `.npy` file, not read yet; what is written to it stays here."""
+def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """The array in a `.npy` file, not read yet; what is written to it stays here.
+
+    Raises:
+        InputDataError: If the file holds none.
+        OSError: If it is not there, or can't be read.
+    """
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="c")
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         # NumPy goes on with the advice to unpickle the file.
         reason = str(error).split(". ")[0].rstrip(".")
         raise InputDataError(

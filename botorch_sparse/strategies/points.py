@@ -83,8 +83,7 @@ class PointFinder:
             self.check_points(chosen, history, told.X, told.rows)
             return chosen
         if told.rows is not None:
-            self._check_rows(told.rows)
-            self._check_features(told.rows, history, told.X)
+            self._check_rows(told.rows, told.X, history)
             return trials.oldest([[row] for row in told.rows])
         if told.X is None:
             return []
@@ -93,25 +92,30 @@ class PointFinder:
             return trials.oldest([[point] for point in points])
         return trials.oldest([self.copies(point) for point in points])
 
-    def _check_rows(self, rows: Sequence[int]) -> None:
-        """Refuse rows that are not there."""
+    def _check_rows(
+        self, rows: Sequence[int], X: Tensor | None, history: History
+    ) -> None:
+        """Refuse rows that are not there, or have other points."""
         num_rows = self._domain.num_rows
         if any(not 0 <= row < num_rows for row in rows):
             raise InputDataError(
                 f"Got rows outside of the table of {num_rows} candidates."
             )
-
-    def _check_features(
-        self, rows: Sequence[int], history: History, X: Tensor | None
-    ) -> None:
-        """Refuse points, where there are any, that are not those of their rows."""
-        theirs = history.points(torch.tensor(rows, dtype=torch.long))
-        if X is not None and (len(X) != len(rows) or not self.is_same(X, theirs)):
+        if not self._are_at(rows, X, history):
             raise InputDataError(
-                "Got features that are not those of the rows which their keys or row "
-                "numbers say: they were edited, or lost digits. Tell the keys without "
-                "the features, or the features alone."
+                "Got a batch or a DataFrame whose points are not those of the rows "
+                "that it names: they were edited, or lost digits. Tell the rows' keys "
+                "without features, or the points alone: tell(batch.X, Y)."
             )
+
+    def _are_at(
+        self, points: Sequence[int], X: Tensor | None, history: History
+    ) -> bool:
+        """Whether coordinates, where there are some, are those of points."""
+        if X is None:
+            return True
+        ours = history.points(torch.tensor(points, dtype=torch.long))
+        return X.shape == ours.shape and self.is_same(X, ours)
 
     def check_points(
         self,
@@ -123,14 +127,12 @@ class PointFinder:
         """Refuse a batch or a frame whose points are not those of its trials."""
         points = [trial.point for trial in trials]
         is_ours = rows is None or list(rows) == points
-        if is_ours and X is not None:
-            ours = history.points(torch.tensor(points, dtype=torch.long))
-            is_ours = len(X) == len(points) and self.is_same(X, ours)
-        if not is_ours:
+        if not is_ours or not self._are_at(points, X, history):
             raise InputDataError(
                 "Got a batch whose points are not those of its trials: it was edited, "
-                "or another strategy proposed it. Tell its points instead: "
-                "tell(batch.X, Y), or a DataFrame without its column of trials."
+                "another strategy proposed it, or the candidates were written to since "
+                "(a tensor is not copied). Tell its points instead: tell(batch.X, Y), "
+                "or a DataFrame without its column of trials; or give its ids."
             )
 
     def find(self, X: Tensor, history: History, trials: PendingTrials) -> list[int]:

@@ -1,5 +1,6 @@
 """Uniform choice, a yardstick."""
 
+import sys
 from collections.abc import Collection
 from typing import Any, ClassVar, Unpack
 
@@ -28,6 +29,7 @@ class RandomSearch(Strategy):
 
     shares_tables: ClassVar[bool] = True
     changes_tables: ClassVar[bool] = True
+    largest_value: ClassVar[float] = sys.float_info.max
 
     def __init__(
         self,

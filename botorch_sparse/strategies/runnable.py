@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from botorch.exceptions import InputDataError
 from torch import Tensor
@@ -75,6 +75,7 @@ class Runnable(Protocol):
     """What a run asks of a strategy; see `Strategy`."""
 
     history: History
+    largest_value: ClassVar[float]
 
     @property
     def domain(self) -> Domain:

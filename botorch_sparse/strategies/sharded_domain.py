@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.optim.shards import Shard
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import TableRows, names_checksum, rows_checksum
+from botorch_sparse.strategies.numeric import open_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class ShardedDomain(TableRows):
             InputDataError: See `CandidateTable.of`; if there are too many ranks.
         """
         is_path = isinstance(candidates, str | os.PathLike)
-        cells = np.load(candidates, mmap_mode="c") if is_path else candidates
+        cells = open_array(candidates) if is_path else candidates
         shard = Shard(len(cells), ranks)
         own = CandidateTable.of(cells, rows=slice(shard.start, shard.stop))
         X = own.X if ranks.device == HOST else own.X.to(ranks.device)

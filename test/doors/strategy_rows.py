@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -198,6 +199,30 @@ def edited(batch: s.Batch) -> s.Batch:
     """A batch whose first point was moved in place."""
     batch.X[0] += 0.3
     return batch
+
+
+def batch_rows() -> list[Row]:
+    """Batches that were put together by hand; `tell` looks that nothing changed."""
+    changes: dict[str, Callable[[s.Batch], Any]] = {
+        "text": lambda b: replace(b, X="x", ids=None, indices=None),
+        "X of two": lambda b: replace(b, X=b.X[:2]),
+        "X of one column": lambda b: replace(b, X=b.X[:, :1]),
+        "X of another point": lambda b: replace(b, X=b.X.flip(0)),
+        "NaN": lambda b: replace(b, X=b.X * NAN),
+        "two ids": lambda b: replace(b, ids=b.ids[:2]),
+        "ids as floats": lambda b: replace(b, ids=b.ids.double()),
+        "one id": lambda b: replace(b, ids=3),
+        "ids as truth values": lambda b: replace(b, ids=b.ids > 0),
+        "two rows": lambda b: replace(b, indices=torch.tensor([0, 1])),
+        "no ids, rows as floats": lambda b: s.Batch(b.X, torch.ones(3)),
+        "no ids, other rows": lambda b: s.Batch(b.X, torch.tensor([0, 0, 0])),
+        "no ids, no rows, truth values": lambda b: s.Batch(b.X > 0),
+    }
+    return [
+        Row("Batch", f"{place}, {what}", partial(tell, make, change), (), BotorchError)
+        for place, make in (("table", TABLE), ("box", BOX))
+        for what, change in changes.items()
+    ]
 
 
 def of_another(batch: s.Batch) -> s.Batch:
@@ -484,5 +509,6 @@ ROWS = [
     *[row for strategy in SPACES for row in domain_rows(strategy)],
     *feedback_rows(),
     *method_rows(),
+    *batch_rows(),
     *state_rows(),
 ]

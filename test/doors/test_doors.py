@@ -36,7 +36,7 @@ PACKAGES_OF_METHODS = ("strategies", "models")
 MADE = {
     *("Strategy", "ConfidenceRadius", "Constants", "InducingPointSampler", "Rule"),
     *("BatchView", "Points", "RatioBound", "RankError", "joined_ranks"),
-    *("Batch", "BatchRecord", "Best", "History", "ShardedDomain", "AdaptiveBatch"),
+    *("BatchRecord", "Best", "History", "ShardedDomain", "AdaptiveBatch"),
     *("BatchState", "CertifiedDraw", "AccuracyCertificate", "GradientFactors"),
     *("FoldedData", "KnownFeatures", "PosteriorCovarianceLinearOperator"),
     *("NystromPrior", "SparseFantasyModel"),

@@ -1,6 +1,7 @@
 """Tables of candidates: the way to numbers and back, keys, and what is refused."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
-from botorch_sparse.strategies import numeric
+from botorch_sparse.optim.ranks import ALONE
+from botorch_sparse.strategies import ShardedDomain, numeric
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import MAX_CATEGORIES, CellError, Column
 
@@ -314,8 +316,21 @@ def test_paths_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputDataError, match=r"pandas.read_csv\(path\)") as error:
         CandidateTable.of(tmp_path / "table.csv")
     assert "allow_pickle" not in str(error.value)
+    (tmp_path / "empty.npy").write_bytes(b"")
+    for read in (CandidateTable.of, partial(ShardedDomain.of, ranks=ALONE)):
+        with pytest.raises(InputDataError, match=r"empty.npy', which is no .npy file"):
+            read(tmp_path / "empty.npy")
     with pytest.raises(FileNotFoundError):
         CandidateTable.of(str(tmp_path / "none.npy"))
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_whole_numbers_that_float64_cannot_tell_apart(make: Any) -> None:
+    for large in (2**53, 2**60, -(2**60)):
+        with pytest.raises(InputDataError, match=r"beyond 2\^53"):
+            CandidateTable.of(make([[large], [large + 1], [5]]))
+    rows = CandidateTable.of(make([[2**53 - 1], [2**53], [-(2**53)]])).X
+    assert rows.long().tolist() == [[2**53 - 1], [2**53], [-(2**53)]]
 
 
 @pytest.mark.parametrize("name", ["random", "bbkb-global"])

@@ -36,6 +36,22 @@ def table(num: int = 30) -> TableDomain:
     return TableDomain(CandidateTable.of(make_candidates(num)))
 
 
+def test_a_box_is_its_own() -> None:
+    """What it was made of may be written to."""
+    bounds, fixed = BOUNDS.clone(), {0: 0.5}
+    places, ones = torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64)
+    box = Box(bounds, [(places, ones, 0.0)], None, fixed)
+    before = box.config()
+    for given in (bounds, places, ones):
+        given.mul_(0)
+    fixed[0] = 0.0
+    assert box.config() == before
+    strategy = BBKB(bounds=(bounds := BOUNDS.clone()), num_initial=3)
+    bounds *= 100
+    assert bool(strategy.box.is_feasible(strategy.ask().X).all())
+    assert torch.equal(strategy.box.bounds, BOUNDS)
+
+
 def numbered() -> tuple[list[Tensor], Any]:
     """Points that were given numbers, and what gives them."""
     points: list[Tensor] = []

@@ -1,6 +1,7 @@
 """Trials: ids, feedback by id, key or rounded value, failures, the user's sign."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import box_table
@@ -11,6 +12,7 @@ import sbpe_problems
 import strategy_table
 import torch
 from botorch.exceptions import (
+    BotorchError,
     BotorchTensorDimensionError,
     InputDataError,
     UnsupportedError,
@@ -20,7 +22,7 @@ from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
-from botorch_sparse.strategies import History, RandomSearch, Strategy
+from botorch_sparse.strategies import Batch, History, RandomSearch, Strategy
 from botorch_sparse.strategies.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
@@ -117,9 +119,12 @@ def test_a_batch_of_another_strategy() -> None:
     batch = theirs.ask(5)
     with pytest.raises(InputDataError, match="another strategy proposed it"):
         ours.tell(batch, torch.zeros(5))
-    with pytest.raises(InputDataError, match="another strategy proposed it"):
-        ours.withdraw(batch)
+    for call in (ours.withdraw, ours.fail, partial(ours.fail, retry=True)):
+        with pytest.raises(InputDataError, match="another strategy proposed it"):
+            call(batch)
     assert len(ours.pending) == 5 and len(ours.history) == 0
+    assert not ours.excluded_points
+    assert ours.ask(2).ids.tolist() == [5, 6]  # none is to be tried again
 
 
 def test_withdraw_takes_its_own_trials() -> None:
@@ -132,6 +137,64 @@ def test_withdraw_takes_its_own_trials() -> None:
     strategy.withdraw(first)  # nothing is left of it
     strategy.withdraw(second.ids[1:])
     assert strategy.pending_ids.tolist() == [3]
+
+
+@pytest.mark.parametrize("box", [False, True])
+@pytest.mark.parametrize("what", ["points", "ids", "lengths", "type", "no points"])
+def test_a_batch_that_was_put_together(what: str, box: bool) -> None:
+    """Its parts must agree with each other and with its trials."""
+    domain = {"bounds": [[0.0], [1.0]]} if box else {"candidates": torch.rand(50, 1)}
+    strategy = RandomSearch(**domain, batch_size=4)
+    batch = strategy.ask()
+    assert batch.ids is not None
+    bad = {
+        "points": replace(batch, X=batch.X.flip(0)),
+        "ids": replace(batch, ids=batch.ids[:3]),
+        "lengths": replace(batch, X=batch.X[:1]),
+        "type": replace(batch, ids=batch.ids.double()),
+        "no points": replace(batch, X="x"),
+    }[what]
+    calls = (partial(strategy.tell, Y=[0.0] * 4), strategy.withdraw, strategy.fail)
+    for call in calls:
+        with pytest.raises(InputDataError):
+            call(bad)
+    assert strategy.pending_ids.tolist() == [0, 1, 2, 3]
+    assert len(strategy.history) == 0 and not strategy.excluded_points
+    strategy.fail(replace(batch, X=batch.X[:1], ids=[0], indices=None), retry=True)
+    strategy.tell(replace(batch, X=batch.X.numpy()), [0.0] * 4)
+    assert strategy.history.trial.tolist() == [0, 1, 2, 3]
+
+
+def test_rows_that_were_put_together() -> None:
+    """Without ids a batch says its rows, and must have their points."""
+    X = torch.arange(20.0).reshape(10, 2)
+    strategy = RandomSearch(X, batch_size=2)
+    rows = torch.tensor([7, 8])
+    for bad in (
+        Batch(X[[5, 6]] + 0.3, rows),
+        Batch(X[rows], rows[:1]),
+        Batch(X[7:8], rows),
+        Batch(X[rows], rows.double()),
+        Batch(X[rows], torch.tensor([7, 99])),
+        Batch(X[rows, :1], rows),
+    ):
+        with pytest.raises(BotorchError):
+            strategy.tell(bad, [1.0] * len(bad))
+    assert len(strategy.history) == 0
+    strategy.tell(Batch(X[rows], rows), [1.0, 2.0])
+    strategy.tell(Batch(X[rows].long()), [1.0, 2.0])
+    assert strategy.history.indices.tolist() == [7, 8, 7, 8]
+
+
+def test_candidates_that_were_written_to() -> None:
+    """A tensor is not copied; the message says what may have happened."""
+    X = strategy_table.make_candidates(50)
+    strategy = RandomSearch(X, batch_size=3)
+    batch = strategy.ask()
+    X.mul_(3.0)
+    with pytest.raises(InputDataError, match="candidates were written to since"):
+        strategy.tell(batch, torch.zeros(3))
+    strategy.tell(batch.ids, torch.zeros(3))
 
 
 @pytest.mark.parametrize("how", ["ids", "points", "rounded"])

@@ -12,6 +12,7 @@ from botorch_sparse.doors import check_kind, check_number
 from botorch_sparse.kernels import in_double
 from botorch_sparse.kernels.slopes import slopes_of
 from botorch_sparse.strategies.domain import Domain
+from botorch_sparse.strategies.magnitudes import refuse_large_inputs
 
 Values = TypeVar("Values", float, Tensor)
 
@@ -78,6 +79,7 @@ class SearchPrior:
         discretization: float | None,
     ) -> "SearchPrior":
         """The prior of a kernel that is given, in units of Y."""
+        refuse_large_inputs(domain)
         kernel = in_double(covar_module, domain.dtype)
         if discretization is None and domain.box is not None:
             discretization = grid_constant(kernel, domain.ranges)

@@ -138,6 +138,7 @@ class ModelStrategy(Strategy):
             initial_sampler or RecursiveRLSSampler(),
             FEW if domain.num_rows else EXACT_SIZE,
             is_scale_known=not is_known,
+            is_noise_known=posterior.refit is not None,
         )
 
     @property

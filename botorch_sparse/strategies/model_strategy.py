@@ -70,6 +70,11 @@ class ModelStrategy(Strategy):
     function less that constant, once it stands, and say nothing of the error of the
     constant. `mean_module=ZeroMean()` is the papers' setting.
 
+    Hyperparameters are fitted by the exact likelihood of at most 300 of the points
+    (`FIT_SIZE` in `model_building`), drawn uniformly anew for each fit, with all of
+    their evaluations, from where the last fit ended: O(min(n, 300)^3) for each
+    evaluation of the likelihood, whatever `n` and `m`. All data are learned with them.
+
     Strategies make the domain and the posterior of arguments that they share:
 
     - `covar_module`: The kernel. Its hyperparameters stay as they are, unless `refit`

@@ -269,8 +269,8 @@ def is_missing(value: Hashable) -> bool:
 def _reads_as_number(value: Hashable) -> bool:
     """Whether a category is a finite number, or the text of one."""
     try:
-        return isfinite(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return isfinite(float(str(value)))
+    except ValueError:
         return False
 
 

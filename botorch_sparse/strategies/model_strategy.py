@@ -80,7 +80,8 @@ class ModelStrategy(Strategy):
     - `covar_module`: The kernel. Its hyperparameters stay as they are, unless `refit`
       is given.
     - `lam`: The regularizer lambda, as the posterior's noise variance, positive; 1e-4
-      by default. Inferred with the kernel where that is left out.
+      by default. Inferred with the kernel where that is left out. Repeats of points
+      that differ by ten times as much are announced once, with what to pass.
     - `mean_module`: The prior mean of a kernel that is given, taken as it is; None for
       the constant above.
     - `num_initial`: Points before the posterior is used: 1 with a kernel (Algorithm 1

@@ -277,7 +277,7 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
 def announce_noise(history: History, values: FoldedValues, lam: float) -> bool:
     """Warn of repeats that differ by more noise than a given `lam` expects.
 
-    The pooled variance of evaluations about the mean of their point. O(n), once.
+    The pooled variance of evaluations about the mean of their point; O(n log n), once.
 
     Args:
         history: The evaluations.
@@ -289,7 +289,8 @@ def announce_noise(history: History, values: FoldedValues, lam: float) -> bool:
     """
     if (degrees := len(history) - len(values)) < ENOUGH_REPEATS:
         return False
-    mean = values.Y[values.places(history.point.tolist())]
+    number, order = values.point.sort()
+    mean = values.Y[order[torch.searchsorted(number, history.point)]]
     variance = float((history.values - mean).square().sum()) / degrees
     if variance > LARGEST_NOISE * lam:
         warnings.warn(

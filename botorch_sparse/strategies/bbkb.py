@@ -10,7 +10,7 @@ from botorch_sparse.doors import check_choice
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Rule, rule_of
-from botorch_sparse.strategies.theory import Draws
+from botorch_sparse.strategies.theory import Claims, Draws
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 Termination = Literal["global", "global-local"]
@@ -62,10 +62,11 @@ class BBKB(UCBStrategy):
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
-        noise_variance: Variance of the feedback's noise, for the radius.
+        noise_variance: Variance of the feedback's noise, for the radius; 1e-4 by
+            default. With a kernel alone, as the next two; without one give `radius`.
         norm_bound: Bound on the RKHS norm of the objective less the prior mean, for the
-            radius.
-        delta: Failure probability of the radius, in (0, 1).
+            radius; 1 by default.
+        delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
         oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
             with theory constants what they ask for, or more.
         ratio_threshold: The papers' C-tilde, at least one; one gives batches of one.
@@ -105,9 +106,9 @@ class BBKB(UCBStrategy):
         candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
-        noise_variance: float = 1e-4,
-        norm_bound: float = 1.0,
-        delta: float = 1e-3,
+        noise_variance: float | None = None,
+        norm_bound: float | None = None,
+        delta: float | None = None,
         oversampling: float | None = None,
         ratio_threshold: float = 2.0,
         termination: Termination = "global-local",
@@ -124,15 +125,26 @@ class BBKB(UCBStrategy):
     ) -> None:
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
+        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         draws = Draws.of(
-            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+            constants,
+            num_evaluations,
+            claims.delta,
+            oversampling,
+            sampler,
+            initial_sampler,
         )
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             rule_of(rule or termination, ratio_threshold, local_bound),
-            BBKBRadius(norm_bound, noise_variance, draws.delta, constants=constants),
+            BBKBRadius(
+                claims.norm_bound,
+                claims.noise_variance,
+                draws.delta,
+                constants=constants,
+            ),
             repeat,
             options,
         )

@@ -8,7 +8,7 @@ from botorch_sparse.acquisition.confidence import BBKBRadius, BKBRadius, Constan
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Single
-from botorch_sparse.strategies.theory import Draws
+from botorch_sparse.strategies.theory import Claims, Draws
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -30,9 +30,11 @@ class BKB(UCBStrategy):
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
-        noise_variance: Variance of the feedback's noise, for the radius.
-        norm_bound: Bound on the RKHS norm of the objective, for the radius.
-        delta: Failure probability of the radius, in (0, 1).
+        noise_variance: Variance of the feedback's noise, for the radius; 1e-4 by
+            default. With a kernel alone, as the next two; without one give `radius`.
+        norm_bound: Bound on the RKHS norm of the objective, for the radius; 1 by
+            default.
+        delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
         oversampling: The papers' q-bar, see `PosteriorVarianceSampler`: 2 by default;
             with theory constants what they ask for, or more.
         sampler: A sampler of inducing points of one's own in place of
@@ -51,9 +53,9 @@ class BKB(UCBStrategy):
         candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
-        noise_variance: float = 1e-4,
-        norm_bound: float = 1.0,
-        delta: float = 1e-3,
+        noise_variance: float | None = None,
+        norm_bound: float | None = None,
+        delta: float | None = None,
         oversampling: float | None = None,
         *,
         sampler: InducingPointSampler | None = None,
@@ -64,8 +66,14 @@ class BKB(UCBStrategy):
         num_evaluations: int | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
+        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         draws = Draws.of(
-            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+            constants,
+            num_evaluations,
+            claims.delta,
+            oversampling,
+            sampler,
+            initial_sampler,
         )
         radius = BBKBRadius if constants == "theory" else BKBRadius
         parts = parts_of(
@@ -73,7 +81,12 @@ class BKB(UCBStrategy):
             covar_module,
             lam,
             Single(),
-            radius(norm_bound, noise_variance, draws.delta, constants=constants),
+            radius(
+                claims.norm_bound,
+                claims.noise_variance,
+                draws.delta,
+                constants=constants,
+            ),
             repeat,
             options,
         )

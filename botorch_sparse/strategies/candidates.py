@@ -1,5 +1,6 @@
 """What a table of candidates is to a laboratory: columns with names, rows with keys."""
 
+import warnings
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 class CandidateTable:
     """Candidates as numbers, with what it takes to name their rows and columns.
 
-    Numbers and truth values are one encoded column each. Text, objects and pandas'
-    categories are one-hot: an encoded column for each category that occurs, in
-    pandas' order of the categories or else in that of first appearance.
+    Numbers and truth values are one encoded column each, those in columns of objects
+    too. Text, other objects and pandas' categories are one-hot: an encoded column for
+    each category that occurs, in pandas' order of the categories or else in that of
+    first appearance. Columns that look as if they were no categories, nearly one for
+    each row or numbers with some words between, are announced.
 
     Attributes:
         X: `A x d` encoded candidates, float64; a tensor that was given is itself, and
@@ -179,6 +183,7 @@ class CandidateTable:
             specs.append(spec)
             parts.append(encoded)
             d += spec.width
+        _announce_odd(specs, len(parts[0]))
         names = tuple(name for spec in specs for name in spec.names)
         rows = None if keys is None else tuple(keys)
         return cls(_matrix(specs, parts), names, rows, tuple(specs), key_names)
@@ -350,6 +355,22 @@ def _row_keys(keys: Sequence[Hashable] | None) -> Iterator[None]:
             raise
         key = keys[error.row]
         raise CellError(error.row, error.column, error.reason, key) from None
+
+
+def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
+    """Name the columns whose categories look as if they were none."""
+    odd = [spec for spec in specs if spec.is_odd(num_rows)]
+    if odd:
+        sizes = [f"{spec.label!r} ({spec.width} in {num_rows} rows)" for spec in odd]
+        shown = ", ".join(sizes[:5]) + ", ..." * (len(sizes) > 5)
+        warnings.warn(
+            f"Text became many categories: {shown}. Nothing is learned from a category "
+            "about the others: turn text of numbers or dates into numbers, give names "
+            "of rows as key, or leave the column out (on the command line: --key or "
+            "--ignore).",
+            InputDataWarning,
+            stacklevel=2,
+        )
 
 
 def _check_keys(keys: Sequence[Hashable]) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import repeat
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,10 @@ from botorch_sparse.doors import is_inexact
 
 # More categories than this are no categories: a text of its own in each row.
 MAX_CATEGORIES = 1000
+NUMBERS = int | float | Decimal | np.integer | np.floating | np.bool_
+# A column of at least so many categories is looked at, and such a share of them in the
+# rows says that they are none.
+FEWEST_LOOKED_AT, LARGEST_SHARE = 10, 0.9
 
 
 class CellError(InputDataError):
@@ -58,6 +64,17 @@ class Column:
     def width(self) -> int:
         """Number of its encoded columns."""
         return 1 if self.categories is None else len(self.categories)
+
+    def is_odd(self, num_rows: int) -> bool:
+        """Whether its categories look as if they were none. O(k).
+
+        They are nearly one for each row, or numbers with some words between.
+        """
+        kinds, num = self.categories or (), self.width
+        if num < FEWEST_LOOKED_AT:
+            return False
+        num_numbers = sum(map(_reads_as_number, kinds))
+        return num >= LARGEST_SHARE * num_rows or num / 2 <= num_numbers < num
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,10 +138,10 @@ def read_column(
 ) -> tuple[Column, NDArray[Any]]:
     """How to encode a column, and its values encoded.
 
-    Numbers and truth values stay numbers. Text, objects and what pandas calls
-    categorical are categories, in the order of pandas or else of their first
-    appearance; a category that no row has is left out. Cost: O(A) for `A` values, no
-    Python code runs for each.
+    Numbers and truth values stay numbers, as objects too. Text, other objects and what
+    pandas calls categorical are categories, in the order of pandas or else of their
+    first appearance; a category that no row has is left out. Cost: O(A) for `A` values,
+    no Python code runs for each.
 
     Args:
         label: The column's label.
@@ -138,7 +155,10 @@ def read_column(
     values = on_host(values)
     dtype = getattr(values, "dtype", None)
     if is_number(label, values):
-        return Column(label, dtype, start, None), numbers(label, values)
+        encoded = numbers(label, values)
+        if getattr(dtype, "kind", "") == "O":
+            dtype = _plain(values).dtype  # objects come back as numbers
+        return Column(label, dtype, start, None), encoded
     items = _items(label, values)
     place = {value: i for i, value in enumerate(dict.fromkeys(items))}
     if len(place) > MAX_CATEGORIES:
@@ -161,16 +181,17 @@ def is_number(label: Hashable, values: Any) -> bool:
         InputDataError: If they are dates, spans of time, or complex numbers.
     """
     dtype = getattr(values, "dtype", None)
-    if dtype is None:
-        kinds = set(map(type, values))
-        return all(issubclass(k, int | float | np.number | np.bool_) for k in kinds)
     kind = getattr(dtype, "kind", "O")
     if kind in "mMc":
         raise InputDataError(
             f"Column {label!r} is of type {dtype}; need numbers, truth values or "
             "text. Turn dates into numbers, such as days since the first."
         )
-    return kind in "biuf" and not hasattr(dtype, "categories")
+    if hasattr(dtype, "categories"):
+        return False
+    if kind == "O":
+        return all(issubclass(k, NUMBERS) for k in set(map(type, values)))
+    return kind in "biuf"
 
 
 def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
@@ -182,9 +203,7 @@ def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
         raise CellError(int(missing.argmax()), label, _missing("nothing"))
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        array = np.asarray(values, dtype=np.float64)
+    array = _plain(values)
     if array.dtype.kind in "iu":
         large = is_inexact(array)
         if large.any():
@@ -199,6 +218,14 @@ def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
         row = int((~np.isfinite(array)).argmax())
         raise CellError(row, label, _missing(str(array[row])))
     return array
+
+
+def _plain(values: Any) -> NDArray[Any]:
+    """Numbers as an array of truth values, whole numbers or floating point ones."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        array = np.asarray(array.tolist())
+    return array if array.dtype.kind in "biuf" else array.astype(np.float64)
 
 
 def _items(label: Hashable, values: Any) -> list[Hashable]:
@@ -240,6 +267,14 @@ def is_missing(value: Hashable) -> bool:
         return True
 
 
+def _reads_as_number(value: Hashable) -> bool:
+    """Whether a category is a finite number, or the text of one."""
+    try:
+        return isfinite(float(str(value)))
+    except ValueError:
+        return False
+
+
 def first(conditions: Iterable[bool]) -> int:
     """The place of the first that holds; 0 if none does."""
     return next((i for i, holds in enumerate(conditions) if holds), 0)
@@ -251,7 +286,7 @@ def _missing(what: str) -> str:
 
 def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:
     items = listed(values)
-    row = first(not isinstance(v, int | float) for v in items)
+    row = first(not isinstance(v, NUMBERS) for v in items)
     return row, label, f"got {items[row]!r}; need a number, as in the candidates."
 
 

@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.optim.rules import Global, Product, Rule, rule_of
-from botorch_sparse.strategies.theory import exact_radius
+from botorch_sparse.strategies.theory import Claims, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
@@ -33,9 +33,11 @@ class GPBUCB(UCBStrategy):
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
-        noise_variance: Variance of the feedback's noise, for the radius.
-        norm_bound: Bound on the RKHS norm of the objective, for the radius.
-        delta: Failure probability of the radius, in (0, 1).
+        noise_variance: Variance of the feedback's noise, for the radius; 1e-4 by
+            default. With a kernel alone, as the next two; without one give `radius`.
+        norm_bound: Bound on the RKHS norm of the objective, for the radius; 1 by
+            default.
+        delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
         ratio_threshold: Largest ratio of variances within a batch, at least one.
         rule: `"product"`, `"sum"`, or an object; see `BBKB`.
         repeat: See `UCBStrategy`.
@@ -48,9 +50,9 @@ class GPBUCB(UCBStrategy):
         candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
-        noise_variance: float = 1e-4,
-        norm_bound: float = 1.0,
-        delta: float = 1e-3,
+        noise_variance: float | None = None,
+        norm_bound: float | None = None,
+        delta: float | None = None,
         ratio_threshold: float = 2.0,
         rule: Literal["product", "sum"] | Rule = "product",
         *,
@@ -62,12 +64,13 @@ class GPBUCB(UCBStrategy):
             if rule not in RULES:
                 raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")
             rule = RULES[rule](ratio_threshold)
+        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             rule_of(rule, ratio_threshold),
-            exact_radius(norm_bound, noise_variance, delta, constants),
+            exact_radius(claims, constants),
             repeat,
             options,
         )

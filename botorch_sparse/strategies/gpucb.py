@@ -6,7 +6,7 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.optim.rules import Single
-from botorch_sparse.strategies.theory import exact_radius
+from botorch_sparse.strategies.theory import Claims, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -29,9 +29,11 @@ class GPUCB(UCBStrategy):
         candidates: `A x d` points to choose from; or give `bounds`.
         covar_module: The kernel; see `UCBStrategy`.
         lam: The regularizer lambda, as the posterior's noise variance, positive.
-        noise_variance: Variance of the feedback's noise, for the radius.
-        norm_bound: Bound on the RKHS norm of the objective, for the radius.
-        delta: Failure probability of the radius, in (0, 1).
+        noise_variance: Variance of the feedback's noise, for the radius; 1e-4 by
+            default. With a kernel alone, as the next two; without one give `radius`.
+        norm_bound: Bound on the RKHS norm of the objective, for the radius; 1 by
+            default.
+        delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
         repeat: See `UCBStrategy`.
         constants: `"practical"`, those of the papers' experiments, or `"theory"`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
@@ -42,20 +44,21 @@ class GPUCB(UCBStrategy):
         candidates: Any = None,
         covar_module: Kernel | None = None,
         lam: float | None = None,
-        noise_variance: float = 1e-4,
-        norm_bound: float = 1.0,
-        delta: float = 1e-3,
+        noise_variance: float | None = None,
+        norm_bound: float | None = None,
+        delta: float | None = None,
         *,
         repeat: Repeat | None = None,
         constants: Constants = "practical",
         **options: Unpack[UCBOptions],
     ) -> None:
+        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         parts = parts_of(
             candidates,
             covar_module,
             lam,
             Single(),
-            exact_radius(norm_bound, noise_variance, delta, constants),
+            exact_radius(claims, constants),
             repeat,
             options,
         )

@@ -70,12 +70,18 @@ class ModelStrategy(Strategy):
     function less that constant, once it stands, and say nothing of the error of the
     constant. `mean_module=ZeroMean()` is the papers' setting.
 
+    Hyperparameters are fitted by the exact likelihood of at most 300 of the points
+    (`FIT_SIZE` in `model_building`), drawn uniformly anew for each fit, with all of
+    their evaluations, from where the last fit ended: O(min(n, 300)^3) for each
+    evaluation of the likelihood, whatever `n` and `m`. All data are learned with them.
+
     Strategies make the domain and the posterior of arguments that they share:
 
     - `covar_module`: The kernel. Its hyperparameters stay as they are, unless `refit`
       is given.
     - `lam`: The regularizer lambda, as the posterior's noise variance, positive; 1e-4
-      by default. Inferred with the kernel where that is left out.
+      by default. Inferred with the kernel where that is left out. Repeats of points
+      that differ by ten times as much are announced once, with what to pass.
     - `mean_module`: The prior mean of a kernel that is given, taken as it is; None for
       the constant above.
     - `num_initial`: Points before the posterior is used: 1 with a kernel (Algorithm 1
@@ -138,6 +144,7 @@ class ModelStrategy(Strategy):
             initial_sampler or RecursiveRLSSampler(),
             FEW if domain.num_rows else EXACT_SIZE,
             is_scale_known=not is_known,
+            is_noise_known=posterior.refit is not None,
         )
 
     @property

@@ -30,6 +30,9 @@ from botorch_sparse.strategies.seeding import draw_seed
 # points on, and below the least from some more.
 LARGEST_SCALE, SMALLEST_SCALE = 10.0, 0.01
 ENOUGH_POINTS = 10
+# Noise is announced above this, in units of lam, from so many repeats on: its estimate
+# has a relative deviation of a quarter then.
+LARGEST_NOISE, ENOUGH_REPEATS = 10.0, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +272,36 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
             stacklevel=2,
         )
     return varies.nonzero().squeeze(-1)
+
+
+def announce_noise(history: History, values: FoldedValues, lam: float) -> bool:
+    """Warn of repeats that differ by more noise than a given `lam` expects.
+
+    The pooled variance of evaluations about the mean of their point; O(n log n), once.
+
+    Args:
+        history: The evaluations.
+        values: The same with repeats folded.
+        lam: Noise variance of an evaluation, in the units of the feedback.
+
+    Returns:
+        Whether there were enough repeats to judge.
+    """
+    if (degrees := len(history) - len(values)) < ENOUGH_REPEATS:
+        return False
+    number, order = values.point.sort()
+    mean = values.Y[order[torch.searchsorted(number, history.point)]]
+    variance = float((history.values - mean).square().sum()) / degrees
+    if variance > LARGEST_NOISE * lam:
+        warnings.warn(
+            f"Evaluations of the same point differ by a variance of {variance:.3g}, "
+            f"{variance / lam:.3g} times lam={lam:.3g}: confidence bounds are too "
+            f"narrow. Pass lam={variance:.3g} (and noise_variance={variance:.3g} to a "
+            "strategy that takes it), or leave covar_module out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return True
 
 
 def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:

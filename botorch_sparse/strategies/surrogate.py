@@ -18,8 +18,16 @@ from botorch_sparse.strategies.exact_table import ExactTable
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.prior import Prior, PriorSource, announce_scale
+from botorch_sparse.strategies.prior import (
+    Prior,
+    PriorSource,
+    announce_noise,
+    announce_scale,
+)
 from botorch_sparse.strategies.table import NystromTable
+
+# What is announced once has been, or need not be.
+SAID = ("is_scale_known", "is_noise_known")
 
 View: TypeAlias = NystromTable | ExactTable | BoxView
 
@@ -48,6 +56,7 @@ class Surrogate:
             inferred.
         inducing: Numbers of the inducing points in use.
         is_scale_known: Whether the scale of the feedback has been looked at.
+        is_noise_known: Whether its repeats have been.
     """
 
     source: PriorSource
@@ -58,6 +67,7 @@ class Surrogate:
     max_inducing: int = EXACT_SIZE
     inducing: tuple[int, ...] = ()
     is_scale_known: bool = False
+    is_noise_known: bool = False
 
     @property
     def pool(self) -> Any:
@@ -128,13 +138,21 @@ class Surrogate:
         prior = source.shrunk(prior, lengthscale_factor)
         chosen = self._draw(prior, history, values, generator)
         view = self.view.learned(prior, history, values, chosen)
-        is_known = self.is_scale_known
+        inducing = tuple(values.point[chosen].tolist())
+        learned = replace(self, view=view, inducing=inducing)
+        return learned._having_looked(history, values)
+
+    def _having_looked(self, history: History, values: FoldedValues) -> "Surrogate":
+        """What does not fit the prior is announced, once."""
+        prior, source, is_known = self.view.prior, self.source, self.is_scale_known
         if not is_known and not source.awaits_fit(prior):
             X = source.inputs(history.points(values.point))
             k_diag = float(prior.covar_module(X, diag=True).detach().mean())
             is_known = announce_scale(values.Y, prior.lam, k_diag)
-        inducing = tuple(values.point[chosen].tolist())
-        return replace(self, view=view, inducing=inducing, is_scale_known=is_known)
+        is_noise_known = self.is_noise_known or announce_noise(
+            history, values, prior.lam
+        )
+        return replace(self, is_scale_known=is_known, is_noise_known=is_noise_known)
 
     def _draw(
         self,
@@ -186,18 +204,19 @@ class Surrogate:
         return posterior.variance(X).cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        """Hyperparameters, and the point numbers of the inducing set."""
+        """Hyperparameters, the point numbers of the inducing set, what was said."""
         if isinstance(self.view, ExactTable):
             how: dict[str, Any] = {"num_rebuilt": self.view.num_rebuilt}
         else:
             how = {"inducing": list(self.inducing)}
-        return {"prior": self.view.prior.state_dict()} | how
+        said = {name: getattr(self, name) for name in SAID}
+        return {"prior": self.view.prior.state_dict()} | said | how
 
     def form(self) -> dict[str, Form]:
         """The form of that."""
         is_exact = isinstance(self.view, ExactTable)
         how: dict[str, Form] = {"num_rebuilt": int} if is_exact else {"inducing": [int]}
-        return {"prior": self.source.form()} | how
+        return {"prior": self.source.form()} | dict.fromkeys(SAID, bool) | how
 
     def moved(
         self, view: View, number: Mapping[int, int], history: History, num_learned: int
@@ -226,9 +245,10 @@ class Surrogate:
                 that learned so many evaluations.
         """
         self._check(state, history.folded(num_learned), num_learned)
+        said = {name: state[name] for name in SAID}
         if num_learned == 0:
             view = self.view.blank(self.source.initial())
-            return replace(self, view=view, inducing=())
+            return replace(self, view=view, inducing=(), **said)
         prior = self.source.from_state(state["prior"])
         inducing, view = tuple(state.get("inducing", ())), self.view.blank(prior)
         # The exact posterior: factorized, then appended to.
@@ -236,7 +256,7 @@ class Surrogate:
             values = history.folded(num)
             chosen = values.places(inducing)
             view = view.learned(prior, history, values, chosen)
-        return replace(self, view=view, inducing=inducing)
+        return replace(self, view=view, inducing=inducing, **said)
 
     def _check(
         self, state: dict[str, Any], values: FoldedValues, num_learned: int

@@ -45,6 +45,44 @@ NOISE, DRAWS, START = 0.5, 0.25, 0.25
 
 
 @dataclass(frozen=True)
+class Claims:
+    """What a user claims of the objective under a kernel, for the radius.
+
+    Attributes:
+        norm_bound: Bound on the objective's RKHS norm, positive.
+        noise_variance: Variance of the feedback's noise.
+        delta: Probability with which the radius may fail, in (0, 1).
+    """
+
+    norm_bound: float
+    noise_variance: float
+    delta: float
+
+    @classmethod
+    def of(
+        cls,
+        covar_module: Kernel | None,
+        constants: Constants,
+        norm_bound: float | None,
+        noise_variance: float | None,
+        delta: float | None,
+    ) -> "Claims":
+        """Those given, and defaults for the others.
+
+        Raises:
+            InputDataError: If one is given without the kernel that it is about.
+        """
+        given = {"norm_bound": norm_bound, "noise_variance": noise_variance}
+        if covar_module is None and constants != "theory":
+            _refuse_without_kernel(**given, delta=delta)
+        return cls(
+            1.0 if norm_bound is None else norm_bound,
+            1e-4 if noise_variance is None else noise_variance,
+            1e-3 if delta is None else delta,
+        )
+
+
+@dataclass(frozen=True)
 class Draws:
     """How inducing points are drawn, and what is left of delta for the noise.
 
@@ -125,14 +163,13 @@ def proved_oversampling(num_evaluations: int, delta: float) -> float:
     return 6 * alpha * math.log(4 * num_evaluations / delta) / accuracy**2
 
 
-def exact_radius(
-    norm_bound: float, noise_variance: float, delta: float, constants: Constants
-) -> NormBoundRadius:
+def exact_radius(claims: Claims, constants: Constants) -> NormBoundRadius:
     """The radius of an exact posterior: BBKB's practical one, or a theorem's."""
+    norm, noise = claims.norm_bound, claims.noise_variance
     if constants != "theory":
         check_choice("constants", constants, get_args(Constants))
-        return BBKBRadius(norm_bound, noise_variance, delta)
-    return ChowdhuryGopalanRadius(norm_bound, noise_variance, delta, constants="theory")
+        return BBKBRadius(norm, noise, claims.delta)
+    return ChowdhuryGopalanRadius(norm, noise, claims.delta, constants="theory")
 
 
 def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> None:
@@ -160,6 +197,20 @@ def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> 
             "the ratio of variances: Single, Global, Product, or Local with "
             "covariance='both'."
         )
+
+
+def _refuse_without_kernel(**given: object) -> None:
+    """Refuse what a radius takes that an inferred kernel has no use for."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputDataError(
+                f"Got {name}={said(value)} without covar_module: it belongs to the "
+                "radius of a kernel that is given, and the default for an inferred "
+                "one, FixedBeta(4.0), has no use for it. Give covar_module too, or a "
+                "radius that takes it, in units of standardized outcomes, such as "
+                "radius=UnknownHyperparameters(norm_bound, noise_variance, delta); or "
+                "leave it out."
+            )
 
 
 def _refuse(**given: object) -> None:

@@ -363,11 +363,12 @@ class UCBStrategy(ModelStrategy):
         return super()._state() | {
             "statistics": asdict(self.statistics),
             "is_initializing": self._is_initializing,
+            "is_single_said": self._is_single_said,
         }
 
     def _form(self) -> dict[str, Form]:
         own = {"statistics": RadiusStatistics, "is_initializing": bool}
-        return super()._form() | own
+        return super()._form() | own | {"is_single_said": bool}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         statistics = RadiusStatistics(**state["statistics"])
@@ -376,6 +377,7 @@ class UCBStrategy(ModelStrategy):
             raise InputDataError("The radius is of another number of evaluations.")
         self.statistics = statistics
         self._is_initializing = state["is_initializing"]
+        self._is_single_said = state["is_single_said"]
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
 from strategy_table import (
     INFERRED,
@@ -31,6 +32,19 @@ def test_default_radius(strategy: Any, radius: Any) -> None:
     assert built.radius == radius(1.5, 0.02, 0.03)
     fixed = FixedBeta(3.0)
     assert strategy(X, covar_module=kernel, radius=fixed).radius is fixed
+
+
+@pytest.mark.parametrize("argument", ["norm_bound", "noise_variance", "delta"])
+@pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])
+def test_claims_without_a_kernel_are_refused(strategy: Any, argument: str) -> None:
+    """They would change nothing, on a table or a box, with or without a radius."""
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    for place in ({"candidates": make_candidates()}, {"bounds": bounds}):
+        for radius in ({}, {"radius": FixedBeta(3.0)}):
+            match = f"{argument}=0.5 without covar_module.*radius="
+            with pytest.raises(InputDataError, match=match):
+                strategy(**place, **radius, **{argument: 0.5})
+        assert strategy(**place).radius == FixedBeta(4.0)
 
 
 @pytest.mark.parametrize("strategy", [BBKB, BKB, GPUCB, GPBUCB])

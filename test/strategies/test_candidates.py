@@ -1,6 +1,7 @@
 """Tables of candidates: the way to numbers and back, keys, and what is refused."""
 
 import sys
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
 from botorch_sparse.optim.ranks import ALONE
@@ -142,7 +144,59 @@ def test_a_text_of_its_own_in_each_row_is_no_category() -> None:
         CandidateTable.from_columns({"a": texts})
     columns = {"a": texts, "b": range(len(texts))}
     assert CandidateTable.from_columns(columns, key="a").X.shape == (1001, 1)
-    assert CandidateTable.from_columns({"a": texts[1:]}).X.shape == (1000, 1000)
+    with pytest.warns(InputDataWarning, match=r"'a' \(1000 in 1000 rows\)"):
+        assert CandidateTable.from_columns({"a": texts[1:]}).X.shape == (1000, 1000)
+
+
+@pytest.mark.parametrize("kind", [int, float, Decimal, np.float32])
+def test_objects_that_are_numbers_are_numbers(kind: Any) -> None:
+    """To the same table as without objects; they come back as numbers."""
+    columns: dict[str, list[Any]] = {
+        "a": [kind(i) / 2 for i in range(20)],
+        "b": [i % 2 for i in range(20)],
+        "c": [i < 5 for i in range(20)],
+    }
+    objects = CandidateTable.of(pd.DataFrame(columns, dtype=object))
+    assert objects.feature_names == ("a", "b", "c")
+    plain = pd.DataFrame(columns).astype({"a": float})
+    assert torch.equal(objects.X, CandidateTable.of(plain).X)
+    again = objects.frame()
+    assert [dtype.kind for dtype in again.dtypes] == ["f", "i", "b"]
+    assert again.b.tolist() == columns["b"] and again.c.tolist() == columns["c"]
+    assert torch.equal(objects.encode(again), objects.X)
+    hole = pd.DataFrame({"a": [kind(1), None]}, dtype=object)
+    with pytest.raises(CellError, match="'a': got nothing"):
+        CandidateTable.of(hole)
+
+
+ODD: dict[str, list[str]] = {
+    "numbers as text": [str(0.5 * i) for i in range(40)],
+    "dates": [f"2020-{1 + i % 12:02d}-{1 + i % 13:02d}" for i in range(40)],
+    "mostly missing": [str(i) if i % 3 == 0 else "NA" for i in range(40)],
+}
+PLAIN: dict[str, list[str]] = {
+    "half of them": [f"solvent {i % 20}" for i in range(40)],
+    "codes": [str(i % 20) for i in range(40)],
+    "a number among words": ["1", *[f"w{i % 12}" for i in range(39)]],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_categories_that_look_like_none_are_announced(name: str) -> None:
+    """By their column, with how many they are."""
+    columns = {"heat": list(range(40)), "x": ODD[name]}
+    num = len(set(ODD[name]))
+    with pytest.warns(InputDataWarning, match=rf": 'x' \({num} in 40 rows\)\."):
+        candidates = CandidateTable.from_columns(columns)
+    assert candidates.X.shape == (40, 1 + num)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_categories_are_not_announced(name: str) -> None:
+    """Nor are those of a few rows, nor keys; a warning would be an error."""
+    columns = {"x": PLAIN[name], "id": ODD["numbers as text"]}
+    CandidateTable.from_columns(columns, key="id")
+    CandidateTable.from_columns({"heat": list(range(9)), "x": list("abcdefghi")})
 
 
 def frame() -> Any:

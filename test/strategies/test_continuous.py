@@ -327,6 +327,7 @@ def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once() -> None
                 strategy.tell(batch, (9 * batch.X).sin().sum(-1))
                 if len(strategy.history.batches) == NUM_SINGLE - 1:
                     assert not caught
+            assert strategy.state_dict()["is_single_said"] == bool(times)
         assert all(batch.size == 1 for batch in strategy.history.batches)
         said = [str(w.message) for w in caught]
         assert len(said) == times

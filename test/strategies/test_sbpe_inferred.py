@@ -222,6 +222,31 @@ def test_what_follows_is_the_known_kernel(options: Any, minimize: bool) -> None:
 
 
 @pytest.mark.parametrize("minimize", [False, True], ids=["maximize", "minimize"])
+def test_predictions_are_those_of_the_last_batch(minimize: bool) -> None:
+    """Dense, by the exact posterior, in the units and the sign of the feedback."""
+    strategy = play(build(minimize=minimize, refresh="exact"), f_of, 1)
+    assert strategy.predict(strategy.candidates) is None
+    assert strategy.history.best().mean is None
+    play(strategy, f_of, 2)
+    units, lam = strategy.progress.prior.units, strategy.progress.prior.lam
+    lengths, history = lengthscale(strategy), strategy.history
+    last = history.batch_number == history.batch_number.max()
+    X, Z = scaled(history.X[last]), scaled(strategy.candidates)
+    K, cross = (torch.from_numpy(rbf(X, A, lengths)) for A in (X, Z))
+    K += lam * torch.eye(len(K), dtype=torch.float64)
+    center = -units.center if minimize else units.center
+    weights = torch.linalg.solve(K, cross)
+    expected = center + (history.Y[last] - center) @ weights
+    deviation = units.scale * (1 - (cross * weights).sum(0)).sqrt()
+    mean, sd = strategy.predict(strategy.candidates)
+    scale = units.scale / lam  # of rounding: the condition number is n / lam at most
+    torch.testing.assert_close(mean, expected, rtol=0, atol=1e-10 * scale)
+    torch.testing.assert_close(sd, deviation, rtol=0, atol=1e-7 * scale)
+    best = history.best()
+    assert best.mean == float(strategy.predict(best.X[None])[0])
+
+
+@pytest.mark.parametrize("minimize", [False, True], ids=["maximize", "minimize"])
 def test_intervals_hold_in_units_of_the_feedback(minimize: bool) -> None:
     """A norm of 3 is more than this function has under the fitted kernel."""
     strategy = play(build(minimize=minimize, norm_bound=3.0), f_of, 3)

@@ -167,3 +167,56 @@ def test_constant_feedback_is_not_announced(cls: Any) -> None:
     X = make_candidates()[20:40]
     with pytest.warns(InputDataWarning, match="The feedback varies by"):
         strategy.tell(X, 1e3 * objective(X))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_was_announced_is_not_after_loading(name: str) -> None:
+    strategy, loaded = TABLE[name](), TABLE[name]()
+    assert len(announced(strategy, 1e3, 5)) == 1
+    loaded.load_state_dict(strategy.state_dict())
+    assert announced(loaded, 1e3, 20) == []
+
+
+def repeats(sd: float, num: int) -> tuple[Tensor, Tensor]:
+    """Ten rows in turns, and feedback with noise of some deviation."""
+    X = make_candidates()[:10].repeat(7, 1)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(70, generator=generator, dtype=torch.float64)
+    return X[:num], (1e6 + objective(X) + sd * noise)[:num]
+
+
+def noise_announced(strategy: Any, sd: float, num: int) -> list[str]:
+    """What is said of it while it is told turn by turn."""
+    X, Y = repeats(sd, num)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", InputDataWarning)
+        for told in zip(X.split(10), Y.split(10), strict=True):
+            strategy.tell(*told)
+    return [str(w.message) for w in said if w.category is InputDataWarning]
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_noise_that_does_not_fit_lam_is_announced_once(name: str) -> None:
+    """From thirty repeats on, with what to pass; not where there is less noise."""
+    assert noise_announced(TABLE[name](), 0.5, 30) == []
+    strategy, loaded = TABLE[name](), TABLE[name]()
+    (text,) = noise_announced(strategy, 0.5, 70)
+    loaded.load_state_dict(strategy.state_dict())
+    assert noise_announced(loaded, 0.5, 20) == []
+    # Four evaluations of each of ten rows: their variance about means of their own.
+    Y = repeats(0.5, 40)[1].reshape(4, 10)
+    lam = float(text.split("Pass lam=")[1].split(" ")[0])
+    assert lam == pytest.approx(float(Y.var(dim=0).mean()), rel=6e-3)
+    assert f"noise_variance={lam}" in text and "leave covar_module out" in text
+    assert noise_announced(TABLE[name](lam=lam), 0.5, 70) == []
+    assert noise_announced(TABLE[name](), 0.1, 70) == []  # that of lam
+    assert noise_announced(TABLE[name](), 0.0, 70) == []
+
+
+def test_noise_that_is_fitted_is_not_announced() -> None:
+    later = RefitSchedule(every=50)
+    for strategy in (
+        INFERRED["bbkb"](refit=later),
+        TABLE["bbkb-global"](refit=later, num_initial=1),
+    ):
+        assert noise_announced(strategy, 0.5, 45) == []

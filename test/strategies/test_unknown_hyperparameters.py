@@ -1,5 +1,6 @@
 """A lengthscale that is twice too long: who is trapped, and who gets out."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,21 @@ def test_the_shorter_kernel_is_in_use(cls: type) -> None:
 def fitted(**options: Any) -> BBKB:
     """A strategy that infers its kernel."""
     return BBKB(strategy_table.make_candidates(), num_initial=5, **options)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_inferred_lengthscale_traps_until_it_shrinks(seed: int) -> None:
+    """Fitted to the hill it is four times too long; norm and noise stay as guessed."""
+    found: list[float] = []
+    still = UnknownHyperparameters(growth=0.0, norm_growth=0.0)
+    for radius in (None, still, replace(still, growth=0.3)):
+        strategy = BBKB(X, radius=radius, unique=False, seed=seed)
+        f = objective(seed)
+        strategy.tell(FIRST, f(FIRST))
+        strategy.run(f, 60, progress=False)
+        found.append(distance(strategy))
+    *trapped, free = found
+    assert min(trapped) > 0.1 and free < 0.005
 
 
 RESUMED = {name: strategy_table.TABLE[name] for name in strategy_table.GP}

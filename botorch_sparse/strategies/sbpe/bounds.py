@@ -87,6 +87,12 @@ class BatchBounds:
         lower, upper = self.standardized(X)
         return self.units.restore(lower), self.units.restore(upper)
 
+    def predict(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations at `q x d` points, likewise. O(q m^2)."""
+        mean, variance = self.posterior.moments(X)
+        sd = variance.clamp_min(0.0).sqrt()
+        return self.units.restore(mean), self.units.scale * sd
+
     def standardized(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """The same in `units`; differentiable."""
         mean, variance = self.posterior.moments(X)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -92,6 +93,10 @@ class SBPE(RoundStrategy):
     3.5 is for a kernel that is known: what is proved holds given that the function less
     the constant, in these units, has a norm of at most `norm_bound` under the fitted
     kernel, and noise as fitted. Intervals, gaps and the history are in units of Y.
+
+    Each candidate may be evaluated several times: there is no `unique`. The mean of
+    `history.best()` is that of the last batch's feedback alone, see `predict`, and None
+    before there are bounds; `recommend()` is what the theorem is about.
 
     Cost, with `A` survivors and `m` inducing points: O(A m) for each point and
     O(A m^2) for each batch; on a continuous domain a local search with `optimize_acqf`
@@ -303,6 +308,18 @@ class SBPE(RoundStrategy):
                 "strategy.region.contains(X) or strategy.region.sample(n, generator)."
             )
         return self.progress.left
+
+    @torch.no_grad()
+    def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
+        """See `Strategy.predict`; by the feedback of the last batch alone. O(k m^2).
+
+        None before the first batch that has bounds has ended. Far from where that batch
+        looked it says little: `recommend` weighs the bounds of all batches.
+        """
+        if self.last_bounds is None:
+            return None
+        mean, sd = self.last_bounds.predict(X.double())
+        return (-mean if self.minimize else mean), sd
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower bound over the surviving candidates.

@@ -1,6 +1,7 @@
 """A step happens or does not, whatever line it is interrupted at."""
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -218,6 +219,19 @@ def test_a_step_that_is_interrupted_has_changed_nothing(
     name: str, tmp_path: Path
 ) -> None:
     take_steps(name, 97, tmp_path / "state")
+
+
+def test_filters_of_warnings_are_those_of_before() -> None:
+    """As where Ctrl-C comes while a model is built without some warnings."""
+    before = list(warnings.filters)
+
+    def stop(_: int) -> None:
+        warnings.simplefilter("ignore", UserWarning)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strategy_table.TABLE["random"]().ask(3, progress=stop)
+    assert list(warnings.filters) == before
 
 
 @pytest.mark.slow

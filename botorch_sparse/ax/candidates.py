@@ -1,7 +1,5 @@
 """A table of the only arms that a strategy may propose."""
 
-import hashlib
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from ax.core.search_space import SearchSpace
 from botorch.exceptions import InputDataError
 
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
+from botorch_sparse.ax.arm_files import content_of, parsed, refuse_repeated, sha256
+from botorch_sparse.doors import said
+
+# What cells of a data frame may be; numbers of NumPy become Python's.
+PLAIN = (str, bool, int, float, np.integer, np.floating, np.bool_)
+MISSING = (type(None), type(pd.NA))
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -50,8 +54,12 @@ class ArmTable:
         """A table from a data frame, parameterizations, or the path of a CSV file.
 
         Raises:
-            InputDataError: For a table without rows, or with missing values, and for
-                a file that is not there.
+            InputDataError: For a table without rows, with missing values, with
+                columns that share a name, or with values that are no plain numbers,
+                text or truth values; for a file that is not there, or is no CSV file
+                with as many cells in each row as there are names in its header. An
+                empty cell of a file is text, and refused by `in_space` where the
+                parameter can't be that.
         """
         if isinstance(candidates, ArmTable):
             if candidates.path is None or candidates.checksum is not None:
@@ -59,17 +67,16 @@ class ArmTable:
             candidates = candidates.path
         if isinstance(candidates, str | Path):
             path = str(candidates)
-            table = cls(path=path, checksum=_sha256(_content(path)))
+            table = cls(path=path, checksum=sha256(content_of(path)))
         else:
-            frame = pd.DataFrame(candidates)
-            columns = {str(name): frame[name].tolist() for name in frame}
-            table = cls(data=json.dumps(columns))
+            table = cls(data=_as_json(candidates))
         frame = table.frame
         missing = int(frame.isna().to_numpy().sum())
         if not len(frame) or missing:
+            where = "" if table.path is None else f" in {table.path}"
             raise InputDataError(
                 f"Got a table of {len(frame)} candidates with {missing} missing "
-                "values; need at least one row and no missing values."
+                f"values{where}; need at least one row and no missing values."
             )
         return table
 
@@ -83,7 +90,7 @@ class ArmTable:
             InputDataError: For a file that is not there, or was replaced.
         """
         if self.path is not None:
-            return _parsed(self.path, self.checksum)
+            return parsed(self.path, self.checksum)
         return pd.DataFrame(json.loads(self.data or "{}"), dtype=object)
 
     def in_space(self, search_space: SearchSpace) -> pd.DataFrame:
@@ -116,51 +123,32 @@ class ArmTable:
         return self
 
     def __repr__(self) -> str:
-        digest = self.checksum or _sha256((self.data or "").encode())
+        digest = self.checksum or sha256((self.data or "").encode())
         columns = ", ".join(map(str, self.frame.columns))
         return f"ArmTable({len(self)} rows of {columns}; {digest[:16]})"
 
 
-def _parsed(path: str, checksum: str | None) -> pd.DataFrame:
-    """The file of that content: at its path, or by its name where we are."""
-    if checksum is None:
-        raise InputDataError(
-            f"The table of candidates {path} has no checksum, as strategies of earlier "
-            "versions have none; make it by ArmTable.of(path)."
-        )
-    places = [path, Path(path).name]
-    there = [place for place in places if Path(place).is_file()]
-    contents = [_content(place) for place in there or [path]]
-    for content in contents:
-        if _sha256(content) == checksum:
-            return pd.read_csv(
-                io.BytesIO(content),
-                dtype=object,
-                keep_default_na=False,
-                compression=COMPRESSIONS.get(Path(path).suffix.lower()),
-            )
-    raise InputDataError(
-        f"The table of candidates {there} is not the one that the strategy was made "
-        f"with: its SHA-256 is {_sha256(contents[0])} and not {checksum}. Put the file "
-        "back, or make a new strategy of this one."
-    )
-
-
-def _content(path: str) -> bytes:
-    """The bytes of a file; nothing is fetched from anywhere else."""
+def _as_json(candidates: Any) -> str:
+    """The columns of a data frame, or of what makes one."""
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
+        frame = pd.DataFrame(candidates)
+    except (TypeError, ValueError) as error:  # as pandas raises
         raise InputDataError(
-            f"Got {path!r} as the table of candidates, which cannot be read "
-            f"({error.strerror}). It must be a file on this machine, at that path or, "
-            "once it is known, by its name in the working directory. What an address "
-            "in the net points to must be downloaded first."
+            f"Got candidates={said(candidates)}, which is no table ({error}); need a "
+            "data frame, a list of parameterizations, or the path of a CSV file."
         ) from error
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    names = [str(name) for name in frame]
+    refuse_repeated(names, "the data frame")
+    columns = {str(name): frame[name].tolist() for name in frame}
+    for name, values in columns.items():
+        bad = [v for v in values if not isinstance(v, PLAIN + MISSING)]
+        if bad:
+            raise InputDataError(
+                f"Got a table of candidates with {said(bad[0])} of type "
+                f"{type(bad[0]).__name__} in column {name!r}; need numbers, text or "
+                "truth values."
+            )
+    return json.dumps(columns, default=lambda v: None if v is pd.NA else v.item())
 
 
 def _checked(frame: pd.DataFrame, search_space: SearchSpace) -> pd.DataFrame:

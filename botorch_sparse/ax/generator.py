@@ -1,9 +1,11 @@
 """The generator of Ax that builds `SparseSurrogate`."""
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.generators.torch.botorch_modular.acquisition import Acquisition
 from ax.generators.torch.botorch_modular.generator import BoTorchGenerator
@@ -13,7 +15,9 @@ from ax.generators.torch_base import TorchGenResults, TorchOptConfig
 from ax.utils.common.random import with_rng_seed
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models.model import Model
+from botorch.settings import validate_input_scaling
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
@@ -23,7 +27,7 @@ from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.cross_validation import LeaveOut, leave_outs
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.surrogate import SparseSurrogate
-from botorch_sparse.doors import check_flag, check_kind, seed_of
+from botorch_sparse.doors import DTYPES, check_flag, check_kind, seed_of
 from botorch_sparse.models import SparseSingleTaskGP
 
 
@@ -203,18 +207,37 @@ def sparse_surrogate_spec(
         model_class: The model.
 
     Raises:
-        InputDataError: For options that it has not. Ax would drop them.
+        InputDataError: For options that it has not, which Ax would drop, and for
+            values that it refuses.
     """
     known = list(inspect.signature(model_class.construct_inputs).parameters.values())
     names = [p.name for p in known[1:] if p.kind is not p.VAR_KEYWORD]
     if unknown := sorted((model_options or {}).keys() - set(names)):
         raise InputDataError(
             f"Got the model_options {unknown}, which {model_class.__name__} has not; "
-            f"it has {', '.join(names)}."
+            f"there are {', '.join(names)}."
         )
+    if model_options:
+        _check_values(model_class, model_options)
     config = ModelConfig(
         botorch_model_class=model_class,
         model_options=dict(model_options or {}),
         name=model_class.__name__,
     )
     return SurrogateSpec(model_configs=[config])
+
+
+def _check_values(model_class: type[Model], model_options: dict[str, Any]) -> None:
+    """Let a model of two points refuse the values of its options."""
+    # Which columns there are is known with the search space.
+    options = {k: v for k, v in model_options.items() if k != "cat_dims"}
+    like, points = torch.zeros(1, dtype=torch.float64), options.get("inducing_points")
+    if isinstance(points, Tensor) and points.dim():
+        like = points if points.dtype in DTYPES else points.double()
+    X = torch.zeros(2, like.shape[-1], dtype=like.dtype, device=like.device)
+    X[1], Y = 1.0, X.new_tensor([[-(0.5**0.5)], [0.5**0.5]])
+    names = [f"x{j}" for j in range(X.shape[-1])]
+    data = SupervisedDataset(X, Y, feature_names=names, outcome_names=["y"])
+    with validate_input_scaling(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=InputDataWarning)  # of float32
+        model_class(**model_class.construct_inputs(data, **options))

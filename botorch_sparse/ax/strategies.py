@@ -1,17 +1,13 @@
 """Generation strategies for Ax: Sobol points, then a sparse Gaussian process."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, Unpack
 
-import pandas as pd
 from ax.adapter.registry import Generators
 from ax.core.experiment_status import ExperimentStatus
 from ax.generation_strategy.dispatch_utils import get_derelativize_config
 from ax.generation_strategy.generation_node import GenerationNode
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from ax.generation_strategy.generator_spec import GeneratorSpec
-from ax.generators.torch.botorch_modular.acquisition import Acquisition
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
@@ -23,14 +19,16 @@ from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
 from botorch_sparse.ax.candidates import ArmTable
 from botorch_sparse.ax.criteria import MinArms
 from botorch_sparse.ax.generator import sparse_surrogate_spec
+from botorch_sparse.ax.options import (
+    StrategyOptions,
+    check_acquisition,
+    check_optimizer_options,
+    check_strategy_options,
+)
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
-from botorch_sparse.doors import check_number, check_whole, seed_of
+from botorch_sparse.doors import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
-
-Candidates: TypeAlias = (
-    ArmTable | pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
-)
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
@@ -38,35 +36,6 @@ MODEL_OPTIONS = {"max_inducing_points": 200, "max_memory": 4 * 1024**3}
 # Half of Ax's restarts; with the cheap bound of batches as many as Ax's.
 OPTIMIZER_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 BOUND_OPTIONS = {"num_restarts": 20, "raw_samples": 1024}
-
-
-class StrategyOptions(TypedDict, total=False):
-    """What all strategies take.
-
-    Attributes:
-        candidates: The only arms to propose: a data frame, parameterizations, or the
-            path of a CSV file (see `ArmTable`). The search space must hold them.
-        allow_repeats: Whether an arm may be evaluated again. None, the default, leaves
-            it to the model: where it finds noise, yes.
-        refit_growth: Hyperparameters are fitted and inducing points drawn when the data
-            grew by this factor (1.2), and for each trial up to 50 observations.
-        model_options: Arguments of the model, such as `max_inducing_points` (200).
-        optimizer_options: For the optimizers of acquisition functions: `num_restarts`
-            (10, of batches 20), `raw_samples` (1024), ...
-        seed: Seed of the Sobol points and of the optimizers. With it the next candidate
-            is a function of the data, also after saving and loading. Without it, it
-            depends on the global random generators, which `Client(random_seed=...)`
-            sets; that seed is not saved.
-        name: Name of the strategy.
-    """
-
-    candidates: Candidates | None
-    allow_repeats: bool | None
-    refit_growth: float
-    model_options: dict[str, Any] | None
-    optimizer_options: dict[str, Any] | None
-    seed: int | None
-    name: str
 
 
 def sparse_generation_strategy(
@@ -100,6 +69,8 @@ def sparse_generation_strategy(
         >>> [node.name for node in strategy._nodes]
         ['Sobol', 'SparseGP']
     """
+    check_strategy_options(options)
+    check_acquisition(acqf_class, acqf_options)
     generator = {
         "botorch_acqf_class": acqf_class,
         "botorch_acqf_options": acqf_options,
@@ -139,6 +110,7 @@ def bbkb_generation_strategy(
     Returns:
         A strategy for `Client.set_generation_strategy`.
     """
+    check_strategy_options(options)
     need = "need a number of at least 0, such as 4."
     check_number("beta", beta, "[0, inf)", need)
     validate_ratio_threshold(ratio_threshold)
@@ -182,6 +154,8 @@ def gssbo_generation_strategy(
     Returns:
         A strategy for `Client.set_generation_strategy`.
     """
+    check_strategy_options(options)
+    check_acquisition(acqf_class, acqf_options)
     check_whole("subset_size", subset_size)
     check_whole("num_initial", num_initial)
     if subset_size <= num_initial:
@@ -204,7 +178,7 @@ def gssbo_generation_strategy(
 
 
 def _sparse_spec(
-    acquisition_class: type[Acquisition],
+    acquisition_class: type[SparseAcquisition],
     generator_kwargs: dict[str, Any],
     acquisition_options: dict[str, Any],
     options: StrategyOptions,
@@ -212,19 +186,19 @@ def _sparse_spec(
     """The specification of the generator with a model."""
     growth = options.get("refit_growth", DEFAULT_GROWTH)
     validate_growth(growth)
+    rules = {"allow_repeats": options.get("allow_repeats"), **acquisition_options}
+    acquisition_class.check_options(rules)
+    optimizer = {**OPTIMIZER_OPTIONS, **(options.get("optimizer_options") or {})}
+    check_optimizer_options(optimizer)
     kwargs = {
         "acquisition_class": acquisition_class,
-        "acquisition_options": {
-            "allow_repeats": options.get("allow_repeats"),
-            **acquisition_options,
-        },
+        "acquisition_options": rules,
         "refit_growth": growth,
         "candidates": _table(options),
         "seed": options.get("seed"),
         "transform_configs": _transform_configs(growth),
         **generator_kwargs,
     }
-    optimizer = {**OPTIMIZER_OPTIONS, **(options.get("optimizer_options") or {})}
     return GeneratorSpec(
         SparseGenerators.BOTORCH_SPARSE,
         generator_kwargs={k: v for k, v in kwargs.items() if v is not None},
@@ -253,16 +227,7 @@ def _strategy(
     node_name: str, num_initial: int, spec: GeneratorSpec, options: StrategyOptions
 ) -> GenerationStrategy:
     """The initial node and the one with the model."""
-    known = StrategyOptions.__annotations__
-    if unknown := sorted(options.keys() - known.keys()):
-        raise InputDataError(
-            f"Got the options {unknown}, which there are not; there are "
-            f"{', '.join(known)}. Arguments of the model go into model_options, those "
-            "of the optimizer into optimizer_options."
-        )
     check_whole("num_initial", num_initial)
-    if (seed := options.get("seed")) is not None:
-        seed_of(seed)
     initial = _initial_spec(options)
     nodes = [
         GenerationNode(

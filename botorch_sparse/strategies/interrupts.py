@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -35,17 +36,20 @@ def undivided() -> Iterator[None]:
 
 @contextmanager
 def checks_kept() -> Iterator[None]:
-    """Leave BoTorch's checks of data on where a block is interrupted.
+    """Leave checks of data and filters of warnings where a block is interrupted.
 
-    Models that are built here switch them off and on, but for an interrupt at that
-    very moment.
+    Models that are built here switch BoTorch's checks, and warnings of them, off and
+    on, but for an interrupt at that very moment.
     """
-    are_on = validate_input_scaling.on()
+    are_on, filters = validate_input_scaling.on(), list(warnings.filters)
     try:
         yield
     except BaseException:
         if are_on:
             validate_input_scaling(True).__enter__()  # for good
+        if list(warnings.filters) != filters:
+            warnings.resetwarnings()  # also in what Python keeps of them
+            warnings.filters = filters
         raise
 
 

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from ax.api.client import Client
@@ -306,10 +307,50 @@ def test_an_address_in_a_saved_strategy_is_not_fetched(
         ArmTable.of(address)
 
 
-def test_a_compressed_file(tmp_path):
-    pd.DataFrame(rows(3)).to_csv(tmp_path / "table.csv.gz", index=False)
-    assert len(ArmTable.of(tmp_path / "table.csv.gz")) == 3
-    assert len(ArmTable.of(ArmTable(path=str(tmp_path / "table.csv.gz")))) == 3
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zip"])
+def test_a_compressed_file(suffix, tmp_path):
+    path = tmp_path / f"table.csv{suffix}"
+    pd.DataFrame(rows(3)).to_csv(path, index=False)
+    written = {name: [str(row[name]) for row in rows(3)] for name in rows(1)[0]}
+    assert ArmTable.of(path).frame.to_dict("list") == written
+    assert len(ArmTable.of(ArmTable(path=str(path)))) == 3
+
+
+def test_a_file_is_read_as_it_is_written(tmp_path):
+    """Quotes, lines within cells, other ends of lines, and the mark of Excel."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(b'\xef\xbb\xbfx,"a, ""b"""\r\n1,"two\nlines"\r\n\r\n2, c \r\n')
+    frame = ArmTable.of(path).frame
+    assert frame.to_dict("list") == {"x": ["1", "2"], 'a, "b"': ["two\nlines", " c "]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.csv", b"", r"0 candidates.*empty\.csv"),
+        ("header.csv", b"x,y\n", r"0 candidates.*header\.csv"),
+        ("latin.csv", b"x\n\xff\xfe\n", r"latin\.csv.*cannot be read.*utf-8"),
+        ("none.csv.zip", b"x\n1\n", r"none\.csv\.zip.*cannot be read.*zip"),
+        ("none.csv.gz", b"x\n1\n", r"none\.csv\.gz.*cannot be read.*gzip"),
+        ("none.csv.xz", b"x\n1\n", r"none\.csv\.xz.*cannot be read"),
+        ("none.csv.bz2", b"x\n1\n", r"none\.csv\.bz2.*cannot be read"),
+        ("quote.csv", b'x,y\n1,"2\n', r"quote\.csv.*cannot be read.*unexpected end"),
+        ("short.csv", b"x,y\n1\n3,4\n", r"Line 2 .*short\.csv has 1 cells.*header 2"),
+        ("long.csv", b"x,y\n1,2\n3,4,5\n", r"Line 3 .*long\.csv has 3 cells"),
+        ("longer.csv", b"x,y\n1,2,3\n4,5,6\n", r"Line 2 .*longer\.csv has 3 cells"),
+        ("twice.csv", b"x,x\n1,2\n", r"twice\.csv repeats the column names \['x'\]"),
+    ],
+)
+def test_a_file_that_is_no_table(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputDataError, match=message):
+        ArmTable.of(tmp_path / name)
+
+
+def test_numbers_of_numpy_are_numbers():
+    values = [np.int64(1), np.float32(0.5), np.True_, 2]
+    table = ArmTable.of(pd.DataFrame({"x": values}, dtype=object))
+    assert table.frame["x"].tolist() == [1, 0.5, True, 2]
 
 
 @pytest.mark.slow

@@ -1,12 +1,28 @@
 """Bad inputs of `botorch_sparse.ax`."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
-from door_rows import FLAG, NAN, NON_NEGATIVE, SEED, THRESHOLD, WHOLE, Row, X, arguments
+from botorch.acquisition import AcquisitionFunction
+from botorch.models.model import Model
+from door_rows import (
+    CHOICE,
+    FLAG,
+    NAN,
+    NEED,
+    NON_NEGATIVE,
+    SEED,
+    THRESHOLD,
+    WHOLE,
+    Row,
+    X,
+    arguments,
+)
 
 from botorch_sparse import ax
+from botorch_sparse.acquisition import BatchUpperConfidenceBound
 
 GROWTH: list[Any] = [0.5, NAN, "2"]
 OPTIONS: dict[str, list[Any]] = {
@@ -14,11 +30,43 @@ OPTIONS: dict[str, list[Any]] = {
     "allow_repeats": FLAG,
     "ratio_threshold": THRESHOLD[:-1],
 }
+OPTIMIZER: dict[str, list[Any]] = {
+    **{name: WHOLE for name in ("num_restarts", "raw_samples", "max_batch_size")},
+    "retry_on_optimization_warning": FLAG,
+    "timeout_sec": [0, NAN, "2"],
+    "options": [3, {"maxiter": 0}, {"n_burnin": -1}, {"batch_limit": "2"}],
+    # Not of the optimizers, or given by Ax.
+    **{name: [2] for name in ("num_restart", "bounds", "fixed_features")},
+}
+SPARSE: dict[str, list[Any]] = {
+    **{name: [-5, 2.5, "2"] for name in ("max_inducing_points", "max_memory")},
+    "objective": CHOICE,
+    "inducing_sampler": CHOICE,
+    "inducing_points": [[[0.5]], X.half()],
+    "learn_inducing_points": FLAG,
+    "max_inducing": [3],
+}
+SUBSET: dict[str, list[Any]] = {
+    **{name: [-5, 2.5, "2"] for name in ("subset_size", "num_newest", "num_initial")},
+    "selection": CHOICE,
+    "seed": SEED,
+    "subset": [3],
+}
 STRATEGIES = (
     ax.sparse_generation_strategy,
     ax.bbkb_generation_strategy,
     ax.gssbo_generation_strategy,
 )
+MODEL = dict(zip(STRATEGIES, (SPARSE, SPARSE, SUBSET), strict=True))
+
+
+def each(make: Any, argument: str, values: dict[str, list[Any]]) -> Iterator[Row]:
+    """Rows for bad values of options that are a dictionary."""
+    for name, several in values.items():
+        options = [{name: value} for value in several]
+        yield from arguments(make, says=name, **{argument: options})
+
+
 ROWS: list[Row] = [
     *[
         row
@@ -26,6 +74,26 @@ ROWS: list[Row] = [
         for row in (
             *arguments(make, num_initial=WHOLE, seed=SEED, refit_growth=GROWTH),
             *arguments(make, says="option", optoins=[{}]),
+            *arguments(make, allow_repeats=FLAG, candidates=[3]),
+            Row(make.__name__, "name=3", partial(make, name=3), ("name=3", NEED)),
+            *arguments(make, model_options=[3], optimizer_options=[3, "fast"]),
+            *each(make, "optimizer_options", OPTIMIZER),
+            *each(make, "model_options", MODEL[make]),
+        )
+    ],
+    *[
+        row
+        for make in (ax.sparse_generation_strategy, ax.gssbo_generation_strategy)
+        for row in (
+            *arguments(make, acqf_class=["UCB", 3, Model, AcquisitionFunction]),
+            *arguments(make, acqf_options=[3]),
+            *arguments(make, says="acqf_options.*betta", acqf_options=[{"betta": 3}]),
+            *arguments(
+                partial(make, acqf_class=BatchUpperConfidenceBound),
+                make.__name__,
+                says="acqf_options.*num_fantasies.*beta",
+                acqf_options=[{"num_fantasies": 3}],
+            ),
         )
     ],
     *arguments(
@@ -38,7 +106,17 @@ ROWS: list[Row] = [
         ax.ArmTable.of,
         "ArmTable",
         says="missing|candidates",
-        candidates=[[], pd.DataFrame({"a": [1.0, None]})],
+        candidates=[
+            *([], pd.DataFrame({"a": [1.0, None]}), 3, {"x": 1.0}, [{"x": object()}]),
+            pd.DataFrame({"a": pd.array([1, None], dtype="Int64")}),
+            pd.DataFrame({"a": pd.to_datetime(["2026-01-01"])}),
+        ],
+    ),
+    *arguments(
+        ax.ArmTable.of,
+        "ArmTable",
+        says="repeats the column names.*must",
+        candidates=[pd.DataFrame([[1, 2]], columns=c) for c in (["a", "a"], ["1", 1])],
     ),
     *arguments(
         ax.SparseGenerator,

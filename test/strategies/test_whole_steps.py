@@ -1,7 +1,10 @@
 """A step happens or does not, whatever line it is interrupted at."""
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -9,8 +12,10 @@ import box_table
 import pytest
 import sbpe_problems
 import strategy_table
+import torch
 from interrupted import Line, Trace, surroundings
 from strategy_table import are_alike, equal, without_times
+from torch import Tensor
 
 from botorch_sparse.strategies import Strategy, UncertaintyReduction
 
@@ -118,62 +123,119 @@ def resumed(make: Make, state: dict[str, Any]) -> Strategy:
     return strategy
 
 
-def take_steps(name: str, every: int) -> None:
+@dataclass
+class Pair:
+    """A strategy whose steps are interrupted, and a twin that is left alone."""
+
+    name: str
+    make: Make
+    every: int
+    strategy: Strategy
+    twin: Strategy
+    taken: int = 0
+
+    def take(self, *steps: Step) -> None:
+        """Take steps, each interrupted at other lines for each strategy."""
+        for step in steps:
+            offset = sum(map(ord, self.name)) + self.taken
+            self.strategy = check_whole(
+                self.strategy, self.make, step, self.every, offset
+            )
+            step(self.twin)
+            self.taken += 1
+
+
+def begin(strategy: Strategy) -> None:
+    if isinstance(strategy, UncertaintyReduction):
+        strategy.collect_dataset(5)
+    else:
+        strategy.ask(3)
+
+
+def told(objective: Any, part: slice) -> Step:
+    def step(strategy: Strategy) -> None:
+        X = strategy.history.points(strategy.pending[part])
+        strategy.tell(strategy.pending_ids[part].tolist(), objective(X).reshape(-1))
+
+    return step
+
+
+def told_beside(objective: Any) -> Step:
+    def step(strategy: Strategy) -> None:
+        far = 0.0 if strategy.box is not None else 2.0  # from all rows
+        X = strategy_table.make_candidates(2) * 0.5 + 0.1 + far
+        strategy.tell(X, objective(X).reshape(-1))
+
+    return step
+
+
+def other_table(strategy: Strategy) -> Tensor:
+    """New rows, and in another order a half of the present ones."""
+    X = strategy.candidates
+    kept = {*range(0, len(X), 2), *strategy.batch_points()}
+    return torch.cat([1 - X[:9], X[sorted(kept, reverse=True)]])
+
+
+def on_table(make: Make, table: Tensor) -> Strategy:
+    """A strategy whose table was replaced."""
+    strategy = make()
+    strategy.set_candidates(table)
+    return strategy
+
+
+def take_steps(name: str, every: int, path: Path) -> None:
     """All steps of a strategy, each interrupted, and the rest of the run."""
     make, objective, number = CASES[name]
-    strategy, twin = make(), make()
+    pair = Pair(name, make, every, make(), make())
     if number:
-        for s in (strategy, twin):
+        for s in (pair.strategy, pair.twin):
             s.run(objective, number, progress=False)
-    state = strategy.state_dict()
-
-    def told(part: slice) -> Step:
-        def step(s: Strategy) -> None:
-            X = s.history.points(s.pending[part])
-            s.tell(s.pending_ids[part].tolist(), objective(X).reshape(-1))
-
-        return step
-
-    def beside(s: Strategy) -> None:
-        far = 0.0 if s.box is not None else 2.0  # from all rows
-        X = strategy_table.make_candidates(2) * 0.5 + 0.1 + far
-        s.tell(X, objective(X).reshape(-1))
-
-    def begin(s: Strategy) -> None:
-        if isinstance(s, UncertaintyReduction):
-            s.collect_dataset(5)
-        else:
-            s.ask(3)
-
-    def give_up(s: Strategy) -> None:
-        s.withdraw(s.pending_ids[:1].tolist())
-
-    def fail(s: Strategy) -> None:
-        s.fail(s.pending_ids[:1].tolist())
-
-    def readmit(s: Strategy) -> None:
-        s.readmit()
-
-    first = [begin, told(slice(0, 1)), give_up, beside, fail]
-    steps = [*first, readmit, told(slice(None))]
+    start = resumed(make, pair.strategy.state_dict())
+    pair.take(
+        begin,
+        told(objective, slice(0, 1)),
+        lambda s: s.withdraw(s.pending_ids[:1].tolist()),
+        told_beside(objective),
+        lambda s: s.fail(s.pending_ids[:1].tolist()),
+        lambda s: s.readmit(),
+    )
+    if start.changes_tables and start.table is not None:
+        table = other_table(pair.strategy)
+        pair.take(lambda s: s.set_candidates(table))
+        pair.make = partial(on_table, make, table)
+        start.set_candidates(table)
+    pair.take(told(objective, slice(None)))
     if number:
-        steps += [lambda s: s.learn(), lambda s: s.ask(2)]
-    for place, step in enumerate([*steps, lambda s: s.load_state_dict(state)]):
-        offset = sum(map(ord, name)) + place  # other lines for each strategy
-        strategy = check_whole(strategy, make, step, every, offset)
-        step(twin)
-    for s in (strategy, twin):
+        pair.take(lambda s: s.learn(), lambda s: s.ask(2))
+    start.save(path)
+    pair.take(lambda s: s.resume(path))
+    for s in (pair.strategy, pair.twin):
         if number and not s.is_finished:
             s.run(objective, len(s.history) + 6, progress=False)
-    assert are_alike(strategy, twin)
+    assert are_alike(pair.strategy, pair.twin)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_step_that_is_interrupted_has_changed_nothing(name: str) -> None:
-    take_steps(name, 97)
+def test_a_step_that_is_interrupted_has_changed_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    take_steps(name, 97, tmp_path / "state")
+
+
+def test_filters_of_warnings_are_those_of_before() -> None:
+    """As where Ctrl-C comes while a model is built without some warnings."""
+    before = list(warnings.filters)
+
+    def stop(_: int) -> None:
+        warnings.simplefilter("ignore", UserWarning)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        strategy_table.TABLE["random"]().ask(3, progress=stop)
+    assert list(warnings.filters) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_at_every_line(name: str) -> None:
-    take_steps(name, 1)
+def test_at_every_line(name: str, tmp_path: Path) -> None:
+    take_steps(name, 1, tmp_path / "state")

@@ -329,7 +329,7 @@ def method_rows() -> list[Row]:
     for method in ("save", "resume"):
         rows += arguments(partial(still, method), f"RandomSearch.{method}", path=PATHS)
     region = s.TrustRegion(bounds=BOUNDS, covar_module=KERNEL)
-    for strategy in (TABLE(), known(s.BBKB)(), region, collector()):
+    for strategy in (TABLE(), known(s.BBKB)(), region, explorer(), collector()):
         name = f"{type(strategy).__name__}.predict"
         rows += arguments(strategy.predict, name, says="X", raises=BotorchError, X=AT)
     return rows

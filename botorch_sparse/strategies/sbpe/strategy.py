@@ -316,9 +316,10 @@ class SBPE(RoundStrategy):
         None before the first batch that has bounds has ended. Far from where that batch
         looked it says little: `recommend` weighs the bounds of all batches.
         """
-        if self.last_bounds is None:
+        X, bounds = self._points_of(X), self.last_bounds
+        if bounds is None:
             return None
-        mean, sd = self.last_bounds.predict(X.double())
+        mean, sd = bounds.predict(X.double())
         return (-mean if self.minimize else mean), sd
 
     def confidence_gap(self) -> float:

@@ -5,12 +5,12 @@
     python -m benchmarks.soak --report                 # prints what is there
 
 The table is that of `benchmarks.scale evaluations`, 20,000 points of the unit cube in
-six dimensions, in float64 or float32, or as many in 50 cubes of edge 0.01. GSSBO and
-RSSBO have no tables, and choose from the cube. The kernel is given, rows may come
-again, a batch has 20 points, or one where the algorithm has no batches. GSSBO's step
-looks at all samples, O(n M^2), so that 10^5 of them take a day: from 10^3 on, GSSBO and
-RSSBO are told of uniform points in place of their own, but for the last 500 before a
-stop.
+six dimensions, in float64 or float32, or as many in 50 cubes of edge 0.01. GSSBO, RSSBO
+and trust regions have no tables, and choose from the cube. The kernel is given, rows
+may come again, a batch has 20 points, or one where the algorithm has no batches.
+GSSBO's step looks at all samples, O(n M^2), so that 10^5 of them take a day: from 10^3
+on, GSSBO and RSSBO are told of uniform points in place of their own, but for the last
+500 before a stop.
 
 Each run has a process and a thread of its own, and stops at 10^3, 10^4 and 10^5
 evaluations, or where its time is over; the next call goes on from there, in another
@@ -51,6 +51,7 @@ from botorch_sparse.strategies import (
     StopAfter,
     Strategy,
     ThompsonSampling,
+    TrustRegion,
 )
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
@@ -101,7 +102,7 @@ def on_cube(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]
     def build(X: Tensor) -> Strategy:
         cube = torch.tensor([[0.0], [1.0]]).double().expand(2, PROBLEM.dim)
         given = kernel(PROBLEM, 1.0)
-        return cls(None, given, NOISE_SD**2, bounds=cube, **options)
+        return cls(bounds=cube, covar_module=given, lam=NOISE_SD**2, **options)
 
     return build
 
@@ -116,9 +117,11 @@ STRATEGIES: dict[str, Callable[[Tensor], Strategy]] = {
     "bkb": by_bound(BKB),
     "gssbo": on_cube(GSSBO, subset_size=100),
     "rssbo": on_cube(RSSBO, subset_size=100),
+    "regions": on_cube(TrustRegion, **BATCH),
 }
-ON_CUBE = ("gssbo", "rssbo")
-NUM_LAST = 500  # evaluations of theirs before later stops; the others are told
+ON_CUBE = ("gssbo", "rssbo", "regions")
+ARE_TOLD = ("gssbo", "rssbo")
+NUM_LAST = 500  # their own evaluations before later stops; the others are told
 KINDS = ("float64", "float32", "clustered")
 RUNS = [
     f"{name}/{kind}"
@@ -183,7 +186,7 @@ def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
     meter = Meter.go_on(state.with_suffix(".json"))
     objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
     for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
-        if method in ON_CUBE and stop > STOPS[0]:
+        if method in ARE_TOLD and stop > STOPS[0]:
             tell_uniform(strategy, stop - NUM_LAST - len(strategy.history))
             meter.begin_at(len(strategy.history))
         left = StopAfter(max(0.0, end - time.monotonic()))

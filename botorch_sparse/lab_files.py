@@ -1,5 +1,6 @@
 """What a laboratory keeps in files: what can be measured, and what has been."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
 from botorch_sparse.csv_cells import is_missing
@@ -95,7 +97,9 @@ def read_pool(
     if key is not None:
         columns[key] = text.different(key)
     try:
-        table = CandidateTable.from_columns(columns, key=key)
+        with warnings.catch_warnings():  # `lab_notes` says it with the line
+            warnings.simplefilter("ignore", InputDataWarning)
+            table = CandidateTable.from_columns(columns, key=key)
     except InputDataError as error:
         raise InputDataError(f"{text.name}: {error}") from error
     if key is None:

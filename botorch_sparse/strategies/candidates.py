@@ -366,8 +366,7 @@ def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
         warnings.warn(
             f"Text became many categories: {shown}. Nothing is learned from a category "
             "about the others: turn text of numbers or dates into numbers, give names "
-            "of rows as key, or leave the column out (on the command line: --key or "
-            "--ignore).",
+            "of rows as key, or leave the column out.",
             InputDataWarning,
             stacklevel=2,
         )

@@ -128,8 +128,18 @@ class Rounding:
     def _apart(self, told: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
         """`b x d` distances, and which are more than `ROUNDING` of the range."""
         apart = (told.double() - points.to(told).double()).abs()
-        bound = ROUNDING * self.width + self.ulps(self.scale, told.dtype)
-        return apart, ~(apart <= torch.from_numpy(bound).to(apart))
+        return apart, ~(apart <= self._bound(told.dtype, told.device))
+
+    def _bound(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """`d` distances by the range, where the points are: one copy goes there."""
+        if (dtype, device) not in self._bounds:
+            bound = ROUNDING * self.width + self.ulps(self.scale, dtype)
+            self._bounds[dtype, device] = torch.from_numpy(bound).to(device)
+        return self._bounds[dtype, device]
+
+    @cached_property
+    def _bounds(self) -> dict[tuple[torch.dtype, torch.device], Tensor]:
+        return {}
 
     def is_near(self, x: Array, rows: Array, dtype: torch.dtype) -> NDArray[np.bool_]:
         """Which of `k x d` points one may be to a few digits, `k` truth values."""

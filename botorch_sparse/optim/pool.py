@@ -301,7 +301,7 @@ class NystromPool:
     @torch.no_grad()
     def moments(self, rows: Tensor) -> Moments:
         """See `Points`; those of the prior before any posterior."""
-        if isinstance(self._state, _Here):
+        if isinstance(self._state, _Here) and not self._state.is_embedded:
             self._state.known.resolve(rows.unique())
         mean, variance = self._present()
         return Moments(mean[rows], variance[rows])

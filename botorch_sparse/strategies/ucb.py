@@ -322,8 +322,11 @@ class UCBStrategy(ModelStrategy):
         """What the radius wants to know of the new posterior itself."""
         radius, history = self.radius, self.history
         if getattr(radius, "needs_leverage_sum", False):
-            variance = _finite(surrogate.view.variance(history, history.point))
-            leverage = float(variance.sum()) / surrogate.view.prior.lam
+            values = history.folded()
+            variance = _finite(surrogate.view.variance(history, values.point))
+            leverage = (
+                float(values.counts @ variance.double()) / surrogate.view.prior.lam
+            )
             statistics = replace(statistics, leverage_sum=leverage)
         if getattr(radius, "needs_lambda_max", False):
             r = surrogate.residual_trace(history)

@@ -101,7 +101,7 @@ class ConfidenceRadius(Protocol):
 
     @property
     def needs_leverage_sum(self) -> bool:
-        """Whether it looks at `leverage_sum`: O(n) on tables, O(n m^2) on boxes."""
+        """Whether it looks at `leverage_sum`, of the different points: O(n m^2)."""
         return False
 
     def paper_value(self, statistics: RadiusStatistics) -> float:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,8 @@ def is_missing(cell: str) -> bool:
 
 def half_unit(cell: str) -> float:
     """Half a unit of the last digit of a number that is written in a cell."""
-    exponent = Decimal(cell).as_tuple().exponent
-    return 0.5 * 10.0 ** int(exponent if "." in cell else min(int(exponent), 0))
+    exact = _exact(cell)
+    return 0.0 if exact is None else 0.5 * 10.0 ** int(exact.as_tuple().exponent)
 
 
 def agree(cell: str, other: str, *, rounded: bool = False) -> bool:
@@ -56,9 +56,29 @@ def agree(cell: str, other: str, *, rounded: bool = False) -> bool:
 
 def plain_form(cell: str) -> Hashable:
     """What spreadsheets keep of a text: 0007 is 7, and 7.0; spaces may change."""
-    if number(cell) is not None:
-        return Decimal(cell.strip())
-    return " ".join(cell.split()).casefold()
+    return key_form(cell.casefold())
+
+
+def key_form(cell: str) -> Hashable:
+    """The same of a key, in which upper and lower case differ."""
+    exact = _exact(cell)
+    return " ".join(cell.split()) if exact is None else exact
+
+
+def size_of(cell: str) -> tuple[int, int] | None:
+    """Decimals and digits of the number in a cell; None if there is none."""
+    if (exact := _exact(cell)) is None:
+        return None
+    _, digits, exponent = exact.as_tuple()
+    return -int(exponent), len(digits)
+
+
+def _exact(cell: str) -> Decimal | None:
+    """The number in a cell; None if there is none, or none of this size."""
+    try:
+        return None if number(cell) is None else Decimal(cell.strip())
+    except InvalidOperation:
+        return None
 
 
 def has_comma(cell: str) -> bool:

@@ -198,14 +198,14 @@ def _rows(
         last = max(i for i, cell in enumerate(cells) if cell.strip())
         if width <= last < len(header):
             raise _nameless(name, line, last, cells[last])
-        if len(cells) < width or last >= width:
+        if len(cells) == 1 < width or last >= width:
             raise InputDataError(
                 f"{name}, line {line}: there are {len(cells)} cells, but the header "
                 f"has {width}. Text that holds a comma needs quotes."
                 f"{_separator_hint(header)}"
             )
         lines.append(line)
-        rows.append([*cells[:width], *[""] * (len(header) - width)])
+        rows.append([*cells, *[""] * len(header)][: len(header)])
     return lines, rows
 
 

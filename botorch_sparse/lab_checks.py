@@ -1,5 +1,6 @@
 """Results that may be of another row of the pool than they seem: refused by line."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -7,7 +8,15 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.csv_cells import agree, half_unit, is_missing, number, plain_form
+from botorch_sparse.csv_cells import (
+    agree,
+    half_unit,
+    is_missing,
+    key_form,
+    number,
+    plain_form,
+    size_of,
+)
 from botorch_sparse.csv_text import TextTable, shown
 from botorch_sparse.lab_pool import Pool, has_features, unfit
 from botorch_sparse.strategies.columns import Column
@@ -33,20 +42,30 @@ def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> No
     unknown = [i for i, row in enumerate(rows) if row < 0]
     if not unknown:
         return
-    forms = {plain_form(str(name)): str(name) for name in pool.table.keys or ()}
+    keys = list(map(str, pool.table.keys or ()))
+    forms = {key_form(name): row for row, name in enumerate(keys)}
     nowhere = f"{pool.text.name} has no row with this key"
     for i in unknown:
-        if meant := forms.get(plain_form(text.columns[key][i])):
+        meant = forms.get(key_form(text.columns[key][i]))
+        if meant is not None and not _has_others(text, i, meant, pool):
             raise text.error(
                 i,
                 key,
-                f"{nowhere}, but one with {shown(meant)}. If a spreadsheet has changed "
-                "the key, keep that column as text there; write the key as in "
+                f"{nowhere}, but one with {shown(keys[meant])}. If a spreadsheet has "
+                "changed the key, keep that column as text there; write the key as in "
                 f"{pool.text.name}.",
             )
     for i in unknown:
         if not has_features(text.columns, i, pool):
             raise unusable(text, i, pool, "mend the key, or leave the row out")
+
+
+def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
+    """Whether a result has all features, some of which are not those of a row."""
+    return has_features(text.columns, i, pool) and any(
+        not agree(text.columns[name][i], _own(row, name, pool), rounded=True)
+        for name in (str(spec.label) for spec in pool.table.columns)
+    )
 
 
 def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:
@@ -64,7 +83,8 @@ def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError
 def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     """Refuse results whose features are not those of the row that their key names.
 
-    Cells may be rounded or missing; numbers are compared with numbers only.
+    Cells may be rounded or missing. Numbers are compared with numbers only; text that
+    is none of the column's categories says nothing: a spreadsheet writes dates anew.
 
     Args:
         text: Results.
@@ -76,9 +96,13 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     """
     for spec in pool.table.columns:
         name = str(spec.label)
+        others = {plain_form(str(kind)) for kind in spec.categories or ()}
         for i, cell in enumerate(text.columns.get(name, ())):
             own = _own(rows[i], name, pool)
-            if rows[i] >= 0 and _contradicts(cell, own):
+            is_comparable = plain_form(cell) in others if others else number(cell)
+            if rows[i] < 0 or is_missing(cell) or is_comparable in (None, False):
+                continue
+            if not agree(cell, own, rounded=True):
                 reason = (
                     f"{shown(cell.strip())} is not {shown(own)}, which line "
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
@@ -90,14 +114,6 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
 def _own(row: int, name: str, pool: Pool) -> str:
     return pool.text.columns[name][row].strip()
-
-
-def _contradicts(cell: str, own: str) -> bool:
-    """Whether a cell says something else than the pool's own."""
-    if cell.strip() == own or is_missing(cell):
-        return False
-    is_comparable = number(cell) is not None or number(own) is None
-    return is_comparable and not agree(cell, own, rounded=True)
 
 
 def check_rounded(
@@ -116,7 +132,7 @@ def check_rounded(
     has_numbers = any(spec.categories is None for spec in pool.table.columns)
     if not unknown or not has_numbers:
         return
-    rounding = _Rounding(pool)
+    rounding = _Rounding(pool, text)
     for i, x in unknown:
         cells = {name: column[i].strip() for name, column in text.columns.items()}
         if found := rounding.find(cells, on_host(x)):
@@ -125,7 +141,7 @@ def check_rounded(
                 f"no row of {pool.text.name} has {shown(cells[name])} and the other "
                 f"features. The nearest one is line {pool.text.lines[row]}, with "
                 f"{shown(_own(row, name, pool))}: if that was rounded, write all "
-                "digits, or name rows by a --key."
+                "digits; if it was not, zeros behind it; or name rows by a --key."
             )
             raise text.error(i, name, reason)
 
@@ -133,14 +149,20 @@ def check_rounded(
 class _Rounding:
     """Finds rows of a pool that cells may be, rounded.
 
-    A cell that is as short as many of the column, or one of a few values that come
-    again and again, is not taken for rounded. O(A d log A) once, then O(log A + b d)
+    A cell that is as short as many of the column, one of a few values that come again
+    and again, or one that has lost zeros as few others have in its column of the
+    results, is not taken for rounded. O(A d log A) once, then O(log A + b d)
     for a row of cells that `b` rows are near in the column of most values.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, text: TextTable) -> None:
+        self._sizes = {
+            name: Counter(size for cell in column if (size := size_of(cell)))
+            for name, column in text.columns.items()
+        }
         self._columns = pool.table.columns
         self._X = on_host(pool.table.X)
+        self._width = np.ptp(self._X, axis=0)
         numbers = [spec.start for spec in self._columns if spec.categories is None]
         self._values = {
             start: np.unique(self._X[:, start], return_counts=True) for start in numbers
@@ -155,7 +177,9 @@ class _Rounding:
     ) -> tuple[int, str] | None:
         """The nearest row that `d` features may be, and the column that is farthest."""
         halves = [self._half_unit(cells[str(s.label)], x, s) for s in self._columns]
-        tolerance = ROUNDING * np.abs(x)
+        if all(half is None for half in halves):
+            return None
+        tolerance = ROUNDING * np.minimum(np.abs(x), self._width)
         scale = np.full(len(x), np.inf)
         for spec, half in zip(self._columns, halves, strict=True):
             if half is not None:
@@ -181,9 +205,23 @@ class _Rounding:
         if spec.categories is not None:
             return None
         value, half = float(x[spec.start]), half_unit(cell)
-        if half <= ROUNDING * abs(value) or self._is_usual(value, half, spec.start):
+        if half <= ROUNDING * min(abs(value), float(self._width[spec.start])):
+            return None
+        if self._is_cut(cell, str(spec.label)) or self._is_usual(
+            value, half, spec.start
+        ):
             return None
         return half * (1 - 1e-9)  # a tie has come from either side
+
+    def _is_cut(self, cell: str, name: str) -> bool:
+        """Whether zeros may have been dropped: of `k` digits, in one of 10^k cells."""
+        sizes, (decimals, digits) = self._sizes[name], size_of(cell) or (0, 0)
+        longer = [a - decimals for a, b in sizes if a > decimals and b > digits]
+        if not longer:
+            return False
+        num_short = sum(num for (a, _), num in sizes.items() if a <= decimals)
+        expected = sizes.total() / 10 ** max(longer)
+        return num_short <= 3 * expected + (max(longer) == 1)
 
     def _is_usual(self, value: float, half: float, start: int) -> bool:
         """Whether values as short as this one are usual in a column."""

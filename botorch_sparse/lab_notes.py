@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+from botorch_sparse.csv_cells import number
 from botorch_sparse.csv_text import shown
 from botorch_sparse.lab_files import Results
 from botorch_sparse.lab_pool import Pool
@@ -27,15 +28,17 @@ def note_columns(pool: Pool, as_text: Collection[str], *, one_file: bool) -> Non
         )
     for spec in pool.table.columns:
         name, num = str(spec.label), len(spec.categories or ())
-        if name in as_text or num <= FEW_CATEGORIES or 2 * num <= len(pool.table):
+        is_odd = num > FEW_CATEGORIES and 2 * num > len(pool.table)
+        if name in as_text or not (is_odd or spec.is_odd(len(pool.table))):
             continue
-        row = next(iter(pool.text.columns[name])).strip()
+        cells = [cell.strip() for cell in pool.text.columns[name]]
+        place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
         say(
-            f"note: {pool.text.name}, line {pool.text.lines[0]}, column {shown(name)}: "
-            f"{shown(row)} is no number; the column was read as text, and has {num} "
-            f"categories in {len(pool.table)} rows, of which little can be learned. "
-            "Write numbers (for dates, days), leave it out with --ignore, or declare "
-            "it as --text."
+            f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
+            f"{shown(name)}: {shown(cells[place])} is no number; the column was "
+            f"read as text, and has {num} categories in {len(pool.table)} rows, of "
+            "which little can be learned. Write numbers (for dates, days), leave it "
+            "out with --ignore, or declare it as --text."
         )
 
 

@@ -130,7 +130,7 @@ def read_proposed(
 
     Raises:
         InputDataError: If the file is none, was kept with another key, target or
-            direction, or all its rows are of another table.
+            direction, or has no row of the pool and lacks columns of it.
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
@@ -149,9 +149,15 @@ def read_proposed(
     done = {*results.rows, *results.failed}
     left = [row for row in dict.fromkeys(found) if row >= 0 and row not in done]
     proposed = ProposedRows(left, gone)
-    if gone and len(gone) == len(found):
+    if gone and len(gone) == len(found) and _other_columns(gone[0], pool):
         raise _of_another(path, pool, proposed)
     return proposed
+
+
+def _other_columns(cells: dict[str, str], pool: Pool) -> list[str]:
+    """Columns of the pool that rows without a key are to have, and have not."""
+    labels = [str(spec.label) for spec in pool.table.columns]
+    return [] if pool.key is not None else [x for x in labels if x not in cells]
 
 
 def _has_result(cells: dict[str, str], pool: Pool, others: TextTable | None) -> bool:
@@ -169,15 +175,12 @@ def _has_result(cells: dict[str, str], pool: Pool, others: TextTable | None) -> 
 
 def _of_another(path: Path, pool: Pool, proposed: ProposedRows) -> InputDataError:
     """The error for a file none of whose rows is in the pool, to be raised."""
-    name, column = pool.text.name, pool.key
-    if column is None:  # the first that there was not
-        labels = [str(spec.label) for spec in pool.table.columns]
-        column = next((x for x in labels if x not in proposed.gone[0]), None)
-    where = "" if column is None else f", column {shown(column)}"
+    column = _other_columns(proposed.gone[0], pool)[0]
     return InputDataError(
         f"--state: none of the {len(proposed.gone)} rows that wait for results in "
-        f"{str(path)!r} is in {name}{where}; the first is {proposed.gone_names[0]}. "
-        f"If {name} is another table, name a new file; else put the rows back."
+        f"{str(path)!r} is in {pool.text.name}, column {shown(column)}; the first is "
+        f"{proposed.gone_names[0]}. If {pool.text.name} is another table, name a new "
+        "file; else put the rows back."
     )
 
 

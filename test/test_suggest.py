@@ -308,22 +308,24 @@ def test_a_state_of_another_table_is_refused_and_kept(
     write(pool, [["heat", "solvent"], ["1.5", "x"], ["2", "y"]])
     suggest("--state", state, "--batch", 1, key=None)
     whole = state.read_bytes()
-    for table, column in [
-        ([["heat", "dose"], [1, 1], [2, 2]], "'dose'"),
-        ([["heat", "solvent"], ["1.5", "y"], ["2", "x"]], ""),
-        ([["heat"], ["hot"], ["cold"]], ""),
-    ]:
-        write(pool, table)
-        line = refused("--state", state, "--batch", 9, key=None)
-        where = f"{pool}, column {column}; the" if column else f"{pool}; the first is '"
-        assert "none of the 1 rows that wait for results in" in line and where in line
-        assert state.read_bytes() == whole
-    write(pool, [["id", "heat"], ["k1", 1], ["k2", 2]])
-    state.unlink()
+    write(pool, [["heat", "dose"], [1, 1], [2, 2]])
+    line = refused("--state", state, "--batch", 9, key=None)
+    assert "none of the 1 rows that wait for results in" in line
+    assert f"{pool}, column 'dose'; the" in line and state.read_bytes() == whole
+
+
+def test_rows_that_wait_may_all_be_taken_out_of_the_pool(
+    suggest: Suggest, pool: Path, tmp_path: Path
+) -> None:
+    """They wait on, and are not proposed again once they are back."""
+    state = tmp_path / "run.state"
+    write(pool, [["id", "heat"], ["k1", 1], ["k2", 2], ["k3", 3]])
     (first,) = suggest("--state", state, "--batch", 1)
     write(pool, [["id", "heat"], ["n1", 1], ["n2", 2]])
-    line = refused("--state", state)
-    assert f"is in {pool}, column 'id'; the first is '{first['id']}'. If" in line
+    assert len(suggest("--state", state, "--batch", 1)) == 1
+    write(pool, [["id", "heat"], ["k1", 1], ["k2", 2], ["k3", 3]])
+    found = {row["id"] for row in suggest("--state", state, "--batch", 9)}
+    assert found == {"k1", "k2", "k3"} - {first["id"]}
 
 
 @pytest.mark.parametrize("key", ["id", None])
@@ -561,7 +563,7 @@ def test_unknown_keys_without_features_are_refused(
 
 @pytest.mark.parametrize(
     ("key", "told"),
-    [("0007", "7"), ("0007", "7.0"), ("1E3", "1000"), ("c 7", "C 7"), ("7", "007")],
+    [("0007", "7"), ("0007", "7.0"), ("1E3", "1000"), ("7", "007")],
 )
 def test_keys_that_a_spreadsheet_changed_are_refused(
     refused: Callable[..., str], tmp_path: Path, pool: Path, key: str, told: str
@@ -604,10 +606,54 @@ def test_rounded_results_are_refused_without_a_key(
     results = write(tmp_path / "m.csv", [[*header, "loss"], [*rows[3], 1], *told])
     line = refused("--results", results, key=None)
     assert "m.csv, line 3, column '" in line and "nearest one is line 4, with '" in line
-    assert "write all digits, or name rows by a --key" in line
+    assert "write all digits; if it was not, zeros behind it; or name rows by" in line
     told = [[*row[:1], "water", *row[2:]] for row in told]  # these are others
     write(results, [[*header, "loss"], [*rows[3], 1], *told])
     assert len(suggest("--results", results, "--batch", 50, key=None)) == NUM - 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([f"{20 + i / 10:g}" for i in range(300) if i != 10], ["21", "20.5"]),
+        ([f"202401{i:02}" for i in range(3, 31, 4)], ["20240105"]),
+        ([f"{1000 + i / 50:g}" for i in range(50)], ["1000.07"]),
+    ],
+    ids=["zeros dropped", "whole days", "far from zero"],
+)
+def test_results_with_all_their_digits_are_no_rounded_ones(
+    suggest: Suggest, tmp_path: Path, pool: Path, steps: list[str], told: list[str]
+) -> None:
+    write(pool, [["T"], *[[step] for step in steps]])
+    results = write(tmp_path / "m.csv", [["T", "loss"], *[[x, 1] for x in told]])
+    assert len(suggest("--results", results, "--batch", 2, key=None)) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (["c1", "2024-01-05", "80.04"], ["c1", "05/01/2024", "80.0"]),
+        (["c1", "red", "123456789012"], ["c1", "-", "1E+11"]),
+        (["C1CC1", "red", "1"], ["c1cc1", "red", "1"]),
+        (["1.1", "red", "5"], ["1.10", "red", "33"]),
+        (["0e12345678901234567890", "red", "1"], ["other", "red", "2"]),
+    ],
+)
+def test_what_spreadsheets_do_to_cells_is_no_contradiction(
+    suggest: Suggest, tmp_path: Path, pool: Path, row: list[str], told: list[str]
+) -> None:
+    header = ["id", "kind", "size"]
+    write(pool, [header, row, ["b", "blue", "7"], ["d", "red", "8"]])
+    path = write(tmp_path / "m.csv", [[*header, "loss"], [*told, 4], ["b", "", "", 1]])
+    assert suggest("--results", path, "--batch", 1)
+
+
+def test_empty_cells_at_the_end_of_a_line_may_be_left_out(
+    suggest: Suggest, pool: Path
+) -> None:
+    pool.write_text("id,x,loss\na,1,5\nb,2,\nc,3\nd,4\n")
+    found = suggest("--results", pool, "--batch", 9)
+    assert {row["id"] for row in found} == {"b", "c", "d"}
 
 
 def test_rows_taken_out_of_a_grid_are_no_rounded_ones(

@@ -62,13 +62,16 @@ def _read(path: str, content: bytes) -> pd.DataFrame:
     try:
         text = decompress(content).decode("utf-8-sig")
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        rows = [(reader.line_num, cells) for cells in reader if cells]
+        every = [(reader.line_num, cells) for cells in reader]
+        rows = [(line, cells) for line, cells in every if any(map(str.strip, cells))]
     except UNREADABLE as error:
         raise InputDataError(
             f"Got {path!r} as the table of candidates, which cannot be read: {error}. "
             "It must be a CSV file in UTF-8 with a header, plain or compressed as its "
             f"name says ({', '.join(DECOMPRESS)})."
         ) from error
+    width = max((_width(cells) for _, cells in rows), default=0)
+    rows = [(line, [*cells[:width]]) for line, cells in rows]
     header = rows[0][1] if rows else []
     refuse_repeated(header, path)
     for line, cells in rows:
@@ -78,6 +81,11 @@ def _read(path: str, content: bytes) -> pd.DataFrame:
                 f"cells, and its header {len(header)}; they must be as many."
             )
     return pd.DataFrame([cells for _, cells in rows[1:]], columns=header, dtype=object)
+
+
+def _width(cells: list[str]) -> int:
+    """Cells up to the last that is not empty."""
+    return max(i for i, cell in enumerate(cells, 1) if cell.strip())
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:

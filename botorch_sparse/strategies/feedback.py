@@ -111,6 +111,7 @@ def read_trials(
 def _read_batch(batch: Batch, table: CandidateTable | None) -> Feedback:
     """What a batch says, which may have been put together by hand."""
     X = as_tensor(batch.X)
+    X = X if X.is_floating_point() else X.double()
     ids = _of_each("ids", batch.ids, X)
     rows = _of_each("indices", batch.indices, X)
     # Rows of an earlier table have other numbers in this one.

@@ -39,15 +39,16 @@ def checks_kept() -> Iterator[None]:
     """Leave checks of data and filters of warnings where a block is interrupted.
 
     Models that are built here switch BoTorch's checks, and warnings of them, off and
-    on, but for an interrupt at that very moment.
+    on, but for an interrupt at that very moment. Errors leave all that in order, and
+    other threads may have filters of their own for a moment.
     """
     are_on, filters = validate_input_scaling.on(), list(warnings.filters)
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         if are_on:
             validate_input_scaling(True).__enter__()  # for good
-        if list(warnings.filters) != filters:
+        if not isinstance(error, Exception) and list(warnings.filters) != filters:
             warnings.resetwarnings()  # also in what Python keeps of them
             warnings.filters = filters
         raise

@@ -32,7 +32,8 @@ def paired(X: Any, Y: Any, keys: Labels | None) -> Any:
     does_count = only_counts(Y.index)
     known: list[Labels]
     if isinstance(X, Batch):
-        is_same, known = does_count and X.keys is None, [X.keys or _rows(X)]
+        known = [X.keys, _rows(X)] if X.keys else [_rows(X)]
+        is_same = does_count and X.keys is None
     else:
         is_same, known = X.index.equals(Y.index), [X.index.tolist(), keys or []]
     if is_same:

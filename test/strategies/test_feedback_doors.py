@@ -351,6 +351,15 @@ def test_a_series_by_the_keys_in_a_column() -> None:
     assert is_paired(strategy)
 
 
+def test_a_series_by_row_numbers_where_rows_have_keys() -> None:
+    """As `run(by_index=True)` calls an objective that looks rows up by their place."""
+    table = pd.DataFrame({"heat": [3.0, 1.0, 0.0, 2.0]}, index=[9, 8, 7, 6])
+    strategy = RandomSearch(table, batch_size=4, unique=True)
+    plain = table.reset_index(drop=True).heat
+    strategy.run(lambda i: plain.iloc[i.numpy()], 4, by_index=True, progress=False)
+    assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])
+
+
 def test_a_series_that_could_mean_two_orders() -> None:
     """Places or keys, both 0 to 3; and a key that comes twice."""
     table = pd.DataFrame({"heat": [3.0, 1.0, 0.0, 2.0]}, index=[3, 1, 0, 2])
@@ -360,7 +369,10 @@ def test_a_series_that_could_mean_two_orders() -> None:
     for X in (batch, batch.to_frame()):
         with pytest.raises(InputDataError, match="need the same labels, once each"):
             strategy.tell(X, pd.Series([0.0, 1.0, 2.0, 3.0]))
-    strategy.tell(batch, pd.Series([0.0, 1.0, 2.0, 3.0], index=range(4))[batch.keys])
+    by_key = pd.Series([0.0, 1.0, 2.0, 3.0])[batch.keys]
+    with pytest.raises(InputDataError, match="need the same labels, once each"):
+        strategy.tell(batch, by_key)
+    strategy.tell(batch, by_key.to_numpy())
     assert is_paired(strategy)
     twice = table.loc[[3, 3, 0, 1]]
     for Y in (twice.heat.iloc[::-1], twice.heat.set_axis([3, 0, 0, 1])):

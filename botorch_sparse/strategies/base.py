@@ -46,7 +46,7 @@ from botorch_sparse.strategies.interrupts import StepLock, checks_kept
 from botorch_sparse.strategies.magnitudes import LARGEST, refuse_large_values
 from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.runnable import Callback, RunOptions
-from botorch_sparse.strategies.running import run_to
+from botorch_sparse.strategies.running import check_run, run_to
 from botorch_sparse.strategies.trials import PendingTrials, Trial
 
 T = TypeVar("T")
@@ -645,6 +645,7 @@ class Strategy(ABC):
             catch=catch if isinstance(catch, tuple) else (catch,),
             batch_size=batch_size,
         )
+        check_run(self, options)
         most = self._begin_run(num_evaluations)
         return run_to(self, objective, most, options, progress=progress)
 

@@ -111,6 +111,8 @@ def read_trials(
 def _read_batch(batch: Batch, table: CandidateTable | None) -> Feedback:
     """What a batch says, which may have been put together by hand."""
     X = as_tensor(batch.X)
+    if X.dtype == torch.bool:
+        raise InputDataError("Got truth values for points; need their coordinates.")
     X = X if X.is_floating_point() else X.double()
     ids = _of_each("ids", batch.ids, X)
     rows = _of_each("indices", batch.indices, X)

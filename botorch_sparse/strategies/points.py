@@ -104,8 +104,8 @@ class PointFinder:
         if not self._are_at(rows, X, history):
             raise InputDataError(
                 "Got a batch or a DataFrame whose points are not those of the rows "
-                "that it names: they were edited, or lost digits. Tell the rows' keys "
-                "without features, or the points alone: tell(batch.X, Y)."
+                "that it names: they were edited, or lost digits. Leave out the "
+                "columns of features, or tell ids of trials."
             )
 
     def _are_at(
@@ -131,8 +131,9 @@ class PointFinder:
             raise InputDataError(
                 "Got a batch whose points are not those of its trials: it was edited, "
                 "another strategy proposed it, or the candidates were written to since "
-                "(a tensor is not copied). Tell its points instead: tell(batch.X, Y), "
-                "or a DataFrame without its column of trials; or give its ids."
+                "(a tensor is not copied). Give its ids, or leave out the columns of "
+                "features of a DataFrame; of another strategy tell the points: "
+                "tell(batch.X, Y)."
             )
 
     def find(self, X: Tensor, history: History, trials: PendingTrials) -> list[int]:

@@ -25,15 +25,8 @@ def run_to(
     *,
     progress: bool,
 ) -> History:
-    """See `Strategy.run`."""
+    """See `Strategy.run`; after `check_run`."""
     history = strategy.history
-    if options.by_index and strategy.box is not None:
-        raise InputDataError(
-            "Got by_index=True, but a continuous domain has no indices; use an "
-            "objective of `b x d` points."
-        )
-    strategy.agree(options)
-    _refuse_to_overwrite(strategy, options.checkpoint)
     if _is_over(strategy, options):
         return history
     evaluation = Evaluation(strategy, objective, options)
@@ -52,6 +45,17 @@ def run_to(
         finally:
             _save(strategy, options)
     return history
+
+
+def check_run(strategy: Runnable, options: RunOptions) -> None:
+    """Refuse a run that can't be done, before anything has changed."""
+    if options.by_index and strategy.box is not None:
+        raise InputDataError(
+            "Got by_index=True, but a continuous domain has no indices; use an "
+            "objective of `b x d` points."
+        )
+    strategy.agree(options)
+    _refuse_to_overwrite(strategy, options.checkpoint)
 
 
 def _call(strategy: Runnable, batch: Batch, options: RunOptions) -> bool:

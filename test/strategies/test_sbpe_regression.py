@@ -153,3 +153,11 @@ def test_state_and_errors() -> None:
     third.load_state_dict(other.state_dict())
     assert equal(third.state_dict(), other.state_dict())
     assert third.error_bound() == other.error_bound()
+
+
+def test_a_run_that_is_refused_gives_the_dataset_no_size() -> None:
+    box = torch.tensor([[0.0], [1.0]]).double()
+    strategy = UncertaintyReduction(bounds=box, covar_module=make_kernel())
+    with pytest.raises(InputDataError, match="by_index=True"):
+        strategy.run(lambda X: X[:, 0], 4, by_index=True, progress=False)
+    assert len(strategy.run(lambda X: X[:, 0], 6, progress=False)) == 6

@@ -99,10 +99,12 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
         others = {plain_form(str(kind)) for kind in spec.categories or ()}
         for i, cell in enumerate(text.columns.get(name, ())):
             own = _own(rows[i], name, pool)
-            is_comparable = plain_form(cell) in others if others else number(cell)
-            if rows[i] < 0 or is_missing(cell) or is_comparable in (None, False):
+            if rows[i] < 0 or is_missing(cell):
                 continue
-            if not agree(cell, own, rounded=True):
+            says_one = (
+                plain_form(cell) in others if others else number(cell) is not None
+            )
+            if says_one and not agree(cell, own, rounded=True):
                 reason = (
                     f"{shown(cell.strip())} is not {shown(own)}, which line "
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "

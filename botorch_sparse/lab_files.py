@@ -22,6 +22,7 @@ from botorch_sparse.lab_checks import (
 from botorch_sparse.lab_pool import Pool, encode_fit
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.near_rows import KnownRows, NearRows
+from botorch_sparse.strategies.rounding import Rounding
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,9 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     if not unknown:
         return rows
     ranges = torch.stack(X.aminmax(dim=0))
-    near = NearRows(X, range(len(X)), ranges).find(points[unknown])
+    near = NearRows(X, range(len(X)), Rounding.of(ranges, X.dtype)).find(
+        points[unknown]
+    )
     for place, found in zip(unknown, near, strict=True):
         if len(found) > 1:
             which = " and ".join(pool.name(row) for row in found[:2])

@@ -648,6 +648,14 @@ def test_what_spreadsheets_do_to_cells_is_no_contradiction(
     assert suggest("--results", path, "--batch", 1)
 
 
+def test_a_zero_contradicts_another_number(
+    refused: Callable[..., str], tmp_path: Path, pool: Path
+) -> None:
+    write(pool, [["id", "size"], ["a", 5], ["b", 7]])
+    results = write(tmp_path / "m.csv", [["id", "size", "loss"], ["a", 0, 1]])
+    assert "column 'size': '0' is not '5'" in refused("--results", results)
+
+
 def test_empty_cells_at_the_end_of_a_line_may_be_left_out(
     suggest: Suggest, pool: Path
 ) -> None:

@@ -208,9 +208,10 @@ class HostBatch(BatchState):
     def local_at_own(self, covariance: LocalBound) -> float:
         """See `BatchState`. Cost: O(j m^2) where a point is new, else O(j^2).
 
-        One where the squares of all are known: those of all rows cost little more then.
+        One where the squares of new points are known: all rows cost little more then.
         """
-        if self._sums is not None and self._sums.knows(self.rows):
+        new = self.rows[self._num_summed :]
+        if self._sums is not None and self._sums.knows(new):
             return 1.0
         count = Counter(self.rows)
         own = list(count)

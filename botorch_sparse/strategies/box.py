@@ -134,11 +134,15 @@ class Box:
 
     def is_feasible(self, X: Tensor) -> Tensor:
         """Which of `n x d` points are in the domain, `n` truth values."""
-        slack = TOLERANCE * (self.bounds[1].double() - self.bounds[0].double())
-        return torch.stack([holds for _, holds in self._conditions(X, slack)]).all(0)
+        X, (low, high) = X.double(), self.bounds.double()
+        slack = TOLERANCE * (high - low)
+        inside = ((X >= low - slack) & (X <= high + slack)).all(-1)
+        for _, holds in self._conditions(X, slack):
+            inside &= holds
+        return inside
 
     def broken(self, x: Tensor) -> list[str]:
-        """What a point breaks of the domain, in words; nothing if it is feasible.
+        """What a point within the bounds breaks besides; nothing if it is feasible.
 
         That it is rounded to the type of the bounds breaks nothing.
         """
@@ -148,14 +152,13 @@ class Box:
         return [name for name, holds in self._conditions(x[None], slack) if not holds]
 
     def _conditions(self, X: Tensor, slack: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """What the domain demands, each with `n` truth values of `n x d` points.
+        """What is demanded beside the bounds, with `n` truth values of `n x d` points.
 
         Args:
             X: The points.
             slack: By how much each of the `d` features may miss it.
         """
-        X, (low, high) = X.double(), self.bounds.double()
-        yield "bounds", ((X >= low - slack) & (X <= high + slack)).all(-1)
+        X = X.double()
         for j, value in (self.fixed_features or {}).items():
             yield f"fixed_features[{j}]", (X[:, j] - value).abs() <= slack[j]
         for k, (i, c, b) in enumerate(self._double(self.inequality_constraints) or []):

@@ -75,7 +75,7 @@ def read_feedback(
     """
     is_frame = hasattr(X, "columns") and hasattr(X, "index")
     named = _read_batch(X, table) if isinstance(X, Batch) else None
-    if named is not None or is_frame:
+    if (named is not None or is_frame) and hasattr(Y, "iloc"):
         Y = paired(X, Y, _frame_keys(X, table) if is_frame else None)
     Y = as_tensor(Y)
     Y = Y.reshape(1) if Y.dim() == 0 else Y

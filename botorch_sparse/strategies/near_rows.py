@@ -72,12 +72,12 @@ class NearRows:
     Args:
         X: The points to be found.
         number: Their `k` numbers.
-        ranges: `2 x d` smallest and largest values of the columns.
+        rounding: What rounding may change in their columns.
     """
 
-    def __init__(self, X: Tensor, number: Sequence[int], ranges: Tensor) -> None:
+    def __init__(self, X: Tensor, number: Sequence[int], rounding: Rounding) -> None:
         self.number = number
-        self._rounding = Rounding.of(ranges, X.dtype)
+        self._rounding = rounding
         self._X = on_host(X)
         self._within = _tree(self._X, self._rounding.most)
 

@@ -61,7 +61,7 @@ class PointFinder:
     @cached_property
     def _near_rows(self) -> NearRows:
         X = self._candidates
-        return NearRows(X, range(len(X)), self._domain.ranges)
+        return NearRows(X, range(len(X)), self._rounding)
 
     def _known_rows(self, dtype: torch.dtype) -> "KnownRows":
         if dtype not in self._known:
@@ -178,7 +178,7 @@ class PointFinder:
         if self._pending is None or self._pending[0] != trials.num_proposed:
             points = sorted({trial.point for trial in trials})
             X_pending = history.points(torch.tensor(points, dtype=torch.long))
-            near = NearRows(X_pending, points, self._domain.ranges)
+            near = NearRows(X_pending, points, self._rounding)
             self._pending = (trials.num_proposed, near)
         return self._pending[1]
 

@@ -119,6 +119,8 @@ class Rounding:
         if not is_off.any():
             return True
         x, left = on_host(told[is_off]), on_host(apart[is_off])
+        if not np.isfinite(left).all():
+            return False
         return bool((left <= self.written(x, told.dtype)).all())
 
     def is_fine(self, told: Tensor, points: Tensor) -> bool:

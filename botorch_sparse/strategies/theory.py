@@ -43,6 +43,18 @@ PRACTICAL_OVERSAMPLING = 2.0
 START_OVERSAMPLING, START_EVENTS = 16.0, 3
 NOISE, DRAWS, START = 0.5, 0.25, 0.25
 
+# Why arguments are refused.
+CONTRADICTS = (
+    "with constants='theory', which sets or excludes it; need one of the two: leave it "
+    "out, or the constants."
+)
+NO_KERNEL = (
+    "without covar_module: it belongs to the radius of a kernel that is given, and the "
+    "default for an inferred one, FixedBeta(4.0), has no use for it. Give covar_module "
+    "too, or a radius that takes it, in units of standardized outcomes, such as "
+    "radius=UnknownHyperparameters(norm_bound, noise_variance, delta); or leave it out."
+)
+
 
 @dataclass(frozen=True)
 class Claims:
@@ -74,7 +86,7 @@ class Claims:
         """
         given = {"norm_bound": norm_bound, "noise_variance": noise_variance}
         if covar_module is None and constants != "theory":
-            _refuse_without_kernel(**given, delta=delta)
+            _refuse(NO_KERNEL, **given, delta=delta)
         return cls(
             1.0 if norm_bound is None else norm_bound,
             1e-4 if noise_variance is None else noise_variance,
@@ -116,7 +128,7 @@ class Draws:
         """
         check_choice("constants", constants, get_args(Constants))
         if constants == "theory":
-            _refuse(sampler=sampler, initial_sampler=initial_sampler)
+            _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
             return cls._proved(num_evaluations, delta, oversampling)
         if num_evaluations is not None:
             raise InputDataError(
@@ -189,7 +201,7 @@ def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> 
             "covers one that is fitted to the feedback. Try "
             "radius=UnknownHyperparameters(...) for a kernel whose scales are guesses."
         )
-    _refuse(**given)
+    _refuse(CONTRADICTS, **given)
     is_proved = type(rule) in (Single, Global, Product)
     if not is_proved and not (type(rule) is Local and rule.covariance == "both"):
         raise InputDataError(
@@ -199,25 +211,8 @@ def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> 
         )
 
 
-def _refuse_without_kernel(**given: object) -> None:
-    """Refuse what a radius takes that an inferred kernel has no use for."""
+def _refuse(why: str, **given: object) -> None:
+    """Refuse arguments that were given, and say why."""
     for name, value in given.items():
         if value is not None:
-            raise InputDataError(
-                f"Got {name}={said(value)} without covar_module: it belongs to the "
-                "radius of a kernel that is given, and the default for an inferred "
-                "one, FixedBeta(4.0), has no use for it. Give covar_module too, or a "
-                "radius that takes it, in units of standardized outcomes, such as "
-                "radius=UnknownHyperparameters(norm_bound, noise_variance, delta); or "
-                "leave it out."
-            )
-
-
-def _refuse(**given: object) -> None:
-    """Refuse arguments that contradict theory constants, if they were given."""
-    for name, value in given.items():
-        if value is not None:
-            raise InputDataError(
-                f"Got {name}={said(value)} with constants='theory', which sets or "
-                "excludes it; need one of the two: leave it out, or the constants."
-            )
+            raise InputDataError(f"Got {name}={said(value)} {why}")

@@ -1,6 +1,7 @@
 """What `tell`, `fail` and `withdraw` accept, and what they refuse in words."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -380,3 +381,14 @@ def test_a_series_that_could_mean_two_orders() -> None:
             strategy.tell(twice, Y)
     strategy.tell(twice, twice.heat)
     assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])
+
+
+def test_a_batch_with_infinite_points_is_none_of_its_trials() -> None:
+    for strategy in (
+        RandomSearch(torch.eye(3)),
+        RandomSearch(bounds=[[0.0, 0.0], [1.0, 2.0]]),
+    ):
+        batch = strategy.ask(1)
+        with pytest.raises(InputDataError):
+            strategy.tell(replace(batch, X=batch.X + torch.inf), [1.0])
+        assert len(strategy.pending) == 1

@@ -1,7 +1,10 @@
 """Tables in `.npy` files, of which a process reads the rows that it owns."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
@@ -10,6 +13,26 @@ from numpy.typing import NDArray
 from botorch_sparse.optim.ranks import Ranks
 from botorch_sparse.optim.shards import TILE, Shard
 from botorch_sparse.units import Matrix
+
+# Before CPython 3.12.2 threads that parse literals at the same time, as `numpy.load`
+# does for a header, may fail: "AST constructor recursion depth mismatch".
+_ONE_HEADER = Lock()
+
+
+def map_npy(path: str | os.PathLike[str], mode: Literal["r", "c"]) -> NDArray[Any]:
+    """The array in a file as a map of it; "c": what is written to it stays here.
+
+    Raises:
+        InputDataError: If the file holds none; why stands first, in NumPy's words.
+        OSError: If it is not there, or can't be read.
+    """
+    try:
+        with _ONE_HEADER:
+            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        # NumPy goes on with the advice to unpickle the file.
+        raise InputDataError(str(error).split(". ")[0].rstrip(".")) from error
+    return array
 
 
 def open_npy(path: Path) -> NDArray[np.generic]:
@@ -20,13 +43,11 @@ def open_npy(path: Path) -> NDArray[np.generic]:
             at least two rows and two columns.
     """
     try:
-        cells = np.load(path, mmap_mode="r", allow_pickle=False)
+        cells = map_npy(path, "r")
     except FileNotFoundError:
         raise InputDataError(f"There is no file {path}.") from None
-    except (OSError, ValueError, EOFError) as error:
-        # NumPy goes on with the advice to unpickle the file.
-        reason = str(error).split(". ")[0].rstrip(".")
-        raise InputDataError(f"{path} cannot be read as .npy: {reason}.") from error
+    except (OSError, InputDataError) as error:
+        raise InputDataError(f"{path} cannot be read as .npy: {error}.") from error
     shape = getattr(cells, "shape", ())
     if len(shape) != 2 or min(shape) < 2 or cells.dtype.kind not in "biuf":
         raise InputDataError(

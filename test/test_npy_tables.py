@@ -1,6 +1,9 @@
 """Tables in `.npy` files, whole and shared by ranks."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +76,25 @@ def test_a_rank_reads_no_row_of_another(
     monkeypatch.setattr(np, "load", lambda *a, **k: load(*a, **k).view(Watched))
     parts = together(3, lambda ranks: load_table(path, ranks=ranks))
     assert sorted(read) == [(p.shard.start, p.shard.stop) for p in parts]
+
+
+def test_threads_read_headers_in_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two threads parse literals at once CPython may raise a SystemError."""
+    load, inside, most = np.load, [], []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        inside.append(args)
+        most.append(len(inside))
+        sleep(0.01)
+        inside.pop()
+        return load(*args, **options)
+
+    monkeypatch.setattr(np, "load", watched)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(load_table, [path] * 4))
+    assert most == [1] * 4
 
 
 def test_regret_and_rank_are_those_of_the_whole_table(path: Path) -> None:

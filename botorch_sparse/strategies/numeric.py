@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.doors import DTYPES, numbers_of
+from botorch_sparse.npy_tables import map_npy
 from botorch_sparse.strategies.columns import CellError
 
 # Entries that are looked at in one go.
@@ -81,16 +82,13 @@ def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
         OSError: If it is not there, or can't be read.
     """
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c")
-    except (ValueError, EOFError) as error:
-        # NumPy goes on with the advice to unpickle the file.
-        reason = str(error).split(". ")[0].rstrip(".")
+        return map_npy(path, "c")
+    except InputDataError as error:
         raise InputDataError(
             f"Got candidates={os.fspath(path)!r}, which is no .npy file with an array "
-            f"of numbers ({reason}). Write one with numpy.save, or give text tables as "
+            f"of numbers ({error}). Write one with numpy.save, or give text tables as "
             "pandas.read_csv(path)."
         ) from error
-    return array
 
 
 def _of_file(array: NDArray[Any]) -> Tensor:

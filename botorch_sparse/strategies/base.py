@@ -383,6 +383,26 @@ class Strategy(ABC):
         vars(self).update(now)
         del before  # until here: no finalizer runs while attributes are replaced
 
+    def way_back(self) -> Callable[[], bool]:
+        """A function that takes back all proposals and failures from here on. O(1).
+
+        Returns:
+            It says whether it did: feedback, and another table, are not taken back.
+        """
+        with self._lock:
+            before, num_told = self._draft(), len(self.history)
+
+        def undo() -> bool:
+            with self._lock:
+                if len(self.history) != num_told or self.domain is not before.domain:
+                    return False
+                self._forget()
+                before._finder = before._finder.anew()
+                self._become(before)
+                return True
+
+        return undo
+
     def _forget(self) -> None:  # noqa: B027 (nothing, for those that share nothing)
         """Drop what is computed ahead, which a copy shares and has left half done."""
 
@@ -614,10 +634,11 @@ class Strategy(ABC):
                 tried once more with the next batch, then left out (see `fail` and
                 `readmit`). A hundred in a row, with no result between them, concern no
                 point: the last one is raised, and the strategy is what it was before
-                the first, with the same points pending. Points
-                are then evaluated one by one without an executor too. A value that is
-                not finite raises an InputDataError that may be caught like that. An
-                executor that breaks down is raised always, and counts for no point.
+                the first, with the same points pending (ids of trials that were asked
+                for since are given again). Points are then evaluated one by one
+                without an executor too. A value that is not finite raises an
+                InputDataError that may be caught like that. An executor that breaks
+                down is raised always, and counts for no point.
             batch_size: Cut batches here; None leaves their size to the strategy.
 
         Returns:

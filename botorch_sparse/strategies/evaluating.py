@@ -35,14 +35,14 @@ class Evaluation:
         objective: What is evaluated.
         options: How.
         num_failures: Evaluations that failed since the last one that did not.
-        before: The state before the first of these.
+        undo: Takes them back, and what was asked for since; see `Strategy.way_back`.
     """
 
     strategy: Runnable
     objective: Callable[[Tensor], Any]
     options: RunOptions
     num_failures: int = field(default=0, init=False)
-    before: dict[str, Any] = field(default_factory=dict, init=False)
+    undo: Callable[[], bool] = field(default=lambda: False, init=False)
 
     def evaluate(self, batch: Batch) -> None:
         """Evaluate a batch, at once or point by point, and tell it.
@@ -54,7 +54,7 @@ class Evaluation:
             self._evaluate(batch)
         except Exception as error:
             if self.num_failures >= MAX_FAILURES:
-                self._undo(error)
+                self._give_up(error)
             raise
 
     def _evaluate(self, batch: Batch) -> None:
@@ -202,7 +202,7 @@ class Evaluation:
         """Keep a trial for retry once, then leave it out."""
         trial = self.strategy.trial(id)
         if self.num_failures == 0:
-            self.before = self.strategy.state_dict()
+            self.undo = self.strategy.way_back()
         again = trial.failures == 0
         with undivided():
             self.strategy.fail([id], retry=again)
@@ -216,18 +216,12 @@ class Evaluation:
         if self.num_failures >= MAX_FAILURES:
             raise error
 
-    def _undo(self, error: Exception) -> None:
-        """Forget the failures since the last result."""
-        now, before = self.strategy.state_dict(), self.before
-        # A callback may have told results, or set other candidates.
-        is_alone = now["config"] == before["config"]
-        is_alone &= now["history"]["Y"] == before["history"]["Y"]
-        if is_alone:
-            with undivided():
-                self.strategy.load_state_dict(before)
+    def _give_up(self, error: Exception) -> None:
+        """Forget the failures since the last result, and say so."""
         then = "readmit() lets rows that were left out come again."
-        if is_alone:
-            then = "They count for no point: what was pending before is so again."
+        with undivided():
+            if self.undo():
+                then = "They count for no point: what was pending before is so again."
         error.add_note(
             f"{self.num_failures} evaluations failed in a row, without a result. {then}"
         )

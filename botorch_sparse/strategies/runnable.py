@@ -130,8 +130,8 @@ class Runnable(Protocol):
         """All state."""
         ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state."""
+    def way_back(self) -> Callable[[], bool]:
+        """A function that takes back what happens from here on, but no feedback."""
         ...
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -284,7 +284,7 @@ def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("executor", [None, "immediate"])
-@pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe"])
+@pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe", "regions"])
 def test_an_outage_costs_no_point(
     name: str, executor: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +294,8 @@ def test_an_outage_costs_no_point(
     make, f, path = TABLE.get(name, sbpe), objective, tmp_path / "state.pt"
     if name == "sbpe":
         f = sbpe_problems.objective
+    elif name == "regions":
+        make, f = box_table.TABLE[name], box_table.objective
     options = {"progress": False, "catch": OSError, "batch_size": 3}
     options["executor"] = executor and Immediate()
     strategy, straight = make(seed=3), make(seed=3)

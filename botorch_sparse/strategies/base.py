@@ -518,7 +518,7 @@ class Strategy(ABC):
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
         told = given.among(self._trials.__contains__)
         left = [self._trials[id] for id in told.ids or ()]
-        self._finder.check_points(left, self.history, told.X, told.rows)
+        self._finder.check_points(left, self.history, told)
         self._drop(left)
 
     def set_candidates(self, candidates: Any) -> None:

@@ -17,7 +17,6 @@ from botorch_sparse.strategies.batch import Batch
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import few
 from botorch_sparse.strategies.pairing import only_counts, paired
-from botorch_sparse.strategies.rounding import on_host
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,12 +37,14 @@ class Feedback:
         ids: `b` ids of trials.
         rows: `b` rows of the table.
         X: `b x d` points.
+        is_partial: Whether NaN among these are cells of a file that can't be read.
     """
 
     values: list[float]
     ids: list[int] | None = None
     rows: list[int] | None = None
     X: Tensor | None = None
+    is_partial: bool = False
 
     def among(self, is_among: Callable[[int], bool]) -> "Feedback":
         """What is said of some trials, without values."""
@@ -148,27 +149,37 @@ def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Fe
             )
         if keys is not None:
             rows = table.rows(keys).tolist()
-            values = _values(Y, len(X))
-            return Feedback(values, ids, rows, _with_features(X, table, rows))
-    points = _frame_points(X, table, dim, needed=ids is None)
-    if ids is None and points is not None:
-        return _read_points(points, Y, dim)
-    return Feedback(_values(Y, len(X)), ids, X=points)
+            points = _said_features(X, table)
+            return Feedback(_values(Y, len(X)), ids, rows, points, is_partial=True)
+    if ids is None:
+        return _read_points(_frame_points(X, table, dim), Y, dim)
+    points = _said_coordinates(X, dim) if table is None else _said_features(X, table)
+    return Feedback(_values(Y, len(X)), ids, X=points, is_partial=True)
 
 
-def _with_features(X: Any, table: CandidateTable, rows: list[int]) -> Tensor:
-    """`b x d` rows of a table, with the features of a DataFrame that are there.
+def _said_features(X: Any, table: CandidateTable) -> Tensor:
+    """`b x d` features of a DataFrame, those that are there; NaN for the others.
 
-    Of a column with a cell that cannot be encoded those of the table stay: files turn
-    the category "NA" into nothing, and "01" into a number.
+    A column with a cell that cannot be encoded says nothing: files turn the category
+    "NA" into nothing, and "01" into a number.
     """
-    points = on_host(table.X[rows])  # a copy
+    points = np.full((len(X), table.X.shape[-1]), np.nan)
     for spec in table.columns:
         if spec.label in X.columns:
             with suppress(InputDataError):
                 encoded = spec.encode(X[spec.label])
                 points[:, spec.start : spec.start + spec.width] = 0.0
                 spec.put(encoded, points)
+    return torch.from_numpy(points)
+
+
+def _said_coordinates(X: Any, dim: int) -> Tensor:
+    """The same on a box, for the columns x0 to x{d - 1}."""
+    points = np.full((len(X), dim), np.nan)
+    for i, name in enumerate(f"x{i}" for i in range(dim)):
+        if name in X.columns:
+            with suppress(TypeError, ValueError):
+                points[:, i] = X[name].to_numpy(dtype=float)
     return torch.from_numpy(points)
 
 
@@ -214,20 +225,12 @@ def _trial_column(X: Any, table: CandidateTable | None) -> list[int] | None:
     return [int(id) for id in ids]
 
 
-def _frame_points(
-    X: Any, table: CandidateTable | None, dim: int, *, needed: bool
-) -> Tensor | None:
-    """`b x d` points of a DataFrame; None where it has none and needs none."""
-    names = (
-        [f"x{i}" for i in range(dim)]
-        if table is None
-        else [spec.label for spec in table.columns]
-    )
-    missing = [name for name in names if name not in X.columns]
-    if missing and not needed:
-        return None
+def _frame_points(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
+    """`b x d` points of a DataFrame."""
     if table is not None:
         return table.encode(X)
+    names = [f"x{i}" for i in range(dim)]
+    missing = [name for name in names if name not in X.columns]
     if 0 < len(missing) < len(names):
         raise InputDataError(
             f"Got a DataFrame with the columns {list(X.columns)[:9]}, which has no "

@@ -80,10 +80,10 @@ class PointFinder:
         """The trials that feedback is about, pending ones where there are some."""
         if told.ids is not None:
             chosen = trials.expect(told.ids, history.was_told)
-            self.check_points(chosen, history, told.X, told.rows)
+            self.check_points(chosen, history, told)
             return chosen
         if told.rows is not None:
-            self._check_rows(told.rows, told.X, history)
+            self._check_rows(told.rows, told, history)
             return trials.oldest([[row] for row in told.rows])
         if told.X is None:
             return []
@@ -93,7 +93,7 @@ class PointFinder:
         return trials.oldest([self.copies(point) for point in points])
 
     def _check_rows(
-        self, rows: Sequence[int], X: Tensor | None, history: History
+        self, rows: Sequence[int], told: Feedback, history: History
     ) -> None:
         """Refuse rows that are not there, or have other points."""
         num_rows = self._domain.num_rows
@@ -101,33 +101,31 @@ class PointFinder:
             raise InputDataError(
                 f"Got rows outside of the table of {num_rows} candidates."
             )
-        if not self._are_at(rows, X, history):
+        if not self._are_at(rows, told, history):
             raise InputDataError(
                 "Got a batch or a DataFrame whose points are not those of the rows "
                 "that it names: they were edited, or lost digits. Leave out the "
                 "columns of features, or tell ids of trials."
             )
 
-    def _are_at(
-        self, points: Sequence[int], X: Tensor | None, history: History
-    ) -> bool:
+    def _are_at(self, points: Sequence[int], told: Feedback, history: History) -> bool:
         """Whether coordinates, where there are some, are those of points."""
-        if X is None:
+        if (X := told.X) is None:
             return True
         ours = history.points(torch.tensor(points, dtype=torch.long))
-        return X.shape == ours.shape and self.is_same(X, ours)
+        if X.shape != ours.shape:
+            return False
+        if told.is_partial:
+            X = X.where(~X.isnan(), ours.to(X))
+        return self.is_same(X, ours)
 
     def check_points(
-        self,
-        trials: Sequence[Trial],
-        history: History,
-        X: Tensor | None,
-        rows: Sequence[int] | None = None,
+        self, trials: Sequence[Trial], history: History, told: Feedback
     ) -> None:
         """Refuse a batch or a frame whose points are not those of its trials."""
         points = [trial.point for trial in trials]
-        is_ours = rows is None or list(rows) == points
-        if not is_ours or not self._are_at(points, X, history):
+        is_ours = told.rows is None or told.rows == points
+        if not is_ours or not self._are_at(points, told, history):
             raise InputDataError(
                 "Got a batch whose points are not those of its trials: it was edited, "
                 "another strategy proposed it, or the candidates were written to since "

@@ -264,16 +264,28 @@ def test_keys_with_the_features_of_other_rows(column: str, parts: str) -> None:
     assert len(strategy.pending) == 0
 
 
-@pytest.mark.parametrize("with_trial", [True, False])
-def test_keys_with_what_a_file_makes_of_features(with_trial: bool) -> None:
+@pytest.mark.parametrize("known_by", ["trial and key", "trial", "key"])
+def test_rows_with_what_a_file_makes_of_features(known_by: str) -> None:
     """Six digits; a category that is read as nothing, and one that is a number."""
-    X = solvents()
+    X = solvents() if "key" in known_by else solvents().reset_index(drop=True)
     X["heat"] += 1000.123456789
     strategy = RandomSearch(X, batch_size=4)
     frame = strategy.ask().to_frame()
-    frame = frame if with_trial else frame.drop(columns="trial")
+    frame = frame if "trial" in known_by else frame.drop(columns="trial")
     text = io.StringIO(frame.to_csv(float_format="%.6g"))
     strategy.tell(pd.read_csv(text), torch.zeros(4))
+    assert len(strategy.pending) == 0
+
+
+def test_trials_on_a_box_with_cells_that_were_lost() -> None:
+    """What can be read must be the trial's; what can't says nothing."""
+    strategy = RandomSearch(bounds=BOUNDS, batch_size=4)
+    frame = strategy.ask().to_frame()
+    frame.loc[0, "x0"] = float("nan")
+    for other in (frame["x1"] + 1.0, float("inf")):
+        with pytest.raises(InputDataError, match="are not those of"):
+            strategy.tell(frame.assign(x1=other), torch.zeros(4))
+    strategy.tell(frame.assign(x1="lost"), torch.zeros(4))
     assert len(strategy.pending) == 0
 
 

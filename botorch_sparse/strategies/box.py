@@ -15,6 +15,7 @@ from botorch_sparse.strategies.feasibility import (
     constraints_of,
     validate_constraints,
 )
+from botorch_sparse.strategies.rounding import ROUNDING
 
 # Relative to the side of the box; the optimizers meet constraints to about this.
 TOLERANCE = 1e-6
@@ -144,11 +145,11 @@ class Box:
     def broken(self, x: Tensor) -> list[str]:
         """What a point within the bounds breaks besides; nothing if it is feasible.
 
-        That it is rounded to the type of the bounds breaks nothing.
+        That it is rounded to six digits, or to the type of the bounds, breaks nothing.
         """
         low, high = self.bounds.double()
         ulps = 4 * torch.finfo(self.bounds.dtype).eps * self.bounds.abs().amax(0)
-        slack = torch.maximum(TOLERANCE * (high - low), ulps)
+        slack = torch.maximum(ROUNDING * (high - low), ulps)
         return [name for name, holds in self._conditions(x[None], slack) if not holds]
 
     def _conditions(self, X: Tensor, slack: Tensor) -> Iterator[tuple[str, Tensor]]:

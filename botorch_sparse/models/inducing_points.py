@@ -19,6 +19,9 @@ from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
 
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500
+# Up to this many it is affordable, where points up to the cap of the sampler would not
+# say enough (rough functions with little noise): 0.07 GB, three seconds to condition.
+MOST_EXACT = 3000
 # Cap for a sampler that has none of its own: factors of 0.8 GB.
 MOST_INDUCING_POINTS = 2000
 DEFAULT_SEED = 0
@@ -121,7 +124,8 @@ class InducingPoints:
     Attributes:
         given: Raw inputs that are used at any `n`, or None to draw points.
         sampler: Draws them.
-        keeps_all_of_few: Whether up to `EXACT_SIZE` points are all inducing points.
+        keeps_all_of_few: Whether up to `EXACT_SIZE` points are all inducing points,
+            and up to `MOST_EXACT` where nearly as many would be drawn.
         max_inducing_points: Cap on drawn points, or None for that of the sampler.
         max_memory: Bytes for all outputs together, or None for no such bound.
     """
@@ -207,7 +211,7 @@ class InducingPoints:
         if generator is None:
             generator = torch.Generator().manual_seed(DEFAULT_SEED)
         cap = self.cap(num_outputs)
-        return sample_shared_points(
+        index = sample_shared_points(
             capped(self.sampler, cap),
             kernel,
             data.points,
@@ -217,6 +221,21 @@ class InducingPoints:
             variance=variance,
             cap=cap,
         )
+        if self._prefers_all(index.shape[-1], num_points, num_outputs):
+            return torch.arange(num_points, device=index.device)
+        return index
+
+    def _prefers_all(self, m: int, num_points: int, num_outputs: int) -> bool:
+        """Whether the exact GP is the better choice where `m` points were drawn.
+
+        Its factorization takes n^3 / 3 where that of the sparse one takes n m^2, and
+        it leaves nothing over.
+        """
+        if not self.are_drawn_freely or self.max_inducing_points is not None:
+            return False
+        if num_points > min([MOST_EXACT, *self._in_memory(num_outputs)]):
+            return False
+        return m == self.cap(num_outputs) or 3 * m**2 > num_points**2
 
     def _in_memory(self, num_outputs: int) -> list[int]:
         """The number of points that `max_memory` allows, if it is given."""

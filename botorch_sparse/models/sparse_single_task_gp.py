@@ -109,7 +109,8 @@ class SparseSingleTaskGP(SingleTaskGP):
     them again. `inducing_points`, `num_inducing` and `is_exact` only look: before that
     call they say what it would draw. Where all training points are inducing points the
     model is the exact GP, by the code of `SingleTaskGP`; so it is by default up to 500
-    different points. The caches follow `SingleTaskGP`: they are dropped by `train`,
+    different points, and up to 3,000 where nearly as many would be drawn, or more than
+    the sampler's cap: on rough functions with little noise. The caches follow `SingleTaskGP`: they are dropped by `train`,
     `eval` after `train`, `set_train_data` and `load_state_dict`, not by assigning a
     hyperparameter in eval mode.
 

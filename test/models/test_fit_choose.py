@@ -5,15 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions import BotorchWarning, ModelFittingError
+from botorch.fit import fit_gpytorch_mll
+from botorch.test_functions import Hartmann
 from gpytorch.mlls import ExactMarginalLogLikelihood, MarginalLogLikelihood
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.distributions import Normal
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv
+from botorch_sparse.models.fit import choose
 from botorch_sparse.models.fit.choose import Fitted, keep_best, left_out_density
 from botorch_sparse.models.inducing_points import InducingSet
+from botorch_sparse.posteriors import RepeatedRows
 
 NAN, FAILS = math.nan, None
 
@@ -62,7 +66,7 @@ def test_the_best_is_kept(
     mll, left = objective(**double), iter(scores)
     before = mll.model.mean_module.constant.item()
 
-    def score(mll: MarginalLogLikelihood) -> Tensor:
+    def score(mll: MarginalLogLikelihood, _: object) -> Tensor:
         value = next(left)
         if value is FAILS:
             raise NotPSDError("no")
@@ -80,7 +84,7 @@ def test_failing_candidates(double: dict[str, Any]) -> None:
     mll = objective(**double)
     before = mll.model.mean_module.constant.item()
 
-    def never(mll: MarginalLogLikelihood) -> Tensor:
+    def never(mll: MarginalLogLikelihood, _: object) -> Tensor:
         raise AssertionError
 
     keep_best(mll, [candidate(1, True), candidate(2), candidate(3, True)], {}, never)
@@ -95,3 +99,40 @@ def test_left_out_density_against_loo_cv(double: dict[str, Any]) -> None:
     left_out = Normal(results.posterior.mean, results.posterior.variance.sqrt())
     density = left_out.log_prob(results.observed_Y).mean()
     torch.testing.assert_close(left_out_density(mll), density)
+
+
+@pytest.mark.parametrize("least", [10, 60])
+def test_inducing_points_are_not_asked_where_others_are(
+    least: int, monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
+) -> None:
+    """Those of any fit; where too few others are left, all observations are asked."""
+    monkeypatch.setattr(choose, "LEAST_LEFT_OUT", least)
+    mll = objective(**double)
+    model, X = mll.model, mll.model.train_inputs[0]
+    rows = RepeatedRows.find(X)
+    sets = [torch.arange(20), torch.arange(15, 40)]
+    fits = [
+        Fitted({}, InducingSet.of_rows(X, rows, index.to(X.device))) for index in sets
+    ]
+    fits.append(Fitted({}, InducingSet.of_all(X)))
+    results = loo_cv(model, untransform=False)
+    left_out = Normal(results.posterior.mean, results.posterior.variance.sqrt())
+    asked = left_out.log_prob(results.observed_Y).flatten()[0 if least == 60 else 40 :]
+    torch.testing.assert_close(left_out_density(mll, fits), asked.mean())
+
+
+def test_fits_with_small_noise_are_judged_by_what_they_predict(
+    double: dict[str, Any],
+) -> None:
+    """At inducing points the better fit seems the worse: it ended as all noise here."""
+    generator = torch.Generator().manual_seed(0)
+    f = Hartmann().double()
+    X = torch.rand(1250, 6, generator=generator, dtype=torch.float64)
+    Y = -f(X).unsqueeze(-1)
+    X, Y = X.to(**double), (Y / Y[:1000].std()).to(**double)
+    model = SparseSingleTaskGP(X[:1000], Y[:1000], max_inducing_points=700)
+    with pytest.warns(BotorchWarning, match="cap of 700"):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    error = (model.posterior(X[1000:]).mean - Y[1000:]).square().mean().sqrt()
+    assert error < 0.33
+    assert model.likelihood.noise.sqrt() * model.outcome_transform.stdvs < 0.15

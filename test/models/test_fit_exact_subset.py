@@ -89,7 +89,7 @@ def test_what_is_kept_is_all_of_it(
     """Inputs are those of the warping that was kept; its points' cap is reported."""
     scores = iter([0.0, 1.0])
     monkeypatch.setattr(
-        rounds, "left_out_density", lambda _: torch.tensor(next(scores))
+        rounds, "left_out_density", lambda *_: torch.tensor(next(scores))
     )
     monkeypatch.setattr(rounds, "fit_bound", lambda mll, *_, **__: Fitted.of(mll))
     X, Y = rough(540, **double)

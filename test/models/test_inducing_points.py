@@ -15,7 +15,8 @@ from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, PosteriorVarianceSampler
-from botorch_sparse.models import SparseSingleTaskGP, memory
+from botorch_sparse.models import SparseSingleTaskGP, inducing_points, memory
+from botorch_sparse.models.fit import rounds
 from botorch_sparse.models.inducing_points import EXACT_SIZE, MOST_INDUCING_POINTS
 from botorch_sparse.models.memory import affordable_inducing_points
 
@@ -70,6 +71,60 @@ class TestSwitch:
         ratio = posterior.variance / exact.variance
         assert ratio.max() <= certificate.alpha
         assert ratio.min() >= 1 / certificate.alpha
+
+
+class TestNearlyAll:
+    """Where nearly all points would be drawn the exact GP is the better choice."""
+
+    def test_it_is_the_exact_gp(self, double: dict[str, Any]) -> None:
+        n = EXACT_SIZE + 60
+        X, Y, _ = make_data(n, repeats=0, **double)
+        exact = with_hyperparameters(SingleTaskGP(X, Y), 0.15)
+        ours = make(n, 0.15, **double)
+        X_test = 2 * torch.rand(50, 2, **double)
+        theirs, posterior = exact.posterior(X_test), ours.posterior(X_test)
+        torch.testing.assert_close(posterior.variance, theirs.variance)
+        assert ours.is_exact and ours.num_inducing == n
+
+    @pytest.mark.parametrize("option", ["max_inducing_points", "inducing_sampler"])
+    def test_not_where_points_were_asked_for(
+        self, option: str, double: dict[str, Any]
+    ) -> None:
+        n = EXACT_SIZE + 60
+        given = {"max_inducing_points": n - 1, "inducing_sampler": first(n - 1)}
+        model = make(n, 0.02, **{option: given[option]}, **double)
+        assert model.num_inducing == n - 1 and not model.is_exact
+
+    def test_not_beyond_the_memory_or_the_limit(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        n = EXACT_SIZE + 60
+        budget = 6 * 10**7
+        few = memory.affordable_inducing_points(budget)
+        assert n / 2 < few < n
+        small = make(n, 0.15, max_memory=budget, **double)
+        with pytest.warns(BotorchWarning, match=f"cap of {few}"):
+            small.posterior(small.train_inputs[0][:1])
+        assert small.num_inducing == few
+        monkeypatch.setattr(inducing_points, "MOST_EXACT", n - 1)
+        assert n / 3**0.5 < make(n, 0.15, **double).num_inducing < n
+
+    def test_fits_draw_few_points_all_the_same(
+        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also the next fit of a model whose points are all."""
+        model, seen = make(EXACT_SIZE + 60, 0.02, **double), list[int]()
+        bound = rounds.fit_bound
+        model.posterior(model.train_inputs[0][:1])
+        assert model.is_exact
+
+        def watched(mll: Any, *args: Any, **options: Any) -> Any:
+            seen.append(mll.model.num_inducing)
+            return bound(mll, *args, **options)
+
+        monkeypatch.setattr(rounds, "fit_bound", watched)
+        fit_gpytorch_mll(make_mll(model), optimizer_kwargs=FAST)
+        assert seen == [model.max_fit_inducing_points]
 
 
 class TestGrowth:

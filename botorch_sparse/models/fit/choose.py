@@ -20,8 +20,10 @@ from botorch_sparse.models.training_data import TrainingData
 from botorch_sparse.posteriors.leave_one_out import leave_one_out
 from botorch_sparse.private_names import fit_fallback
 
-# Observations left out, one at a time, to compare two sets of hyperparameters.
+# Observations left out, one at a time, to compare two sets of hyperparameters: at most,
+# and with fewer than the least of them inducing points are asked as well.
 NUM_LEFT_OUT = 2000
+LEAST_LEFT_OUT = 50
 
 # What a fit can fail with for numerical reasons.
 NUMERICAL_ERRORS = (
@@ -57,7 +59,8 @@ class Fitted:
 
 Options = dict[str, Any]  # of `fit_gpytorch_mll`
 Candidate = Callable[[MarginalLogLikelihood, Options], Fitted]
-Score = Callable[[MarginalLogLikelihood], Tensor]
+# Of the objective as it is, among fits of which one is to be kept.
+Score = Callable[[MarginalLogLikelihood, Sequence[Fitted]], Tensor]
 
 
 def keep_best(
@@ -88,38 +91,57 @@ def keep_best(
         raise errors[0]
     if len(fits) == 1:
         return fits[0].give(mll)
-    scores = [_score(mll, fitted, score) for fitted in fits]
+    scores = [_score(mll, fitted, fits, score) for fitted in fits]
     best = fits[scores.index(max(scores))]
     if best is not fits[-1]:  # which the objective has, with its posterior
         best.give(mll)
     return None
 
 
-def _score(mll: MarginalLogLikelihood, fitted: Fitted, score: Score) -> float:
+def _score(
+    mll: MarginalLogLikelihood, fitted: Fitted, fits: Sequence[Fitted], score: Score
+) -> float:
     """The score of a fit, which the objective has then."""
     fitted.give(mll)
     try:
-        value = float(score(mll))
+        value = float(score(mll, fits))
     except NUMERICAL_ERRORS:
         return -inf
     return -inf if isnan(value) else value
 
 
-def left_out_density(mll: MarginalLogLikelihood) -> Tensor:
+def left_out_density(mll: MarginalLogLikelihood, fits: Sequence[Fitted] = ()) -> Tensor:
     """Mean log predictive density of observations left out; in eval mode then.
 
     In the units of the transformed outcomes, over all elements of a batch.
-    They are the last of `shuffled_rows`, whose first ones the exact subset holds.
+    They are the last of `shuffled_rows`, whose first ones the exact subset holds,
+    that are no inducing points of any of the fits. At an inducing point the residual
+    variance is zero, and what the posterior says there is what it says nowhere else:
+    with small noise it is too certain by far, and the better fit seems the worse one.
     """
     model = mll.eval().model
     data = TrainingData.of(model, model._inducing_set().rows)
-    rows = shuffled_rows(model)[-NUM_LEFT_OUT:]
+    rows = _ordinary_rows(model, fits)[-NUM_LEFT_OUT:]
     X, Y, noise = data.X[..., rows, :], data.Y[..., rows], data.noise[..., rows]
     with torch.no_grad():
         loo = leave_one_out(model.nystrom_posterior(), X, Y, noise)
         variance = loo.variance + noise
         error = (Y - loo.mean).square() / variance
         return -0.5 * ((2 * pi * variance).log() + error).mean()
+
+
+def _ordinary_rows(model: SingleTaskGP, fits: Sequence[Fitted]) -> Tensor:
+    """Shuffled rows that are no inducing points, if enough; else all.
+
+    Points of a fit that has all of them count for none: its posterior is the exact one.
+    """
+    rows, group = shuffled_rows(model), model._inducing_set().rows.inverse
+    is_inducing = torch.zeros_like(group, dtype=torch.bool)
+    for fitted in fits:
+        if fitted.chosen.index is not None and not fitted.chosen.is_complete:
+            is_inducing[group[fitted.chosen.index.reshape(-1)]] = True
+    ordinary = rows[~is_inducing[group[rows]]]
+    return ordinary if len(ordinary) >= LEAST_LEFT_OUT else rows
 
 
 def shuffled_rows(model: SingleTaskGP) -> Tensor:

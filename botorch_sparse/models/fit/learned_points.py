@@ -142,7 +142,7 @@ def _fit_from(start: Tensor, mll: MarginalLogLikelihood, options: Options) -> Fi
     return Fitted.of(mll)
 
 
-def _gain(mll: MarginalLogLikelihood) -> Tensor:
+def _gain(mll: MarginalLogLikelihood, _: object) -> Tensor:
     """The objective, of all outputs together."""
     return -loss_of(mll).sum()
 

@@ -88,9 +88,11 @@ def _begin(model: SingleTaskGP, cap: int | None) -> tuple[InducingPoints, bool]:
     takes_all = points.takes_all(len(rows.first), num_outputs)
     is_free = points.are_drawn_freely and not takes_all
     if is_free and cap is not None:
-        points = replace(points, sampler=RecursiveRLSSampler(max_inducing_points=cap))
+        most = min(cap, points.max_inducing_points or cap)
+        few = RecursiveRLSSampler(max_inducing_points=cap)
+        points = replace(points, sampler=few, max_inducing_points=most)
     is_kept = chosen is not None and (
-        chosen.is_complete
+        (chosen.is_complete and not is_free)
         or points.given is not None
         or chosen.points.shape[-2] <= points.cap(num_outputs)
     )

@@ -110,9 +110,9 @@ class SparseSingleTaskGP(SingleTaskGP):
     call they say what it would draw. Where all training points are inducing points the
     model is the exact GP, by the code of `SingleTaskGP`; so it is by default up to 500
     different points, and up to 3,000 where nearly as many would be drawn, or more than
-    the sampler's cap: on rough functions with little noise. The caches follow `SingleTaskGP`: they are dropped by `train`,
-    `eval` after `train`, `set_train_data` and `load_state_dict`, not by assigning a
-    hyperparameter in eval mode.
+    the sampler's cap: on rough functions with little noise. The caches follow
+    `SingleTaskGP`: they are dropped by `train`, `eval` after `train`, `set_train_data`
+    and `load_state_dict`, not by assigning a hyperparameter in eval mode.
 
     Inducing points are not part of the state dict: a model that loads one draws its own
     under the loaded hyperparameters. Only learned ones go from one model that learns

@@ -39,11 +39,17 @@ from botorch_sparse.strategies.checkpoint import (
 )
 from botorch_sparse.strategies.columns import few, listed
 from botorch_sparse.strategies.domain import TableDomain, domain_of, require_whole
-from botorch_sparse.strategies.feedback import Points, read_feedback, read_trials
+from botorch_sparse.strategies.feedback import (
+    Points,
+    as_ids,
+    read_feedback,
+    read_trials,
+)
 from botorch_sparse.strategies.forms import Entries, Form, check_form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.interrupts import StepLock, checks_kept
 from botorch_sparse.strategies.magnitudes import LARGEST, refuse_large_values
+from botorch_sparse.strategies.pairing import paired_with_ids
 from botorch_sparse.strategies.points import PointFinder
 from botorch_sparse.strategies.runnable import Callback, RunOptions
 from botorch_sparse.strategies.running import check_run, run_to
@@ -422,8 +428,9 @@ class Strategy(ABC):
                 there is one; else its keys, in columns or an index of their names; else
                 its features.
             Y: `b` or `b x 1` observations. A pandas Series with an index of its own is
-                paired by it with a DataFrame or a batch: with the index of the one or
-                of `batch.to_frame()`, or with keys. All else is paired by position.
+                paired by it with a DataFrame, a batch or ids: with the index of the one
+                or of `batch.to_frame()`, with keys, or with ids. All else is paired by
+                position.
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.
@@ -438,6 +445,8 @@ class Strategy(ABC):
     def _tell(self, X: Points, Y: Any) -> None:
         """See `tell`."""
         start = time.perf_counter()
+        if hasattr(Y, "iloc") and not isinstance(X, Batch) and not hasattr(X, "iloc"):
+            Y = self._paired(X, Y)
         told = read_feedback(X, Y, self.table, self.domain.dim)
         refuse_large_values(told.values, self.largest_value)
         self._refuse_rows(X, told.ids)
@@ -449,6 +458,13 @@ class Strategy(ABC):
         if trials and trials[-1].batch >= 0:
             seconds = time.perf_counter() - start
             self.record.batches[trials[-1].batch].tell_seconds += seconds
+
+    def _paired(self, X: Points, Y: Any) -> Any:
+        """Observations with labels in the order of ids of trials, if `X` are these."""
+        if (ids := as_ids(X)) is None or len(ids) != len(Y):
+            return Y
+        trials = self._trials.expect(ids, self.history.was_told)
+        return paired_with_ids(self.history.batch_of(trials), Y)
 
     def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
         """Report trials whose evaluation failed.

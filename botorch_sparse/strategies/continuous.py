@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -24,6 +25,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.model_building import of_standardized
 from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.table import no_data
@@ -99,8 +101,9 @@ class BoxView:
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
             return torch.zeros_like(variance), variance.sqrt()
-        posterior = self.model.posterior(X)
-        return posterior.mean.squeeze(-1), posterior.variance.sqrt().squeeze(-1)
+        posterior, (mean, scale) = self._learned_model.posterior(X), self._units
+        sd = posterior.variance.sqrt().squeeze(-1)
+        return mean + scale * posterior.mean.squeeze(-1), scale * sd
 
     def confidence_gap(self, multiplier: float, offset: float) -> float:
         """See `TableView`; by local searches.
@@ -112,14 +115,12 @@ class BoxView:
         for name, least in GAP_OPTIONS.items():
             options[name] = max(least, options[name])
         gap = model_confidence_gap(
-            self._learned_model(),
+            self._learned_model,
             multiplier**2,
             bounds=options.pop("bounds"),
             optimizer_options=options,
         )
-        transform = getattr(self.model, "outcome_transform", None)
-        unit = 1.0 if transform is None else float(transform.stdvs)
-        return gap + 2 * offset * unit
+        return (gap + 2 * offset) * self._units[1]
 
     def batch(
         self,
@@ -133,7 +134,7 @@ class BoxView:
         """See `TableView`."""
         X = history.points(torch.tensor(pending).long()).double()
         acqf = BatchUpperConfidenceBound(
-            self._learned_model(), multiplier**2, X if len(X) else None
+            self._learned_model, multiplier**2, X if len(X) else None
         )
         options = self._options(draw_seed(generator))
         bounds = options.pop("bounds")
@@ -156,7 +157,7 @@ class BoxView:
         goes_on: GoesOn = always,
     ) -> list[int]:
         """See `TableView`."""
-        model, chosen = self._learned_model(), list[int]()
+        model, chosen = self._learned_model, list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
             for _ in range(num_paths):
@@ -166,11 +167,20 @@ class BoxView:
                     break
         return chosen
 
-    def _learned_model(self) -> SparseSingleTaskGP:
-        """The model, if there is one."""
+    @cached_property
+    def _learned_model(self) -> SingleTaskGP:
+        """The model of standardized outcomes, if there is one."""
         if self.model is None:
             raise no_data()
-        return self.model
+        return of_standardized(self.model)
+
+    @property
+    def _units(self) -> tuple[float, float]:
+        """Mean and standard deviation of the outcomes, if they are standardized."""
+        transform = getattr(self.model, "outcome_transform", None)
+        if transform is None:
+            return 0.0, 1.0
+        return float(transform.means), float(transform.stdvs)
 
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""

@@ -2,16 +2,16 @@
 
 import warnings
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, TypeAlias
 
 import torch
 from botorch.exceptions import ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Normalize
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
-from botorch.utils.types import DEFAULT
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -36,6 +36,9 @@ Hyperparameters: TypeAlias = dict[str, Tensor]
 FIT_SIZE = 300
 # The least noise variance that a given lambda may have, where it is not fitted.
 MIN_NOISE = 1e-12
+# A standard deviation of feedback below this share of the largest value may be
+# rounding, and below the other the squares underflow.
+LEAST_SPREAD, SMALLEST_SPREAD = 1e-12, 1e-150
 
 
 class ModelBuilder:
@@ -139,7 +142,7 @@ class ModelBuilder:
             "input_transform": Normalize(
                 self.bounds.shape[-1], bounds=self.bounds, learn_bounds=False
             ),
-            "outcome_transform": DEFAULT,
+            "outcome_transform": standardize_to(Y),
         }
         if self.inferred_kernel is not None:
             arguments["covar_module"] = self.inferred_kernel(X.shape[-1]).to(X)
@@ -191,6 +194,27 @@ class ModelBuilder:
         values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
         state = self.covar_module.state_dict()
         return {"values": values} | {k: v.tolist() for k, v in state.items()}
+
+
+def standardize_to(Y: Tensor) -> Standardize:
+    """Standardizes `n x 1` values of any size; BoTorch's leaves those below 1e-8 alone.
+
+    A spread that may be rounding of the values is left as it is.
+    """
+    least = max(LEAST_SPREAD * float(Y.abs().max()), SMALLEST_SPREAD)
+    return Standardize(m=1, min_stdv=least)
+
+
+def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
+    """The same model for outcomes as it standardizes them; it shares all parts.
+
+    Tolerances of optimizers (gradients of 1e-5) and GPyTorch's least variance (1e-10)
+    are absolute: in units of the user small feedback would be flat to them.
+    """
+    other, parts = copy(model), dict(model._modules)
+    parts.pop("outcome_transform", None)
+    other._modules = parts
+    return other
 
 
 def hyperparameters_of(model: SparseSingleTaskGP) -> Hyperparameters:

@@ -11,6 +11,23 @@ from botorch_sparse.strategies.columns import few
 Labels: TypeAlias = Sequence[Hashable]
 
 
+def paired_with_ids(batch: Batch, Y: Any) -> Any:
+    """Observations in the order of trials that were named by their ids alone.
+
+    As `paired` with their batch; also labels that are the ids themselves. Others say
+    nothing about trials, and are paired by position.
+
+    Raises:
+        InputDataError: If the labels mean more than one order.
+    """
+    given: Labels = Y.index.tolist()
+    known: list[Labels] = [batch.keys or [], _rows(batch)]
+    if any(_order(given, labels) for labels in known):
+        return paired(batch, Y, None)
+    order = None if batch.ids is None else _order(given, batch.ids.tolist())
+    return Y.to_numpy() if order is None else Y.iloc[list(order)]
+
+
 def paired(X: Any, Y: Any, keys: Labels | None) -> Any:
     """Observations in the order of a batch or a DataFrame, whatever theirs is.
 

@@ -334,6 +334,12 @@ def test_a_series_is_paired_by_its_index(kind: str) -> None:
         "same order": lambda batch, frame: (frame, frame.y),
         "counted": lambda batch, frame: (batch, frame.y.reset_index(drop=True)),
         "array": lambda batch, frame: (frame, frame.y.to_numpy()),
+        "ids": lambda batch, frame: (batch.ids, frame.y.sort_values()),
+        "list": lambda batch, frame: (batch.ids.tolist(), frame.y.sort_values()),
+        "by id": lambda batch, frame: (
+            batch.ids,
+            frame.y.set_axis(batch.ids.tolist()).sort_values(),
+        ),
     }
     if kind == "box":
         strategy, batch, frame = asked(kind)

@@ -9,6 +9,7 @@ import torch
 from botorch.exceptions.warnings import InputDataWarning
 from box_table import INFERRED as BOX_INFERRED
 from box_table import KNOWN, THOROUGH
+from box_table import TABLE as BOX_TABLE
 from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ConstantMean, ZeroMean
 from strategy_table import INFERRED, TABLE, make_candidates, make_kernel, objective
@@ -107,6 +108,30 @@ def test_an_offset_on_a_box(name: str) -> None:
     # bounds what is left in a point, or in a hyperparameter: 5e-5, and 20 times that
     # after two searches.
     torch.testing.assert_close(*histories, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [2.0**-50, 2.0**40])
+@pytest.mark.parametrize("name", INFERRED)
+def test_the_scale_changes_no_choice(name: str, scale: float) -> None:
+    """Such as concentrations in mol/l; a power of two rounds no value."""
+    assert rows(scale * VALUES, False, name) == plain(False, name)
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**40])
+@pytest.mark.parametrize("name", ["bbkb-inferred", "thompson-inferred", "gssbo"])
+def test_the_scale_on_a_box(name: str, scale: float) -> None:
+    """The optimizers' tolerances are absolute, and see values in units of their own."""
+    chosen = []
+    for factor in (1.0, scale):
+        strategy = BOX_TABLE[name](
+            optimizer_options={"num_restarts": 2, "raw_samples": 32}
+        )
+        X = strategy.box.sample(10, 0)
+        strategy.tell(X, factor * (objective(X) * 2**20).round() / 2**20)
+        said = strategy.predict(X)
+        said = [part / factor for part in said] if said else []
+        chosen.append([strategy.ask(2).X, *said])
+    torch.testing.assert_close(*chosen, rtol=1e-6, atol=1e-6)
 
 
 def announced(strategy: Any, factor: float, num: int) -> list[str]:

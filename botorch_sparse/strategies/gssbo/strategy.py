@@ -46,6 +46,7 @@ from botorch_sparse.strategies.gssbo.surrogate import (
     SubsetSurrogate,
 )
 from botorch_sparse.strategies.identity import identity
+from botorch_sparse.strategies.model_building import of_standardized
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
@@ -202,10 +203,10 @@ class GSSBO(Strategy):
     def _upper_confidence_bound(
         self, model: SubsetSingleTaskGP, X_pending: Tensor | None
     ) -> AcquisitionFunction:
-        beta = self._beta()
+        beta, standard = self._beta(), of_standardized(model)
         if X_pending is None:
-            return UpperConfidenceBound(model, beta)
-        return BatchUpperConfidenceBound(model, beta, X_pending)
+            return UpperConfidenceBound(standard, beta)
+        return BatchUpperConfidenceBound(standard, beta, X_pending)
 
     def _beta(self) -> float:
         statistics = subset_statistics(self.radius, self.model, self._num_learned)

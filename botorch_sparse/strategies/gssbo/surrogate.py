@@ -15,7 +15,6 @@ from botorch.models.transforms import Normalize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import manual_seed
-from botorch.utils.types import DEFAULT
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
@@ -32,7 +31,11 @@ from botorch_sparse.strategies.forms import (
     tensors_like,
 )
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.model_building import MIN_NOISE, ModelBuilder
+from botorch_sparse.strategies.model_building import (
+    MIN_NOISE,
+    ModelBuilder,
+    standardize_to,
+)
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
 
@@ -118,14 +121,14 @@ class SubsetSurrogate:
             return SubsetSingleTaskGP(
                 X,
                 Y,
-                **self._prior(X),
+                **self._prior(X, Y),
                 **vars(self.options),
                 subset_size=subset_size,
                 num_initial=self.settings.num_initial,
                 seed=seed,
             )
 
-    def _prior(self, X: Tensor) -> dict[str, Any]:
+    def _prior(self, X: Tensor, Y: Tensor) -> dict[str, Any]:
         """Kernel, likelihood, mean and transforms."""
         if self.settings.covar_module is None:
             return {
@@ -135,7 +138,7 @@ class SubsetSurrogate:
                 "input_transform": Normalize(
                     self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
                 ),
-                "outcome_transform": DEFAULT,
+                "outcome_transform": standardize_to(Y),
             }
         likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
         likelihood.noise = self.settings.lam

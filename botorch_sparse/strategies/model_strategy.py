@@ -85,9 +85,10 @@ class ModelStrategy(Strategy):
     - `mean_module`: The prior mean of a kernel that is given, taken as it is; None for
       the constant above.
     - `num_initial`: Points before the posterior is used: 1 with a kernel (Algorithm 1
-      of the papers), else `2 d`, at least 5, on a table at most 20. They are drawn
-      uniformly from a table; on a continuous domain they are Sobol's, or random ones
-      where there are constraints. Data told before the first `ask` count.
+      of the papers), else `2 d`, at least 5, on a table at most 20; whole batches where
+      these have a size. They are drawn uniformly from a table; on a continuous domain
+      they are Sobol's, or random ones where there are constraints. Data told before the
+      first `ask` count.
     - `refit`: When hyperparameters are fitted again, at the ends of batches. Never with
       a kernel; else when data grew by a fifth. A kernel's noise is fitted down to 1e-4
       of its prior variance, or to half of `lam` where that is less.
@@ -210,7 +211,7 @@ class ModelStrategy(Strategy):
     def _num_initial_missing(self) -> int:
         """How many points to draw before the posterior is asked.
 
-        Where batches have a size of their own, whole ones until something is learned.
+        Where batches have a size of their own, whole ones.
         """
         at_least = 1 if self._num_learned == 0 else 0
         if at_least and self._largest_batch() < MAX_BATCH_SIZE:
@@ -218,7 +219,9 @@ class ModelStrategy(Strategy):
         known = len(self.history) + len(self._trials)
         if self.settings.num_initial == 1:
             return at_least
-        return max(at_least, self.settings.num_initial - known)
+        missing = max(at_least, self.settings.num_initial - known)
+        size = self._batch_size() or 1
+        return -(-missing // size) * size
 
     def _learn(self) -> None:
         """Learn from the whole history."""

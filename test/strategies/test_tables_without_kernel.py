@@ -29,7 +29,7 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, model_building
+from botorch_sparse.strategies import BBKB, ThompsonSampling, model_building
 from botorch_sparse.strategies import prior as priors
 
 some_strategies = pytest.mark.parametrize(
@@ -398,3 +398,21 @@ def test_an_interrupted_fit_leaves_no_trace(
         s.tell(X, objective(X))
         s.run(objective, 26, progress=False)
     assert are_alike(strategy, twin)
+
+
+@pytest.mark.parametrize("kind", [BBKB, ThompsonSampling])
+def test_points_drawn_at_first_fill_whole_batches(kind: Any) -> None:
+    """Of the six features 12 points at least; what is asked for one by one is not."""
+    X = torch.rand(80, 6, generator=torch.Generator().manual_seed(0)).double()
+    strategy = kind(X, batch_size=10)
+    sizes = []
+    for _ in range(3):
+        batch = strategy.ask()
+        strategy.tell(batch, batch.X.sum(-1))
+        sizes.append(len(batch))
+    assert sizes == [10] * 3
+    alone = kind(X, batch_size=10, num_initial=12)
+    for _ in range(12):
+        batch = alone.ask(1)
+        alone.tell(batch, batch.X.sum(-1))
+    assert alone._num_initial_missing() == 0

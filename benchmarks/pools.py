@@ -19,7 +19,7 @@ import argparse
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -40,15 +40,15 @@ PACKAGES = ("torch", "botorch", "gpytorch", "scikit-learn", "optuna", "botorch_s
 
 def bbkb(candidates: Candidates, seed: int) -> Proposer:
     """`BBKB` in batches of 20, each row at most once."""
-    return _asked(strategies.BBKB(candidates.X, batch_size=20, seed=seed))
+    return asked(strategies.BBKB(candidates.X, batch_size=20, seed=seed))
 
 
 def thompson(candidates: Candidates, seed: int) -> Proposer:
     """`ThompsonSampling`, each row at most once."""
-    return _asked(strategies.ThompsonSampling(candidates.X, seed=seed))
+    return asked(strategies.ThompsonSampling(candidates.X, seed=seed))
 
 
-def _asked(strategy: strategies.Strategy) -> Proposer:
+def asked(strategy: strategies.Strategy) -> Proposer:
     """A strategy as a peer: told what it asked for before it is asked again."""
     batch: strategies.Batch | None = None
 
@@ -63,15 +63,23 @@ def _asked(strategy: strategies.Strategy) -> Proposer:
     return propose
 
 
-OURS: dict[str, Callable[[Candidates, int], Proposer]] = {
+Method = Callable[[Candidates, int], Proposer]
+OURS: dict[str, Method] = {
     "bbkb": bbkb,
     "thompson": thompson,
 }
 METHODS = OURS | PEERS
 
 
-def run(table: str, method: str, seed: int, evaluations: int, batch: int) -> Run:
-    """Let a method choose rows of a table.
+def run(
+    table: str,
+    method: str,
+    seed: int,
+    evaluations: int,
+    batch: int,
+    methods: Mapping[str, Method] = METHODS,
+) -> Run:
+    """Let a method, one of `methods`, choose rows of a table.
 
     All peers begin with the same random rows of a seed; ours begin as they do by
     themselves.
@@ -84,7 +92,7 @@ def run(table: str, method: str, seed: int, evaluations: int, batch: int) -> Run
     bar = tqdm(total=evaluations, desc=f"{table} {method} {seed}", disable=None)
     with bar, manual_seed(seed):
         with clock:
-            propose = METHODS[method](problem.candidates, seed)
+            propose = methods[method](problem.candidates, seed)
         while len(rows) < evaluations:
             q = min(batch, evaluations - len(rows))
             if len(rows) == 0 and method in PEERS:

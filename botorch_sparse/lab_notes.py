@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from botorch_sparse.csv_cells import number
 from botorch_sparse.csv_text import shown
-from botorch_sparse.lab_files import Results
 from botorch_sparse.lab_pool import Pool
+from botorch_sparse.lab_results import Results
 from botorch_sparse.options import say
 from botorch_sparse.proposed_rows import ProposedRows
 
@@ -76,7 +76,9 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
-        f"{no_row}, and left out for a category that is not there": results.left_out,
+        f"{no_row}, and left out: a category is written otherwise there": (
+            results.left_out
+        ),
     }
     for what, which in kinds.items():
         if which:

@@ -20,7 +20,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,27 @@ from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
-from botorch_sparse.lab_files import Results, read_pool, read_results
+from botorch_sparse.lab_files import read_pool
 from botorch_sparse.lab_notes import note_columns, report
-from botorch_sparse.lab_pool import Pool
+from botorch_sparse.lab_pool import Pool, with_points
+from botorch_sparse.lab_results import Results, read_results
 from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
-from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
+from botorch_sparse.options import (
+    OneLineParser,
+    StoreOnce,
+    positive_int,
+    say,
+    seed_number,
+)
 from botorch_sparse.proposed_rows import (
     ProposedRows,
     locked,
     read_proposed,
+    without_results,
     write_proposed,
 )
 from botorch_sparse.strategies import Batch
 from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.checkpoint import write_whole
 from botorch_sparse.strategies.trials import Trial
 
@@ -75,20 +82,27 @@ def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
     pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
-    one_file = _is_one_file(args.candidates, args.results)
+    before = read_proposed(args.state, pool, minimize=args.minimize)
     results = read_results(
-        args.results, pool, skip_empty=args.skip_empty, one_file=one_file
+        args.results,
+        pool,
+        skip_empty=args.skip_empty,
+        candidates=args.candidates,
+        waiting=set(before.rows),
     )
-    proposed = read_proposed(args.state, pool, results, minimize=args.minimize)
+    proposed = without_results(before, pool, results, args.state)
     strategy = rebuild(args, pool, results, proposed.rows)
     chosen, num_drawn = propose(strategy, args.batch)
-    explained = explain(strategy, pool.table.X, chosen, num_drawn)
+    explained = explain(
+        strategy, strategy.table.X[: len(pool.table)], chosen, num_drawn
+    )
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *chosen], proposed.gone)
         write_proposed(args.state, pool, waiting, minimize=args.minimize)
     if not args.quiet:
+        one_file = _is_one_file(args.candidates, args.results)
         note_columns(pool, args.text, one_file=one_file)
         report(pool, results, proposed, len(chosen))
 
@@ -113,7 +127,7 @@ def rebuild(
     kind = getattr(strategies, STRATEGIES[args.strategy])
     known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
-    table = _with_points(pool.table, results.points)
+    table = with_points(pool.table, results.points)
     with _naming(pool.text.name):
         strategy = kind(
             table,
@@ -135,14 +149,6 @@ def rebuild(
             strategy.tell(Batch(table.X[index], index), Y)
             strategy.learn()  # whatever is pending
     return strategy
-
-
-def _with_points(table: CandidateTable, points: list[list[float]]) -> CandidateTable:
-    """A table that has more rows behind its own, and no keys for them."""
-    if not points:
-        return table
-    X = torch.cat([table.X, table.X.new_tensor(points)])
-    return replace(table, X=X, keys=None, key_names=())
 
 
 def _write(text: str, path: Path | None) -> None:
@@ -173,14 +179,20 @@ def _check_names(pool: Pool) -> None:
             )
 
 
-def _is_one_file(candidates: Path, results: Path | None) -> bool:
-    """Whether the results are in the file of the candidates."""
-    return results is not None and results.exists() and results.samefile(candidates)
+def _is_one_file(candidates: Path, results: Sequence[Path]) -> bool:
+    """Whether there are results in the file of the candidates."""
+    return any(path.samefile(candidates) for path in results)
 
 
 def _check_paths(args: argparse.Namespace) -> None:
-    """What is written must not be what is read, and must have a folder."""
-    inputs = [path for path in (args.candidates, args.results) if path is not None]
+    """Results count once; what is written must be no input, and have a folder."""
+    for i, path in enumerate(args.results):
+        if path.resolve() in [p.resolve() for p in args.results[:i]]:
+            raise InputDataError(
+                f"{str(path)!r} is given twice as --results; its rows would count "
+                "twice. Name each file once."
+            )
+    inputs = [args.candidates, *args.results]
     written = [path for path in (args.state, args.output) if path is not None]
     for i, path in enumerate(written):
         if path.resolve() in [p.resolve() for p in (*inputs, *written[:i])]:
@@ -211,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
         "proposed again.",
         allow_abbrev=False,
     )
+    parser.register("action", None, StoreOnce)
     _add_tables(parser)
     add = parser.add_argument
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
@@ -232,11 +245,15 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add("--candidates", type=Path, required=True, metavar="FILE.csv")
     add(
         "--results",
+        action="extend",
+        nargs="+",
         type=Path,
+        default=[],
         metavar="FILE.csv",
-        help="measured rows; without it, or with an empty file, a first batch is "
-        "drawn. It may be the file of the candidates: rows without a value are those "
-        "to be measured",
+        help="measured rows, in one file or in several, as one for each round; "
+        "without it, or with an empty file, a first batch is drawn. One file that is "
+        "both is given twice, as --candidates and as --results: rows without a value "
+        "are those to be measured",
     )
     add(
         "--key",
@@ -263,6 +280,7 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add(
         "--skip-empty",
         action="store_true",
-        help="results without a value (empty, NA, NaN) have failed, and are not "
-        "proposed again; in one file for both they have not been measured yet",
+        help="results without a value (empty, NA, NaN) have failed, as those with the "
+        "word failed, and are not proposed again; in one file for both they have not "
+        "been measured yet",
     )

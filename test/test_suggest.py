@@ -16,7 +16,8 @@ import torch
 from botorch_sparse import proposed_rows
 from botorch_sparse import suggest as suggest_command
 from botorch_sparse.__main__ import main
-from botorch_sparse.lab_files import Results, read_pool, read_results
+from botorch_sparse.lab_files import read_pool
+from botorch_sparse.lab_results import Results, read_results
 from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -60,9 +61,11 @@ def pool(tmp_path: Path) -> Path:
 def suggest(pool: Path, capfdbinary: Any) -> Suggest:
     """Calls the command; the rows that it wrote."""
 
-    def suggest(*options: object, key: str | None = "id") -> list[dict[str, str]]:
+    def suggest(
+        *options: object, key: str | None = "id", target: str = "loss"
+    ) -> list[dict[str, str]]:
         named = [] if key is None else ["--key", key]
-        words = ["--candidates", pool, *named, "--target", "loss", *options]
+        words = ["--candidates", pool, *named, "--target", target, *options]
         main(["suggest", *map(str, words)])
         out = capfdbinary.readouterr().out.decode()
         return list(csv.DictReader(io.StringIO(out, newline="")))
@@ -74,9 +77,9 @@ def suggest(pool: Path, capfdbinary: Any) -> Suggest:
 def refused(suggest: Suggest, capfdbinary: Any) -> Callable[..., str]:
     """Calls the command; its one line on stderr, where nothing is on stdout."""
 
-    def refused(*options: object, key: str | None = "id") -> str:
+    def refused(*options: object, **named: Any) -> str:
         with pytest.raises(SystemExit) as caught:
-            suggest(*options, key=key)
+            suggest(*options, **named)
         out, err = capfdbinary.readouterr()
         assert caught.value.code == 2 and not out
         line = err.decode()
@@ -385,11 +388,12 @@ def test_rows_are_found_by_features_that_six_digits_are_left_of(
     rows[4][1] = "55.5"
     options[1] = write(results, [header, *rows])
     assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
-    rows[4][0] = "air"
-    options[1] = write(results, [header, *rows])
-    assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
+    for name in ("air", "OIL"):  # a category of its own; one that was mistyped
+        rows[4][0] = name
+        options[1] = write(results, [header, *rows])
+        assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
     line = refused("--results", write(results, [header, rows[4]]), key=None)
-    assert "m.csv, line 2, column 'solvent': 'air' is none of its categories" in line
+    assert "m.csv, line 2, column 'solvent': 'OIL' is none of its categories" in line
     assert "'gas, wet'; no other result can be used either." in line
 
 
@@ -401,7 +405,7 @@ def test_rows_of_a_column_far_from_zero(suggest: Suggest, pool: Path) -> None:
     results = write(pool.with_name("m.csv"), [["time", "loss"], *measured])
     left = {float(row["time"]) for row in suggest("--results", results, key=None)}
     assert left <= set(times) - {times[2], times[5]}
-    read = read_results(results, read_pool(pool, None, "loss"))
+    read = read_results([results], read_pool(pool, None, "loss"))
     assert read.rows == [2, 5] and not read.points
 
 
@@ -502,24 +506,31 @@ def test_columns_can_be_ignored(
 def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     pool: Path, tmp_path: Path, capfdbinary: Any, key: str | None
 ) -> None:
-    """Rows 2, 5 and 8 are used up; of the last one the category went with it."""
+    """Rows 2, 5, 7 and 8 are used up; of the last one the category went with it.
+
+    That of row 7 is one of the pool's, mistyped.
+    """
     first = 0 if key else 1  # without the key its column is away
     header = ["id", "heat", "solvent", "dose", "loss"][first:]
     told = [
-        [f"c{i}", HEAT[i], "ale" if i == 8 else SOLVENT[i % 2], DOSE[i], -i][first:]
+        [f"c{i}", HEAT[i], {7: "OIL", 8: "ale"}.get(i, SOLVENT[i % 2]), DOSE[i], -i]
         for i in range(9)
     ]
-    kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 8)]
+    told = [row[first:] for row in told]
+    kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 7, 8)]
     write(pool, [header[:-1], *kept])
     path = write(tmp_path / "m.csv", [header, *told[1:]])
-    read = read_results(path, read_pool(pool, key, "loss"))
-    assert read.rows == [1, 2, 3, 4, 5] and read.values == [-1, -3, -4, -6, -7]
-    assert read.points == [[HEAT[2], 1, 0, DOSE[2]], [HEAT[5], 0, 1, DOSE[5]]]
-    assert read.point_values == [-2.0, -5.0]
+    read = read_results([path], read_pool(pool, key, "loss"))
+    assert read.rows == [1, 2, 3, 4] and read.values == [-1, -3, -4, -6]
+    assert [point["solvent"] for point in read.points] == ["water", "oil", "ale"]
+    assert read.point_values == [-2.0, -5.0, -8.0]
     args = SimpleNamespace(strategy="thompson", batch=3, minimize=True, seed=0)
     strategy = rebuild(args, read_pool(pool, key, "loss"), read, [0])
-    assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -7, -2, -5]
-    assert strategy.history.X[5:].tolist() == read.points
+    assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -2, -5, -8]
+    kinds = {2: [1, 0, 0], 5: [0, 1, 0], 8: [0, 0, 1]}
+    beside = [[HEAT[i], *kind, DOSE[i]] for i, kind in kinds.items()]
+    assert strategy.history.X[4:].tolist() == beside
+    assert strategy.table.columns[1].categories == ("water", "oil", "ale")
     assert strategy.is_finished  # the one row that is left is pending
     named = ["--key", key] if key else []
     words = ["suggest", "--candidates", pool, *named, "--target", "loss"]
@@ -530,13 +541,13 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     lines = err.decode().splitlines()
     assert len(lines) == 3
     names = [
-        f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8)
+        f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8, 7)
     ]
-    assert lines[0].startswith(f"note: 2 of the results are of no row of {pool}")
-    assert lines[0].endswith(f"data beside it: {names[0]}, {names[1]}")
+    assert lines[0].startswith(f"note: 3 of the results are of no row of {pool}")
+    assert lines[0].endswith(f"data beside it: {', '.join(names[:3])}")
     assert lines[1].startswith("note: 1 of the results") and "left out" in lines[1]
-    assert lines[1].endswith(f": {names[2]}")
-    assert lines[2].endswith("5 of them measured, 2 results beside it; 1 proposed now.")
+    assert lines[1].endswith(f": {names[3]}")
+    assert lines[2].endswith("4 of them measured, 3 results beside it; 1 proposed now.")
 
 
 def test_one_row_that_is_left_is_compared_with_those_taken_out(
@@ -728,9 +739,9 @@ def test_failed_rows_are_not_proposed_again(
     # the second failed once, and was measured then
     entries = [[first[0], " "], [first[1], ""], [first[1], 1.5]]
     results = write(tmp_path / "m.csv", [["id", "loss"], *entries])
-    line = refused("--results", results, "--state", state)
+    line = refused("--results", results)
     assert "line 2 (key" in line and "the cell is empty" in line
-    assert "--skip-empty if the measurements" in line
+    assert "write failed, or call with --skip-empty for all" in line
     words = ["suggest", "--candidates", tmp_path / "pool.csv", "--key", "id"]
     words += ["--target", "loss", "--results", results, "--skip-empty", "--batch", 30]
     main([*map(str, [*words, "--state", state])])
@@ -760,6 +771,71 @@ def test_results_may_be_empty(suggest: Suggest, tmp_path: Path, text: str) -> No
     path = tmp_path / "m.csv"
     path.write_text(text)
     assert suggest("--results", path, "--batch", 2) == suggest("--batch", 2)
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_results_may_be_in_several_files(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
+) -> None:
+    """One for each round, with the columns of its own; they count as one file does."""
+    told = [["id", "loss"], *map(measured, range(8)), measured(1), ["c9", "failed"]]
+    whole = write(tmp_path / "m.csv", told)
+    first = write(tmp_path / "r1.csv", told[:5])
+    rows = [["", *row] for row in told[5:]]
+    second = write(tmp_path / "r2.csv", [["heat", "id", "loss"], *rows])
+    options = ["--state", tmp_path / "run.state"] if state else []
+    expected = suggest("--results", whole, "--batch", 5)
+    assert expected == suggest("--results", first, second, "--batch", 5, *options)
+    named = ["--results", first, "--results", second]
+    assert expected == suggest(*named, "--batch", 5)
+    write(second, [["id", "loss"], ["c8", 1], ["c7", "x"]])
+    assert "r2.csv, line 3 (key 'c7'), column 'loss': 'x' is" in refused(*named)
+    assert "r1.csv' is given twice as --results" in refused(*named, "--results", first)
+
+
+def test_waiting_rows_without_a_value_wait_on(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    """A half-filled `next.csv` is taken where the state knows its rows."""
+    state = ["--state", tmp_path / "run.state"]
+    first = [row["id"] for row in suggest(*state, "--batch", 6)]
+    told = [["id", "loss"], *([key, ""] for key in first[:3])]
+    told += [[first[3], "NA"], [first[4], "Failed"], [first[5], 1.5]]
+    results = write(tmp_path / "m.csv", told)
+    rows = [row["id"] for row in suggest("--results", results, *state, "--batch", 9)]
+    assert len(rows) == 9 and not {*rows} & {*first}
+    line = refused("--results", results)
+    assert "the cell is empty; fill it in" in line and "with that --state" in line
+    other = next(f"c{i}" for i in range(NUM) if f"c{i}" not in {*rows, *first})
+    write(results, [*told, [other, ""]])
+    line = refused("--results", results, *state)
+    assert f"m.csv, line 8 (key '{other}'), column 'loss': the cell is empty" in line
+    rest = suggest("--results", results, *state, "--batch", 50, "--skip-empty")
+    assert {row["id"] for row in rest}.isdisjoint({other, *first, *rows})
+    assert len(rest) == NUM - 6 - 9 - 1
+
+
+@pytest.mark.parametrize("word", ["-", "n.d.", "fail"])
+def test_a_failed_row_is_marked_by_a_word(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, word: str
+) -> None:
+    """In one file for both empty rows are to be measured, so a word is needed."""
+    rows = [["id", "heat", "loss"], *([f"c{i}", i, i] for i in range(6))]
+    rows += [["c6", 6, "FAILED "], ["c7", 7, ""], ["c8", 8, ""]]
+    write(pool, rows)
+    found = suggest("--results", pool)
+    assert {row["id"] for row in found} == {"c7", "c8"}
+    rows[-1][-1] = word
+    line = refused("--results", write(pool, rows))
+    assert f"'{word}' is no number; write failed if the measurement failed" in line
+
+
+def test_options_are_given_once(refused: Callable[..., str], pool: Path) -> None:
+    for option in ("--candidates", "--target", "--key"):
+        assert f"argument {option}: is given twice" in refused(option, pool)
+    for option in ("--batch", "--seed"):
+        line = refused(option, 20, option, 20)
+        assert f"argument {option}: is given twice" in line
 
 
 def test_results_that_are_named_must_be_there(
@@ -797,7 +873,7 @@ BAD_RESULTS = [
     ("id,loss\nd,1\ne,2\n", "pool.csv has no row with this key, and the features of"),
     ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
     ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
-    ("id,heat,solvent,loss\nd,1,z,1\n", "'z' is none of its categories, 'x', 'y')"),
+    ("id,heat,solvent,loss\nd,1,X,1\n", "'X' is none of its categories, 'x', 'y')"),
     ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
     ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
     ("id,gain\na,1\n", "m.csv has no column 'loss', the --target; its columns"),
@@ -873,7 +949,7 @@ def test_states_that_do_not_fit_are_refused_in_words(
     whole = state.read_bytes()
     line = refused("--state", state)
     assert "was kept with --minimize, and this call is without --minimize." in line
-    line = refused("--state", state, "--minimize", "--target", "gain")
+    line = refused("--state", state, "--minimize", target="gain")
     assert "with --target 'loss', and this call is with --target 'gain'." in line
     line = refused("--state", state, "--minimize", key=None)
     assert "with --key 'id', and this call is without --key." in line

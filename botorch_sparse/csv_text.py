@@ -89,18 +89,26 @@ class TextTable:
             raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
         return values
 
-    def values(self, column: str) -> NDArray[np.float64] | list[str]:
-        """The cells of a column as numbers if all of them are, else as text.
+    def values(
+        self, column: str, *, is_text: bool = False
+    ) -> NDArray[np.float64] | list[str]:
+        """The cells of a feature as numbers if all of them are, else as text.
+
+        Args:
+            column: The feature.
+            is_text: Whether it is text, whatever its cells look like.
 
         Raises:
             InputDataError: If a cell is empty, or more than half of the cells that are
                 no word for a missing value are numbers, with commas or without, but
                 not all are without.
         """
-        cells = self.texts(column)
-        values = floats_of(cells)
-        if values is not None:
-            return values
+        cells = list(map(str.strip, self.columns[column]))
+        if "" in cells:
+            raise self.error(cells.index(""), column, _empty(cells, column, is_text))
+        values = None if is_text else floats_of(cells)
+        if values is not None or is_text:
+            return cells if values is None else values
         counts = Counter(cells)
         num = sum(n for cell, n in counts.items() if number(cell) is not None)
         commas = {cell: n for cell, n in counts.items() if has_comma(cell)}
@@ -116,7 +124,9 @@ class TextTable:
                 f"{shown(cells[row])} is no finite number, but {num} of {len(cells)} "
                 "cells of the column are; mend the cell"
             )
-        raise self.error(row, column, f"{reason}, or declare the column as --text.")
+        other = f"leave the column out with --ignore {shown(column)}"
+        advice = f"{reason}, declare the column as --text, or {other}."
+        raise self.error(row, column, advice)
 
     def different(self, column: str) -> list[str]:
         """The cells of a column that names rows, trimmed.
@@ -183,6 +193,18 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
             if cell.strip():
                 raise _nameless(name, line, place, cell)
     return TextTable(name, table, lines, key if key in table else None)
+
+
+def _empty(cells: Sequence[str], column: str, is_text: bool) -> str:
+    """What to do about the empty cells of a feature; to lose its rows is no way out."""
+    num, known = cells.count(""), [cell for cell in cells if cell]
+    num_numbers = sum(number(cell) is not None or has_comma(cell) for cell in known)
+    is_text = is_text or 2 * num_numbers < len(known)
+    fill = "write a word such as none" if is_text else "fill it in"
+    ignore = f"leave the column out with --ignore {shown(column)}"
+    ways = (ignore, fill) if 2 * num > len(cells) else (fill, ignore)
+    others = f", as are {num} of {len(cells)} of the column" * (num > 1)
+    return f"the cell is empty{others}; {' or '.join(ways)}."
 
 
 def _rows(

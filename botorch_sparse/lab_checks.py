@@ -27,6 +27,25 @@ from botorch_sparse.strategies.rounding import ROUNDING, on_host
 SHORT = 0.15
 
 
+def check_no_results(pool: Pool) -> None:
+    """Refuse candidates that have values of the target, which would not count.
+
+    Raises:
+        InputDataError: If there is one.
+    """
+    cells = pool.text.columns.get(pool.target, ())
+    row = next((i for i, cell in enumerate(cells) if number(cell) is not None), None)
+    if row is None:
+        return
+    name = pool.text.name
+    reason = (
+        f"{shown(cells[row].strip())} is a value of the target, but there are no "
+        f"results; give the file as results too (--results {name}), or leave the "
+        f"column out with --ignore {shown(pool.target)}."
+    )
+    raise pool.text.error(row, pool.target, reason)
+
+
 def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> None:
     """Refuse keys of no row that a spreadsheet may have changed, or without features.
 

@@ -5,14 +5,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
+from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.csv_cells import is_missing
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_pool import Pool
 from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.columns import LARGEST_SHARE
 from botorch_sparse.strategies.near_rows import KnownRows
+
+# In so few rows a text of its own in each is no surprise.
+MANY_ROWS = 20
 
 
 def read_pool(
@@ -23,6 +30,8 @@ def read_pool(
     ignored: Sequence[str] = (),
 ) -> Pool:
     """The table of candidates.
+
+    Columns without any value are left out, and text that differs in nearly each row.
 
     Args:
         path: CSV file.
@@ -48,10 +57,7 @@ def read_pool(
     text.need(ignored, "which --ignore names")
     without = {key, target, *ignored}
     labels = [name for name in text.columns if name not in without]
-    columns: dict[str, Any] = {
-        name: text.texts(name) if name in as_text else text.values(name)
-        for name in labels
-    }
+    columns, left_out = _features(text, labels, as_text)
     if key is not None:
         columns[key] = text.different(key)
     try:
@@ -62,7 +68,46 @@ def read_pool(
         raise InputDataError(f"{text.name}: {error}") from error
     if key is None:
         _check_no_twins(text, table.X)
-    return Pool(text, table, key, target)
+    return Pool(text, table, key, target, left_out)
+
+
+def _features(
+    text: TextTable, labels: Sequence[str], as_text: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Columns as numbers or text, and why others are left out, by name.
+
+    Raises:
+        InputDataError: If a cell cannot be used, or all columns are left out.
+    """
+    columns: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in labels:
+        if name in as_text:
+            columns[name] = text.values(name, is_text=True)
+        elif all(map(is_missing, text.columns[name])):
+            left_out[name] = "has no value in any row"
+        elif are_names(values := text.values(name)):
+            left_out[name] = (
+                f"has {len(set(values))} different texts in {len(text)} rows, the "
+                f"first {shown(values[0])}, of which nothing can be learned. Write "
+                f"numbers (for dates, days), or keep it with --text {shown(name)}"
+            )
+        else:
+            columns[name] = values
+    if left_out and not columns:
+        name, reason = next(iter(left_out.items()))
+        raise InputDataError(
+            f"{text.name} has no column to learn from: {shown(name)} {reason}."
+        )
+    return columns, left_out
+
+
+def are_names(values: Sequence[str] | NDArray[np.float64]) -> bool:
+    """Whether the values of a column are text, and nearly each row has its own."""
+    num = len(values)
+    if not isinstance(values, list) or num <= MANY_ROWS:
+        return False
+    return len(set(values)) >= LARGEST_SHARE * num
 
 
 def _check_no_twins(text: TextTable, X: Tensor) -> None:

@@ -1,6 +1,9 @@
 """What is said of a laboratory's files on the command line, where nothing is wrong."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
+
+import torch
 
 from botorch_sparse.csv_cells import number
 from botorch_sparse.csv_text import shown
@@ -8,25 +11,43 @@ from botorch_sparse.lab_pool import Pool
 from botorch_sparse.lab_results import Results
 from botorch_sparse.options import say
 from botorch_sparse.proposed_rows import ProposedRows
+from botorch_sparse.strategies.columns import Column
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
+# In so few rows a feature may count by chance.
+FEW_ROWS = 5
+# A part of a column's name that is usual where it numbers the rows.
+COUNTS = re.compile(
+    r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
+)
 
 
-def note_columns(pool: Pool, as_text: Collection[str], *, one_file: bool) -> None:
+def note_columns(
+    pool: Pool,
+    as_text: Collection[str],
+    ignored: Collection[str] = (),
+    *,
+    one_file: bool,
+) -> None:
     """Say which columns of the candidates may not be taken as their owner thinks.
 
     Args:
         pool: The candidates.
         as_text: Columns that were declared to be of categories.
+        ignored: Columns that were left out on purpose.
         one_file: Whether the results are in the same file.
     """
-    if pool.target in pool.text.columns and not one_file:
+    if pool.target in {*pool.text.columns} - {*ignored} and not one_file:
         say(
             f"note: the target {shown(pool.target)} is also a column of "
             f"{pool.text.name}; it is ignored there."
         )
+    for name, reason in pool.left_out.items():
+        say(f"note: {pool.text.name}: column {shown(name)} is left out: it {reason}.")
     for spec in pool.table.columns:
+        if _counts_rows(pool, spec):
+            say(_count_note(pool, str(spec.label)))
         name, num = str(spec.label), len(spec.categories or ())
         is_odd = num > FEW_CATEGORIES and 2 * num > len(pool.table)
         if name in as_text or not (is_odd or spec.is_odd(len(pool.table))):
@@ -40,6 +61,24 @@ def note_columns(pool: Pool, as_text: Collection[str], *, one_file: bool) -> Non
             "which little can be learned. Write numbers (for dates, days), leave it "
             "out with --ignore, or declare it as --text."
         )
+
+
+def _counts_rows(pool: Pool, spec: Column) -> bool:
+    """Whether a feature has the name and the values of a number of the row."""
+    num, name = len(pool.table), str(spec.label)
+    if spec.categories is not None or num <= FEW_ROWS or not COUNTS.search(name):
+        return False
+    values = pool.table.X[:, spec.start].sort().values
+    steps = torch.arange(num, dtype=values.dtype, device=values.device)
+    return bool((values == values[0].round() + steps).all())
+
+
+def _count_note(pool: Pool, name: str) -> str:
+    key = f"give it as --key {shown(name)}, or " * (pool.key is None)
+    return (
+        f"note: {pool.text.name}: column {shown(name)} counts the rows, and is taken "
+        f"as a feature. If it is none, {key}leave it out with --ignore {shown(name)}."
+    )
 
 
 def report(

@@ -30,6 +30,7 @@ from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
+from botorch_sparse.lab_checks import check_no_results
 from botorch_sparse.lab_files import read_pool
 from botorch_sparse.lab_notes import note_columns, report
 from botorch_sparse.lab_pool import Pool, with_points
@@ -82,6 +83,8 @@ def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
     pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
     _check_names(pool)
+    if not args.results and args.target not in args.ignore:
+        check_no_results(pool)
     before = read_proposed(args.state, pool, minimize=args.minimize)
     results = read_results(
         args.results,
@@ -103,7 +106,7 @@ def _suggest(args: argparse.Namespace) -> None:
         write_proposed(args.state, pool, waiting, minimize=args.minimize)
     if not args.quiet:
         one_file = _is_one_file(args.candidates, args.results)
-        note_columns(pool, args.text, one_file=one_file)
+        note_columns(pool, args.text, args.ignore, one_file=one_file)
         report(pool, results, proposed, len(chosen))
 
 
@@ -268,7 +271,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="of categories, though its cells are numbers; can be repeated",
+        help="of categories, though its cells are numbers, or though nearly each row "
+        "has a text of its own, which is left out else; can be repeated",
     )
     add(
         "--ignore",

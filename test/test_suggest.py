@@ -486,14 +486,16 @@ def test_files_with_semicolons_or_tabs_are_read(
 def test_columns_can_be_ignored(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path
 ) -> None:
-    names = [[f"{i}", f"{i % 7}.5", f"name {i}", f"note {i}"] for i in range(1001)]
+    names = [
+        [f"{i}", f"{i % 7}.5", f"name {i % 1001}", f"note {i}"] for i in range(2002)
+    ]
     write(pool, [["id", "heat", "name", "note"], *names])
     line = refused("--ignore", "note")
     assert "'name' holds 1001 different values" in line and "--ignore" in line
     ignored = ["--ignore", "name", "--ignore", "note"]
     results = write(tmp_path / "m.csv", [["id", "loss"], ["1", 1], ["2", 2]])
     rows = suggest("--results", results, "--batch", 2, *ignored)
-    assert all(row["name"] == f"name {row['id']}" for row in rows)
+    assert all(row["name"] == f"name {int(row['id']) % 1001}" for row in rows)
     assert "no column 'x', which --ignore names" in refused("--ignore", "x")
     assert "--key and one to --ignore are both 'id'" in refused("--ignore", "id")
     write(pool, [["heat", "name"], *[[i, f"n{i}"] for i in range(5)]])
@@ -716,19 +718,106 @@ def test_a_call_that_proposes_nothing_says_why(
     assert "note: NO ROW IS PROPOSED: all rows are measured or wait" in err
 
 
-def test_columns_of_text_in_which_nothing_repeats_are_announced(
-    pool: Path, capfdbinary: Any
+def test_columns_of_text_in_which_nothing_repeats_are_left_out(
+    pool: Path, suggest: Suggest, capfdbinary: Any
 ) -> None:
+    """They would take part in all distances between rows, and say nothing of any."""
     rows = [[i, f"2026-01-{i:02}", f"s{i % 9}", f"{i:03}"] for i in range(1, NUM + 1)]
     write(pool, [["id", "day", "solvent", "plate"], *rows])
     words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
     main([*map(str, words)])
     line, _ = capfdbinary.readouterr().err.decode().splitlines()
-    assert f"note: {pool}, line 2, column 'day': '2026-01-01' is no number" in line
-    assert "30 categories in 30 rows" in line
+    assert f"note: {pool}: column 'day' is left out: it has 30 different" in line
+    assert "30 rows, the first '2026-01-01'" in line and "--text 'day'" in line
+    assert read_pool(pool, "id", "loss").table.feature_names[-1] == "plate"
+    kept = read_pool(pool, "id", "loss", as_text=["day"]).table
+    assert len(kept.columns) == 3 and "2026-01-0" in suggest("--batch", 30)[0]["day"]
     for options in (["--text", "day"], ["--ignore", "day"], ["--quiet"]):
         main([*map(str, words), *options, "--text", "plate"])
         assert b"note" not in capfdbinary.readouterr().err
+
+
+def test_few_rows_with_a_text_each_are_announced(
+    pool: Path, suggest: Suggest, capfdbinary: Any
+) -> None:
+    rows = [[i, f"2026-01-{i:02}", f"s{i % 9}"] for i in range(1, 19)]
+    write(pool, [["id", "day", "solvent"], *rows])
+    main(["suggest", "--candidates", str(pool), "--key", "id", "--target", "loss"])
+    line = capfdbinary.readouterr().err.decode()
+    assert f"note: {pool}, line 2, column 'day': '2026-01-01' is no number" in line
+    assert "18 categories in 18 rows" in line
+
+
+@pytest.mark.parametrize("key", ["id", None])
+@pytest.mark.parametrize(
+    ("name", "first", "is_noted"),
+    [("Sample no.", 1, True), ("index", 0, True), ("heat", 1, False), ("nr", 9, True)],
+)
+def test_a_column_that_counts_the_rows_is_noted(
+    pool: Path,
+    suggest: Suggest,
+    capfdbinary: Any,
+    name: str,
+    first: int,
+    is_noted: bool,
+    key: str | None,
+) -> None:
+    order = [(7 * i) % NUM for i in range(NUM)]
+    write(pool, [["id", name, "a"], *([f"c{i}", first + i, DOSE[i]] for i in order)])
+    named = ["--key", "id"] if key else ["--ignore", "id"]
+    main(["suggest", "--candidates", str(pool), "--target", "loss", *named])
+    err = capfdbinary.readouterr().err.decode()
+    assert (f"column '{name}' counts the rows, and is" in err) == is_noted
+    assert ("give it as --key" in err) == (is_noted and key is None)
+
+
+def test_empty_cells_of_features_cost_no_rows(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, capfdbinary: Any
+) -> None:
+    """To leave out what is not measured yet, as messages said, is no way out."""
+
+    def told(**column: list[str]) -> Path:
+        ((name, cells),) = column.items()
+        rows = [[f"c{i}", DOSE[i], cell] for i, cell in enumerate(cells)]
+        return write(pool, [["id", "a", name], *rows])
+
+    told(notes=["", "NA", " "] * 4)
+    main(["suggest", "--candidates", str(pool), "--key", "id", "--target", "loss"])
+    assert (
+        b"column 'notes' is left out: it has no value" in capfdbinary.readouterr().err
+    )
+    told(notes=["", "spilled", ""] * 4)
+    line = refused()
+    assert "are 8 of 12 of the column; leave the column out with --ignore 'no" in line
+    assert len(suggest("--ignore", "notes")) == 12
+    told(gain=["1", "2.5", "", "3"])
+    assert "is empty; fill it in or leave the column out with --ignore 'g" in refused()
+    told(solvent=["oil", "water", "", "oil"])
+    assert "a word such as none or leave the column out with --ignore" in refused()
+    told(lot=["1", "2", "", "3"])
+    assert "a word such as none or leave" in refused("--text", "lot")
+    write(pool, [["name"], *([f"s{i}"] for i in range(NUM))])
+    assert "has no column to learn from: 'name' has 30 different" in refused(key=None)
+
+
+def test_measured_rows_of_one_file_are_not_ignored(
+    suggest: Suggest, refused: Callable[..., str], pool: Path
+) -> None:
+    rows = [
+        ["id", "heat", "loss"],
+        *([f"c{i}", i, i if i < 4 else ""] for i in range(9)),
+    ]
+    write(pool, rows)
+    line = refused()
+    assert f"{pool}, line 2 (key 'c0'), column 'loss': '0' is a value of the" in line
+    assert f"give the file as results too (--results {pool}), or leave" in line
+    assert len(suggest("--ignore", "loss")) == 9
+    assert len(suggest("--results", pool)) == 5
+    write(
+        pool,
+        [row[:2] + [""] * (i > 0) + ["loss"] * (i == 0) for i, row in enumerate(rows)],
+    )
+    assert len(suggest()) == 9
 
 
 def test_failed_rows_are_not_proposed_again(
@@ -865,7 +954,7 @@ BAD_POOLS = [
     ("id,loss\na,1\n", "pool.csv: Got 0 columns besides the key"),
     ("id,reason\na,1\n", "has a column 'reason', which the output adds; rename it"),
     ("id,heat\n\x1b[2J,1\n\x1b[2J,2\n", r"(key '\x1b[2J'), column 'id'"),
-    ("id,\x1b[2J\na,\n", r"column '\x1b[2J': the cell is empty"),
+    ("id,\x1b[2J\na,1\nb,\n", r"column '\x1b[2J': the cell is empty"),
     (b"id,heat\na,1\n\xe9,2\n", "pool.csv, line 3: byte 0xe9 is no UTF-8"),
 ]
 BAD_RESULTS = [

@@ -1,7 +1,7 @@
 """The table of what can be measured, from its file."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ def read_pool(
     target: str,
     as_text: Sequence[str] = (),
     ignored: Sequence[str] = (),
+    *,
+    decimal: str = ".",
 ) -> Pool:
     """The table of candidates.
 
@@ -39,6 +41,7 @@ def read_pool(
         target: Column of the results; in this table it is ignored.
         as_text: Columns of categories, whatever their cells look like.
         ignored: Columns that are left out.
+        decimal: Decimal mark of this file and of the results.
 
     Raises:
         InputDataError: If the table cannot be used.
@@ -47,7 +50,7 @@ def read_pool(
         raise InputDataError(f"The --key and the --target are both {shown(target)}.")
     if key is not None and key in ignored:
         raise InputDataError(f"The --key and one to --ignore are both {shown(key)}.")
-    text = read_table(path, key=key)
+    text = read_table(path, key=key, decimal=decimal)
     if not len(text):
         raise InputDataError(
             f"{text.name} is empty: a header row and candidates are needed."
@@ -67,8 +70,8 @@ def read_pool(
     except InputDataError as error:
         raise InputDataError(f"{text.name}: {error}") from error
     if key is None:
-        _check_no_twins(text, table.X)
-    return Pool(text, table, key, target, left_out)
+        _check_no_twins(text, table.X, left_out)
+    return Pool(text, table, key, target, left_out, decimal)
 
 
 def _features(
@@ -110,12 +113,14 @@ def are_names(values: Sequence[str] | NDArray[np.float64]) -> bool:
     return len(set(values)) >= LARGEST_SHARE * num
 
 
-def _check_no_twins(text: TextTable, X: Tensor) -> None:
+def _check_no_twins(text: TextTable, X: Tensor, left_out: Iterable[str]) -> None:
     """Without a key no two rows may have the same features."""
+    able = [x for x in left_out if len(set(text.columns[x])) == len(text)]
     before = KnownRows(X).find(X)
     row = next((i for i, j in enumerate(before) if i != j), None)
     if row is not None:
         raise InputDataError(
             f"{text.name}, lines {text.lines[before[row]]} and {text.lines[row]}: the "
-            "two rows have the same features; leave one out, or name rows by a --key."
+            "two rows have the same features; leave one out, or name rows by a --key"
+            f"{f', as --key {shown(able[0])}' if able else ''}."
         )

@@ -11,6 +11,7 @@ from botorch_sparse.lab_pool import Pool
 from botorch_sparse.lab_results import Results
 from botorch_sparse.options import say
 from botorch_sparse.proposed_rows import ProposedRows
+from botorch_sparse.strategies.batch import Best
 from botorch_sparse.strategies.columns import Column
 
 # So few categories are no surprise, however few rows there are.
@@ -82,9 +83,13 @@ def _count_note(pool: Pool, name: str) -> str:
 
 
 def report(
-    pool: Pool, results: Results, proposed: ProposedRows, num_chosen: int
+    pool: Pool,
+    results: Results,
+    proposed: ProposedRows,
+    num_chosen: int,
+    best: Best | None = None,
 ) -> None:
-    """Say what was read and proposed."""
+    """Say what was read and proposed, and what is best so far."""
     name = pool.text.name
     for note in _notes(pool, results, proposed):
         say(f"note: {note}")
@@ -93,6 +98,8 @@ def report(
     if not num_chosen:
         num_left = len(pool.table) - len(measured | failed | waiting)
         say(f"note: NO ROW IS PROPOSED: {_why_none(num_left, len(failed))}.")
+    if best is not None:
+        say(_best_line(pool, results, best))
     others = {
         "results beside it": len(results.points),
         "failed": len(failed),
@@ -123,6 +130,17 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         if which:
             more = ", ..." if len(which) > 3 else ""
             yield f"{len(which)} {what}: {', '.join(which[:3])}{more}"
+
+
+def _best_line(pool: Pool, results: Results, best: Best) -> str:
+    """Which measured row is best, its value, and what the model says of it."""
+    row, num = best.row or 0, len(pool.table)
+    if row < num:
+        which = pool.name(row)
+    else:
+        which = f"{results.beside[row - num]} of the results"
+    mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
+    return f"best so far: {which}, {shown(pool.target)}: {best.value:.6g}{mean}."
 
 
 def _why_none(num_left: int, num_failed: int) -> str:

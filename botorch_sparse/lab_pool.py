@@ -26,6 +26,7 @@ class Pool:
         key: The column that names the rows; None if their features do.
         target: The column of the results that is optimized.
         left_out: Why columns of the file are no features, by their names.
+        decimal: Decimal mark of the files.
     """
 
     text: TextTable
@@ -33,6 +34,7 @@ class Pool:
     key: str | None
     target: str
     left_out: Mapping[str, str] = field(default_factory=dict)
+    decimal: str = "."
 
     @cached_property
     def forms(self) -> dict[str, set[Hashable]]:

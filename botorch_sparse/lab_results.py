@@ -90,7 +90,7 @@ def read_results(
                 f"There is no file {str(path)!r} for --results; check its name, or "
                 "leave --results out for a first batch."
             )
-        text = read_table(path, key=pool.key)
+        text = read_table(path, key=pool.key, decimal=pool.decimal)
         if not text.columns:
             parts.append(Results(text.name, [], []))
             continue

@@ -18,7 +18,7 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +35,14 @@ from botorch_sparse.lab_files import read_pool
 from botorch_sparse.lab_notes import note_columns, report
 from botorch_sparse.lab_pool import Pool, with_points
 from botorch_sparse.lab_results import Results, read_results
-from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
+from botorch_sparse.next_rows import (
+    ADDED,
+    ONLY,
+    ROW,
+    explain,
+    format_rows,
+    propose,
+)
 from botorch_sparse.options import (
     OneLineParser,
     StoreOnce,
@@ -51,7 +58,7 @@ from botorch_sparse.proposed_rows import (
     write_proposed,
 )
 from botorch_sparse.strategies import Batch
-from botorch_sparse.strategies.batch import BatchRecord
+from botorch_sparse.strategies.batch import BatchRecord, Best
 from botorch_sparse.strategies.checkpoint import write_whole
 from botorch_sparse.strategies.trials import Trial
 
@@ -81,8 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
-    pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
-    _check_names(pool)
+    pool = read_pool(
+        args.candidates,
+        args.key,
+        args.target,
+        args.text,
+        args.ignore,
+        decimal=args.decimal,
+    )
+    _check_names(pool, args.ignore)
     if not args.results and args.target not in args.ignore:
         check_no_results(pool)
     before = read_proposed(args.state, pool, minimize=args.minimize)
@@ -94,11 +108,7 @@ def _suggest(args: argparse.Namespace) -> None:
         waiting=set(before.rows),
     )
     proposed = without_results(before, pool, results, args.state)
-    strategy = rebuild(args, pool, results, proposed.rows)
-    chosen, num_drawn = propose(strategy, args.batch)
-    explained = explain(
-        strategy, strategy.table.X[: len(pool.table)], chosen, num_drawn
-    )
+    chosen, explained, best = _choose(args, pool, results, proposed.rows)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
@@ -107,7 +117,21 @@ def _suggest(args: argparse.Namespace) -> None:
     if not args.quiet:
         one_file = _is_one_file(args.candidates, args.results)
         note_columns(pool, args.text, args.ignore, one_file=one_file)
-        report(pool, results, proposed, len(chosen))
+        report(pool, results, proposed, len(chosen), best)
+
+
+def _choose(
+    args: argparse.Namespace, pool: Pool, results: Results, pending: Sequence[int]
+) -> tuple[list[int], list[tuple[str, str, str]], Best | None]:
+    """The next rows, what is said of them, and the best one so far."""
+    if len(pool.table) == 1 and not results.points:  # nothing to compare it with
+        chosen = [] if {*results.rows, *results.failed, *pending} else [0]
+        return chosen, [("", "", ONLY)] * len(chosen), None
+    strategy = rebuild(args, pool, results, pending)
+    chosen, num_drawn = propose(strategy, args.batch)
+    X = strategy.table.X[: len(pool.table)]
+    explained = explain(strategy, X, chosen, num_drawn)
+    return chosen, explained, strategy.history.best() if len(results) else None
 
 
 def rebuild(
@@ -172,13 +196,14 @@ def _naming(name: str) -> Iterator[None]:
         raise InputDataError(f"{name}: {error}") from error
 
 
-def _check_names(pool: Pool) -> None:
-    """The output's own columns must not be taken."""
+def _check_names(pool: Pool, ignored: Collection[str]) -> None:
+    """The output's own columns must not be taken; it leaves out ignored ones."""
     for name in ADDED if pool.key is not None else (ROW, *ADDED):
-        if name in pool.text.columns:
+        if name in pool.text.columns and name not in ignored:
+            key = f", give it as --key {ROW}" * (name == ROW)
             raise InputDataError(
                 f"{pool.text.name} has a column {name!r}, which the output adds; "
-                f"rename it{' or give it as --key' * (name == ROW)}."
+                f"rename it{key} or leave it out with --ignore {name}."
             )
 
 
@@ -221,9 +246,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="python -m botorch_sparse suggest",
         description="Propose the rows of a table to measure next, each of them once.",
-        epilog="Call it again when there are more results. Rows that were proposed and "
-        "have none yet are remembered with --state alone; without it they can be "
-        "proposed again.",
+        epilog="predicted_sd is the standard deviation of the function; a measurement "
+        "varies more, by its noise. Call it again when there are more results. Rows "
+        "that were proposed and have none yet are remembered with --state alone; "
+        "without it they can be proposed again.",
         allow_abbrev=False,
     )
     parser.register("action", None, StoreOnce)
@@ -280,6 +306,13 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="COLUMN",
         help="of the candidates, is left out; can be repeated",
+    )
+    add(
+        "--decimal",
+        choices=[".", ","],
+        default=".",
+        help="decimal mark of the numbers in all files that are read (default: a "
+        "point, which what is written has); the user's own cells stay as they are",
     )
     add(
         "--skip-empty",

@@ -18,7 +18,15 @@ from botorch_sparse import suggest as suggest_command
 from botorch_sparse.__main__ import main
 from botorch_sparse.lab_files import read_pool
 from botorch_sparse.lab_results import Results, read_results
-from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
+from botorch_sparse.next_rows import (
+    ADDED,
+    DRAWN,
+    EXPLOITS,
+    EXPLORES,
+    FIRST,
+    ONLY,
+    explain,
+)
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.suggest import STRATEGIES, rebuild
@@ -541,7 +549,13 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     rows = list(csv.DictReader(io.StringIO(out.decode())))
     assert [float(row["heat"]) for row in rows] == [HEAT[0]]
     lines = err.decode().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
+    place = f"'c1' (line 3 of {pool})" if key else f"line 3 of {pool}"
+    assert lines[2].startswith(f"best so far: {place}, 'loss': -1; the model's mean")
+    main([*map(str, [*words, "--results", path, "--minimize"])])
+    place = "line 9 (key 'c8')" if key else "line 9"
+    err = capfdbinary.readouterr().err.decode()
+    assert f"best so far: {place} of the results, 'loss': -8; the mod" in err
     names = [
         f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8, 7)
     ]
@@ -549,7 +563,7 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     assert lines[0].endswith(f"data beside it: {', '.join(names[:3])}")
     assert lines[1].startswith("note: 1 of the results") and "left out" in lines[1]
     assert lines[1].endswith(f": {names[3]}")
-    assert lines[2].endswith("4 of them measured, 3 results beside it; 1 proposed now.")
+    assert lines[3].endswith("4 of them measured, 3 results beside it; 1 proposed now.")
 
 
 def test_one_row_that_is_left_is_compared_with_those_taken_out(
@@ -919,6 +933,72 @@ def test_a_failed_row_is_marked_by_a_word(
     assert f"'{word}' is no number; write failed if the measurement failed" in line
 
 
+def test_decimal_commas_are_read_where_they_are_declared(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """The user's cells stay as they are, and keys too; points may be thousands'."""
+    cells = [f"{HEAT[i]:.3f}" for i in range(NUM)]
+    header, told = ["id", "heat"], ["id", "heat", "loss"]
+
+    def files(mark: str, more: list[list[str]] | None = None) -> Path:
+        rows = [[f"{i},5", cell.replace(".", mark)] for i, cell in enumerate(cells)]
+        write(pool, [header, *rows, *(more or [])])
+        losses = [[*rows[i], f"{loss(i):.3f}".replace(".", mark)] for i in range(9)]
+        return write(tmp_path / "m.csv", [told, *losses])
+
+    points = suggest("--results", files("."), "--batch", 4)
+    results = files(",")
+    line = refused("--results", results)
+    assert "--decimal ',' reads all commas as" in line
+    commas = suggest("--results", results, "--batch", 4, "--decimal", ",")
+    assert [row["heat"].replace(",", ".") for row in commas] == [
+        row["heat"] for row in points
+    ]
+    assert "," in commas[0]["heat"] and "," in commas[0]["id"]
+    assert [row["predicted_mean"] for row in commas] == [
+        row["predicted_mean"] for row in points
+    ]
+    results = files(",", [["k", "1.037"]])
+    line = refused("--results", results, "--decimal", ",")
+    assert "column 'heat': with --decimal ',' the point in '1.037'" in line
+    assert "write 1037 or 1,037, whichever it is" in line
+    results = files(",", [["k", "1.037,5"], ["l", "0.320"]])
+    rows = suggest("--results", results, "--decimal", ",", "--batch", 50)
+    assert {"1.037,5", "0.320"} <= {row["heat"] for row in rows}
+
+
+def test_one_row_is_proposed_once(suggest: Suggest, pool: Path, tmp_path: Path) -> None:
+    """There is nothing to compare it with."""
+    write(pool, [["id", "heat"], ["a", 1]])
+    (row,) = suggest()
+    assert row["reason"] == ONLY and row["id"] == "a"
+    for value in ("2.5", "failed"):
+        results = write(tmp_path / "m.csv", [["id", "loss"], ["a", value]])
+        assert suggest("--results", results) == []
+
+
+def test_columns_of_the_output_can_be_ignored(
+    suggest: Suggest, refused: Callable[..., str], pool: Path
+) -> None:
+    rows = [["id", "heat", "reason", "row"], *([f"c{i}", i, "x", i] for i in range(9))]
+    write(pool, rows)
+    assert "'reason', which the output adds; rename it or leave it out" in refused()
+    found = suggest("--ignore", "reason")
+    assert [*found[0]] == ["id", "heat", "row", *ADDED] and found[0]["reason"] == FIRST
+    options = ["--ignore", "reason", "--ignore", "row", "--ignore", "id"]
+    found = suggest(*options, key=None)
+    assert [*found[0]] == ["row", "id", "heat", *ADDED]
+
+
+def test_names_that_were_left_out_may_be_the_key(
+    refused: Callable[..., str], pool: Path
+) -> None:
+    write(pool, [["name", "heat"], *([f"n{i}", i % 9] for i in range(NUM))])
+    assert "have the same features; leave one out, or name rows by a --key, as --k" in (
+        refused(key=None)
+    )
+
+
 def test_options_are_given_once(refused: Callable[..., str], pool: Path) -> None:
     for option in ("--candidates", "--target", "--key"):
         assert f"argument {option}: is given twice" in refused(option, pool)
@@ -1013,7 +1093,8 @@ def test_without_a_key_all_features_are_needed(
         "--results", path, key=None
     )
     pool.write_text("row,heat\n1,2\n")
-    assert "a column 'row', which the output adds; rename it or" in refused(key=None)
+    assert "a column 'row', which the output adds; rename it, gi" in refused(key=None)
+    assert "or leave it out with --ignore row." in refused(key=None)
 
 
 def test_wrong_options_are_refused(refused: Callable[..., str], pool: Path) -> None:

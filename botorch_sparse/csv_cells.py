@@ -17,6 +17,8 @@ GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # What programs and people write where there is no value.
 MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
+# The word for a measurement that will have no value.
+FAILED = "failed"
 
 
 def number(cell: str) -> float | None:
@@ -31,6 +33,11 @@ def number(cell: str) -> float | None:
 def is_missing(cell: str) -> bool:
     """Whether a cell is empty, or a word for no value as NA or NaN."""
     return not cell.strip() or cell.strip().casefold() in MISSING
+
+
+def says_failed(cell: str) -> bool:
+    """Whether a cell has the word for a measurement that failed."""
+    return cell.strip().casefold() == FAILED
 
 
 def half_unit(cell: str) -> float:

@@ -15,6 +15,7 @@ from botorch_sparse.csv_cells import (
     key_form,
     number,
     plain_form,
+    says_failed,
     size_of,
 )
 from botorch_sparse.csv_text import TextTable, shown
@@ -33,15 +34,15 @@ def check_no_results(pool: Pool) -> None:
     Raises:
         InputDataError: If there is one.
     """
-    cells = pool.text.columns.get(pool.target, ())
-    row = next((i for i, cell in enumerate(cells) if number(cell) is not None), None)
+    name, cells = pool.text.name, pool.text.columns.get(pool.target, [])
+    told = (number(cell) is not None or says_failed(cell) for cell in cells)
+    row = next((i for i, is_told in enumerate(told) if is_told), None)
     if row is None:
         return
-    name = pool.text.name
     reason = (
-        f"{shown(cells[row].strip())} is a value of the target, but there are no "
-        f"results; give the file as results too (--results {name}), or leave the "
-        f"column out with --ignore {shown(pool.target)}."
+        f"{shown(cells[row].strip())} is a result in the column of the target, but no "
+        f"results are named; give the file as results too (--results {name}), or leave "
+        f"the column out with --ignore {shown(pool.target)}."
     )
     raise pool.text.error(row, pool.target, reason)
 

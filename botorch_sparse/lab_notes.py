@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from botorch_sparse.csv_cells import number
+from botorch_sparse.csv_cells import number, plain_form
 from botorch_sparse.csv_text import shown
 from botorch_sparse.lab_pool import Pool
 from botorch_sparse.lab_results import Results
@@ -113,7 +113,7 @@ def report(
 
 
 def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str]:
-    """What became of rows that are not in the pool."""
+    """What became of rows and categories that are not in the pool."""
     name = pool.text.name
     digits = " to six digits" if pool.key is None else ""
     no_row = f"of the results are of no row of {name}"
@@ -122,8 +122,11 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
-        f"{no_row}, and left out: a category is written otherwise there": (
+        f"{no_row}, which writes their category otherwise, and are left out": (
             results.left_out
+        ),
+        f"of the results' categories are not in {name}, and are ones of their own": (
+            _new_categories(pool, results)
         ),
     }
     for what, which in kinds.items():
@@ -141,6 +144,17 @@ def _best_line(pool: Pool, results: Results, best: Best) -> str:
         which = f"{results.beside[row - num]} of the results"
     mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
     return f"best so far: {which}, {shown(pool.target)}: {best.value:.6g}{mean}."
+
+
+def _new_categories(pool: Pool, results: Results) -> list[str]:
+    """What messages call categories that results beside the pool have alone."""
+    new = {
+        f"{shown(point[name])} of {shown(name)}": None
+        for point in results.points
+        for name, forms in pool.forms.items()
+        if plain_form(point[name]) not in forms
+    }
+    return list(new)
 
 
 def _why_none(num_left: int, num_failed: int) -> str:

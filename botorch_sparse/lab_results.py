@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_cells import comma_hint, is_missing, number
+from botorch_sparse.csv_cells import FAILED, comma_hint, is_missing, number, says_failed
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_checks import (
     check_features,
@@ -18,9 +18,6 @@ from botorch_sparse.lab_checks import (
 from botorch_sparse.lab_pool import Pool, can_be_beside, encode_fit
 from botorch_sparse.strategies.near_rows import KnownRows, NearRows
 from botorch_sparse.strategies.rounding import Rounding
-
-# The word for a measurement that failed.
-FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -158,11 +155,6 @@ def _check_none_empty(text: TextTable, pool: Pool) -> None:
     raise text.error(empty[0], pool.target, reason)
 
 
-def has_failed(cell: str) -> bool:
-    """Whether a cell of the target says that there will be no value."""
-    return is_missing(cell) or cell.strip().casefold() == FAILED
-
-
 def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
     """The results by what they are of: rows of the pool, -1 for none."""
     others = [i for i, row in enumerate(rows) if row < 0]
@@ -172,7 +164,7 @@ def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
         advice = "no other result can be used either"
         raise unusable(text, left_out[0], pool, advice)
     targets = enumerate(text.columns[pool.target])
-    failed = {i for i, cell in targets if has_failed(cell)}
+    failed = {i for i, cell in targets if is_missing(cell) or says_failed(cell)}
     inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
     beside = [i for i in fit if i not in failed]
     labels = [str(spec.label) for spec in pool.table.columns]

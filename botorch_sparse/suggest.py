@@ -311,6 +311,7 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         "--decimal",
         choices=[".", ","],
         default=".",
+        metavar="MARK",
         help="decimal mark of the numbers in all files that are read (default: a "
         "point, which what is written has); the user's own cells stay as they are",
     )

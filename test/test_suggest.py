@@ -549,7 +549,10 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     rows = list(csv.DictReader(io.StringIO(out.decode())))
     assert [float(row["heat"]) for row in rows] == [HEAT[0]]
     lines = err.decode().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
+    new = lines.pop(2)
+    assert new.startswith(f"note: 1 of the results' categories are not in {pool}")
+    assert new.endswith("of their own: 'ale' of 'solvent'")
     place = f"'c1' (line 3 of {pool})" if key else f"line 3 of {pool}"
     assert lines[2].startswith(f"best so far: {place}, 'loss': -1; the model's mean")
     main([*map(str, [*words, "--results", path, "--minimize"])])
@@ -823,14 +826,14 @@ def test_measured_rows_of_one_file_are_not_ignored(
     ]
     write(pool, rows)
     line = refused()
-    assert f"{pool}, line 2 (key 'c0'), column 'loss': '0' is a value of the" in line
+    assert f"{pool}, line 2 (key 'c0'), column 'loss': '0' is a result in the" in line
     assert f"give the file as results too (--results {pool}), or leave" in line
     assert len(suggest("--ignore", "loss")) == 9
+    write(pool, [rows[0], *([*row[:2], "failed"] for row in rows[1:3])])
+    assert "'failed' is a result in" in refused()
+    write(pool, rows)
     assert len(suggest("--results", pool)) == 5
-    write(
-        pool,
-        [row[:2] + [""] * (i > 0) + ["loss"] * (i == 0) for i, row in enumerate(rows)],
-    )
+    write(pool, [rows[0], *([*row[:2], ""] for row in rows[1:])])
     assert len(suggest()) == 9
 
 
@@ -962,6 +965,9 @@ def test_decimal_commas_are_read_where_they_are_declared(
     line = refused("--results", results, "--decimal", ",")
     assert "column 'heat': with --decimal ',' the point in '1.037'" in line
     assert "write 1037 or 1,037, whichever it is" in line
+    write(results := files(","), [told, ["0,5", cells[0].replace(".", ","), "1.037"]])
+    line = refused("--results", results, "--decimal", ",")
+    assert "m.csv, line 2 (key '0,5'), column 'loss': with --decimal" in line
     results = files(",", [["k", "1.037,5"], ["l", "0.320"]])
     rows = suggest("--results", results, "--decimal", ",", "--batch", 50)
     assert {"1.037,5", "0.320"} <= {row["heat"] for row in rows}

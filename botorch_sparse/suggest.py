@@ -10,7 +10,8 @@ proposed once. The results hold all feedback, and each call learns from them ane
 from those whose rows are no longer candidates, if all features are among their columns.
 Rows that were proposed and have no result yet are remembered with `--state` alone,
 which one call at a time can use; they wait even where they are no candidates. The
-results may be in the candidates' own file: what has no value there is not yet measured.
+results may be in several files, and in the candidates' own: what has no value there is
+not yet measured. The word `failed` as value says that there will be none.
 The same files give the same next rows, to the bit.
 """
 
@@ -260,7 +261,8 @@ def _parser() -> argparse.ArgumentParser:
         "--state",
         type=Path,
         metavar="FILE",
-        help="remembers the rows that wait for results",
+        help="remembers the rows that wait for results; these may be among the results "
+        "without a value",
     )
     add("--seed", type=seed_number, default=0, help="default: 0")
     add("--output", type=Path, metavar="FILE.csv", help="default: standard output")

@@ -13,8 +13,12 @@ COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 # Numbers whose digits are in groups of three, by a comma or by a point.
 GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
+# A number with a point that may separate thousands where commas are decimal.
+POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # What programs and people write where there is no value.
 MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
+# The word for a measurement that will have no value.
+FAILED = "failed"
 
 
 def number(cell: str) -> float | None:
@@ -29,6 +33,11 @@ def number(cell: str) -> float | None:
 def is_missing(cell: str) -> bool:
     """Whether a cell is empty, or a word for no value as NA or NaN."""
     return not cell.strip() or cell.strip().casefold() in MISSING
+
+
+def says_failed(cell: str) -> bool:
+    """Whether a cell has the word for a measurement that failed."""
+    return cell.strip().casefold() == FAILED
 
 
 def half_unit(cell: str) -> float:
@@ -89,21 +98,32 @@ def has_comma(cell: str) -> bool:
 
 def comma_hint(cell: str) -> str:
     """What to do about a number with commas; a comma may separate thousands."""
+    option = "--decimal ',' reads all commas as decimal ones"
     if not has_comma(cell):
         return ""
     without = cell.replace(",", "")
     if GROUPED_BY_POINTS.fullmatch(cell):
         without = cell.replace(".", "").replace(",", ".")
         return f"; write {without}, with a decimal point and no other mark"
-    if not GROUPED.fullmatch(cell):
-        return "; write a decimal point, not a comma"
+    if not GROUPED.fullmatch(cell) or cell.lstrip("+-").startswith("0"):
+        return f"; write a decimal point, not a comma ({option})"
     if cell.count(",") > 1 or "." in cell:
         return f"; write {without}, without commas between thousands"
     point = cell.replace(",", ".")
     return (
         "; its comma may be a thousands separator or a decimal one: write "
-        f"{without} or {point}, whichever it is"
+        f"{without} or {point}, whichever it is ({option})"
     )
+
+
+def with_point(cell: str) -> str:
+    """A cell with a decimal comma as one with a point; others are as they are."""
+    number = cell.strip()
+    if GROUPED_BY_POINTS.fullmatch(number):
+        number = number.replace(".", "")
+    elif not COMMA.fullmatch(number):
+        return cell
+    return number.replace(",", ".")
 
 
 def floats_of(cells: Sequence[str]) -> NDArray[np.float64] | None:

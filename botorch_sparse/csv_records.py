@@ -12,6 +12,8 @@ from botorch.exceptions import InputDataError
 
 # What may stand between cells, by the names of messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+# Files of spreadsheets, by their ends.
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 # A first line that tells a spreadsheet what stands between cells.
 DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*\r?\n?', re.IGNORECASE)
 
@@ -27,6 +29,10 @@ def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
         InputDataError: If the file cannot be read as CSV.
     """
     opener = gzip.open if path.suffix == ".gz" else open
+    if path.suffix.lower() in SPREADSHEETS and path.exists():
+        raise InputDataError(
+            f"{name} is a spreadsheet; save it as CSV, in UTF-8, and name that file."
+        )
     begins = 1
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:

@@ -1,8 +1,8 @@
 """CSV files as they are typed in a laboratory: text by column, errors by line."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +10,14 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
 from botorch_sparse.csv_cells import (
+    POINTED,
     are_floats,
     comma_hint,
     floats_of,
     has_comma,
     is_missing,
     number,
+    with_point,
 )
 from botorch_sparse.csv_records import SEPARATORS, csv_records
 
@@ -29,12 +31,20 @@ class TextTable:
         columns: The `A` cells of each column by its name, names trimmed, cells not.
         lines: `A` numbers of the lines in which the rows begin, from 1.
         key: The column that names the rows in messages.
+        typed: The cells with decimal commas, where `columns` has them with points;
+            else empty.
     """
 
     name: str
     columns: dict[str, list[str]]
     lines: Sequence[int]
     key: str | None = None
+    typed: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def as_typed(self) -> Mapping[str, list[str]]:
+        """The cells of each column with the decimal marks of the file."""
+        return self.typed or self.columns
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -87,19 +97,31 @@ class TextTable:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{shown(cells[row])} is no number; a finite one is needed"
             raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
+        self._check_points(column)
         return values
 
-    def values(self, column: str) -> NDArray[np.float64] | list[str]:
-        """The cells of a column as numbers if all of them are, else as text.
+    def values(
+        self, column: str, *, is_text: bool = False
+    ) -> NDArray[np.float64] | list[str]:
+        """The cells of a feature as numbers if all of them are, else as text.
+
+        Args:
+            column: The feature.
+            is_text: Whether it is text, whatever its cells look like.
 
         Raises:
             InputDataError: If a cell is empty, or more than half of the cells that are
                 no word for a missing value are numbers, with commas or without, but
                 not all are without.
         """
-        cells = self.texts(column)
-        values = floats_of(cells)
+        cells = list(map(str.strip, self.columns[column]))
+        if "" in cells:
+            raise self.error(cells.index(""), column, _empty(cells, column, is_text))
+        values = None if is_text else floats_of(cells)
+        if is_text:
+            return cells
         if values is not None:
+            self._check_points(column)
             return values
         counts = Counter(cells)
         num = sum(n for cell, n in counts.items() if number(cell) is not None)
@@ -116,7 +138,9 @@ class TextTable:
                 f"{shown(cells[row])} is no finite number, but {num} of {len(cells)} "
                 "cells of the column are; mend the cell"
             )
-        raise self.error(row, column, f"{reason}, or declare the column as --text.")
+        other = f"leave the column out with --ignore {shown(column)}"
+        advice = f"{reason}, declare the column as --text, or {other}."
+        raise self.error(row, column, advice)
 
     def different(self, column: str) -> list[str]:
         """The cells of a column that names rows, trimmed.
@@ -135,17 +159,29 @@ class TextTable:
 
     def only(self, rows: Sequence[int]) -> "TextTable":
         """The table of some of its rows, which keep the numbers of their lines."""
-        columns = {
-            name: [cells[row] for row in rows] for name, cells in self.columns.items()
-        }
+        columns, typed = (
+            {name: [cells[row] for row in rows] for name, cells in table.items()}
+            for table in (self.columns, self.typed)
+        )
         lines = [self.lines[row] for row in rows]
-        return TextTable(self.name, columns, lines, self.key)
+        return TextTable(self.name, columns, lines, self.key, typed)
+
+    def _check_points(self, column: str) -> None:
+        """Refuse points that may separate thousands, where commas are decimal."""
+        for row, cell in enumerate(map(str.strip, self.typed.get(column, ()))):
+            if POINTED.fullmatch(cell):
+                ways = [cell.replace(".", ""), ",".join(cell.rsplit(".", 1))]
+                reason = (
+                    f"with --decimal ',' the point in {shown(cell)} may separate "
+                    f"thousands; write {' or '.join(ways)}, whichever it is."
+                )
+                raise self.error(row, column, reason)
 
     def _cell(self, row: int, column: str) -> str:
         return self.columns[column][row].strip()
 
 
-def read_table(path: Path, *, key: str | None = None) -> TextTable:
+def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> TextTable:
     """Read a CSV file, gzip or plain; blank lines are left out.
 
     Cells are separated by commas; by semicolons or by tabs where these are what the
@@ -155,6 +191,7 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
     Args:
         path: The file, in UTF-8.
         key: The column that will name the rows in messages, if it is there.
+        decimal: Decimal mark of the numbers; in the key's column nothing is changed.
 
     Returns:
         The table; without columns if the file is empty.
@@ -182,7 +219,25 @@ def read_table(path: Path, *, key: str | None = None) -> TextTable:
         for line, cell in zip(lines, column, strict=True):
             if cell.strip():
                 raise _nameless(name, line, place, cell)
-    return TextTable(name, table, lines, key if key in table else None)
+    typed = table if decimal == "," else {}
+    if typed:
+        table = {
+            label: cells if label == key else list(map(with_point, cells))
+            for label, cells in typed.items()
+        }
+    return TextTable(name, table, lines, key if key in table else None, typed)
+
+
+def _empty(cells: Sequence[str], column: str, is_text: bool) -> str:
+    """What to do about the empty cells of a feature; to lose its rows is no way out."""
+    num, known = cells.count(""), [cell for cell in cells if cell]
+    num_numbers = sum(number(cell) is not None or has_comma(cell) for cell in known)
+    is_text = is_text or 2 * num_numbers < len(known)
+    fill = "write a word such as none" if is_text else "fill it in"
+    ignore = f"leave the column out with --ignore {shown(column)}"
+    ways = (ignore, fill) if 2 * num > len(cells) else (fill, ignore)
+    others = f", as are {num} of {len(cells)} of the column" * (num > 1)
+    return f"the cell is empty{others}; {' or '.join(ways)}."
 
 
 def _rows(
@@ -220,6 +275,11 @@ def _nameless(name: str, line: int, place: int, cell: str) -> InputDataError:
 def _separator_hint(header: Iterable[str]) -> str:
     """What to do about a header row that may be separated otherwise."""
     marks = [name for mark, name in SEPARATORS.items() if mark in "".join(header)]
+    if not marks and "|" in "".join(header):
+        return (
+            " There are bars in the names of columns: if cells are separated by them, "
+            "write sep=| into a line before the header row."
+        )
     if not marks:
         return ""
     return (

@@ -15,6 +15,7 @@ from botorch_sparse.csv_cells import (
     key_form,
     number,
     plain_form,
+    says_failed,
     size_of,
 )
 from botorch_sparse.csv_text import TextTable, shown
@@ -25,6 +26,25 @@ from botorch_sparse.strategies.rounding import ROUNDING, on_host
 # Of the different values of a column these many are as short as a cell by chance:
 # a tenth has one digit less than the others.
 SHORT = 0.15
+
+
+def check_no_results(pool: Pool) -> None:
+    """Refuse candidates that have values of the target, which would not count.
+
+    Raises:
+        InputDataError: If there is one.
+    """
+    name, cells = pool.text.name, pool.text.columns.get(pool.target, [])
+    told = (number(cell) is not None or says_failed(cell) for cell in cells)
+    row = next((i for i, is_told in enumerate(told) if is_told), None)
+    if row is None:
+        return
+    reason = (
+        f"{shown(cells[row].strip())} is a result in the column of the target, but no "
+        f"results are named; give the file as results too (--results {name}), or leave "
+        f"the column out with --ignore {shown(pool.target)}."
+    )
+    raise pool.text.error(row, pool.target, reason)
 
 
 def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> None:

@@ -1,15 +1,19 @@
 """What can be measured, as text and as numbers, and cells that may be of its rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from botorch_sparse.csv_cells import number
+from botorch_sparse.csv_cells import number, plain_form
 from botorch_sparse.csv_text import TextTable, shown
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import Column, few
+
+Cells = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +25,25 @@ class Pool:
         table: The rows in the encoding of the model.
         key: The column that names the rows; None if their features do.
         target: The column of the results that is optimized.
+        left_out: Why columns of the file are no features, by their names.
+        decimal: Decimal mark of the files.
     """
 
     text: TextTable
     table: CandidateTable
     key: str | None
     target: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    decimal: str = "."
+
+    @cached_property
+    def forms(self) -> dict[str, set[Hashable]]:
+        """Of columns of text the forms of their categories, by name."""
+        return {
+            str(spec.label): {plain_form(str(kind)) for kind in spec.categories}
+            for spec in self.table.columns
+            if spec.categories is not None
+        }
 
     def name(self, row: int) -> str:
         """What messages call a row."""
@@ -37,7 +54,7 @@ class Pool:
 
 
 def encode_fit(
-    columns: Mapping[str, Sequence[str]], pool: Pool, rows: Iterable[int]
+    columns: Cells, pool: Pool, rows: Iterable[int]
 ) -> tuple[list[int], Tensor]:
     """Those of some rows of cells that have all features of the pool.
 
@@ -52,17 +69,64 @@ def encode_fit(
     fit = [i for i in rows if unfit(columns, i, pool) is None]
     if not fit:
         return [], pool.table.X[:0]
-    cells: dict[str, Any] = {}
-    for spec in pool.table.columns:
-        texts = [columns[str(spec.label)][i].strip() for i in fit]
+    cells = {
+        str(spec.label): [columns[str(spec.label)][i].strip() for i in fit]
+        for spec in pool.table.columns
+    }
+    return fit, _encode(pool.table, cells)
+
+
+def _encode(table: CandidateTable, cells: Cells) -> Tensor:
+    """The `k x d` features of cells in the encoding of a table."""
+    columns: dict[str, Any] = {}
+    for spec in table.columns:
+        texts = cells[str(spec.label)]
         is_text = spec.categories is not None
-        cells[str(spec.label)] = texts if is_text else list(map(float, texts))
-    return fit, pool.table.encode(cells)
+        columns[str(spec.label)] = texts if is_text else list(map(float, texts))
+    return table.encode(columns)
 
 
-def unfit(
-    columns: Mapping[str, Sequence[str]], i: int, pool: Pool
-) -> tuple[str, str] | None:
+def with_points(
+    table: CandidateTable, points: Sequence[Mapping[str, str]]
+) -> CandidateTable:
+    """A table that has more rows behind its own, and no keys for them.
+
+    Categories that these alone have get columns of their own, in which the others are
+    zero.
+
+    Args:
+        table: The candidates.
+        points: `k` times the cells of their features.
+    """
+    if not points:
+        return table
+    labels = [str(spec.label) for spec in table.columns]
+    cells = {name: [point[name] for point in points] for name in labels}
+    wide = _widened(table, cells)
+    X = torch.cat([wide.X, _encode(wide, cells)])
+    return replace(wide, X=X, keys=None, key_names=())
+
+
+def _widened(table: CandidateTable, cells: Cells) -> CandidateTable:
+    """The same rows in an encoding that has the categories of some cells too."""
+    specs: list[Column] = []
+    parts: list[Tensor] = []
+    start = 0
+    for spec in table.columns:
+        kinds = spec.categories
+        if kinds is not None:
+            kinds = tuple(dict.fromkeys((*kinds, *cells[str(spec.label)])))
+        specs.append(replace(spec, start=start, categories=kinds))
+        own = table.X[:, spec.start : spec.start + spec.width]
+        parts += [own, own.new_zeros(len(own), specs[-1].width - spec.width)]
+        start += specs[-1].width
+    names = tuple(name for spec in specs for name in spec.names)
+    return replace(
+        table, X=torch.cat(parts, dim=1), feature_names=names, columns=tuple(specs)
+    )
+
+
+def unfit(columns: Cells, i: int, pool: Pool) -> tuple[str, str] | None:
     """The first column of a row of cells that cannot be encoded, and why not."""
     for spec in pool.table.columns:
         name = str(spec.label)
@@ -73,7 +137,24 @@ def unfit(
     return None
 
 
-def has_features(columns: Mapping[str, Sequence[str]], i: int, pool: Pool) -> bool:
+def can_be_beside(columns: Cells, i: int, pool: Pool) -> bool:
+    """Whether a row of cells that is none of the pool has all features of one.
+
+    It may be the only one of its category, but a category of the pool that is written
+    in another way is none.
+    """
+    if not has_features(columns, i, pool):
+        return False
+    for spec in pool.table.columns:
+        name, kinds = str(spec.label), spec.categories
+        cell = columns[name][i].strip()
+        is_new = kinds is not None and cell not in kinds
+        if is_new and plain_form(cell) in pool.forms[name]:
+            return False
+    return True
+
+
+def has_features(columns: Cells, i: int, pool: Pool) -> bool:
     """Whether a row of cells has all features, be it with a category of its own."""
     for spec in pool.table.columns:
         cell = columns.get(str(spec.label), [""] * (i + 1))[i].strip()

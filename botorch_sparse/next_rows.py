@@ -14,6 +14,7 @@ from botorch_sparse.lab_pool import Pool
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
 FIRST = "first batch, drawn at random"
+ONLY = "the only row"
 DRAWN = "drawn at random: few results yet"
 EXPLOITS = "exploits: good predicted value"
 EXPLORES = "explores: uncertain here"
@@ -96,11 +97,13 @@ def format_rows(
         explained: `q` times predicted mean, standard deviation and reason.
     """
     first = ROW if pool.key is None else pool.key
-    others = [c for c in pool.text.columns if c not in (first, pool.target)]
+    cells = pool.text.as_typed
+    taken = {first, pool.target, *ADDED}
+    others = [name for name in cells if name not in taken]
     file = io.StringIO()
     write = csv.writer(file, lineterminator="\n").writerow
     write([first, *others, *ADDED])
     for row, added in zip(rows, explained, strict=True):
-        name = str(row + 1) if pool.key is None else pool.text.columns[first][row]
-        write([name, *(pool.text.columns[c][row] for c in others), *added])
+        name = str(row + 1) if pool.key is None else cells[first][row]
+        write([name, *(cells[c][row] for c in others), *added])
     return file.getvalue()

@@ -4,7 +4,7 @@ import argparse
 import math
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -15,6 +15,29 @@ class OneLineParser(argparse.ArgumentParser):
         if os.environ.get("RANK", "0") == "0":
             say(f"{self.prog}: error: {message}")
         raise SystemExit(2)
+
+
+class StoreOnce(argparse.Action):
+    """Keeps a value; refuses a second one, which would override it unseen."""
+
+    _namespace: argparse.Namespace | None = None
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the value of an option.
+
+        Raises:
+            ArgumentError: If the same command line has given one before.
+        """
+        if self._namespace is namespace:
+            raise argparse.ArgumentError(self, "is given twice; give it once")
+        self._namespace = namespace
+        setattr(namespace, self.dest, values)
 
 
 def say(message: str) -> None:

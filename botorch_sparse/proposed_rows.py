@@ -16,8 +16,8 @@ from botorch.exceptions import InputDataError
 
 from botorch_sparse.csv_cells import agree
 from botorch_sparse.csv_text import TextTable, shown
-from botorch_sparse.lab_files import Results
 from botorch_sparse.lab_pool import Pool, encode_fit
+from botorch_sparse.lab_results import Results
 from botorch_sparse.strategies.checkpoint import read_state, write_state
 from botorch_sparse.strategies.near_rows import KnownRows
 
@@ -33,7 +33,7 @@ class ProposedRows:
 
     Attributes:
         rows: Those in the pool, in the order of their proposal.
-        gone: The cells of those that are not there any more, nor have results.
+        gone: The cells of those that are not there any more.
     """
 
     rows: list[int]
@@ -115,22 +115,19 @@ def write_proposed(
     write_state({"suggest": VERSION, "settings": settings, "columns": columns}, path)
 
 
-def read_proposed(
-    path: Path | None, pool: Pool, results: Results, *, minimize: bool
-) -> ProposedRows:
-    """The rows that wait for results; none if there is no file yet.
+def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedRows:
+    """The rows that were proposed before; none if there is no file yet.
 
     Rows are found by their key, or without one by all features of the pool, exactly.
 
     Args:
         path: A file that `write_proposed` wrote, or None.
         pool: The candidates.
-        results: All measurements; rows that have one, or have failed, wait no more.
         minimize: Whether small values of the target are better.
 
     Raises:
-        InputDataError: If the file is none, was kept with another key, target or
-            direction, or has no row of the pool and lacks columns of it.
+        InputDataError: If the file is none, or was kept with another key, target or
+            direction.
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
@@ -145,11 +142,29 @@ def read_proposed(
         for i, row in enumerate(found)
         if row < 0
     ]
-    gone = [cells for cells in kept if not _has_result(cells, pool, results.others)]
+    return ProposedRows([row for row in dict.fromkeys(found) if row >= 0], kept)
+
+
+def without_results(
+    before: ProposedRows, pool: Pool, results: Results, path: Path | None
+) -> ProposedRows:
+    """The rows that wait on: those that have neither a result nor failed.
+
+    Args:
+        before: Rows that were proposed before.
+        pool: The candidates.
+        results: All measurements.
+        path: The file that the rows are of.
+
+    Raises:
+        InputDataError: If none of the rows is in the pool or has a result, and they
+            lack columns of it.
+    """
+    gone = [cells for cells in before.gone if not _has_result(cells, pool, results)]
     done = {*results.rows, *results.failed}
-    left = [row for row in dict.fromkeys(found) if row >= 0 and row not in done]
-    proposed = ProposedRows(left, gone)
-    if gone and len(gone) == len(found) and _other_columns(gone[0], pool):
+    proposed = ProposedRows([row for row in before.rows if row not in done], gone)
+    is_none_known = not before.rows and len(gone) == len(before.gone)
+    if gone and is_none_known and _other_columns(gone[0], pool):
         raise _of_another(path, pool, proposed)
     return proposed
 
@@ -160,10 +175,12 @@ def _other_columns(cells: dict[str, str], pool: Pool) -> list[str]:
     return [] if pool.key is not None else [x for x in labels if x not in cells]
 
 
-def _has_result(cells: dict[str, str], pool: Pool, others: TextTable | None) -> bool:
+def _has_result(cells: dict[str, str], pool: Pool, results: Results) -> bool:
     """Whether one of the results of no row of the pool is of these cells."""
-    if others is None:
-        return False
+    return any(_is_among(cells, pool, others) for others in results.others)
+
+
+def _is_among(cells: dict[str, str], pool: Pool, others: TextTable) -> bool:
     if pool.key is not None:
         return cells[pool.key] in others.texts(pool.key)
     names = [str(spec.label) for spec in pool.table.columns]
@@ -173,7 +190,9 @@ def _has_result(cells: dict[str, str], pool: Pool, others: TextTable | None) -> 
     )
 
 
-def _of_another(path: Path, pool: Pool, proposed: ProposedRows) -> InputDataError:
+def _of_another(
+    path: Path | None, pool: Pool, proposed: ProposedRows
+) -> InputDataError:
     """The error for a file none of whose rows is in the pool, to be raised."""
     column = _other_columns(proposed.gone[0], pool)[0]
     return InputDataError(

@@ -10,7 +10,8 @@ proposed once. The results hold all feedback, and each call learns from them ane
 from those whose rows are no longer candidates, if all features are among their columns.
 Rows that were proposed and have no result yet are remembered with `--state` alone,
 which one call at a time can use; they wait even where they are no candidates. The
-results may be in the candidates' own file: what has no value there is not yet measured.
+results may be in several files, and in the candidates' own: what has no value there is
+not yet measured. The word `failed` as value says that there will be none.
 The same files give the same next rows, to the bit.
 """
 
@@ -18,9 +19,9 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,35 @@ from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
-from botorch_sparse.lab_files import Results, read_pool, read_results
+from botorch_sparse.lab_checks import check_no_results
+from botorch_sparse.lab_files import read_pool
 from botorch_sparse.lab_notes import note_columns, report
-from botorch_sparse.lab_pool import Pool
-from botorch_sparse.next_rows import ADDED, ROW, explain, format_rows, propose
-from botorch_sparse.options import OneLineParser, positive_int, say, seed_number
+from botorch_sparse.lab_pool import Pool, with_points
+from botorch_sparse.lab_results import Results, read_results
+from botorch_sparse.next_rows import (
+    ADDED,
+    ONLY,
+    ROW,
+    explain,
+    format_rows,
+    propose,
+)
+from botorch_sparse.options import (
+    OneLineParser,
+    StoreOnce,
+    positive_int,
+    say,
+    seed_number,
+)
 from botorch_sparse.proposed_rows import (
     ProposedRows,
     locked,
     read_proposed,
+    without_results,
     write_proposed,
 )
 from botorch_sparse.strategies import Batch
-from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.candidates import CandidateTable
+from botorch_sparse.strategies.batch import BatchRecord, Best
 from botorch_sparse.strategies.checkpoint import write_whole
 from botorch_sparse.strategies.trials import Trial
 
@@ -73,24 +89,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _suggest(args: argparse.Namespace) -> None:
     """Read, learn, propose, write; the state is written last."""
-    pool = read_pool(args.candidates, args.key, args.target, args.text, args.ignore)
-    _check_names(pool)
-    one_file = _is_one_file(args.candidates, args.results)
-    results = read_results(
-        args.results, pool, skip_empty=args.skip_empty, one_file=one_file
+    pool = read_pool(
+        args.candidates,
+        args.key,
+        args.target,
+        args.text,
+        args.ignore,
+        decimal=args.decimal,
     )
-    proposed = read_proposed(args.state, pool, results, minimize=args.minimize)
-    strategy = rebuild(args, pool, results, proposed.rows)
-    chosen, num_drawn = propose(strategy, args.batch)
-    explained = explain(strategy, pool.table.X, chosen, num_drawn)
+    _check_names(pool, args.ignore)
+    if not args.results and args.target not in args.ignore:
+        check_no_results(pool)
+    before = read_proposed(args.state, pool, minimize=args.minimize)
+    results = read_results(
+        args.results,
+        pool,
+        skip_empty=args.skip_empty,
+        candidates=args.candidates,
+        waiting=set(before.rows),
+    )
+    proposed = without_results(before, pool, results, args.state)
+    chosen, explained, best = _choose(args, pool, results, proposed.rows)
     text = format_rows(pool, chosen, explained)
     _write(text, args.output)
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *chosen], proposed.gone)
         write_proposed(args.state, pool, waiting, minimize=args.minimize)
     if not args.quiet:
-        note_columns(pool, args.text, one_file=one_file)
-        report(pool, results, proposed, len(chosen))
+        one_file = _is_one_file(args.candidates, args.results)
+        note_columns(pool, args.text, args.ignore, one_file=one_file)
+        report(pool, results, proposed, len(chosen), best)
+
+
+def _choose(
+    args: argparse.Namespace, pool: Pool, results: Results, pending: Sequence[int]
+) -> tuple[list[int], list[tuple[str, str, str]], Best | None]:
+    """The next rows, what is said of them, and the best one so far."""
+    if len(pool.table) == 1 and not results.points:  # nothing to compare it with
+        chosen = [] if {*results.rows, *results.failed, *pending} else [0]
+        return chosen, [("", "", ONLY)] * len(chosen), None
+    strategy = rebuild(args, pool, results, pending)
+    chosen, num_drawn = propose(strategy, args.batch)
+    X = strategy.table.X[: len(pool.table)]
+    explained = explain(strategy, X, chosen, num_drawn)
+    return chosen, explained, strategy.history.best() if len(results) else None
 
 
 def rebuild(
@@ -113,7 +155,7 @@ def rebuild(
     kind = getattr(strategies, STRATEGIES[args.strategy])
     known = len(results) + len(results.failed) + len(pending)
     drawn = np.random.SeedSequence((args.seed, known)).generate_state(1, np.uint64)
-    table = _with_points(pool.table, results.points)
+    table = with_points(pool.table, results.points)
     with _naming(pool.text.name):
         strategy = kind(
             table,
@@ -137,14 +179,6 @@ def rebuild(
     return strategy
 
 
-def _with_points(table: CandidateTable, points: list[list[float]]) -> CandidateTable:
-    """A table that has more rows behind its own, and no keys for them."""
-    if not points:
-        return table
-    X = torch.cat([table.X, table.X.new_tensor(points)])
-    return replace(table, X=X, keys=None, key_names=())
-
-
 def _write(text: str, path: Path | None) -> None:
     """In UTF-8, to a file as a whole or to stdout."""
     if path is not None:
@@ -163,24 +197,31 @@ def _naming(name: str) -> Iterator[None]:
         raise InputDataError(f"{name}: {error}") from error
 
 
-def _check_names(pool: Pool) -> None:
-    """The output's own columns must not be taken."""
+def _check_names(pool: Pool, ignored: Collection[str]) -> None:
+    """The output's own columns must not be taken; it leaves out ignored ones."""
     for name in ADDED if pool.key is not None else (ROW, *ADDED):
-        if name in pool.text.columns:
+        if name in pool.text.columns and name not in ignored:
+            key = f", give it as --key {ROW}" * (name == ROW)
             raise InputDataError(
                 f"{pool.text.name} has a column {name!r}, which the output adds; "
-                f"rename it{' or give it as --key' * (name == ROW)}."
+                f"rename it{key} or leave it out with --ignore {name}."
             )
 
 
-def _is_one_file(candidates: Path, results: Path | None) -> bool:
-    """Whether the results are in the file of the candidates."""
-    return results is not None and results.exists() and results.samefile(candidates)
+def _is_one_file(candidates: Path, results: Sequence[Path]) -> bool:
+    """Whether there are results in the file of the candidates."""
+    return any(path.samefile(candidates) for path in results)
 
 
 def _check_paths(args: argparse.Namespace) -> None:
-    """What is written must not be what is read, and must have a folder."""
-    inputs = [path for path in (args.candidates, args.results) if path is not None]
+    """Results count once; what is written must be no input, and have a folder."""
+    for i, path in enumerate(args.results):
+        if path.resolve() in [p.resolve() for p in args.results[:i]]:
+            raise InputDataError(
+                f"{str(path)!r} is given twice as --results; its rows would count "
+                "twice. Name each file once."
+            )
+    inputs = [args.candidates, *args.results]
     written = [path for path in (args.state, args.output) if path is not None]
     for i, path in enumerate(written):
         if path.resolve() in [p.resolve() for p in (*inputs, *written[:i])]:
@@ -206,11 +247,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="python -m botorch_sparse suggest",
         description="Propose the rows of a table to measure next, each of them once.",
-        epilog="Call it again when there are more results. Rows that were proposed and "
-        "have none yet are remembered with --state alone; without it they can be "
-        "proposed again.",
+        epilog="predicted_sd is the standard deviation of the function; a measurement "
+        "varies more, by its noise. Call it again when there are more results. Rows "
+        "that were proposed and have none yet are remembered with --state alone; "
+        "without it they can be proposed again.",
         allow_abbrev=False,
     )
+    parser.register("action", None, StoreOnce)
     _add_tables(parser)
     add = parser.add_argument
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
@@ -218,7 +261,8 @@ def _parser() -> argparse.ArgumentParser:
         "--state",
         type=Path,
         metavar="FILE",
-        help="remembers the rows that wait for results",
+        help="remembers the rows that wait for results; these may be among the results "
+        "without a value",
     )
     add("--seed", type=seed_number, default=0, help="default: 0")
     add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
@@ -232,11 +276,15 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add("--candidates", type=Path, required=True, metavar="FILE.csv")
     add(
         "--results",
+        action="extend",
+        nargs="+",
         type=Path,
+        default=[],
         metavar="FILE.csv",
-        help="measured rows; without it, or with an empty file, a first batch is "
-        "drawn. It may be the file of the candidates: rows without a value are those "
-        "to be measured",
+        help="measured rows, in one file or in several, as one for each round; "
+        "without it, or with an empty file, a first batch is drawn. One file that is "
+        "both is given twice, as --candidates and as --results: rows without a value "
+        "are those to be measured",
     )
     add(
         "--key",
@@ -251,7 +299,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="of categories, though its cells are numbers; can be repeated",
+        help="of categories, though its cells are numbers, or though nearly each row "
+        "has a text of its own, which is left out else; can be repeated",
     )
     add(
         "--ignore",
@@ -261,8 +310,17 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         help="of the candidates, is left out; can be repeated",
     )
     add(
+        "--decimal",
+        choices=[".", ","],
+        default=".",
+        metavar="MARK",
+        help="decimal mark of the numbers in all files that are read (default: a "
+        "point, which what is written has); the user's own cells stay as they are",
+    )
+    add(
         "--skip-empty",
         action="store_true",
-        help="results without a value (empty, NA, NaN) have failed, and are not "
-        "proposed again; in one file for both they have not been measured yet",
+        help="results without a value (empty, NA, NaN) have failed, as those with the "
+        "word failed, and are not proposed again; in one file for both they have not "
+        "been measured yet",
     )

@@ -132,6 +132,13 @@ def test_a_wrong_file_is_refused_by_line(
     assert "\n" not in str(caught.value) and "table.csv" in str(caught.value)
 
 
+def test_other_files_of_tables_are_said_to_be_such(write: Write) -> None:
+    with pytest.raises(InputDataError, match=r"table\.XLSX is a .*; save it as CSV"):
+        read_table(write(b"PK\x03\x04", "table.XLSX"))
+    with pytest.raises(InputDataError, match=r"no column 'a'.* write sep=\| into a"):
+        read_table(write("a|b\n1|2\n")).need(["a"], "the --key")
+
+
 def test_files_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
     with pytest.raises(InputDataError, match=r"no file .*none\.csv"):
         read_table(tmp_path / "none.csv")
@@ -204,6 +211,8 @@ def test_a_decimal_comma_among_numbers_is_said_so(write: Write) -> None:
         ("1.037,5", "write 1037.5, with a decimal point and no other mark"),
         ("1037,500", "write a decimal point, not a comma"),
         ("1,03", "write a decimal point, not a comma"),
+        ("0,320", "write a decimal point, not a comma .--decimal ','"),
+        ("-0,320", "write a decimal point, not a comma"),
     ],
 )
 def test_a_comma_between_thousands_is_not_taken_for_a_point(

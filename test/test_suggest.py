@@ -16,8 +16,17 @@ import torch
 from botorch_sparse import proposed_rows
 from botorch_sparse import suggest as suggest_command
 from botorch_sparse.__main__ import main
-from botorch_sparse.lab_files import Results, read_pool, read_results
-from botorch_sparse.next_rows import ADDED, DRAWN, EXPLOITS, EXPLORES, FIRST, explain
+from botorch_sparse.lab_files import read_pool
+from botorch_sparse.lab_results import Results, read_results
+from botorch_sparse.next_rows import (
+    ADDED,
+    DRAWN,
+    EXPLOITS,
+    EXPLORES,
+    FIRST,
+    ONLY,
+    explain,
+)
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.suggest import STRATEGIES, rebuild
@@ -60,9 +69,11 @@ def pool(tmp_path: Path) -> Path:
 def suggest(pool: Path, capfdbinary: Any) -> Suggest:
     """Calls the command; the rows that it wrote."""
 
-    def suggest(*options: object, key: str | None = "id") -> list[dict[str, str]]:
+    def suggest(
+        *options: object, key: str | None = "id", target: str = "loss"
+    ) -> list[dict[str, str]]:
         named = [] if key is None else ["--key", key]
-        words = ["--candidates", pool, *named, "--target", "loss", *options]
+        words = ["--candidates", pool, *named, "--target", target, *options]
         main(["suggest", *map(str, words)])
         out = capfdbinary.readouterr().out.decode()
         return list(csv.DictReader(io.StringIO(out, newline="")))
@@ -74,9 +85,9 @@ def suggest(pool: Path, capfdbinary: Any) -> Suggest:
 def refused(suggest: Suggest, capfdbinary: Any) -> Callable[..., str]:
     """Calls the command; its one line on stderr, where nothing is on stdout."""
 
-    def refused(*options: object, key: str | None = "id") -> str:
+    def refused(*options: object, **named: Any) -> str:
         with pytest.raises(SystemExit) as caught:
-            suggest(*options, key=key)
+            suggest(*options, **named)
         out, err = capfdbinary.readouterr()
         assert caught.value.code == 2 and not out
         line = err.decode()
@@ -385,11 +396,12 @@ def test_rows_are_found_by_features_that_six_digits_are_left_of(
     rows[4][1] = "55.5"
     options[1] = write(results, [header, *rows])
     assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
-    rows[4][0] = "air"
-    options[1] = write(results, [header, *rows])
-    assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
+    for name in ("air", "OIL"):  # a category of its own; one that was mistyped
+        rows[4][0] = name
+        options[1] = write(results, [header, *rows])
+        assert len(suggest(*options[:2], "--batch", 30, key=None)) == 19
     line = refused("--results", write(results, [header, rows[4]]), key=None)
-    assert "m.csv, line 2, column 'solvent': 'air' is none of its categories" in line
+    assert "m.csv, line 2, column 'solvent': 'OIL' is none of its categories" in line
     assert "'gas, wet'; no other result can be used either." in line
 
 
@@ -401,7 +413,7 @@ def test_rows_of_a_column_far_from_zero(suggest: Suggest, pool: Path) -> None:
     results = write(pool.with_name("m.csv"), [["time", "loss"], *measured])
     left = {float(row["time"]) for row in suggest("--results", results, key=None)}
     assert left <= set(times) - {times[2], times[5]}
-    read = read_results(results, read_pool(pool, None, "loss"))
+    read = read_results([results], read_pool(pool, None, "loss"))
     assert read.rows == [2, 5] and not read.points
 
 
@@ -482,14 +494,16 @@ def test_files_with_semicolons_or_tabs_are_read(
 def test_columns_can_be_ignored(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, pool: Path
 ) -> None:
-    names = [[f"{i}", f"{i % 7}.5", f"name {i}", f"note {i}"] for i in range(1001)]
+    names = [
+        [f"{i}", f"{i % 7}.5", f"name {i % 1001}", f"note {i}"] for i in range(2002)
+    ]
     write(pool, [["id", "heat", "name", "note"], *names])
     line = refused("--ignore", "note")
     assert "'name' holds 1001 different values" in line and "--ignore" in line
     ignored = ["--ignore", "name", "--ignore", "note"]
     results = write(tmp_path / "m.csv", [["id", "loss"], ["1", 1], ["2", 2]])
     rows = suggest("--results", results, "--batch", 2, *ignored)
-    assert all(row["name"] == f"name {row['id']}" for row in rows)
+    assert all(row["name"] == f"name {int(row['id']) % 1001}" for row in rows)
     assert "no column 'x', which --ignore names" in refused("--ignore", "x")
     assert "--key and one to --ignore are both 'id'" in refused("--ignore", "id")
     write(pool, [["heat", "name"], *[[i, f"n{i}"] for i in range(5)]])
@@ -502,24 +516,31 @@ def test_columns_can_be_ignored(
 def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     pool: Path, tmp_path: Path, capfdbinary: Any, key: str | None
 ) -> None:
-    """Rows 2, 5 and 8 are used up; of the last one the category went with it."""
+    """Rows 2, 5, 7 and 8 are used up; of the last one the category went with it.
+
+    That of row 7 is one of the pool's, mistyped.
+    """
     first = 0 if key else 1  # without the key its column is away
     header = ["id", "heat", "solvent", "dose", "loss"][first:]
     told = [
-        [f"c{i}", HEAT[i], "ale" if i == 8 else SOLVENT[i % 2], DOSE[i], -i][first:]
+        [f"c{i}", HEAT[i], {7: "OIL", 8: "ale"}.get(i, SOLVENT[i % 2]), DOSE[i], -i]
         for i in range(9)
     ]
-    kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 8)]
+    told = [row[first:] for row in told]
+    kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 7, 8)]
     write(pool, [header[:-1], *kept])
     path = write(tmp_path / "m.csv", [header, *told[1:]])
-    read = read_results(path, read_pool(pool, key, "loss"))
-    assert read.rows == [1, 2, 3, 4, 5] and read.values == [-1, -3, -4, -6, -7]
-    assert read.points == [[HEAT[2], 1, 0, DOSE[2]], [HEAT[5], 0, 1, DOSE[5]]]
-    assert read.point_values == [-2.0, -5.0]
+    read = read_results([path], read_pool(pool, key, "loss"))
+    assert read.rows == [1, 2, 3, 4] and read.values == [-1, -3, -4, -6]
+    assert [point["solvent"] for point in read.points] == ["water", "oil", "ale"]
+    assert read.point_values == [-2.0, -5.0, -8.0]
     args = SimpleNamespace(strategy="thompson", batch=3, minimize=True, seed=0)
     strategy = rebuild(args, read_pool(pool, key, "loss"), read, [0])
-    assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -7, -2, -5]
-    assert strategy.history.X[5:].tolist() == read.points
+    assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -2, -5, -8]
+    kinds = {2: [1, 0, 0], 5: [0, 1, 0], 8: [0, 0, 1]}
+    beside = [[HEAT[i], *kind, DOSE[i]] for i, kind in kinds.items()]
+    assert strategy.history.X[4:].tolist() == beside
+    assert strategy.table.columns[1].categories == ("water", "oil", "ale")
     assert strategy.is_finished  # the one row that is left is pending
     named = ["--key", key] if key else []
     words = ["suggest", "--candidates", pool, *named, "--target", "loss"]
@@ -528,15 +549,24 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     rows = list(csv.DictReader(io.StringIO(out.decode())))
     assert [float(row["heat"]) for row in rows] == [HEAT[0]]
     lines = err.decode().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 5
+    new = lines.pop(2)
+    assert new.startswith(f"note: 1 of the results' categories are not in {pool}")
+    assert new.endswith("of their own: 'ale' of 'solvent'")
+    place = f"'c1' (line 3 of {pool})" if key else f"line 3 of {pool}"
+    assert lines[2].startswith(f"best so far: {place}, 'loss': -1; the model's mean")
+    main([*map(str, [*words, "--results", path, "--minimize"])])
+    place = "line 9 (key 'c8')" if key else "line 9"
+    err = capfdbinary.readouterr().err.decode()
+    assert f"best so far: {place} of the results, 'loss': -8; the mod" in err
     names = [
-        f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8)
+        f"line {i + 1} (key 'c{i}')" if key else f"line {i + 1}" for i in (2, 5, 8, 7)
     ]
-    assert lines[0].startswith(f"note: 2 of the results are of no row of {pool}")
-    assert lines[0].endswith(f"data beside it: {names[0]}, {names[1]}")
+    assert lines[0].startswith(f"note: 3 of the results are of no row of {pool}")
+    assert lines[0].endswith(f"data beside it: {', '.join(names[:3])}")
     assert lines[1].startswith("note: 1 of the results") and "left out" in lines[1]
-    assert lines[1].endswith(f": {names[2]}")
-    assert lines[2].endswith("5 of them measured, 2 results beside it; 1 proposed now.")
+    assert lines[1].endswith(f": {names[3]}")
+    assert lines[3].endswith("4 of them measured, 3 results beside it; 1 proposed now.")
 
 
 def test_one_row_that_is_left_is_compared_with_those_taken_out(
@@ -705,19 +735,106 @@ def test_a_call_that_proposes_nothing_says_why(
     assert "note: NO ROW IS PROPOSED: all rows are measured or wait" in err
 
 
-def test_columns_of_text_in_which_nothing_repeats_are_announced(
-    pool: Path, capfdbinary: Any
+def test_columns_of_text_in_which_nothing_repeats_are_left_out(
+    pool: Path, suggest: Suggest, capfdbinary: Any
 ) -> None:
+    """They would take part in all distances between rows, and say nothing of any."""
     rows = [[i, f"2026-01-{i:02}", f"s{i % 9}", f"{i:03}"] for i in range(1, NUM + 1)]
     write(pool, [["id", "day", "solvent", "plate"], *rows])
     words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
     main([*map(str, words)])
     line, _ = capfdbinary.readouterr().err.decode().splitlines()
-    assert f"note: {pool}, line 2, column 'day': '2026-01-01' is no number" in line
-    assert "30 categories in 30 rows" in line
+    assert f"note: {pool}: column 'day' is left out: it has 30 different" in line
+    assert "30 rows, the first '2026-01-01'" in line and "--text 'day'" in line
+    assert read_pool(pool, "id", "loss").table.feature_names[-1] == "plate"
+    kept = read_pool(pool, "id", "loss", as_text=["day"]).table
+    assert len(kept.columns) == 3 and "2026-01-0" in suggest("--batch", 30)[0]["day"]
     for options in (["--text", "day"], ["--ignore", "day"], ["--quiet"]):
         main([*map(str, words), *options, "--text", "plate"])
         assert b"note" not in capfdbinary.readouterr().err
+
+
+def test_few_rows_with_a_text_each_are_announced(
+    pool: Path, suggest: Suggest, capfdbinary: Any
+) -> None:
+    rows = [[i, f"2026-01-{i:02}", f"s{i % 9}"] for i in range(1, 19)]
+    write(pool, [["id", "day", "solvent"], *rows])
+    main(["suggest", "--candidates", str(pool), "--key", "id", "--target", "loss"])
+    line = capfdbinary.readouterr().err.decode()
+    assert f"note: {pool}, line 2, column 'day': '2026-01-01' is no number" in line
+    assert "18 categories in 18 rows" in line
+
+
+@pytest.mark.parametrize("key", ["id", None])
+@pytest.mark.parametrize(
+    ("name", "first", "is_noted"),
+    [("Sample no.", 1, True), ("index", 0, True), ("heat", 1, False), ("nr", 9, True)],
+)
+def test_a_column_that_counts_the_rows_is_noted(
+    pool: Path,
+    suggest: Suggest,
+    capfdbinary: Any,
+    name: str,
+    first: int,
+    is_noted: bool,
+    key: str | None,
+) -> None:
+    order = [(7 * i) % NUM for i in range(NUM)]
+    write(pool, [["id", name, "a"], *([f"c{i}", first + i, DOSE[i]] for i in order)])
+    named = ["--key", "id"] if key else ["--ignore", "id"]
+    main(["suggest", "--candidates", str(pool), "--target", "loss", *named])
+    err = capfdbinary.readouterr().err.decode()
+    assert (f"column '{name}' counts the rows, and is" in err) == is_noted
+    assert ("give it as --key" in err) == (is_noted and key is None)
+
+
+def test_empty_cells_of_features_cost_no_rows(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, capfdbinary: Any
+) -> None:
+    """To leave out what is not measured yet, as messages said, is no way out."""
+
+    def told(**column: list[str]) -> Path:
+        ((name, cells),) = column.items()
+        rows = [[f"c{i}", DOSE[i], cell] for i, cell in enumerate(cells)]
+        return write(pool, [["id", "a", name], *rows])
+
+    told(notes=["", "NA", " "] * 4)
+    main(["suggest", "--candidates", str(pool), "--key", "id", "--target", "loss"])
+    assert (
+        b"column 'notes' is left out: it has no value" in capfdbinary.readouterr().err
+    )
+    told(notes=["", "spilled", ""] * 4)
+    line = refused()
+    assert "are 8 of 12 of the column; leave the column out with --ignore 'no" in line
+    assert len(suggest("--ignore", "notes")) == 12
+    told(gain=["1", "2.5", "", "3"])
+    assert "is empty; fill it in or leave the column out with --ignore 'g" in refused()
+    told(solvent=["oil", "water", "", "oil"])
+    assert "a word such as none or leave the column out with --ignore" in refused()
+    told(lot=["1", "2", "", "3"])
+    assert "a word such as none or leave" in refused("--text", "lot")
+    write(pool, [["name"], *([f"s{i}"] for i in range(NUM))])
+    assert "has no column to learn from: 'name' has 30 different" in refused(key=None)
+
+
+def test_measured_rows_of_one_file_are_not_ignored(
+    suggest: Suggest, refused: Callable[..., str], pool: Path
+) -> None:
+    rows = [
+        ["id", "heat", "loss"],
+        *([f"c{i}", i, i if i < 4 else ""] for i in range(9)),
+    ]
+    write(pool, rows)
+    line = refused()
+    assert f"{pool}, line 2 (key 'c0'), column 'loss': '0' is a result in the" in line
+    assert f"give the file as results too (--results {pool}), or leave" in line
+    assert len(suggest("--ignore", "loss")) == 9
+    write(pool, [rows[0], *([*row[:2], "failed"] for row in rows[1:3])])
+    assert "'failed' is a result in" in refused()
+    write(pool, rows)
+    assert len(suggest("--results", pool)) == 5
+    write(pool, [rows[0], *([*row[:2], ""] for row in rows[1:])])
+    assert len(suggest()) == 9
 
 
 def test_failed_rows_are_not_proposed_again(
@@ -728,9 +845,9 @@ def test_failed_rows_are_not_proposed_again(
     # the second failed once, and was measured then
     entries = [[first[0], " "], [first[1], ""], [first[1], 1.5]]
     results = write(tmp_path / "m.csv", [["id", "loss"], *entries])
-    line = refused("--results", results, "--state", state)
+    line = refused("--results", results)
     assert "line 2 (key" in line and "the cell is empty" in line
-    assert "--skip-empty if the measurements" in line
+    assert "write failed, or call with --skip-empty for all" in line
     words = ["suggest", "--candidates", tmp_path / "pool.csv", "--key", "id"]
     words += ["--target", "loss", "--results", results, "--skip-empty", "--batch", 30]
     main([*map(str, [*words, "--state", state])])
@@ -762,6 +879,140 @@ def test_results_may_be_empty(suggest: Suggest, tmp_path: Path, text: str) -> No
     assert suggest("--results", path, "--batch", 2) == suggest("--batch", 2)
 
 
+@pytest.mark.parametrize("state", [True, False])
+def test_results_may_be_in_several_files(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
+) -> None:
+    """One for each round, with the columns of its own; they count as one file does."""
+    told = [["id", "loss"], *map(measured, range(8)), measured(1), ["c9", "failed"]]
+    whole = write(tmp_path / "m.csv", told)
+    first = write(tmp_path / "r1.csv", told[:5])
+    rows = [["", *row] for row in told[5:]]
+    second = write(tmp_path / "r2.csv", [["heat", "id", "loss"], *rows])
+    options = ["--state", tmp_path / "run.state"] if state else []
+    expected = suggest("--results", whole, "--batch", 5)
+    assert expected == suggest("--results", first, second, "--batch", 5, *options)
+    named = ["--results", first, "--results", second]
+    assert expected == suggest(*named, "--batch", 5)
+    write(second, [["id", "loss"], ["c8", 1], ["c7", "x"]])
+    assert "r2.csv, line 3 (key 'c7'), column 'loss': 'x' is" in refused(*named)
+    assert "r1.csv' is given twice as --results" in refused(*named, "--results", first)
+
+
+def test_waiting_rows_without_a_value_wait_on(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    """A half-filled `next.csv` is taken where the state knows its rows."""
+    state = ["--state", tmp_path / "run.state"]
+    first = [row["id"] for row in suggest(*state, "--batch", 6)]
+    told = [["id", "loss"], *([key, ""] for key in first[:3])]
+    told += [[first[3], "NA"], [first[4], "Failed"], [first[5], 1.5]]
+    results = write(tmp_path / "m.csv", told)
+    rows = [row["id"] for row in suggest("--results", results, *state, "--batch", 9)]
+    assert len(rows) == 9 and not {*rows} & {*first}
+    line = refused("--results", results)
+    assert "the cell is empty; fill it in" in line and "with that --state" in line
+    other = next(f"c{i}" for i in range(NUM) if f"c{i}" not in {*rows, *first})
+    write(results, [*told, [other, ""]])
+    line = refused("--results", results, *state)
+    assert f"m.csv, line 8 (key '{other}'), column 'loss': the cell is empty" in line
+    rest = suggest("--results", results, *state, "--batch", 50, "--skip-empty")
+    assert {row["id"] for row in rest}.isdisjoint({other, *first, *rows})
+    assert len(rest) == NUM - 6 - 9 - 1
+
+
+@pytest.mark.parametrize("word", ["-", "n.d.", "fail"])
+def test_a_failed_row_is_marked_by_a_word(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, word: str
+) -> None:
+    """In one file for both empty rows are to be measured, so a word is needed."""
+    rows = [["id", "heat", "loss"], *([f"c{i}", i, i] for i in range(6))]
+    rows += [["c6", 6, "FAILED "], ["c7", 7, ""], ["c8", 8, ""]]
+    write(pool, rows)
+    found = suggest("--results", pool)
+    assert {row["id"] for row in found} == {"c7", "c8"}
+    rows[-1][-1] = word
+    line = refused("--results", write(pool, rows))
+    assert f"'{word}' is no number; write failed if the measurement failed" in line
+
+
+def test_decimal_commas_are_read_where_they_are_declared(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """The user's cells stay as they are, and keys too; points may be thousands'."""
+    cells = [f"{HEAT[i]:.3f}" for i in range(NUM)]
+    header, told = ["id", "heat"], ["id", "heat", "loss"]
+
+    def files(mark: str, more: list[list[str]] | None = None) -> Path:
+        rows = [[f"{i},5", cell.replace(".", mark)] for i, cell in enumerate(cells)]
+        write(pool, [header, *rows, *(more or [])])
+        losses = [[*rows[i], f"{loss(i):.3f}".replace(".", mark)] for i in range(9)]
+        return write(tmp_path / "m.csv", [told, *losses])
+
+    points = suggest("--results", files("."), "--batch", 4)
+    results = files(",")
+    line = refused("--results", results)
+    assert "--decimal ',' reads all commas as" in line
+    commas = suggest("--results", results, "--batch", 4, "--decimal", ",")
+    assert [row["heat"].replace(",", ".") for row in commas] == [
+        row["heat"] for row in points
+    ]
+    assert "," in commas[0]["heat"] and "," in commas[0]["id"]
+    assert [row["predicted_mean"] for row in commas] == [
+        row["predicted_mean"] for row in points
+    ]
+    results = files(",", [["k", "1.037"]])
+    line = refused("--results", results, "--decimal", ",")
+    assert "column 'heat': with --decimal ',' the point in '1.037'" in line
+    assert "write 1037 or 1,037, whichever it is" in line
+    write(results := files(","), [told, ["0,5", cells[0].replace(".", ","), "1.037"]])
+    line = refused("--results", results, "--decimal", ",")
+    assert "m.csv, line 2 (key '0,5'), column 'loss': with --decimal" in line
+    results = files(",", [["k", "1.037,5"], ["l", "0.320"]])
+    rows = suggest("--results", results, "--decimal", ",", "--batch", 50)
+    assert {"1.037,5", "0.320"} <= {row["heat"] for row in rows}
+
+
+def test_one_row_is_proposed_once(suggest: Suggest, pool: Path, tmp_path: Path) -> None:
+    """There is nothing to compare it with."""
+    write(pool, [["id", "heat"], ["a", 1]])
+    (row,) = suggest()
+    assert row["reason"] == ONLY and row["id"] == "a"
+    for value in ("2.5", "failed"):
+        results = write(tmp_path / "m.csv", [["id", "loss"], ["a", value]])
+        assert suggest("--results", results) == []
+
+
+def test_columns_of_the_output_can_be_ignored(
+    suggest: Suggest, refused: Callable[..., str], pool: Path
+) -> None:
+    rows = [["id", "heat", "reason", "row"], *([f"c{i}", i, "x", i] for i in range(9))]
+    write(pool, rows)
+    assert "'reason', which the output adds; rename it or leave it out" in refused()
+    found = suggest("--ignore", "reason")
+    assert [*found[0]] == ["id", "heat", "row", *ADDED] and found[0]["reason"] == FIRST
+    options = ["--ignore", "reason", "--ignore", "row", "--ignore", "id"]
+    found = suggest(*options, key=None)
+    assert [*found[0]] == ["row", "id", "heat", *ADDED]
+
+
+def test_names_that_were_left_out_may_be_the_key(
+    refused: Callable[..., str], pool: Path
+) -> None:
+    write(pool, [["name", "heat"], *([f"n{i}", i % 9] for i in range(NUM))])
+    assert "have the same features; leave one out, or name rows by a --key, as --k" in (
+        refused(key=None)
+    )
+
+
+def test_options_are_given_once(refused: Callable[..., str], pool: Path) -> None:
+    for option in ("--candidates", "--target", "--key"):
+        assert f"argument {option}: is given twice" in refused(option, pool)
+    for option in ("--batch", "--seed"):
+        line = refused(option, 20, option, 20)
+        assert f"argument {option}: is given twice" in line
+
+
 def test_results_that_are_named_must_be_there(
     refused: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -789,7 +1040,7 @@ BAD_POOLS = [
     ("id,loss\na,1\n", "pool.csv: Got 0 columns besides the key"),
     ("id,reason\na,1\n", "has a column 'reason', which the output adds; rename it"),
     ("id,heat\n\x1b[2J,1\n\x1b[2J,2\n", r"(key '\x1b[2J'), column 'id'"),
-    ("id,\x1b[2J\na,\n", r"column '\x1b[2J': the cell is empty"),
+    ("id,\x1b[2J\na,1\nb,\n", r"column '\x1b[2J': the cell is empty"),
     (b"id,heat\na,1\n\xe9,2\n", "pool.csv, line 3: byte 0xe9 is no UTF-8"),
 ]
 BAD_RESULTS = [
@@ -797,7 +1048,7 @@ BAD_RESULTS = [
     ("id,loss\nd,1\ne,2\n", "pool.csv has no row with this key, and the features of"),
     ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
     ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
-    ("id,heat,solvent,loss\nd,1,z,1\n", "'z' is none of its categories, 'x', 'y')"),
+    ("id,heat,solvent,loss\nd,1,X,1\n", "'X' is none of its categories, 'x', 'y')"),
     ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
     ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
     ("id,gain\na,1\n", "m.csv has no column 'loss', the --target; its columns"),
@@ -848,7 +1099,8 @@ def test_without_a_key_all_features_are_needed(
         "--results", path, key=None
     )
     pool.write_text("row,heat\n1,2\n")
-    assert "a column 'row', which the output adds; rename it or" in refused(key=None)
+    assert "a column 'row', which the output adds; rename it, gi" in refused(key=None)
+    assert "or leave it out with --ignore row." in refused(key=None)
 
 
 def test_wrong_options_are_refused(refused: Callable[..., str], pool: Path) -> None:
@@ -873,7 +1125,7 @@ def test_states_that_do_not_fit_are_refused_in_words(
     whole = state.read_bytes()
     line = refused("--state", state)
     assert "was kept with --minimize, and this call is without --minimize." in line
-    line = refused("--state", state, "--minimize", "--target", "gain")
+    line = refused("--state", state, "--minimize", target="gain")
     assert "with --target 'loss', and this call is with --target 'gain'." in line
     line = refused("--state", state, "--minimize", key=None)
     assert "with --key 'id', and this call is without --key." in line

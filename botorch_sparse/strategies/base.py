@@ -226,7 +226,8 @@ class Strategy(ABC):
 
         Returns:
             `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
-            None where there is no model.
+            None where there is no model. They are those of the function: a measurement
+            varies more, by its noise.
 
         Raises:
             BotorchTensorDimensionError: If they are not `k x d`.

@@ -365,8 +365,9 @@ def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
         shown = ", ".join(sizes[:5]) + ", ..." * (len(sizes) > 5)
         warnings.warn(
             f"Text became many categories: {shown}. Nothing is learned from a category "
-            "about the others: turn text of numbers or dates into numbers, give names "
-            "of rows as key, or leave the column out.",
+            "about the others: turn text of numbers or dates into numbers, make names "
+            f"of rows the index, as by frame.set_index({odd[0].label!r}), or leave the "
+            "column out.",
             InputDataWarning,
             stacklevel=2,
         )

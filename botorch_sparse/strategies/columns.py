@@ -20,6 +20,10 @@ NUMBERS = int | float | Decimal | np.integer | np.floating | np.bool_
 # A column of at least so many categories is looked at, and such a share of them in the
 # rows says that they are none.
 FEWEST_LOOKED_AT, LARGEST_SHARE = 10, 0.9
+NO_CATEGORY = (
+    "got nothing; need a value. Write a word such as 'none', or leave out the column "
+    "or the row."
+)
 
 
 class CellError(InputDataError):
@@ -165,8 +169,8 @@ def read_column(
         raise InputDataError(
             f"Column {label!r} holds {len(place)} different values that are not "
             f"numbers; at most {MAX_CATEGORIES} categories are encoded. If it names "
-            "the rows, give it as key; else leave it out. On the command line: --key "
-            "or --ignore."
+            f"the rows, make it the index, frame.set_index({label!r}); else leave it "
+            "out. On the command line: --key or --ignore."
         )
     order = getattr(dtype, "categories", place)
     place = {v: i for i, v in enumerate(v for v in order if v in place)}
@@ -210,7 +214,8 @@ def numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
             row = int(large.argmax())
             reason = (
                 f"{array[row]} is beyond 2^53, where float64 loses digits. If the "
-                "column names the rows, give it as key; else scale it."
+                f"column names the rows, make it the index, frame.set_index({label!r}) "
+                "(on the command line: --key); else scale it."
             )
             raise CellError(row, label, reason)
     array = array.astype(np.float64)
@@ -236,7 +241,7 @@ def _items(label: Hashable, values: Any) -> list[Hashable]:
     """
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
-        raise CellError(int(missing.argmax()), label, _missing("nothing"))
+        raise CellError(int(missing.argmax()), label, NO_CATEGORY)
     items = listed(values)
     try:
         different = dict.fromkeys(items)
@@ -245,7 +250,7 @@ def _items(label: Hashable, values: Any) -> list[Hashable]:
         reason = f"{items[row]!r} cannot be a category; need text."
         raise CellError(row, label, reason) from None
     if has_missing(different):
-        raise CellError(first(map(is_missing, items)), label, _missing("nothing"))
+        raise CellError(first(map(is_missing, items)), label, NO_CATEGORY)
     return items
 
 
@@ -281,7 +286,7 @@ def first(conditions: Iterable[bool]) -> int:
 
 
 def _missing(what: str) -> str:
-    return f"got {what}; need a value. Leave the row out, or fill it in."
+    return f"got {what}; need a value. Fill it in, or leave out the column or the row."
 
 
 def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:

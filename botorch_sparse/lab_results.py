@@ -1,0 +1,250 @@
+"""What has been measured, from files: of rows of the pool, and beside them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.csv_cells import FAILED, comma_hint, is_missing, number, says_failed
+from botorch_sparse.csv_text import TextTable, read_table, shown
+from botorch_sparse.lab_checks import (
+    check_features,
+    check_keys,
+    check_rounded,
+    unusable,
+)
+from botorch_sparse.lab_pool import Pool, can_be_beside, encode_fit
+from botorch_sparse.strategies.near_rows import KnownRows, NearRows
+from botorch_sparse.strategies.rounding import Rounding
+
+
+@dataclass(frozen=True)
+class Results:
+    """Measurements in the order of their files: of rows of the pool, and others.
+
+    A laboratory may take out of the pool what it has used up. What it measured there
+    says as much as before, if the file has the features.
+
+    Attributes:
+        name: What messages call the files.
+        rows: `n` rows of the pool, repeats allowed.
+        values: `n` values of the target.
+        failed: Rows whose measurement failed.
+        points: `k` times the cells of the features of what is no row of the pool.
+        point_values: `k` values of the target there.
+        beside: What messages call these.
+        left_out: What they call results that cannot be used.
+        others: All results of no row of the pool, by file.
+    """
+
+    name: str
+    rows: list[int]
+    values: list[float]
+    failed: list[int] = field(default_factory=list)
+    points: list[dict[str, str]] = field(default_factory=list)
+    point_values: list[float] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    others: list[TextTable] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self.point_values)
+
+
+def read_results(
+    paths: Sequence[Path],
+    pool: Pool,
+    *,
+    skip_empty: bool = False,
+    candidates: Path | None = None,
+    waiting: Collection[int] = (),
+) -> Results:
+    """The measurements so far; none if no file is named, or only empty ones.
+
+    A measurement failed if its target is the word `failed`.
+
+    Args:
+        paths: CSV files with the target, and with the key or all features of the rows;
+            other columns are ignored. None for a first batch. Results of no row of
+            the pool need all features.
+        pool: The candidates.
+        skip_empty: Whether a measurement without a value has failed too: one whose
+            target is empty, or a word for that as NA.
+        candidates: The file of the candidates. If it holds results too, its rows
+            without a value have not been measured yet.
+        waiting: Rows of the pool that were proposed before: without a value they have
+            not been measured yet, unless `skip_empty`.
+
+    Raises:
+        InputDataError: If a file is not there, or none of it can be used.
+    """
+    parts = []
+    for path in paths:
+        if not path.exists():
+            raise InputDataError(
+                f"There is no file {str(path)!r} for --results; check its name, or "
+                "leave --results out for a first batch."
+            )
+        text = read_table(path, key=pool.key, decimal=pool.decimal)
+        if not text.columns:
+            parts.append(Results(text.name, [], []))
+            continue
+        text.need([pool.target], "the --target")
+        is_one_file = candidates is not None and path.samefile(candidates)
+        text, rows = _told(text, pool, skip_empty, is_one_file, waiting)
+        parts.append(_sort_out(text, pool, rows))
+    return _joined(parts)
+
+
+def _told(
+    text: TextTable,
+    pool: Pool,
+    skip_empty: bool,
+    is_one_file: bool,
+    waiting: Collection[int],
+) -> tuple[TextTable, list[int]]:
+    """What a file says of measurements without what is still to come, and its rows.
+
+    Raises:
+        InputDataError: If it is not known why there is no value.
+    """
+    if is_one_file:
+        text = text.only(_places(text, pool, is_empty=False))
+    rows = _rows_of(text, pool)
+    if skip_empty or is_one_file:
+        return text, rows
+    empty = set(_places(text, pool, is_empty=True))
+    kept = [i for i, row in enumerate(rows) if i not in empty or row not in waiting]
+    text = text.only(kept)
+    _check_none_empty(text, pool)
+    return text, [rows[i] for i in kept]
+
+
+def _joined(parts: Sequence[Results]) -> Results:
+    """The results of all files as those of one."""
+    if not parts:
+        return Results("the results", [], [])
+    lists = {
+        f.name: [entry for part in parts for entry in getattr(part, f.name)]
+        for f in fields(Results)
+        if f.name != "name"
+    }
+    return Results(name=", ".join(part.name for part in parts), **lists)
+
+
+def _places(text: TextTable, pool: Pool, *, is_empty: bool) -> list[int]:
+    """Where the target has no value, or where it has one."""
+    cells = enumerate(text.columns[pool.target])
+    return [i for i, cell in cells if is_missing(cell) == is_empty]
+
+
+def _check_none_empty(text: TextTable, pool: Pool) -> None:
+    """Refuse results without a value, unless they are known to have failed."""
+    if not (empty := _places(text, pool, is_empty=True)):
+        return
+    cell = text.columns[pool.target][empty[0]].strip()
+    what = f"{shown(cell)} is no number" if cell else "the cell is empty"
+    reason = (
+        f"{what}; fill it in, or leave the row out, if it is measured later. Rows that "
+        "were proposed with --state FILE may be empty with that --state: they wait on. "
+        f"If the measurement failed, write {FAILED}, or call with --skip-empty for all "
+        "empty cells: then the row is not proposed again."
+    )
+    raise text.error(empty[0], pool.target, reason)
+
+
+def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
+    """The results by what they are of: rows of the pool, -1 for none."""
+    others = [i for i, row in enumerate(rows) if row < 0]
+    fit = [i for i in others if can_be_beside(text.columns, i, pool)]
+    left_out = sorted(set(others) - set(fit))
+    if left_out and len(left_out) == len(text):
+        advice = "no other result can be used either"
+        raise unusable(text, left_out[0], pool, advice)
+    targets = enumerate(text.columns[pool.target])
+    failed = {i for i, cell in targets if is_missing(cell) or says_failed(cell)}
+    inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
+    beside = [i for i in fit if i not in failed]
+    labels = [str(spec.label) for spec in pool.table.columns]
+    return Results(
+        text.name,
+        rows=[rows[i] for i in inside],
+        values=_values(text.only(inside), pool.target),
+        failed=[row for i, row in enumerate(rows) if row >= 0 and i in failed],
+        points=[
+            {name: text.columns[name][i].strip() for name in labels} for i in beside
+        ],
+        point_values=_values(text.only(beside), pool.target),
+        beside=[text.place(i) for i in beside],
+        left_out=[text.place(i) for i in left_out],
+        others=[text.only(others)],
+    )
+
+
+def _values(text: TextTable, target: str) -> list[float]:
+    """The target as numbers, or an error that says how to write what is none."""
+    cells = text.columns[target]
+    wrong = next((i for i, cell in enumerate(cells) if number(cell) is None), None)
+    if wrong is None:
+        return text.numbers(target).tolist()
+    cell = cells[wrong].strip()
+    advice = (
+        f"; write {FAILED} if the measurement failed, so that the row is not proposed "
+        "again; else a number, or leave the row out (where candidates and results are "
+        "one file, leave the cell empty) until there is one"
+    )
+    reason = f"{shown(cell)} is no number{comma_hint(cell) or advice}."
+    raise text.error(wrong, target, reason)
+
+
+def _rows_of(text: TextTable, pool: Pool) -> list[int]:
+    """The rows of the pool that results are of; -1 for none."""
+    if pool.key is None:
+        return _rows_by_features(text, pool)
+    return _rows_by_key(text, pool.key, pool)
+
+
+def _rows_by_key(text: TextTable, key: str, pool: Pool) -> list[int]:
+    """The rows of the pool with the keys of the results; -1 for none."""
+    text.need([key], "the --key")
+    known = {name: row for row, name in enumerate(pool.table.keys or ())}
+    rows = [known.get(cell, -1) for cell in text.texts(key)]
+    check_keys(text, key, rows, pool)
+    check_features(text, rows, pool)
+    return rows
+
+
+def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
+    """The rows that have the features of the results, after rounding to six digits.
+
+    -1 for those that have no row.
+    """
+    X = pool.table.X
+    columns = {str(s.label): s.categories is None for s in pool.table.columns}
+    text.need(columns, f"which {pool.text.name} has; or name rows by a --key")
+    for label, is_number in columns.items():
+        text.numbers(label) if is_number else text.texts(label)
+    rows = [-1] * len(text)
+    fit, points = encode_fit(text.columns, pool, range(len(text)))
+    for i, row in zip(fit, KnownRows(X).find(points), strict=True):
+        rows[i] = row
+    unknown = [place for place, i in enumerate(fit) if rows[i] < 0]
+    if not unknown:
+        return rows
+    ranges = torch.stack(X.aminmax(dim=0))
+    near = NearRows(X, range(len(X)), Rounding.of(ranges, X.dtype)).find(
+        points[unknown]
+    )
+    for place, found in zip(unknown, near, strict=True):
+        if len(found) > 1:
+            which = " and ".join(pool.name(row) for row in found[:2])
+            raise InputDataError(
+                f"{text.name}, line {text.lines[fit[place]]}: to six digits this is "
+                f"{which}; name the rows by a --key."
+            )
+        rows[fit[place]] = found[0] if found else -1
+    others = [(fit[place], points[place]) for place in unknown if rows[fit[place]] < 0]
+    check_rounded(text, others, pool)
+    return rows

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Collection
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from numbers import Integral, Real
 from typing import Any
 
@@ -120,20 +121,40 @@ def check_generator(name: str, value: object) -> None:
         check_kind(name, value, torch.Generator, "a torch.Generator, or None")
 
 
-def check_keywords(given: Collection[str], known: Collection[str]) -> None:
+def check_keywords(given: Collection[str], known: Collection[str], cls: type) -> None:
     """Refuse keyword arguments that are not known.
+
+    Args:
+        given: The names of those that the constructor does not name itself.
+        known: Those that it takes besides.
+        cls: The class that is built, whose own parameters are known too.
 
     Raises:
         TypeError: If one is not, with the nearest one that is.
     """
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            names = sorted({*known, *parameters_of(cls)})
+            near = get_close_matches(name, names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TypeError(
-                f"Got an unexpected keyword argument {name!r}; need one of "
-                f"{sorted(known)}.{hint}"
+                f"Got an unexpected keyword argument {name!r}; {cls.__name__} needs "
+                f"one of {', '.join(names)}.{hint}"
             )
+
+
+def parameters_of(cls: type) -> list[str]:
+    """What the constructor of a class calls its arguments.
+
+    That of the nearest base where the class itself names none, as with `*args`.
+    """
+    for base in cls.__mro__:
+        if (build := vars(base).get("__init__")) is not None:
+            _, *given = signature(build).parameters.values()  # but `self`
+            several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            if names := [p.name for p in given if p.kind not in several]:
+                return names
+    return []
 
 
 def seed_of(value: object, name: str = "seed") -> int:

@@ -126,7 +126,7 @@ class Strategy(ABC):
         **domain: Unpack[DomainOptions],
     ) -> None:
         self._lock = StepLock()
-        self.domain = domain_of(candidates, domain)
+        self.domain = domain_of(candidates, domain, type(self))
         if not self.shares_tables:
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)

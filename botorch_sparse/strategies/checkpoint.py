@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 import torch
 from botorch.exceptions import InputDataError
 
+from botorch_sparse.plain_values import plain
 from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.identity import plain
 
 STATE_VERSION = 5
 MARK = b"sha256:"

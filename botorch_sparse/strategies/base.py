@@ -634,6 +634,10 @@ class Strategy(ABC):
         what was pending is evaluated first. Ctrl-C waits for the strategy to finish
         what it is at (a second one does not), never for the objective.
 
+        A run is no step: two of one strategy at the same time, in threads, evaluate the
+        same trials. Several workers share a strategy by `ask` and `tell`, or one run
+        shares its batches among them with `executor`.
+
         Args:
             objective: From `b x d` points to `b` or `b x 1` observations. Of a table
                 with categories these are the encoded features (one-hot, see

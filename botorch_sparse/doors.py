@@ -109,6 +109,10 @@ def check_path(name: str, value: object) -> None:
     """
     need = "the path of a file: text or a pathlib.Path"
     check_kind(name, value, (str, os.PathLike), need)
+    if "\0" in os.fsdecode(value):  # type: ignore[arg-type]
+        raise InputDataError(
+            f"Got {name}={value!r}, which has a null byte; need {need} without one."
+        )
 
 
 def check_generator(name: str, value: object) -> None:

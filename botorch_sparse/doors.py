@@ -6,6 +6,7 @@ Each check raises an `InputDataError` that says what came and what is needed.
 import math
 import os
 from collections.abc import Collection
+from decimal import Decimal
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from numbers import Integral, Real
@@ -210,6 +211,8 @@ def array_of(
 ) -> Tensor:
     """An array or a list of numbers as a tensor of its dtype; a tensor is itself.
 
+    An array of objects is one of numbers if each of them is one: int, float, Decimal.
+
     Args:
         name: Of the argument.
         value: What came.
@@ -232,8 +235,8 @@ def array_of(
     if np.ma.is_masked(value):
         raise InputDataError(f"{came}, of which entries are masked; {need}")
     try:
-        array = np.array(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = _unboxed(np.array(_detached(value)))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputDataError(f"{came}, which is {no} ({error}); {need}") from error
     if array.dtype.kind not in kinds:
         raise InputDataError(f"{came}, which is {no}; {need}")
@@ -336,6 +339,23 @@ def said(value: Any) -> str:
         text = f"a number of type {type(value).__name__} with very many digits"
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+def _detached(value: object) -> object:
+    """A list of tensors without their gradients, which NumPy would not take."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [v.detach() if isinstance(v, Tensor) else v for v in value]
+
+
+def _unboxed(array: NDArray[Any]) -> NDArray[Any]:
+    """Objects that are numbers, such as those of a row of a DataFrame, as these."""
+    items = array.ravel().tolist() if array.dtype.kind == "O" else []
+    is_number = [isinstance(v, Real | Decimal) for v in items]
+    if not items or not all(is_number) or any(isinstance(v, bool) for v in items):
+        return array
+    is_whole = all(isinstance(v, Integral) for v in items)
+    return array.astype(np.int64 if is_whole else np.float64)
 
 
 def _as_number(value: object) -> float:

@@ -1,6 +1,7 @@
 """What finds its way in: numbers of any kind, and feedback of the points it is of."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ FORMS: dict[str, Any] = {
     "list of tensors": lambda v: [torch.tensor(y, dtype=torch.float64) for y in v],
     "Series": pd.Series,
     "frame": lambda values: pd.DataFrame({"y": values}),
+    "objects": lambda values: np.array(values, dtype=object),
+    "Series of objects": lambda values: pd.Series(values, dtype=object),
+    "Decimals": lambda values: [Decimal(repr(value)) for value in values],
+    "tensors with a gradient": lambda values: [
+        torch.tensor(y, dtype=torch.float64, requires_grad=True) for y in values
+    ],
 }
 
 
@@ -66,6 +73,37 @@ def test_points_that_are_one_ulp_off_are_found(make: Any) -> None:
     strategy.tell(torch.nextafter(batch.X, batch.X + 1), PRECISE)
     assert len(strategy.pending) == 0
     assert torch.equal(strategy.history.X, batch.X)
+
+
+IDS: dict[str, Any] = {
+    "generator": iter,
+    "objects": lambda ids: np.array(ids, dtype=object),
+    "Series of objects": lambda ids: pd.Series(ids, dtype=object),
+}
+
+
+@pytest.mark.parametrize("form", IDS)
+def test_ids_of_any_form(form: str) -> None:
+    strategy = BOX()
+    batch = strategy.ask()
+    strategy.tell(IDS[form](batch.ids.tolist()[::-1]), PRECISE)
+    assert strategy.history.trial.tolist() == [2, 1, 0]
+
+
+NO_NUMBERS: list[Any] = ["2", None, True, 1j, pd.NA, 10**400, np.bool_(True)]
+
+
+@pytest.mark.parametrize("place", range(len(NO_NUMBERS)))
+def test_objects_that_are_no_numbers_are_refused(place: int) -> None:
+    strategy, bad = TABLE(), NO_NUMBERS[place]
+    batch = strategy.ask()
+    values = np.array([1.0, 2, bad], dtype=object)
+    for Y in (values, pd.Series(values)):
+        with pytest.raises(InputDataError, match=r"feedback.*need"):
+            strategy.tell(batch, Y)
+    with pytest.raises(InputDataError):
+        strategy.tell(np.array([0, 1, bad], dtype=object), PRECISE)
+    assert len(strategy.history) == 0
 
 
 CANDIDATES: dict[str, Any] = {

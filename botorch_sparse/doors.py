@@ -6,7 +6,9 @@ Each check raises an `InputDataError` that says what came and what is needed.
 import math
 import os
 from collections.abc import Collection
+from decimal import Decimal
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from numbers import Integral, Real
 from typing import Any
 
@@ -108,6 +110,10 @@ def check_path(name: str, value: object) -> None:
     """
     need = "the path of a file: text or a pathlib.Path"
     check_kind(name, value, (str, os.PathLike), need)
+    if "\0" in os.fsdecode(value):  # type: ignore[arg-type]
+        raise InputDataError(
+            f"Got {name}={value!r}, which has a null byte; need {need} without one."
+        )
 
 
 def check_generator(name: str, value: object) -> None:
@@ -120,20 +126,40 @@ def check_generator(name: str, value: object) -> None:
         check_kind(name, value, torch.Generator, "a torch.Generator, or None")
 
 
-def check_keywords(given: Collection[str], known: Collection[str]) -> None:
+def check_keywords(given: Collection[str], known: Collection[str], cls: type) -> None:
     """Refuse keyword arguments that are not known.
+
+    Args:
+        given: The names of those that the constructor does not name itself.
+        known: Those that it takes besides.
+        cls: The class that is built, whose own parameters are known too.
 
     Raises:
         TypeError: If one is not, with the nearest one that is.
     """
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            names = sorted({*known, *parameters_of(cls)})
+            near = get_close_matches(name, names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TypeError(
-                f"Got an unexpected keyword argument {name!r}; need one of "
-                f"{sorted(known)}.{hint}"
+                f"Got an unexpected keyword argument {name!r}; {cls.__name__} needs "
+                f"one of {', '.join(names)}.{hint}"
             )
+
+
+def parameters_of(cls: type) -> list[str]:
+    """What the constructor of a class calls its arguments.
+
+    That of the nearest base where the class itself names none, as with `*args`.
+    """
+    for base in cls.__mro__:
+        if (build := vars(base).get("__init__")) is not None:
+            _, *given = signature(build).parameters.values()  # but `self`
+            several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            if names := [p.name for p in given if p.kind not in several]:
+                return names
+    return []
 
 
 def seed_of(value: object, name: str = "seed") -> int:
@@ -185,6 +211,8 @@ def array_of(
 ) -> Tensor:
     """An array or a list of numbers as a tensor of its dtype; a tensor is itself.
 
+    An array of objects is one of numbers if each of them is one: int, float, Decimal.
+
     Args:
         name: Of the argument.
         value: What came.
@@ -207,8 +235,8 @@ def array_of(
     if np.ma.is_masked(value):
         raise InputDataError(f"{came}, of which entries are masked; {need}")
     try:
-        array = np.array(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = _unboxed(np.array(_detached(value)))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputDataError(f"{came}, which is {no} ({error}); {need}") from error
     if array.dtype.kind not in kinds:
         raise InputDataError(f"{came}, which is {no}; {need}")
@@ -311,6 +339,23 @@ def said(value: Any) -> str:
         text = f"a number of type {type(value).__name__} with very many digits"
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+def _detached(value: object) -> object:
+    """A list of tensors without their gradients, which NumPy would not take."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [v.detach() if isinstance(v, Tensor) else v for v in value]
+
+
+def _unboxed(array: NDArray[Any]) -> NDArray[Any]:
+    """Objects that are numbers, such as those of a row of a DataFrame, as these."""
+    items = array.ravel().tolist() if array.dtype.kind == "O" else []
+    is_number = [isinstance(v, Real | Decimal) for v in items]
+    if not items or not all(is_number) or any(isinstance(v, bool) for v in items):
+        return array
+    is_whole = all(isinstance(v, Integral) for v in items)
+    return array.astype(np.int64 if is_whole else np.float64)
 
 
 def _as_number(value: object) -> float:

@@ -205,18 +205,33 @@ class SparseAcquisition(Acquisition):
 
     def _eligible(self, choices: Tensor, kwargs: dict[str, Any]) -> Tensor:
         """The choices that fit fixed features and constraints, and repeats."""
-        choices = feasible_choices(
+        fitting = feasible_choices(
             choices,
             kwargs.get("fixed_features"),
             kwargs.get("inequality_constraints"),
         )
-        if not self.allows_repeats():
-            choices = without_rows(choices, self._known_points())
-        if not len(choices):
+        if not len(fitting):
             raise SearchSpaceExhausted(
-                f"No candidate of the table satisfies the constraints. {EXHAUSTED}"
+                "No candidate of the table satisfies the constraints. Check them and "
+                "fixed_parameters, or give a table that has such rows."
             )
-        return choices
+        if self.allows_repeats():
+            return fitting
+        if not len(left := without_rows(fitting, self._known_points())):
+            raise SearchSpaceExhausted(self._taken(fitting))
+        return left
+
+    def _taken(self, fitting: Tensor) -> str:
+        """What to say where all rows that fit are observed or pending."""
+        n, observed = len(fitting), self.X_observed
+        num = 0 if observed is None else int(rows_in(fitting, observed).sum())
+        return (
+            f"All {n} candidates of the table that satisfy the constraints are taken: "
+            f"{num} were evaluated, and {n - num} are pending or were found in this "
+            "call, which keeps none of its trials where it can't give all. Ask for "
+            "fewer at once: max_trials=1 gives the rows that are left one by one. Pass "
+            "allow_repeats=True to the strategy to evaluate rows again."
+        )
 
     def _select(self, n: int, choices: Tensor) -> Candidates:
         """Greedily chosen rows of a table."""

@@ -29,6 +29,7 @@ from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.surrogate import SparseSurrogate
 from botorch_sparse.doors import DTYPES, check_flag, check_kind, seed_of
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.plain_values import plain
 
 
 class SparseGenerator(BoTorchGenerator):
@@ -221,7 +222,7 @@ def sparse_surrogate_spec(
         _check_values(model_class, model_options)
     config = ModelConfig(
         botorch_model_class=model_class,
-        model_options=dict(model_options or {}),
+        model_options=plain(dict(model_options or {})),
         name=model_class.__name__,
     )
     return SurrogateSpec(model_configs=[config])

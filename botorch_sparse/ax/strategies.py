@@ -29,6 +29,7 @@ from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.doors import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
+from botorch_sparse.plain_values import plain
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.
@@ -201,8 +202,10 @@ def _sparse_spec(
     }
     return GeneratorSpec(
         SparseGenerators.BOTORCH_SPARSE,
-        generator_kwargs={k: v for k, v in kwargs.items() if v is not None},
-        generator_gen_kwargs={"model_gen_options": {"optimizer_kwargs": optimizer}},
+        generator_kwargs=plain({k: v for k, v in kwargs.items() if v is not None}),
+        generator_gen_kwargs={
+            "model_gen_options": {"optimizer_kwargs": plain(optimizer)}
+        },
     )
 
 
@@ -228,6 +231,7 @@ def _strategy(
 ) -> GenerationStrategy:
     """The initial node and the one with the model."""
     check_whole("num_initial", num_initial)
+    num_initial = int(num_initial)
     initial = _initial_spec(options)
     nodes = [
         GenerationNode(
@@ -252,7 +256,7 @@ def _strategy(
 
 def _initial_spec(options: StrategyOptions) -> GeneratorSpec:
     """Sobol points of the search space, or the rows of a table next to them."""
-    table, seed = _table(options), options.get("seed")
+    table, seed = _table(options), plain(options.get("seed"))
     if table is None:
         return GeneratorSpec(Generators.SOBOL, generator_kwargs={"seed": seed})
     return GeneratorSpec(

@@ -10,6 +10,7 @@ References:
 """
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -192,7 +193,8 @@ def validate_forced(
             f"Got forced indices from {int(index.min())} to {int(index.max())} for {n} "
             f"samples; they must be from 0 to {n - 1}."
         )
-    if isinstance(num, bool) or not isinstance(num, int) or not len(index) <= num <= n:
+    is_whole = isinstance(num, Integral) and not isinstance(num, bool)
+    if not is_whole or not len(index) <= num <= n:
         raise InputDataError(
             f"Got num={num!r} for {n} samples of which {len(index)} are forced; need "
             f"an integer from {len(index)} to {n}, forced samples included."

@@ -57,6 +57,7 @@ from botorch_sparse.models.training_data import (
     same_tensor,
 )
 from botorch_sparse.models.validation import (
+    as_python,
     validate_call,
     validate_categories,
     validate_inducing_points,
@@ -234,8 +235,8 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._keeps_all_of_few = inducing_sampler is None
         sampler = CertifiedSampler() if inducing_sampler is None else inducing_sampler
         self.inducing_sampler = capped(sampler, max_inducing_points)
-        self.max_inducing_points = max_inducing_points
-        self.max_memory = max_memory
+        self.max_inducing_points = as_python(max_inducing_points)
+        self.max_memory = as_python(max_memory)
         self.objective = objective
         self.learn_inducing_points = learn_inducing_points
         self.cat_dims = cat_dims

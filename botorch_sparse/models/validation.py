@@ -1,5 +1,7 @@
 """What a sparse model checks at its doors, beyond the values of its data."""
 
+from numbers import Integral
+
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
@@ -42,7 +44,13 @@ def validate_options(
 
 def is_positive_int(value: object) -> bool:
     """Whether it is an integer of at least one, and not a boolean."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole and int(value) >= 1  # type: ignore[call-overload]
+
+
+def as_python(value: int | None) -> int | None:
+    """A number that may be NumPy's as Python's; None is itself."""
+    return None if value is None else int(value)
 
 
 def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:

@@ -8,7 +8,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from copy import copy
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
@@ -132,7 +132,7 @@ class Strategy(ABC):
         **domain: Unpack[DomainOptions],
     ) -> None:
         self._lock = StepLock()
-        self.domain = domain_of(candidates, domain)
+        self.domain = domain_of(candidates, domain, type(self))
         if not self.shares_tables:
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)
@@ -375,9 +375,36 @@ class Strategy(ABC):
             self._forget()
             raise
 
+    def __copy__(self) -> Self:
+        """A strategy of its own, as `copy.deepcopy` makes it.
+
+        Forks share the room behind what they hold, so that of two only one may go on.
+        """
+        return deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A strategy of its own, also where tensors would be those of inference."""
+        with self._lock, torch.inference_mode(False):
+            other = memo[id(self)] = self._alias()
+            vars(other).update(deepcopy(vars(self), memo))
+        return other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become what was pickled; see `__deepcopy__`."""
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                state = deepcopy(state, {id(self): self})
+        vars(self).update(state)
+
+    def _alias(self) -> Self:
+        """One with the same attributes, not to be kept beside this one. O(1)."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
     def _draft(self) -> Self:
         """A copy to change, this one staying as it is. O(1)."""
-        draft = copy(self)
+        draft = self._alias()
         draft.record, draft._trials = self.record.fork(), self._trials.fork()
         draft.history = self.history.of(weakref.proxy(draft))  # a cycle would stay
         draft.generator = torch.Generator()
@@ -623,6 +650,10 @@ class Strategy(ABC):
         A run that was interrupted, by Ctrl-C or an error, goes on when called again:
         what was pending is evaluated first. Ctrl-C waits for the strategy to finish
         what it is at (a second one does not), never for the objective.
+
+        A run is no step: two of one strategy at the same time, in threads, evaluate the
+        same trials. Several workers share a strategy by `ask` and `tell`, or one run
+        shares its batches among them with `executor`.
 
         Args:
             objective: From `b x d` points to `b` or `b x 1` observations. Of a table

@@ -6,7 +6,7 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BBKBRadius, Constants
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
-from botorch_sparse.doors import check_choice
+from botorch_sparse.doors import check_choice, check_keywords
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Rule, rule_of
@@ -123,6 +123,7 @@ class BBKB(UCBStrategy):
         num_evaluations: int | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
+        check_keywords(options, UCBOptions.__annotations__, type(self))
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
         claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)

@@ -5,6 +5,7 @@ from typing import Any, Unpack
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BBKBRadius, BKBRadius, Constants
+from botorch_sparse.doors import check_keywords
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Single
@@ -66,6 +67,7 @@ class BKB(UCBStrategy):
         num_evaluations: int | None = None,
         **options: Unpack[UCBOptions],
     ) -> None:
+        check_keywords(options, UCBOptions.__annotations__, type(self))
         claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         draws = Draws.of(
             constants,

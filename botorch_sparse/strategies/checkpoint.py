@@ -17,11 +17,13 @@ from typing import Any, BinaryIO
 import torch
 from botorch.exceptions import InputDataError
 
+from botorch_sparse.plain_values import plain
 from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.identity import plain
 
 STATE_VERSION = 5
 MARK = b"sha256:"
+# Bytes of a file's name in that of its temporary, which file systems limit to 255.
+LONGEST_NAME = 200
 COMMENT = len(MARK) + 2 * hashlib.sha256().digest_size
 
 
@@ -73,7 +75,7 @@ def write_whole(
         raise OSError(errno.EINVAL, "Can't save where something is no file", str(path))
     _remove_leftovers(target)
     own = f"{os.getpid()}.{threading.get_native_id()}"
-    temporary = target.with_name(f".{target.name}.{own}.tmp")
+    temporary = target.with_name(f".{_cut(target.name)}.{own}.tmp")
     try:
         with open(temporary, "wb") as file:
             write(file)
@@ -86,10 +88,15 @@ def write_whole(
     _sync_folder(target.parent)
 
 
+def _cut(name: str) -> str:
+    """The beginning of a name; a thread writes one file at a time, whatever others."""
+    return os.fsencode(name)[:LONGEST_NAME].decode(errors="ignore")
+
+
 def _remove_leftovers(target: Path) -> None:
     """Remove temporary files of processes that are no more; all others stay."""
     name = re.compile(
-        re.escape(f".{target.name}.") + r"([1-9][0-9]{0,8})(\.[0-9]+)?\.tmp"
+        re.escape(f".{_cut(target.name)}.") + r"([1-9][0-9]{0,8})(\.[0-9]+)?\.tmp"
     )
     with suppress(OSError):  # they do no harm
         for entry in os.listdir(target.parent):

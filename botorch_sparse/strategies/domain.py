@@ -369,17 +369,23 @@ def require_whole(domain: Domain, name: str) -> None:
         )
 
 
-def domain_of(candidates: Any, options: DomainOptions) -> Domain:
+def domain_of(
+    candidates: Any, options: DomainOptions, owner: type | None = None
+) -> Domain:
     """The table or the box that was asked for; a domain is itself.
 
     Args:
         candidates: See `CandidateTable.of`; or a domain; None for a box.
         options: Bounds and constraints of a box.
+        owner: The strategy whose further arguments these are, as they came; None where
+            they are known to be no others.
 
     Raises:
+        TypeError: If there are others.
         InputDataError: Unless there is one domain, and only a box has constraints.
     """
-    check_keywords(options, DomainOptions.__annotations__)
+    if owner is not None:
+        check_keywords(options, DomainOptions.__annotations__, owner)
     given = {name: value for name, value in options.items() if value is not None}
     if (candidates is None) == ("bounds" not in given):
         got = "neither" if candidates is None else "both"
@@ -399,15 +405,16 @@ def domain_of(candidates: Any, options: DomainOptions) -> Domain:
     return TableDomain(CandidateTable.of(candidates))
 
 
-def box_of(candidates: Any, options: DomainOptions, name: str) -> BoxDomain:
-    """The continuous domain of a strategy that takes no other.
+def box_of(candidates: Any, options: DomainOptions, owner: type) -> BoxDomain:
+    """The continuous domain of a strategy that takes no other; see `domain_of`.
 
     Raises:
         InputDataError: If there is a table, or no domain; with what serves for a table.
     """
+    check_keywords(options, DomainOptions.__annotations__, owner)
     if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
         return box
     raise InputDataError(
-        f"Got candidates; {name} works on continuous domains. Give bounds, or take "
-        "BBKB for a table."
+        f"Got candidates; {owner.__name__} works on continuous domains. Give bounds, "
+        "or take BBKB for a table."
     )

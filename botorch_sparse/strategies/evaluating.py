@@ -68,9 +68,13 @@ class Evaluation:
             self._tell(batch, self._at_once(batch))
 
     def _at_once(self, batch: Batch) -> Any:
-        """What the objective returns for a batch."""
+        """What the objective returns for a batch.
+
+        It gets a copy, which it may write to: points are told as they were proposed.
+        """
         try:
-            inputs = self._inputs(batch)
+            with torch.inference_mode(False):
+                inputs = self._inputs(batch).clone()
             return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
         except Exception as error:
             points = self._trials_of(batch)

@@ -74,6 +74,7 @@ def read_feedback(
             other numbers of ids or rows than points, or a Series whose index is not
             that of the points.
     """
+    X = list(X) if isinstance(X, Iterator) else X
     is_frame = hasattr(X, "columns") and hasattr(X, "index")
     named = _read_batch(X, table) if isinstance(X, Batch) else None
     if (named is not None or is_frame) and hasattr(Y, "iloc"):

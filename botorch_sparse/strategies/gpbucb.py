@@ -6,6 +6,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
+from botorch_sparse.doors import check_keywords
 from botorch_sparse.optim.rules import Global, Product, Rule, rule_of
 from botorch_sparse.strategies.theory import Claims, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
@@ -60,6 +61,7 @@ class GPBUCB(UCBStrategy):
         constants: Constants = "practical",
         **options: Unpack[UCBOptions],
     ) -> None:
+        check_keywords(options, UCBOptions.__annotations__, type(self))
         if isinstance(rule, str):
             if rule not in RULES:
                 raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")

@@ -5,6 +5,7 @@ from typing import Any, Unpack
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
+from botorch_sparse.doors import check_keywords
 from botorch_sparse.optim.rules import Single
 from botorch_sparse.strategies.theory import Claims, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
@@ -52,6 +53,7 @@ class GPUCB(UCBStrategy):
         constants: Constants = "practical",
         **options: Unpack[UCBOptions],
     ) -> None:
+        check_keywords(options, UCBOptions.__annotations__, type(self))
         claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
         parts = parts_of(
             candidates,

@@ -55,18 +55,6 @@ def identity(value: Any, name: str) -> Any:
     return _of_object(value, name)
 
 
-def plain(value: Any) -> Any:
-    """A state whose NumPy scalars are Python's, which alone are read from a file."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        exact = (int, float)  # most entries, and NumPy's float64 is no exact float
-        return type(value)(v if type(v) in exact else plain(v) for v in value)
-    return value
-
-
 def _of_mapping(value: Mapping[Any, Any], name: str) -> list[Any]:
     """The items of a mapping, in an order of their own."""
     items = [

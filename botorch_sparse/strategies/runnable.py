@@ -64,6 +64,20 @@ class RunOptions:
                     f"{os.fspath(folder)!r} is not there or can't be written to; need "
                     "one that can: make it first."
                 )
+            _refuse_no_name(self.checkpoint)
+
+
+def _refuse_no_name(path: str | os.PathLike[str]) -> None:
+    """Refuse what can't be a file's name, such as one that is too long."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputDataError(
+            f"Got checkpoint={os.fspath(path)!r}, which can't be the name of a file "
+            f"({error.strerror}); need another one, of at most 255 bytes."
+        ) from error
 
 
 def _has_method(value: object, name: str) -> bool:

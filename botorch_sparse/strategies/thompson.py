@@ -69,7 +69,7 @@ class ThompsonSampling(ModelStrategy):
         initial_sampler: InducingPointSampler | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
-        check_keywords(options, ModelOptions.__annotations__)
+        check_keywords(options, ModelOptions.__annotations__, type(self))
         domain, posterior, rest = split_options(candidates, covar_module, lam, options)
         super().__init__(
             domain,

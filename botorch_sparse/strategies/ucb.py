@@ -17,7 +17,7 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
 )
 from botorch_sparse.acquisition.confidence.base import NormBoundRadius, require_radius
-from botorch_sparse.doors import check_choice, check_keywords, check_number
+from botorch_sparse.doors import check_choice, check_number
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
@@ -411,7 +411,6 @@ def parts_of(
         repeat: See `UCBStrategy`, as `batch_size`.
         options: Those that were given.
     """
-    check_keywords(options, UCBOptions.__annotations__)
     check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
     size = options.get("batch_size")
     if default_radius.constants == "theory":

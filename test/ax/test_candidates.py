@@ -18,6 +18,7 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.ax import (
     ArmTable,
     bbkb_generation_strategy,
+    gssbo_generation_strategy,
     sparse_generation_strategy,
 )
 
@@ -124,6 +125,29 @@ def test_without_repeats_the_table_runs_out(make_client, evaluate):
     assert {key(p) for p in asked} == {key(row) for row in table}
     with pytest.raises(SearchSpaceExhausted, match="allow_repeats=True"):
         client.get_next_trials(1)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [bbkb_generation_strategy, gssbo_generation_strategy, sparse_generation_strategy],
+)
+def test_more_trials_than_rows_that_are_left(factory, make_client, evaluate):
+    """Ax keeps none of the trials of such a call; the message says what to ask for."""
+    strategy = factory(4, candidates=rows(7), allow_repeats=False, seed=0)
+    client = make_client(strategy, MIXED)
+    evaluate(client, 6, mixed)
+    said = r"All 7 .* 6 were evaluated, and 1 .* in this call.* max_trials=1"
+    with pytest.raises(SearchSpaceExhausted, match=said):
+        client.get_next_trials(max_trials=2)
+    assert len(client.get_next_trials(max_trials=1)) == 1
+
+
+def test_no_row_satisfies_the_constraints(make_client, attach):
+    strategy = sparse_generation_strategy(2, candidates=rows(9), seed=0)
+    client = make_client(strategy, MIXED)
+    attach(client, measured(rows(4)))
+    with pytest.raises(SearchSpaceExhausted, match=r"No candidate .* fixed_parameters"):
+        client.get_next_trials(1, {"x": 0.5})
 
 
 def test_fixed_parameters_restrict_the_table(make_client, attach):

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from ax.generators.torch.botorch_modular.utils import ModelConfig
@@ -60,6 +61,19 @@ def test_strategies(name):
     for node, other in zip(strategy._nodes, loaded._nodes, strict=True):
         assert repr(node.generator_specs) == repr(other.generator_specs)
         assert repr(node.transition_criteria) == repr(other.transition_criteria)
+
+
+def test_numbers_of_numpy_are_stored():
+    """What came from an array, such as a grid of sizes."""
+    five = np.int64(5)
+    options = {"optimizer_options": {"num_restarts": five}, "seed": five}
+    bound = {"max_inducing_points": five, "max_memory": np.int64(10**9)}
+    for strategy in (
+        sparse_generation_strategy(five, model_options=bound, **options),
+        bbkb_generation_strategy(five, beta=np.float32(2.0), **options),
+        gssbo_generation_strategy(five, subset_size=np.int64(30), **options),
+    ):
+        assert round_trip(strategy) == strategy
 
 
 def test_a_different_strategy_is_not_equal():

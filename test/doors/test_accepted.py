@@ -1,6 +1,9 @@
 """What finds its way in: numbers of any kind, and feedback of the points it is of."""
 
+from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,17 @@ from botorch.exceptions import InputDataError
 from door_rows import BOUNDS, KERNEL, X
 from torch import Tensor
 
-from botorch_sparse.strategies import BBKB, RandomSearch
+from botorch_sparse.inducing import select_by_gradient_diversity
+from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
+from botorch_sparse.strategies import (
+    BBKB,
+    GSSBO,
+    SBPE,
+    RandomSearch,
+    Strategy,
+    ThompsonSampling,
+    TrustRegion,
+)
 
 TABLE = partial(RandomSearch, X, batch_size=3)
 BOX = partial(RandomSearch, bounds=BOUNDS, batch_size=3)
@@ -24,6 +37,12 @@ FORMS: dict[str, Any] = {
     "list of tensors": lambda v: [torch.tensor(y, dtype=torch.float64) for y in v],
     "Series": pd.Series,
     "frame": lambda values: pd.DataFrame({"y": values}),
+    "objects": lambda values: np.array(values, dtype=object),
+    "Series of objects": lambda values: pd.Series(values, dtype=object),
+    "Decimals": lambda values: [Decimal(repr(value)) for value in values],
+    "tensors with a gradient": lambda values: [
+        torch.tensor(y, dtype=torch.float64, requires_grad=True) for y in values
+    ],
 }
 
 
@@ -54,6 +73,37 @@ def test_points_that_are_one_ulp_off_are_found(make: Any) -> None:
     strategy.tell(torch.nextafter(batch.X, batch.X + 1), PRECISE)
     assert len(strategy.pending) == 0
     assert torch.equal(strategy.history.X, batch.X)
+
+
+IDS: dict[str, Any] = {
+    "generator": iter,
+    "objects": lambda ids: np.array(ids, dtype=object),
+    "Series of objects": lambda ids: pd.Series(ids, dtype=object),
+}
+
+
+@pytest.mark.parametrize("form", IDS)
+def test_ids_of_any_form(form: str) -> None:
+    strategy = BOX()
+    batch = strategy.ask()
+    strategy.tell(IDS[form](batch.ids.tolist()[::-1]), PRECISE)
+    assert strategy.history.trial.tolist() == [2, 1, 0]
+
+
+NO_NUMBERS: list[Any] = ["2", None, True, 1j, pd.NA, 10**400, np.bool_(True)]
+
+
+@pytest.mark.parametrize("place", range(len(NO_NUMBERS)))
+def test_objects_that_are_no_numbers_are_refused(place: int) -> None:
+    strategy, bad = TABLE(), NO_NUMBERS[place]
+    batch = strategy.ask()
+    values = np.array([1.0, 2, bad], dtype=object)
+    for Y in (values, pd.Series(values)):
+        with pytest.raises(InputDataError, match=r"feedback.*need"):
+            strategy.tell(batch, Y)
+    with pytest.raises(InputDataError):
+        strategy.tell(np.array([0, 1, bad], dtype=object), PRECISE)
+    assert len(strategy.history) == 0
 
 
 CANDIDATES: dict[str, Any] = {
@@ -137,3 +187,62 @@ def test_predictions_at_points_of_any_form(form: str) -> None:
     assert expected is not None and found is not None
     for there, here in zip(expected, found, strict=True):
         assert here.dtype == torch.float64 and torch.equal(here, there)
+
+
+FIVE = np.int64(5)
+DATA = {"train_X": X, "train_Y": X[:, :1]}
+NUMPY_NUMBERS: dict[str, Callable[[], Any]] = {
+    "max_inducing_points": lambda: SparseSingleTaskGP(**DATA, max_inducing_points=FIVE),
+    "max_memory": lambda: SparseSingleTaskGP(**DATA, max_memory=np.int64(10**9)),
+    "rows": lambda: SubsetSingleTaskGP(
+        **DATA, subset_size=FIVE, num_initial=np.int64(2), num_newest=FIVE // 5
+    ),
+    "seed": lambda: SubsetSingleTaskGP(**DATA, subset_size=FIVE, seed=FIVE),
+    "num": lambda: select_by_gradient_diversity(X, num=FIVE),
+    "GSSBO": lambda: GSSBO(
+        bounds=BOUNDS, subset_size=np.int64(30), num_initial=FIVE, seed=FIVE
+    ),
+    "window": lambda: GSSBO(bounds=BOUNDS, window=FIVE, patience=FIVE),
+    "BBKB": lambda: BBKB(X, KERNEL, batch_size=FIVE, max_memory=FIVE, seed=FIVE),
+    "num_initial": lambda: BBKB(X, num_initial=FIVE),
+    "ThompsonSampling": lambda: ThompsonSampling(X, batch_size=FIVE),
+    "RandomSearch": lambda: RandomSearch(X, batch_size=FIVE, seed=FIVE),
+    "SBPE": lambda: SBPE(X, num_evaluations=np.int64(40), num_initial=FIVE),
+    "schedule": lambda: SBPE(X, KERNEL, 40, schedule=[FIVE, 2 * FIVE]),
+    "raw_samples": lambda: SBPE(
+        covar_module=KERNEL,
+        num_evaluations=40,
+        bounds=BOUNDS,
+        raw_samples=FIVE,
+        num_restarts=FIVE // 5,
+    ),
+    "TrustRegion": lambda: TrustRegion(
+        bounds=BOUNDS,
+        batch_size=FIVE,
+        num_regions=FIVE // 5,
+        num_candidates=10 * FIVE,
+        max_inducing_points=FIVE,
+        num_initial=FIVE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY_NUMBERS)
+def test_whole_numbers_may_be_those_of_numpy(name: str, tmp_path: Path) -> None:
+    """Also in what is written to files."""
+    made = NUMPY_NUMBERS[name]()
+    if isinstance(made, Strategy):
+        made.tell(made.ask(3), [1.0, 2.0, 3.0])
+        made.save(tmp_path / "state.pt")
+        NUMPY_NUMBERS[name]().resume(tmp_path / "state.pt")
+
+
+@pytest.mark.parametrize("bad", [np.bool_(True), np.float64(5.0), np.int64(0)])
+def test_other_scalars_of_numpy_are_refused(bad: Any) -> None:
+    for argument in ("max_inducing_points", "max_memory"):
+        with pytest.raises(InputDataError, match=argument):
+            SparseSingleTaskGP(**DATA, **{argument: bad})
+    with pytest.raises(InputDataError, match="subset_size"):
+        SubsetSingleTaskGP(**DATA, subset_size=bad)
+    with pytest.raises(InputDataError, match="subset_size"):
+        GSSBO(bounds=BOUNDS, subset_size=bad)

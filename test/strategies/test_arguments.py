@@ -18,7 +18,19 @@ from botorch_sparse.acquisition import BBKBRadius, BKBRadius, FixedBeta
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim import Local, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB
+from botorch_sparse.strategies import (
+    BBKB,
+    BKB,
+    GPBUCB,
+    GPUCB,
+    GSSBO,
+    RSSBO,
+    SBPE,
+    RandomSearch,
+    ThompsonSampling,
+    TrustRegion,
+    UncertaintyReduction,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +44,35 @@ def test_default_radius(strategy: Any, radius: Any) -> None:
     assert built.radius == radius(1.5, 0.02, 0.03)
     fixed = FixedBeta(3.0)
     assert strategy(X, covar_module=kernel, radius=fixed).radius is fixed
+
+
+@pytest.mark.parametrize(
+    ("cls", "wrong", "meant"),
+    [
+        (BBKB, "noise_varianc", "noise_variance"),
+        (BBKB, "covar_modul", "covar_module"),
+        (BBKB, "batch_sise", "batch_size"),
+        (BKB, "oversampeling", "oversampling"),
+        (GPUCB, "norm_bounds", "norm_bound"),
+        (GPBUCB, "ratio_treshold", "ratio_threshold"),
+        (ThompsonSampling, "sampeler", "sampler"),
+        (RandomSearch, "batchsize", "batch_size"),
+        (SBPE, "num_evaluation", "num_evaluations"),
+        (UncertaintyReduction, "noise_sd", "noise_std"),
+        (GSSBO, "subsetsize", "subset_size"),
+        (RSSBO, "subsetsize", "subset_size"),
+        (RSSBO, "bound", "bounds"),
+        (TrustRegion, "num_region", "num_regions"),
+    ],
+)
+def test_unknown_keywords_get_the_nearest_that_there_is(
+    cls: Any, wrong: str, meant: str
+) -> None:
+    """Among all that the constructor takes, by name or by `**options`."""
+    place = {"candidates": make_candidates()}
+    needed = {"covar_module": make_kernel()} if cls is UncertaintyReduction else {}
+    with pytest.raises(TypeError, match=f"Did you mean '{meant}'"):
+        cls(**place, **needed, **{wrong: 3})
 
 
 @pytest.mark.parametrize("argument", ["norm_bound", "noise_variance", "delta"])

@@ -51,6 +51,33 @@ def test_save_and_resume(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["state.pt"]
 
 
+@pytest.mark.parametrize("name", ["s" * 255, "\u00e4" * 127])
+def test_a_name_as_long_as_may_be(name: str, tmp_path: Path) -> None:
+    """That of the temporary file beside it is cut."""
+    strategy = used()
+    path = tmp_path / name
+    strategy.run(lambda X: X[:, 0], 14, progress=False, checkpoint=path)
+    assert os.listdir(tmp_path) == [name]
+    twin = used().resume(path)
+    assert equal(twin.state_dict(), strategy.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("s" * 256, "too long"), ("half\0other", "null byte")]
+)
+def test_what_can_be_no_name_is_refused_at_once(
+    name: str, said: str, tmp_path: Path
+) -> None:
+    strategy, path = used(), f"{tmp_path}/{name}"
+    before = strategy.state_dict()
+    with pytest.raises(InputDataError, match=f"checkpoint=.*{said}.*need"):
+        strategy.run(objective, 14, progress=False, checkpoint=path)
+    assert equal(strategy.state_dict(), before)
+    for step in (strategy.save, strategy.resume):
+        with pytest.raises((InputDataError, OSError), match=said):
+            step(path)
+
+
 @pytest.mark.parametrize("step", ["save", "fsync", "replace"])
 def test_a_write_that_fails_leaves_the_old_file(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -184,8 +184,8 @@ def text() -> RandomSearch:
 
 @pytest.mark.parametrize(
     "X",
-    [{0, 1}, (i for i in [0, 1]), "0", None, ["a", "b"], [[1.0], [1.0, 2.0]], [None]],
-    ids=["set", "generator", "text", "None", "texts", "ragged", "Nones"],
+    [{0, 1}, "0", None, ["a", "b"], [[1.0], [1.0, 2.0]], [None]],
+    ids=["set", "text", "None", "texts", "ragged", "Nones"],
 )
 def test_what_is_no_array_of_numbers(X: Any) -> None:
     strategy = text()

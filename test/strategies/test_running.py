@@ -701,3 +701,22 @@ def test_a_run_that_goes_on_asks_its_callbacks_first() -> None:
     assert len(twin.run(objective, 30, progress=False, callbacks=rules)) == 7
     assert seen == [list(range(6))] * 2
     assert len(twin.run(objective, 30, progress=False, callbacks=[spy])) == 30
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+@pytest.mark.parametrize("inference", [False, True])
+def test_an_objective_may_write_to_its_input(by_index: bool, inference: bool) -> None:
+    """What it was paid for is told of the point that was proposed."""
+
+    def evaluate(X: Tensor) -> Tensor:
+        Y = X.double().reshape(len(X), -1).sum(-1)
+        X *= 0
+        X.numpy()[:] += 2
+        return Y
+
+    strategy = random_search(unique=True)
+    with torch.inference_mode(inference):
+        history = strategy.run(evaluate, 12, progress=False, by_index=by_index)
+    X = history.indices[:, None].double() if by_index else history.X
+    assert torch.equal(history.Y, X.sum(-1))
+    assert torch.equal(history.X, make_candidates(60)[history.indices])

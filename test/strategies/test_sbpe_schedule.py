@@ -3,9 +3,13 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from botorch.exceptions import InputDataError
+from gpytorch.kernels import RBFKernel
 
+from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.sbpe.schedule import batch_lengths, max_num_batches
 
 
@@ -80,3 +84,20 @@ def test_doubling_and_lists() -> None:
 def test_bad_arguments(N: Any, schedule: Any, match: str) -> None:
     with pytest.raises(InputDataError, match=match):
         batch_lengths(N, schedule)
+
+
+@pytest.mark.parametrize("form", [np.array, torch.tensor, tuple])
+def test_lengths_in_any_sequence(form: Any) -> None:
+    lengths = form([10, 30])
+    assert batch_lengths(50, lengths) == [10, 30, 10]
+    assert max_num_batches(50, lengths) == 3
+    X = torch.linspace(0.0, 1.0, 20, dtype=torch.float64)[:, None]
+    built = SBPE(X, RBFKernel().double(), num_evaluations=50, schedule=lengths)
+    assert built.lengths == [10, 30, 10]
+
+
+def test_what_is_no_sequence_of_lengths() -> None:
+    for lengths in (np.array(3), np.array([]), np.ones((2, 2)), 3):
+        for read in (batch_lengths, max_num_batches):
+            with pytest.raises(InputDataError, match=r"schedule[^;]*; need"):
+                read(50, lengths)  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ from botorch_sparse.models.subset.validation import (
     validate_observations,
     validate_subset_size,
 )
+from botorch_sparse.models.validation import as_python
 from botorch_sparse.private_names import DefaultType
 
 
@@ -144,8 +145,9 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         super().__init__(*data, *modules, mean_module, *transforms)
         self.selection, self.reading = chosen.selection, chosen.reading
         self.gradients, self.noise_scale = chosen.gradients, chosen.noise_scale
-        self.subset_size, self.num_initial = subset_size, num_initial
-        self.num_newest, self.seed, self.num_selections = num_newest, seed, 0
+        self.subset_size = as_python(subset_size)
+        self.num_initial, self.num_newest = int(num_initial), int(num_newest)
+        self.seed, self.num_selections = int(seed), 0
         full = self.subset.full  # at first at random, since selections look at a subset
         num = self._num_rows(full)
         rows = first_rows(len(full), num, num_initial, num_newest, seed)

@@ -1,5 +1,7 @@
 """What a subset model checks at the door."""
 
+from numbers import Integral
+
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
@@ -7,7 +9,7 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.doors import seed_of
+from botorch_sparse.doors import check_whole, seed_of
 from botorch_sparse.inducing.gp_gradients import validate_reading
 from botorch_sparse.models.data_values import ranges_of, validate_finite
 from botorch_sparse.models.subset.full_data import FullData
@@ -31,10 +33,7 @@ def validate_counts(
     seed_of(seed)
     counts = {"num_initial": num_initial, "num_newest": num_newest}
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputDataError(
-                f"Got {name}={value!r}; need an integer of at least 0."
-            )
+        check_whole(name, value, 0, "need an integer of at least 0.")
 
 
 def validate_gradients(reading: str, gradients: str, noise_scale: object) -> None:
@@ -57,12 +56,12 @@ def validate_subset_size(subset_size: object, num_initial: object) -> None:
     """Check the size of the subset against the rows that are forced into it."""
     if subset_size is None:
         return
-    if not isinstance(subset_size, int) or not is_positive_int(subset_size):
+    if not isinstance(subset_size, Integral) or not is_positive_int(subset_size):
         raise InputDataError(
             f"Got subset_size={subset_size!r}; need an integer of at least 1, or None "
             "for all data."
         )
-    if isinstance(num_initial, int) and num_initial >= subset_size:
+    if isinstance(num_initial, Integral) and num_initial >= subset_size:
         raise InputDataError(
             f"Got subset_size={subset_size} and num_initial={num_initial}; the initial "
             "rows are always in the subset and must leave room for at least one more. "

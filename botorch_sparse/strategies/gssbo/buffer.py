@@ -1,5 +1,6 @@
 """How many samples the model of GSSBO may hold."""
 
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 from botorch.exceptions import InputDataError
@@ -64,9 +65,10 @@ class SubsetBuffer:
         check_number("Z", Z, "(1, inf)", f"{need}beginning an iteration may become.")
         check_whole("window", window)
         check_whole("patience", patience)
+        size = int(size) if isinstance(size, Integral) else size
         self.size = None if isinstance(size, str) else size
         self.Z, self.window, self.patience = Z, window, patience
-        self._given, self._smallest = size, smallest
+        self._given, self._smallest = size, int(smallest)
         self._initial: list[float] = []
         self._num_slow = 0
 
@@ -132,7 +134,7 @@ def _validate_size(size: SubsetSize, smallest: int) -> None:
     """Refuse what is no size, or leaves no room beside the forced samples."""
     if size is None or size == "dynamic":
         return
-    if not isinstance(size, int) or isinstance(size, bool):
+    if not isinstance(size, Integral) or isinstance(size, bool):
         raise InputDataError(
             f"Got subset_size={size!r}; need a number of samples, 'dynamic', or None "
             "for all samples."

@@ -142,7 +142,7 @@ class GSSBO(Strategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        place = box_of(candidates, domain, type(self).__name__)
+        place = box_of(candidates, domain, type(self))
         super().__init__(place, seed=seed, minimize=minimize)
         self.settings = ModelSettings.of(
             place,

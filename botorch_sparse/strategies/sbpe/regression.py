@@ -136,7 +136,7 @@ class UncertaintyReduction(RoundStrategy):
                 "SBPE or BBKB, which infer theirs."
             )
         validate_prior(covar_module, lam, noise_std, discretization, is_needed=True)
-        place = domain_of(candidates, domain)
+        place = domain_of(candidates, domain, type(self))
         # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
         policy = CertificatePolicy(refresh, delta, num_batches=1)
         progress = Progress.at_start(

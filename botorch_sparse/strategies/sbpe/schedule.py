@@ -10,7 +10,7 @@ References:
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from botorch.exceptions import InputDataError
@@ -34,7 +34,7 @@ def batch_lengths(
 
     Args:
         num_evaluations: The horizon N.
-        schedule: A name, or positive lengths.
+        schedule: A name, or positive lengths in a list, an array or a tensor.
 
     Returns:
         Positive lengths.
@@ -75,7 +75,7 @@ def max_num_batches(
     the base is 2: with natural logarithms the bound fails at N = 10^4), and 1 for
     N = 1; the number itself for other schedules.
     """
-    if schedule != "sqrt":
+    if not isinstance(schedule, str) or schedule != "sqrt":
         return len(batch_lengths(num_evaluations, schedule))
     N = at_least_one("num_evaluations", num_evaluations)
     return 1 if N <= 2 else math.ceil(math.log2(math.log2(N))) + 1
@@ -88,11 +88,15 @@ def _ceil_sqrt(value: int) -> int:
 
 def _validate_lengths(lengths: Sequence[int]) -> list[int]:
     """Positive integers, at least one of them."""
-    if not isinstance(lengths, Iterable) or len(lengths) == 0:
+    try:
+        given = [*lengths]
+    except TypeError:  # a number, or an array of dimension zero
+        given = []
+    if not given:
         raise InputDataError(
             f"Got schedule={lengths!r}; need at least one batch length in a list."
         )
-    return [at_least_one("schedule, a batch length", each) for each in lengths]
+    return [at_least_one("schedule, a batch length", each) for each in given]
 
 
 def at_least_one(name: str, value: int) -> int:

@@ -177,7 +177,7 @@ class SBPE(RoundStrategy):
         minimize: bool = False,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        place = domain_of(candidates, domain)
+        place = domain_of(candidates, domain, type(self))
         require_whole(place, "SBPE")
         num_evaluations = at_least_one("num_evaluations", num_evaluations)
         validate_prior(covar_module, lam, noise_std, discretization)

@@ -162,8 +162,8 @@ class TrustRegion(Strategy):
         max_inducing_points: int = MAX_INDUCING,
         **options: Unpack[TrustRegionOptions],
     ) -> None:
-        check_keywords(options, TrustRegionOptions.__annotations__)
-        domain = box_of(candidates, _domain_options(options), type(self).__name__)
+        check_keywords(options, TrustRegionOptions.__annotations__, type(self))
+        domain = box_of(candidates, _domain_options(options), type(self))
         super().__init__(
             domain,
             seed=options.get("seed", 0),

@@ -1,0 +1,17 @@
+"""NumPy's numbers as Python's, which alone are read from files and JSON."""
+
+from typing import Any
+
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """A value whose NumPy scalars, in lists and dictionaries, are Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        exact = (int, float)  # most entries, and NumPy's float64 is no exact float
+        return type(value)(v if type(v) in exact else plain(v) for v in value)
+    return value

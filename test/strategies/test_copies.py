@@ -1,0 +1,66 @@
+"""Copies of a strategy: they are strategies of their own, whatever made them."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
+from typing import Any
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+import torch
+from strategy_table import are_alike, equal
+
+from botorch_sparse.strategies import Strategy
+
+HOW: dict[str, Callable[[Any], Any]] = {
+    "copy": copy,
+    "deepcopy": deepcopy,
+    "pickle": lambda strategy: pickle.loads(pickle.dumps(strategy)),
+}
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Strategy], Any, int]]:
+    """A name, a strategy, an objective, and evaluations before it is copied."""
+    for name, make in strategy_table.TABLE.items():
+        yield f"table-{name}", make, strategy_table.objective, 12
+    for name, make in box_table.TABLE.items():
+        yield f"box-{name}", make, box_table.objective, 6
+    for name, make in sbpe_problems.TABLE.items():
+        yield f"sbpe-{name}", make, sbpe_problems.objective, 9
+
+
+CASES = {name: case for name, *case in cases()}
+
+
+@pytest.mark.parametrize("how", ["copy", "pickle"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_goes_on_alone(name: str, how: str) -> None:
+    """It ends where the strategy itself does, which it leaves as it was."""
+    make, objective, start = CASES[name]
+    strategy = make()
+    strategy.run(objective, start, progress=False, batch_size=3)
+    strategy.ask(2)
+    before = strategy.state_dict()
+    other = HOW[how](strategy)
+    batch = other.pending_batch(2)
+    other.tell(batch, objective(batch.X))
+    assert len(other.history) == start + len(batch)
+    other.run(objective, start + 4, progress=False, batch_size=2)
+    assert len(other.history) == start + 4
+    assert equal(before, strategy.state_dict())
+    strategy.run(objective, start + 4, progress=False, batch_size=2)
+    assert are_alike(strategy, other)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", ["bkb-inferred", "thompson", "gssbo", "regions"])
+def test_a_copy_made_during_inference_can_learn(name: str, how: str) -> None:
+    strategy = box_table.TABLE[name]()
+    strategy.run(box_table.objective, 6, progress=False, batch_size=3)
+    with torch.inference_mode():
+        other = HOW[how](strategy)
+    for each in (strategy, other):
+        each.run(box_table.objective, 9, progress=False, batch_size=3)
+    assert are_alike(strategy, other)

@@ -331,7 +331,7 @@ class Apart:
 
 def test_a_table_whose_rows_are_not_all_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials, rows and states serve; coordinates are refused, since none is found."""
-    monkeypatch.setattr(base, "domain_of", lambda candidates, options: candidates)
+    monkeypatch.setattr(base, "domain_of", lambda candidates, *_: candidates)
     candidates = make_candidates()
     domain = Apart(candidates)
     whole = RandomSearch(domain_of(candidates, {}), batch_size=4)

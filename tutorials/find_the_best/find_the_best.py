@@ -178,4 +178,4 @@ command = """python -m botorch_sparse suggest --candidates pool.csv --key id
     --results measured.csv --target value --batch 12 --state run.state"""
 words = [sys.executable, *command.split()[1:]]
 done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
-pd.read_csv(io.StringIO(done.stdout)).head(4)
+pd.read_csv(io.StringIO(done.stdout)).drop(columns="reason").head(4)

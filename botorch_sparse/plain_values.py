@@ -13,5 +13,7 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         exact = (int, float)  # most entries, and NumPy's float64 is no exact float
-        return type(value)(v if type(v) in exact else plain(v) for v in value)
+        items = [v if type(v) in exact else plain(v) for v in value]
+        make = getattr(type(value), "_make", type(value))  # that of a named tuple
+        return make(items)
     return value

@@ -19,8 +19,8 @@ from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
 
 # Up to this many points the exact GP is cheap, and nothing is gained by sampling.
 EXACT_SIZE = 500
-# Up to this many it is affordable, where points up to the cap of the sampler would not
-# say enough (rough functions with little noise): 0.07 GB, three seconds to condition.
+# Up to this many all of them are affordable, where points up to the cap of the sampler
+# would not say enough: factors of 0.07 GB, for all outputs together.
 MOST_EXACT = 3000
 # Cap for a sampler that has none of its own: factors of 0.8 GB.
 MOST_INDUCING_POINTS = 2000
@@ -39,7 +39,7 @@ class InducingSet:
         index: `m` or `batch_shape x m` training rows; None if the points are `given`.
         given: `m x d` or `batch_shape x m x d` raw inputs, or None if they were drawn.
         is_complete: Whether every training point is an inducing point.
-        is_exact: Whether the model is then the exact GP, since few points repeat.
+        is_exact: Whether the model then runs the code of the exact GP: of few points.
         stays: Whether other hyperparameters do not call for other points.
     """
 
@@ -105,8 +105,7 @@ class InducingSet:
 
     def _completed(self, is_complete: bool) -> Self:
         """The same set, given whether it holds every point."""
-        n, n_unique = len(self.rows.inverse), len(self.rows.first)
-        is_exact = is_complete and n <= max(EXACT_SIZE, 2 * n_unique)
+        is_exact = is_complete and len(self.rows.inverse) <= EXACT_SIZE
         completed = replace(self, is_complete=is_complete, is_exact=is_exact)
         completed.__dict__["rows"] = self.rows
         return completed
@@ -226,14 +225,16 @@ class InducingPoints:
         return index
 
     def _prefers_all(self, m: int, num_points: int, num_outputs: int) -> bool:
-        """Whether the exact GP is the better choice where `m` points were drawn.
+        """Whether all points are the better choice where `m` were drawn.
 
-        Its factorization takes n^3 / 3 where that of the sparse one takes n m^2, and
-        it leaves nothing over.
+        The posterior is then that of the exact GP, at less than ten times the cost.
         """
         if not self.are_drawn_freely or self.max_inducing_points is not None:
             return False
-        if num_points > min([MOST_EXACT, *self._in_memory(num_outputs)]):
+        is_affordable = num_outputs * num_points**2 <= MOST_EXACT**2
+        if not is_affordable or any(
+            num_points > n for n in self._in_memory(num_outputs)
+        ):
             return False
         return m == self.cap(num_outputs) or 3 * m**2 > num_points**2
 

@@ -109,9 +109,10 @@ class SparseSingleTaskGP(SingleTaskGP):
     under the hyperparameters of that moment, and stay until `resparsify` or a fit draws
     them again. `inducing_points`, `num_inducing` and `is_exact` only look: before that
     call they say what it would draw. Where all training points are inducing points the
-    model is the exact GP, by the code of `SingleTaskGP`; so it is by default up to 500
-    different points, and up to 3,000 where nearly as many would be drawn, or more than
-    the sampler's cap: on rough functions with little noise. The caches follow
+    model says what the exact GP does; up to 500 points it is one, by the code of
+    `SingleTaskGP`. By default all points are inducing points up to 500 different ones,
+    and up to 3,000 where nearly as many would be drawn, or as many as the sampler's
+    cap: on rough functions with little noise. The caches follow
     `SingleTaskGP`: they are dropped by `train`, `eval` after `train`, `set_train_data`
     and `load_state_dict`, not by assigning a hyperparameter in eval mode.
 
@@ -255,12 +256,12 @@ class SparseSingleTaskGP(SingleTaskGP):
 
     @property
     def inducing_cap(self) -> int:
-        """The largest number of inducing points that are drawn."""
+        """The largest number of inducing points that are drawn, where not all are."""
         return self._points().cap(self._aug_batch_shape.numel())
 
     @property
     def is_exact(self) -> bool:
-        """Whether it runs the exact GP: all points are inducing points, few repeat."""
+        """Whether it runs the code of the exact GP: few points, all inducing points."""
         return self._inducing_set().is_exact
 
     def sparsify(self) -> InducingSet:
@@ -880,7 +881,10 @@ class SparseSingleTaskGP(SingleTaskGP):
         has_data = not self.training and self.train_inputs is not None
         if not has_data or gpytorch.settings.prior_mode.on():
             return
-        if same_tensor(x, self.train_inputs[0]) and not self.is_exact:
+        if (
+            same_tensor(x, self.train_inputs[0])
+            and not self._inducing_set().is_complete
+        ):
             self._notices.exact_prior(x.shape[-2])
 
 

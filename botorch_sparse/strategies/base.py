@@ -6,7 +6,14 @@ import time
 import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import replace
@@ -473,6 +480,7 @@ class Strategy(ABC):
     def _tell(self, X: Points, Y: Any) -> None:
         """See `tell`."""
         start = time.perf_counter()
+        X = list(X) if isinstance(X, Iterator) else X
         if hasattr(Y, "iloc") and not isinstance(X, Batch) and not hasattr(X, "iloc"):
             Y = self._paired(X, Y)
         told = read_feedback(X, Y, self.table, self.domain.dim)

@@ -26,6 +26,11 @@ from botorch_sparse.strategies.trials import Trial
 MAX_FAILURES = 100
 
 
+def _nothing() -> bool:
+    """Takes back nothing."""
+    return False
+
+
 @dataclass
 class Evaluation:
     """Evaluates batches, and tells what comes of it.
@@ -42,7 +47,7 @@ class Evaluation:
     objective: Callable[[Tensor], Any]
     options: RunOptions
     num_failures: int = field(default=0, init=False)
-    undo: Callable[[], bool] = field(default=lambda: False, init=False)
+    undo: Callable[[], bool] = field(default=_nothing, init=False)
 
     def evaluate(self, batch: Batch) -> None:
         """Evaluate a batch, at once or point by point, and tell it.
@@ -190,7 +195,7 @@ class Evaluation:
             raise
         with undivided():
             self.strategy.tell([id], values)
-        self.num_failures = 0
+        self.num_failures, self.undo = 0, _nothing
 
     def _name(self, trial: Trial) -> str:
         """How the user knows a trial."""
@@ -226,6 +231,7 @@ class Evaluation:
         with undivided():
             if self.undo():
                 then = "They count for no point: what was pending before is so again."
+        self.undo = _nothing
         error.add_note(
             f"{self.num_failures} evaluations failed in a row, without a result. {then}"
         )

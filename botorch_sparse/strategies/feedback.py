@@ -49,11 +49,12 @@ class Feedback:
     def among(self, is_among: Callable[[int], bool]) -> "Feedback":
         """What is said of some trials, without values."""
         chosen = [i for i, id in enumerate(self.ids or ()) if is_among(id)]
-        return Feedback(
-            [],
-            None if self.ids is None else [self.ids[i] for i in chosen],
-            None if self.rows is None else [self.rows[i] for i in chosen],
-            None if self.X is None else self.X[chosen],
+        return replace(
+            self,
+            values=[],
+            ids=None if self.ids is None else [self.ids[i] for i in chosen],
+            rows=None if self.rows is None else [self.rows[i] for i in chosen],
+            X=None if self.X is None else self.X[chosen],
         )
 
 
@@ -161,16 +162,17 @@ def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Fe
 def _said_features(X: Any, table: CandidateTable) -> Tensor:
     """`b x d` features of a DataFrame, those that are there; NaN for the others.
 
-    A column with a cell that cannot be encoded says nothing: files turn the category
-    "NA" into nothing, and "01" into a number.
+    A cell that cannot be encoded says nothing: files turn the category "NA" into
+    nothing, and "01" into a number.
     """
     points = np.full((len(X), table.X.shape[-1]), np.nan)
     for spec in table.columns:
         if spec.label in X.columns:
-            with suppress(InputDataError):
-                encoded = spec.encode(X[spec.label])
-                points[:, spec.start : spec.start + spec.width] = 0.0
-                spec.put(encoded, points)
+            for rows in _readable(X[spec.label], spec.encode):
+                part = np.zeros((len(rows), points.shape[-1]))
+                spec.put(spec.encode(X[spec.label].iloc[rows]), part)
+                own = slice(spec.start, spec.start + spec.width)
+                points[rows, own] = part[:, own]
     return torch.from_numpy(points)
 
 
@@ -179,9 +181,28 @@ def _said_coordinates(X: Any, dim: int) -> Tensor:
     points = np.full((len(X), dim), np.nan)
     for i, name in enumerate(f"x{i}" for i in range(dim)):
         if name in X.columns:
-            with suppress(TypeError, ValueError):
-                points[:, i] = X[name].to_numpy(dtype=float)
+            for rows in _readable(X[name], _floats):
+                points[rows, i] = _floats(X[name].iloc[rows])
     return torch.from_numpy(points)
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    floats: NDArray[np.float64] = values.to_numpy(dtype=float)
+    return floats
+
+
+def _readable(values: Any, read: Callable[[Any], Any]) -> list[list[int]]:
+    """The rows of a Series that can be read: all together, or else one by one."""
+    rows = list(range(len(values)))
+    for parts in ([rows], [[row] for row in rows]):
+        found = []
+        for part in parts:
+            with suppress(InputDataError, TypeError, ValueError):
+                read(values.iloc[part])
+                found.append(part)
+        if len(found) == len(parts):
+            break
+    return found
 
 
 def _frame_keys(X: Any, table: CandidateTable | None) -> list[Hashable] | None:

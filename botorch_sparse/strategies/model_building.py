@@ -142,7 +142,7 @@ class ModelBuilder:
             "input_transform": Normalize(
                 self.bounds.shape[-1], bounds=self.bounds, learn_bounds=False
             ),
-            "outcome_transform": standardize_to(Y),
+            "outcome_transform": StandardizeAnySize(),
         }
         if self.inferred_kernel is not None:
             arguments["covar_module"] = self.inferred_kernel(X.shape[-1]).to(X)
@@ -196,13 +196,22 @@ class ModelBuilder:
         return {"values": values} | {k: v.tolist() for k, v in state.items()}
 
 
-def standardize_to(Y: Tensor) -> Standardize:
-    """Standardizes `n x 1` values of any size; BoTorch's leaves those below 1e-8 alone.
+class StandardizeAnySize(Standardize):
+    """`Standardize` for `n x 1` values of any size; below 1e-8 BoTorch's does nothing.
 
     A spread that may be rounding of the values is left as it is.
     """
-    least = max(LEAST_SPREAD * float(Y.abs().max()), SMALLEST_SPREAD)
-    return Standardize(m=1, min_stdv=least)
+
+    def __init__(self) -> None:
+        super().__init__(m=1)
+
+    def forward(self, Y: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
+        """See `Standardize`."""
+        if self.training:
+            largest = float(Y.abs().max())
+            self._min_stdv = max(LEAST_SPREAD * largest, SMALLEST_SPREAD)
+        transformed: tuple[Tensor, Any] = super().forward(Y, *args, **kwargs)
+        return transformed
 
 
 def of_standardized(model: SingleTaskGP) -> SingleTaskGP:

@@ -14,18 +14,18 @@ Labels: TypeAlias = Sequence[Hashable]
 def paired_with_ids(batch: Batch, Y: Any) -> Any:
     """Observations in the order of trials that were named by their ids alone.
 
-    As `paired` with their batch; also labels that are the ids themselves. Others say
+    As `paired` with their batch; labels may be the ids themselves, too. Others say
     nothing about trials, and are paired by position.
 
     Raises:
         InputDataError: If the labels mean more than one order.
     """
-    given: Labels = Y.index.tolist()
-    known: list[Labels] = [batch.keys or [], _rows(batch)]
-    if any(_order(given, labels) for labels in known):
-        return paired(batch, Y, None)
-    order = None if batch.ids is None else _order(given, batch.ids.tolist())
-    return Y.to_numpy() if order is None else Y.iloc[list(order)]
+    known: list[Labels] = [batch.keys or []]
+    if not only_counts(Y.index):
+        known += [_rows(batch), [] if batch.ids is None else batch.ids.tolist()]
+    if not any(_order(Y.index.tolist(), labels) for labels in known):
+        return Y.to_numpy()
+    return _ordered(Y, known)
 
 
 def paired(X: Any, Y: Any, keys: Labels | None) -> Any:
@@ -46,24 +46,27 @@ def paired(X: Any, Y: Any, keys: Labels | None) -> Any:
     """
     if not hasattr(Y, "iloc") or len(Y) != len(X):
         return Y
-    does_count = only_counts(Y.index)
     known: list[Labels]
     if isinstance(X, Batch):
+        is_same = only_counts(Y.index) and X.keys is None
         known = [X.keys, _rows(X)] if X.keys else [_rows(X)]
-        is_same = does_count and X.keys is None
     else:
         is_same, known = X.index.equals(Y.index), [X.index.tolist(), keys or []]
-    if is_same:
-        return Y
+    return Y if is_same else _ordered(Y, known)
+
+
+def _ordered(Y: Any, known: Sequence[Labels]) -> Any:
+    """Observations in the one order that their labels mean."""
     given = Y.index.tolist()
     orders = {order for labels in known if (order := _order(given, labels)) is not None}
-    if does_count:
+    if only_counts(Y.index):
         orders.add(tuple(range(len(Y))))
     if len(orders) != 1:
         raise InputDataError(
             f"Got Y with the index {few(given)} for points with the index "
-            f"{few(known[0])}; need the same labels, once each, that say which value "
-            "is of which point. To pair them by position give Y.to_numpy()."
+            f"{few(known[0] or known[-1])}; need the same labels, once each, that say "
+            "which value is of which point. To pair them by position give "
+            "Y.to_numpy()."
         )
     return Y.iloc[list(orders.pop())]
 

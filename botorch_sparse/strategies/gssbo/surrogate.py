@@ -34,7 +34,7 @@ from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.model_building import (
     MIN_NOISE,
     ModelBuilder,
-    standardize_to,
+    StandardizeAnySize,
 )
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.seeding import draw_seed
@@ -121,14 +121,14 @@ class SubsetSurrogate:
             return SubsetSingleTaskGP(
                 X,
                 Y,
-                **self._prior(X, Y),
+                **self._prior(X),
                 **vars(self.options),
                 subset_size=subset_size,
                 num_initial=self.settings.num_initial,
                 seed=seed,
             )
 
-    def _prior(self, X: Tensor, Y: Tensor) -> dict[str, Any]:
+    def _prior(self, X: Tensor) -> dict[str, Any]:
         """Kernel, likelihood, mean and transforms."""
         if self.settings.covar_module is None:
             return {
@@ -138,7 +138,7 @@ class SubsetSurrogate:
                 "input_transform": Normalize(
                     self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
                 ),
-                "outcome_transform": standardize_to(Y),
+                "outcome_transform": StandardizeAnySize(),
             }
         likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
         likelihood.noise = self.settings.lam

@@ -285,7 +285,23 @@ def test_trials_on_a_box_with_cells_that_were_lost() -> None:
     for other in (frame["x1"] + 1.0, float("inf")):
         with pytest.raises(InputDataError, match="are not those of"):
             strategy.tell(frame.assign(x1=other), torch.zeros(4))
-    strategy.tell(frame.assign(x1="lost"), torch.zeros(4))
+    frame["x1"] = frame["x1"].astype(object)
+    frame.loc[1, "x1"] = "lost"
+    with pytest.raises(InputDataError, match="are not those of"):
+        strategy.tell(frame.assign(x1=[1.5, *frame["x1"][1:]]), torch.zeros(4))
+    strategy.tell(frame, torch.zeros(4))
+    assert len(strategy.pending) == 0
+
+
+def test_a_cell_that_was_lost_says_nothing_of_the_others() -> None:
+    strategy = RandomSearch(solvents().reset_index(drop=True), batch_size=4)
+    frame = strategy.ask().to_frame().astype({"heat": object})
+    frame.iloc[0, frame.columns.get_loc("heat")] = "oops"
+    wrong = frame.copy()
+    wrong.iloc[1, wrong.columns.get_loc("heat")] = 99.0
+    with pytest.raises(InputDataError, match="are not those of"):
+        strategy.tell(wrong, torch.zeros(4))
+    strategy.tell(frame, torch.zeros(4))
     assert len(strategy.pending) == 0
 
 
@@ -356,6 +372,27 @@ def test_a_series_is_paired_by_its_index(kind: str) -> None:
             strategy.tell(X, frame.y.set_axis([50, 51, 52, 53]))
     assert len(strategy.pending) == 4
     strategy.tell(batch.ids, frame.y.set_axis([50, 51, 52, 53]))  # ids say no more
+    assert is_paired(strategy)
+
+
+def test_a_series_beside_ids() -> None:
+    """Labels may be rows or ids; one that only counts is in the order of the ids."""
+    X = torch.tensor([[3.0], [1.0], [0.0], [2.0]])
+
+    def asked() -> tuple[RandomSearch, Batch]:
+        strategy = RandomSearch(X, batch_size=4, seed=1, unique=True)
+        return strategy, strategy.ask()
+
+    strategy, batch = asked()
+    values = batch.X[:, 0].tolist()
+    assert batch.indices.tolist() != [0, 1, 2, 3], "choose another seed"
+    by_id = pd.Series(values, index=pd.Index([0, 1, 2, 3]))
+    with pytest.raises(InputDataError, match="need the same labels, once each"):
+        strategy.tell(batch.ids, by_id)
+    strategy.tell(reversed(batch.ids.tolist()), pd.Series(values[::-1]))
+    assert is_paired(strategy)
+    strategy, batch = asked()
+    strategy.tell((id for id in (0, 1, 2, 3)), pd.Series(values))
     assert is_paired(strategy)
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import (
     BrokenExecutor,
@@ -317,6 +318,31 @@ def test_an_outage_costs_no_point(
     for s in (strategy, resumed, straight):
         s.run(f, 18, **options)
     assert are_alike(strategy, resumed, straight)
+
+
+def test_what_was_before_a_failure_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once a result has come: a posterior may be as large as the memory allows."""
+    strategy, kept, calls = random_search(), list[Any](), list[int]()
+    way_back = type(strategy).way_back
+
+    def watched(self: Strategy) -> Any:
+        undo = way_back(self)
+        kept.append(weakref.ref(undo))
+        return undo
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise OSError
+        assert len(calls) < 7 or kept[0]() is None
+        return objective(X)
+
+    monkeypatch.setattr(type(strategy), "way_back", watched)
+    with pytest.warns(BotorchWarning, match="OSError"):
+        strategy.run(evaluate, 12, progress=False, catch=OSError)
+    assert len(kept) == 1
 
 
 def test_an_outage_with_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import math
 import os
 import time
-import weakref
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import (
@@ -145,9 +144,6 @@ class Strategy(ABC):
         check_flag("minimize", minimize)
         self.minimize = minimize
         self.record = self.history_type.record_type.of(self.domain)
-        self.history = self.history_type(
-            self.domain, minimize=minimize, predict=self.predict, owner=self
-        )
         self.generator = torch.Generator().manual_seed(seed_of(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
@@ -155,6 +151,17 @@ class Strategy(ABC):
         self._num_learned = 0
         self._finder = PointFinder(self.domain)
         self._pace: GoesOn = always  # of the `ask` in progress
+
+    @property
+    def history(self) -> History:
+        """All evaluations and batches; a view, which keeps the strategy alive.
+
+        It is made anew: one that the strategy kept would be a cycle, and memory of a
+        strategy that is gone would wait for the garbage collector.
+        """
+        return self.history_type(
+            self.domain, minimize=self.minimize, predict=self.predict, owner=self
+        )
 
     @property
     def box(self) -> Box | None:
@@ -413,15 +420,14 @@ class Strategy(ABC):
         """A copy to change, this one staying as it is. O(1)."""
         draft = self._alias()
         draft.record, draft._trials = self.record.fork(), self._trials.fork()
-        draft.history = self.history.of(weakref.proxy(draft))  # a cycle would stay
         draft.generator = torch.Generator()
         draft.generator.set_state(self.generator.get_state())
         return draft
 
     def _become(self, draft: Self) -> None:
-        """Take over all that a copy has, but for the history that shows it."""
-        now, before = vars(draft) | {"history": self.history}, vars(self).copy()
-        vars(self).update(now)
+        """Take over all that a copy has."""
+        before = vars(self).copy()
+        vars(self).update(vars(draft))
         del before  # until here: no finalizer runs while attributes are replaced
 
     def way_back(self) -> Callable[[], bool]:

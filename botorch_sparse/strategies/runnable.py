@@ -88,8 +88,12 @@ def _has_method(value: object, name: str) -> bool:
 class Runnable(Protocol):
     """What a run asks of a strategy; see `Strategy`."""
 
-    history: History
     largest_value: ClassVar[float]
+
+    @property
+    def history(self) -> History:
+        """All evaluations."""
+        ...
 
     @property
     def domain(self) -> Domain:

@@ -1,9 +1,11 @@
 """Copies of a strategy: they are strategies of their own, whatever made them."""
 
+import gc
 import pickle
 from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
 from typing import Any
+from weakref import ref
 
 import box_table
 import pytest
@@ -52,6 +54,26 @@ def test_a_copy_goes_on_alone(name: str, how: str) -> None:
     assert equal(before, strategy.state_dict())
     strategy.run(objective, start + 4, progress=False, batch_size=2)
     assert are_alike(strategy, other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_goes_without_the_garbage_collector(name: str) -> None:
+    """Which comes too late for matrices; a history that is kept keeps its strategy."""
+    make, objective, start = CASES[name]
+    strategy = make()
+    gc.collect()
+    gc.disable()
+    try:
+        history = strategy.run(objective, start, progress=False, batch_size=3)
+        strategy.tell(strategy.ask(1), [0.5])
+        strategy.predict(strategy.history.X)
+        last = ref(strategy)
+        del strategy
+        assert len(history) == start + 1 and last() is not None
+        del history
+        assert last() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -182,6 +182,7 @@ def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:
     for s in (strategy, other):
         s.run(objective, 12, progress=False)
     before, parts = strategy.state_dict(), dict(vars(strategy))
+    history = strategy.history
     state = other.state_dict()
     with pytest.raises(InputDataError, match="damaged"):
         strategy.load_state_dict({k: v for k, v in state.items() if k != part})
@@ -189,5 +190,5 @@ def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:
     assert all(vars(strategy)[key] is value for key, value in parts.items())
     assert equal(strategy.state_dict(), before)
     strategy.load_state_dict(state)
-    assert strategy.history is parts["history"]
+    assert torch.equal(history.Y, strategy.history.Y)  # it shows the present record
     assert equal(strategy.state_dict(), state)

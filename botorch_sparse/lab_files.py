@@ -11,7 +11,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.csv_cells import is_missing
+from botorch_sparse.csv_cells import is_blank
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_pool import Pool
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -87,7 +87,7 @@ def _features(
     for name in labels:
         if name in as_text:
             columns[name] = text.values(name, is_text=True)
-        elif all(map(is_missing, text.columns[name])):
+        elif all(map(is_blank, text.columns[name])):
             left_out[name] = "has no value in any row"
         elif are_names(values := text.values(name)):
             left_out[name] = (

@@ -129,6 +129,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             _new_categories(pool, results)
         ),
     }
+    yield from results.unused
     for what, which in kinds.items():
         if which:
             more = ", ..." if len(which) > 3 else ""

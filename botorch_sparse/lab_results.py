@@ -7,11 +7,19 @@ from pathlib import Path
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_cells import FAILED, comma_hint, is_missing, number, says_failed
+from botorch_sparse.csv_cells import (
+    FAILED,
+    comma_hint,
+    is_blank,
+    is_missing,
+    number,
+    says_failed,
+)
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_checks import (
     check_features,
     check_keys,
+    check_names,
     check_rounded,
     unusable,
 )
@@ -37,6 +45,7 @@ class Results:
         beside: What messages call these.
         left_out: What they call results that cannot be used.
         others: All results of no row of the pool, by file.
+        unused: What is said of values in columns that the pool has without any.
     """
 
     name: str
@@ -48,6 +57,7 @@ class Results:
     beside: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     others: list[TextTable] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -75,12 +85,13 @@ def read_results(
         candidates: The file of the candidates. If it holds results too, its rows
             without a value have not been measured yet.
         waiting: Rows of the pool that were proposed before: without a value they have
-            not been measured yet, unless `skip_empty`.
+            not been measured yet, unless `skip_empty`. Nor have rows that have their
+            value in another line or file, or are not in the pool.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
     """
-    parts = []
+    parts, tables = [], []
     for path in paths:
         if not path.exists():
             raise InputDataError(
@@ -93,30 +104,38 @@ def read_results(
             continue
         text.need([pool.target], "the --target")
         is_one_file = candidates is not None and path.samefile(candidates)
-        text, rows = _told(text, pool, skip_empty, is_one_file, waiting)
-        parts.append(_sort_out(text, pool, rows))
+        if is_one_file:
+            text = text.only(_places(text, pool, is_empty=False))
+        tables.append((text, _rows_of(text, pool), skip_empty or is_one_file))
+    may_be_empty = {-1, *waiting}
+    for text, rows, _ in tables:
+        may_be_empty |= {rows[i] for i in _places(text, pool, is_empty=False)}
+    for text, rows, takes_empty in tables:
+        told = (text, rows)
+        if not takes_empty:
+            told = _told(text, rows, pool, may_be_empty)
+        parts.append(_sort_out(*told, pool))
     return _joined(parts)
 
 
 def _told(
-    text: TextTable,
-    pool: Pool,
-    skip_empty: bool,
-    is_one_file: bool,
-    waiting: Collection[int],
+    text: TextTable, rows: list[int], pool: Pool, may_be_empty: Collection[int]
 ) -> tuple[TextTable, list[int]]:
     """What a file says of measurements without what is still to come, and its rows.
+
+    Args:
+        text: Results.
+        rows: Their rows of the pool, -1 for none.
+        pool: The candidates.
+        may_be_empty: Rows that wait for their values, or have them in some file.
 
     Raises:
         InputDataError: If it is not known why there is no value.
     """
-    if is_one_file:
-        text = text.only(_places(text, pool, is_empty=False))
-    rows = _rows_of(text, pool)
-    if skip_empty or is_one_file:
-        return text, rows
     empty = set(_places(text, pool, is_empty=True))
-    kept = [i for i, row in enumerate(rows) if i not in empty or row not in waiting]
+    kept = [
+        i for i, row in enumerate(rows) if i not in empty or row not in may_be_empty
+    ]
     text = text.only(kept)
     _check_none_empty(text, pool)
     return text, [rows[i] for i in kept]
@@ -155,7 +174,7 @@ def _check_none_empty(text: TextTable, pool: Pool) -> None:
     raise text.error(empty[0], pool.target, reason)
 
 
-def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
+def _sort_out(text: TextTable, rows: list[int], pool: Pool) -> Results:
     """The results by what they are of: rows of the pool, -1 for none."""
     others = [i for i, row in enumerate(rows) if row < 0]
     fit = [i for i in others if can_be_beside(text.columns, i, pool)]
@@ -168,6 +187,8 @@ def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
     inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
     beside = [i for i in fit if i not in failed]
     labels = [str(spec.label) for spec in pool.table.columns]
+    if beside:
+        _check_points(text.only(beside), pool)
     return Results(
         text.name,
         rows=[rows[i] for i in inside],
@@ -180,7 +201,28 @@ def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
         beside=[text.place(i) for i in beside],
         left_out=[text.place(i) for i in left_out],
         others=[text.only(others)],
+        unused=_unused(text, pool),
     )
+
+
+def _check_points(text: TextTable, pool: Pool) -> None:
+    """Refuse numbers beside the pool whose points may separate thousands."""
+    for spec in pool.table.columns:
+        if spec.categories is None:
+            text.check_points(str(spec.label))
+
+
+def _unused(text: TextTable, pool: Pool) -> list[str]:
+    """What is said of values in columns that the pool has without any."""
+    notes = []
+    for name in pool.blank:
+        cells = map(str.strip, text.columns.get(name, ()))
+        if value := next((cell for cell in cells if not is_blank(cell)), None):
+            notes.append(
+                f"column {shown(name)} is left out, as {pool.text.name} has no value "
+                f"in it, but {text.name} has {shown(value)} in it; it is not used"
+            )
+    return notes
 
 
 def _values(text: TextTable, target: str) -> list[float]:
@@ -202,7 +244,9 @@ def _values(text: TextTable, target: str) -> list[float]:
 def _rows_of(text: TextTable, pool: Pool) -> list[int]:
     """The rows of the pool that results are of; -1 for none."""
     if pool.key is None:
-        return _rows_by_features(text, pool)
+        rows = _rows_by_features(text, pool)
+        check_names(text, rows, pool)
+        return rows
     return _rows_by_key(text, pool.key, pool)
 
 

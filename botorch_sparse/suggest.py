@@ -98,8 +98,6 @@ def _suggest(args: argparse.Namespace) -> None:
         decimal=args.decimal,
     )
     _check_names(pool, args.ignore)
-    if not args.results and args.target not in args.ignore:
-        check_no_results(pool)
     before = read_proposed(args.state, pool, minimize=args.minimize)
     results = read_results(
         args.results,
@@ -108,6 +106,9 @@ def _suggest(args: argparse.Namespace) -> None:
         candidates=args.candidates,
         waiting=set(before.rows),
     )
+    is_told = len(results) or results.failed
+    if not is_told and args.target not in args.ignore:
+        check_no_results(pool)
     proposed = without_results(before, pool, results, args.state)
     chosen, explained, best = _choose(args, pool, results, proposed.rows)
     text = format_rows(pool, chosen, explained)

@@ -921,6 +921,124 @@ def test_waiting_rows_without_a_value_wait_on(
     assert len(rest) == NUM - 6 - 9 - 1
 
 
+def test_the_word_none_is_a_category_and_no_gap(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """It is what messages advise to write: salt is then another material than none."""
+    for word, num in (("none", 0), ("no", 0), ("", 4)):
+        write(pool, [["x", "additive"], *([i / 10, word] for i in range(12))])
+        told = [["x", "additive", "loss"], *([i / 10, "salt", i] for i in range(4))]
+        results = write(tmp_path / "m.csv", told)
+        read = read_results([results], read_pool(pool, None, "loss"))
+        assert (len(read.rows), len(read.points)) == (num, 4 - num)
+    write(pool, [["id", "x", "add"], ["a", 1, "none"], ["b", 2, "salt"], ["c", 3, "s"]])
+    write(results, [["id", "add", "loss"], ["b", "None", 1]])
+    assert "column 'add': 'None' is not 'salt', which" in refused("--results", results)
+
+
+def test_values_in_a_blank_column_of_the_pool_are_noted(
+    pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    write(pool, [["id", "x", "additive"], *([f"c{i}", i, ""] for i in range(9))])
+    told = [["id", "additive", "loss"], ["c1", "", 1], ["c2", " salt", 2]]
+    results = write(tmp_path / "m.csv", told)
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, [*words, "--results", results])])
+    err = capfdbinary.readouterr().err.decode()
+    assert f"column 'additive' is left out, as {pool} has no value in it, but" in err
+    assert f"{results} has 'salt' in it; it is not used\n" in err
+
+
+def test_names_that_were_left_out_contradict_features(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """Another material with the features of one: a column may be missing."""
+
+    def files(name: str, told: str) -> list[object]:
+        write(pool, [["name", "x"], *([name.format(i), i / 9] for i in range(NUM))])
+        rows = [[told.format(i), i / 9, i] for i in range(5)]
+        write(tmp_path / "m.csv", [["name", "x", "loss"], *rows])
+        return ["--results", tmp_path / "m.csv"]
+
+    line = refused(*files("A{}", "B{}"), key=None)
+    assert "m.csv, line 2, column 'name': it has 'B0', and the row with these" in line
+    assert f"features, line 2 of {pool}, has 'A0'; name rows by --key 'name', or" in (
+        line
+    )
+    assert suggest(*files("A{}", "B{}"), "--ignore", "name", key=None)
+    assert suggest(*files("A{}", " a{}"), key=None)
+    assert suggest(*files("A{}", ""), key=None)
+    assert suggest(*files("2026-01-{:02}", "{}.1.26"), key=None)
+    assert "has '2026-01-00'; name" in refused(
+        *files("2026-01-{:02}", "2026-01-07"), key=None
+    )
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_an_empty_row_may_have_its_value_in_a_later_file(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
+) -> None:
+    """It waits no more then, and its empty line is still there in all later calls."""
+    options = ["--state", tmp_path / "run.state"] * state
+    first = [row["id"] for row in suggest(*options, "--batch", 3)]
+    told = [["id", "loss"], [first[0], 1], [first[1], ""], [first[2], 2]]
+    before = write(tmp_path / "r1.csv", told)
+    late = write(tmp_path / "r2.csv", [["id", "loss"], [first[1], 3]])
+    for _ in range(3):
+        rows = suggest("--results", before, late, *options, "--batch", 3)
+        assert not {row["id"] for row in rows} & {*first}
+    assert suggest("--results", late, before, "--batch", 4)
+    write(late, [["id", "loss"], ["c9", 3]])
+    assert "r1.csv, line 3" in refused("--results", before, late)
+
+
+def test_a_waiting_row_that_is_gone_may_be_empty(
+    suggest: Suggest, pool: Path, tmp_path: Path
+) -> None:
+    state = ["--state", tmp_path / "run.state"]
+    first = suggest(*state, "--batch", 4)
+    header = ["id", "heat", "solvent", "dose", "lid"]
+    rows = [[row[name] for name in header] for row in first]
+    gone = first[0]["id"]
+    whole = read_lines(pool)
+    left = [line for line in whole if not line.startswith(f"{gone},")]
+    pool.write_text("\n".join(left))
+    told = [[*row, loss] for row, loss in zip(rows, ["", 1, 2, ""], strict=True)]
+    results = write(tmp_path / "m.csv", [[*header, "loss"], *told])
+    assert len(suggest("--results", results, *state, "--batch", 9)) == 9
+    pool.write_text("\n".join(whole))
+    assert len(suggest("--results", results, *state, "--batch", 50)) == NUM - 4 - 9
+
+
+def test_points_of_thousands_beside_the_pool_are_refused(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    write(pool, [["id", "heat"], *([f"c{i}", f"{i}50,5"] for i in range(1, 9))])
+    told = [["id", "heat", "loss"], ["c1", "150,5", "1,5"], ["old", "1.250", "2,5"]]
+    results = write(tmp_path / "m.csv", told)
+    line = refused("--results", results, "--decimal", ",")
+    assert "m.csv, line 3 (key 'old'), column 'heat': with --decimal ','" in line
+    assert "write 1250 or 1,250, whichever" in line
+    told[2][1] = "1250"
+    write(results, told)
+    assert suggest("--results", results, "--decimal", ",")
+
+
+@pytest.mark.parametrize("text", ["", "id,loss\n"])
+def test_empty_results_do_not_hide_those_of_the_pool(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, text: str, tmp_path: Path
+) -> None:
+    write(pool, [["id", "heat", "loss"], *([f"c{i}", i, i] for i in range(9))])
+    results = tmp_path / "m.csv"
+    results.write_text(text)
+    line = refused("--results", results)
+    assert "line 2 (key 'c0'), column 'loss': '0' is a result in the column" in line
+    assert "no results are named, or they are empty; give the file as results" in line
+    assert suggest("--results", results, "--ignore", "loss")
+    results.write_text("id,loss\nc1,failed\n")
+    assert len(suggest("--results", results)) == 8
+
+
 @pytest.mark.parametrize("word", ["-", "n.d.", "fail"])
 def test_a_failed_row_is_marked_by_a_word(
     suggest: Suggest, refused: Callable[..., str], pool: Path, word: str
@@ -1049,8 +1167,8 @@ BAD_RESULTS = [
     ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
     ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
     ("id,heat,solvent,loss\nd,1,X,1\n", "'X' is none of its categories, 'x', 'y')"),
-    ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
-    ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
+    ("id,heat,solvent,loss\nb,2,y,\n", "column 'loss': the cell is empty"),
+    ("id,heat,solvent,loss\nb,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
     ("id,gain\na,1\n", "m.csv has no column 'loss', the --target; its columns"),
     ("key,loss\na,1\n", "m.csv has no column 'id', the --key"),
     ("id,loss\na,1\nb,\n", "m.csv, line 3 (key 'b'), column 'loss': the cell is empty"),

@@ -92,9 +92,21 @@ def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
     )
 
 
+def ignore_hint(name: str, pool: Pool) -> str:
+    """What to do where results lack a feature: names, too, are one in few rows."""
+    cells = pool.text.columns[name]
+    can_go = len(set(cells)) == len(cells) > 1 and len(pool.table.columns) > 1
+    if not can_go or name not in pool.forms:
+        return "; or name rows by a --key" * (pool.key is None)
+    key = f", or name rows by --key {shown(name)}" * (pool.key is None)
+    return f"; if it names rows, leave it out with --ignore {shown(name)}{key}"
+
+
 def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:
     """The error for a result of no row of the pool that does not fit it either."""
     column, reason = unfit(text.columns, i, pool) or (pool.target, "")
+    if column in pool.forms and column not in text.columns:
+        reason += ignore_hint(column, pool)
     if pool.key is not None:
         reason = (
             f"{pool.text.name} has no row with this key, and the features of "

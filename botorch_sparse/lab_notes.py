@@ -125,6 +125,8 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         f"{no_row}, which writes their category otherwise, and are left out": (
             results.left_out
         ),
+        "of the results are in an earlier file too, with the same value, and count "
+        "once (what was measured again belongs in one file)": results.doubles,
         f"of the results' categories are not in {name}, and are ones of their own": (
             _new_categories(pool, results)
         ),
@@ -142,7 +144,8 @@ def _best_line(pool: Pool, results: Results, best: Best) -> str:
     if row < num:
         which = pool.name(row)
     else:
-        which = f"{results.beside[row - num]} of the results"
+        which = results.beside[row - num]
+        which += " of the results" * results.is_one
     mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
     return f"best so far: {which}, {shown(pool.target)}: {best.value:.6g}{mean}."
 

@@ -1,6 +1,7 @@
 """What has been measured, from files: of rows of the pool, and beside them."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from botorch_sparse.lab_checks import (
     check_keys,
     check_names,
     check_rounded,
+    ignore_hint,
     unusable,
 )
 from botorch_sparse.lab_pool import Pool, can_be_beside, encode_fit
@@ -46,6 +48,8 @@ class Results:
         left_out: What they call results that cannot be used.
         others: All results of no row of the pool, by file.
         unused: What is said of values in columns that the pool has without any.
+        doubles: What messages call results that an earlier file has too.
+        is_one: Whether there is one file at most, so that messages need not name it.
     """
 
     name: str
@@ -58,6 +62,8 @@ class Results:
     left_out: list[str] = field(default_factory=list)
     others: list[TextTable] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    is_one: bool = True
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -91,7 +97,7 @@ def read_results(
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
     """
-    parts, tables = [], []
+    names, tables = [], []
     for path in paths:
         if not path.exists():
             raise InputDataError(
@@ -99,8 +105,8 @@ def read_results(
                 "leave --results out for a first batch."
             )
         text = read_table(path, key=pool.key, decimal=pool.decimal)
+        names.append(text.name)
         if not text.columns:
-            parts.append(Results(text.name, [], []))
             continue
         text.need([pool.target], "the --target")
         is_one_file = candidates is not None and path.samefile(candidates)
@@ -110,12 +116,15 @@ def read_results(
     may_be_empty = {-1, *waiting}
     for text, rows, _ in tables:
         may_be_empty |= {rows[i] for i in _places(text, pool, is_empty=False)}
-    for text, rows, takes_empty in tables:
-        told = (text, rows)
-        if not takes_empty:
-            told = _told(text, rows, pool, may_be_empty)
-        parts.append(_sort_out(*told, pool))
-    return _joined(parts)
+    told = [
+        (text, rows) if takes_empty else _told(text, rows, pool, may_be_empty)
+        for text, rows, takes_empty in tables
+    ]
+    _check_any_usable(told, pool)
+    told, doubles = _counted_once(told, pool)
+    is_one = len(names) < 2
+    parts = [_sort_out(text, rows, pool, is_one=is_one) for text, rows in told]
+    return _joined(names, [*parts, Results("", [], [], doubles=doubles)])
 
 
 def _told(
@@ -141,16 +150,15 @@ def _told(
     return text, [rows[i] for i in kept]
 
 
-def _joined(parts: Sequence[Results]) -> Results:
+def _joined(names: Sequence[str], parts: Sequence[Results]) -> Results:
     """The results of all files as those of one."""
-    if not parts:
-        return Results("the results", [], [])
     lists = {
         f.name: [entry for part in parts for entry in getattr(part, f.name)]
         for f in fields(Results)
-        if f.name != "name"
+        if f.name not in ("name", "is_one")
     }
-    return Results(name=", ".join(part.name for part in parts), **lists)
+    name = ", ".join(names) or "the results"
+    return Results(name=name, is_one=len(names) < 2, **lists)
 
 
 def _places(text: TextTable, pool: Pool, *, is_empty: bool) -> list[int]:
@@ -174,14 +182,70 @@ def _check_none_empty(text: TextTable, pool: Pool) -> None:
     raise text.error(empty[0], pool.target, reason)
 
 
-def _sort_out(text: TextTable, rows: list[int], pool: Pool) -> Results:
-    """The results by what they are of: rows of the pool, -1 for none."""
+def _check_any_usable(
+    tables: Sequence[tuple[TextTable, list[int]]], pool: Pool
+) -> None:
+    """Refuse results none of which is of the pool or fits it, in all files."""
+    first = None
+    for text, rows in tables:
+        for i, row in enumerate(rows):
+            if row >= 0 or can_be_beside(text.columns, i, pool):
+                return
+            first = first or (text, i)
+    if first is not None:
+        raise unusable(*first, pool, "no other result can be used either")
+
+
+def _counted_once(
+    tables: Sequence[tuple[TextTable, list[int]]], pool: Pool
+) -> tuple[list[tuple[TextTable, list[int]]], list[str]]:
+    """Files without values that an earlier one has of the same row, and what is said.
+
+    An export may hold what earlier ones did. What a file repeats itself was measured
+    again: of each row and value there are as many as in the file that has most.
+    """
+    most: Counter[Hashable] = Counter()
+    kept, doubles = [], []
+    for text, rows in tables:
+        here: Counter[Hashable] = Counter()
+        new = []
+        for i, row in enumerate(rows):
+            cell = text.columns[pool.target][i]
+            told = (_who(text, i, row, pool), cell.strip())
+            here[told] += 1
+            if here[told] > most[told] or is_missing(cell) or says_failed(cell):
+                new.append(i)
+            else:
+                doubles.append(f"{text.place(i)} of {text.name}")
+        most |= here
+        kept.append((text.only(new), [rows[i] for i in new]))
+    return kept, doubles
+
+
+def _who(text: TextTable, i: int, row: int, pool: Pool) -> Hashable:
+    """What tells whether two results are of the same row: of none by key and cells."""
+    if row >= 0:
+        return row
+    names = [str(spec.label) for spec in pool.table.columns]
+    if pool.key is not None:
+        names.append(pool.key)
+    cells = (text.columns[name][i] if name in text.columns else "" for name in names)
+    return tuple(map(str.strip, cells))
+
+
+def _sort_out(text: TextTable, rows: list[int], pool: Pool, *, is_one: bool) -> Results:
+    """The results by what they are of: rows of the pool, -1 for none.
+
+    Args:
+        text: Results.
+        rows: Their rows.
+        pool: The candidates.
+        is_one: Whether there is no other file.
+    """
+    of = "" if is_one else f" of {text.name}"
     others = [i for i, row in enumerate(rows) if row < 0]
     fit = [i for i in others if can_be_beside(text.columns, i, pool)]
     left_out = sorted(set(others) - set(fit))
-    if left_out and len(left_out) == len(text):
-        advice = "no other result can be used either"
-        raise unusable(text, left_out[0], pool, advice)
     targets = enumerate(text.columns[pool.target])
     failed = {i for i, cell in targets if is_missing(cell) or says_failed(cell)}
     inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
@@ -198,8 +262,8 @@ def _sort_out(text: TextTable, rows: list[int], pool: Pool) -> Results:
             {name: text.columns[name][i].strip() for name in labels} for i in beside
         ],
         point_values=_values(text.only(beside), pool.target),
-        beside=[text.place(i) for i in beside],
-        left_out=[text.place(i) for i in left_out],
+        beside=[f"{text.place(i)}{of}" for i in beside],
+        left_out=[f"{text.place(i)}{of}" for i in left_out],
         others=[text.only(others)],
         unused=_unused(text, pool),
     )
@@ -267,7 +331,8 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     """
     X = pool.table.X
     columns = {str(s.label): s.categories is None for s in pool.table.columns}
-    text.need(columns, f"which {pool.text.name} has; or name rows by a --key")
+    for label in columns:
+        text.need([label], f"which {pool.text.name} has{ignore_hint(label, pool)}")
     for label, is_number in columns.items():
         text.numbers(label) if is_number else text.texts(label)
     rows = [-1] * len(text)

@@ -884,7 +884,7 @@ def test_results_may_be_in_several_files(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
 ) -> None:
     """One for each round, with the columns of its own; they count as one file does."""
-    told = [["id", "loss"], *map(measured, range(8)), measured(1), ["c9", "failed"]]
+    told = [["id", "loss"], *map(measured, range(8)), ["c1", 2], ["c9", "failed"]]
     whole = write(tmp_path / "m.csv", told)
     first = write(tmp_path / "r1.csv", told[:5])
     rows = [["", *row] for row in told[5:]]
@@ -972,6 +972,67 @@ def test_names_that_were_left_out_contradict_features(
     assert "has '2026-01-00'; name" in refused(
         *files("2026-01-{:02}", "2026-01-07"), key=None
     )
+
+
+def test_a_result_that_two_files_have_counts_once(
+    suggest: Suggest, pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    """An export holds what earlier ones did; what one file repeats was repeated."""
+    header = ["id", "heat", "solvent", "dose", "lid", "loss"]
+    cells = [["", "", "", ""], ["40", "oil", "1", "2"]]
+    told = [["c0", *cells[0], "1"], ["c1", *cells[0], 2], ["old", *cells[1], 3]]
+    first = write(tmp_path / "r1.csv", [header, *told, ["c2", *cells[0], "failed"]])
+    more = [["c0", *cells[0], " 1"], ["c0", *cells[0], "1.5"], ["c3", *cells[0], 1]]
+    second = write(tmp_path / "r2.csv", [header, *told, *more])
+    read = read_results([first, second], read_pool(pool, "id", "loss"))
+    assert read.rows == [0, 1, 0, 0, 3] and read.point_values == [3.0]
+    assert read.values == [1.0, 2.0, 1.0, 1.5, 1.0] and read.failed == [2]
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, [*words, "--results", first, second])])
+    err = capfdbinary.readouterr().err.decode()
+    assert "note: 3 of the results are in an earlier file too, with the same" in err
+    assert f"belongs in one file): line 2 (key 'c0') of {second}, line 3 (key" in err
+    assert f"count as data beside it: line 4 (key 'old') of {first}\n" in err
+    assert f"best so far: line 4 (key 'old') of {first}, 'loss': 3" in err
+
+
+def test_a_file_of_several_may_hold_nothing_of_use(
+    refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """It is left out with a note, as its rows in one file with the others are."""
+    header = ["id", "heat", "solvent", "dose", "lid", "loss"]
+    odd = write(tmp_path / "r1.csv", [header, ["z", 1, "OIL", 1, 1, 3]])
+    good = write(tmp_path / "r2.csv", [["id", "loss"], *map(measured, range(3))])
+    candidates = read_pool(pool, "id", "loss")
+    for paths in ([odd, good], [good, odd]):
+        read = read_results(paths, candidates)
+        assert read.left_out == [f"line 2 (key 'z') of {odd}"] and len(read) == 3
+    write(good, [["id", "loss"]])
+    assert "r1.csv, line 2 (key 'z')" in refused("--results", good, odd)
+
+
+@pytest.mark.parametrize("key", ["id", None])
+def test_names_in_few_rows_can_be_ignored_as_messages_say(
+    suggest: Suggest,
+    refused: Callable[..., str],
+    pool: Path,
+    tmp_path: Path,
+    key: str | None,
+) -> None:
+    """A pool that shrinks to twenty rows takes as a feature what was left out."""
+    told = [["id", "x", "loss"], *([f"c{i}", i / 9, i] for i in range(4))]
+    told = told if key else [row[1:] for row in told]
+    results = write(tmp_path / "m.csv", told)
+    for num in (21, 20):
+        rows = [[f"c{i}", f"n{i}", i / 9] for i in range(1, num + 1)]
+        rows = [["id", "name", "x"], *rows]
+        write(pool, rows if key else [row[1:] for row in rows])
+        options = ["--results", results, "--batch", 2]
+        if num == 21:
+            assert suggest(*options, key=key)
+    line = refused(*options, key=key)
+    assert "if it names rows, leave it out with --ignore 'name'" in line
+    assert suggest(*options, "--ignore", "name", key=key)
 
 
 @pytest.mark.parametrize("state", [True, False])

@@ -117,9 +117,9 @@ class TextTable:
         cells = list(map(str.strip, self.columns[column]))
         if "" in cells:
             raise self.error(cells.index(""), column, _empty(cells, column, is_text))
-        values = None if is_text else floats_of(cells)
         if is_text:
             return cells
+        values = floats_of(cells)
         if values is not None:
             self.check_points(column)
             return values

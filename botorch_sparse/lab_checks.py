@@ -54,6 +54,8 @@ def check_no_results(pool: Pool) -> None:
 def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> None:
     """Refuse keys of no row that a spreadsheet may have changed, or without features.
 
+    A row without a value, or that failed, carries no data and needs no features.
+
     Args:
         text: Results.
         key: The column of their keys.
@@ -80,7 +82,9 @@ def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> No
                 f"{pool.text.name}.",
             )
     for i in unknown:
-        if not has_features(text.columns, i, pool):
+        cell = text.columns[pool.target][i]
+        is_silent = is_missing(cell) or says_failed(cell)
+        if not is_silent and not has_features(text.columns, i, pool):
             raise unusable(text, i, pool, "mend the key, or leave the row out")
 
 
@@ -95,11 +99,13 @@ def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
 def ignore_hint(name: str, pool: Pool) -> str:
     """What to do where results lack a feature: names, too, are one in few rows."""
     cells = pool.text.columns[name]
-    can_go = len(set(cells)) == len(cells) > 1 and len(pool.table.columns) > 1
-    if not can_go or name not in pool.forms:
-        return "; or name rows by a --key" * (pool.key is None)
-    key = f", or name rows by --key {shown(name)}" * (pool.key is None)
-    return f"; if it names rows, leave it out with --ignore {shown(name)}{key}"
+    is_name = name in pool.forms and len(set(cells)) == len(cells) > 1
+    ways = []
+    if is_name and len(pool.table.columns) > 1:
+        ways.append(f"if it names rows, leave it out with --ignore {shown(name)}")
+    if pool.key is None:
+        ways.append("or name rows by a --key")
+    return f"; {', '.join(ways)}" if ways else ""
 
 
 def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:

@@ -49,6 +49,7 @@ class Results:
         others: All results of no row of the pool, by file.
         unused: What is said of values in columns that the pool has without any.
         doubles: What messages call results that an earlier file has too.
+        silent: What they call failed results of no row of the pool.
         is_one: Whether there is one file at most, so that messages need not name it.
     """
 
@@ -63,6 +64,7 @@ class Results:
     others: list[TextTable] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
     is_one: bool = True
 
     def __len__(self) -> int:
@@ -167,6 +169,11 @@ def _places(text: TextTable, pool: Pool, *, is_empty: bool) -> list[int]:
     return [i for i, cell in cells if is_missing(cell) == is_empty]
 
 
+def _says_nothing(cell: str) -> bool:
+    """Whether a result that is used has no value, as its measurement failed."""
+    return is_missing(cell) or says_failed(cell)
+
+
 def _check_none_empty(text: TextTable, pool: Pool) -> None:
     """Refuse results without a value, unless they are known to have failed."""
     if not (empty := _places(text, pool, is_empty=True)):
@@ -191,6 +198,8 @@ def _check_any_usable(
         for i, row in enumerate(rows):
             if row >= 0 or can_be_beside(text.columns, i, pool):
                 return
+            if _says_nothing(text.columns[pool.target][i]):
+                continue
             first = first or (text, i)
     if first is not None:
         raise unusable(*first, pool, "no other result can be used either")
@@ -213,7 +222,7 @@ def _counted_once(
             cell = text.columns[pool.target][i]
             told = (_who(text, i, row, pool), cell.strip())
             here[told] += 1
-            if here[told] > most[told] or is_missing(cell) or says_failed(cell):
+            if here[told] > most[told] or _says_nothing(cell):
                 new.append(i)
             else:
                 doubles.append(f"{text.place(i)} of {text.name}")
@@ -243,13 +252,13 @@ def _sort_out(text: TextTable, rows: list[int], pool: Pool, *, is_one: bool) -> 
         is_one: Whether there is no other file.
     """
     of = "" if is_one else f" of {text.name}"
-    others = [i for i, row in enumerate(rows) if row < 0]
-    fit = [i for i in others if can_be_beside(text.columns, i, pool)]
-    left_out = sorted(set(others) - set(fit))
     targets = enumerate(text.columns[pool.target])
-    failed = {i for i, cell in targets if is_missing(cell) or says_failed(cell)}
+    failed = {i for i, cell in targets if _says_nothing(cell)}
+    others = [i for i, row in enumerate(rows) if row < 0]
+    told = [i for i in others if i not in failed]
+    beside = [i for i in told if can_be_beside(text.columns, i, pool)]
+    left_out = sorted({*told} - {*beside})
     inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
-    beside = [i for i in fit if i not in failed]
     labels = [str(spec.label) for spec in pool.table.columns]
     if beside:
         _check_points(text.only(beside), pool)
@@ -264,6 +273,7 @@ def _sort_out(text: TextTable, rows: list[int], pool: Pool, *, is_one: bool) -> 
         point_values=_values(text.only(beside), pool.target),
         beside=[f"{text.place(i)}{of}" for i in beside],
         left_out=[f"{text.place(i)}{of}" for i in left_out],
+        silent=[f"{text.place(i)}{of}" for i in others if i in failed],
         others=[text.only(others)],
         unused=_unused(text, pool),
     )

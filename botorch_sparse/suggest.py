@@ -219,8 +219,7 @@ def _check_paths(args: argparse.Namespace) -> None:
     for i, path in enumerate(args.results):
         if path.resolve() in [p.resolve() for p in args.results[:i]]:
             raise InputDataError(
-                f"{str(path)!r} is given twice as --results; its rows would count "
-                "twice. Name each file once."
+                f"{str(path)!r} is given twice as --results; name each file once."
             )
     inputs = [args.candidates, *args.results]
     written = [path for path in (args.state, args.output) if path is not None]
@@ -283,7 +282,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.csv",
         help="measured rows, in one file or in several, as one for each round; "
-        "without it, or with an empty file, a first batch is drawn. One file that is "
+        "without it, or with an empty file, a first batch is drawn. A row with the "
+        "same value in two files counts once. One file that is "
         "both is given twice, as --candidates and as --results: rows without a value "
         "are those to be measured",
     )

@@ -506,6 +506,9 @@ def test_columns_can_be_ignored(
     assert all(row["name"] == f"name {int(row['id']) % 1001}" for row in rows)
     assert "no column 'x', which --ignore names" in refused("--ignore", "x")
     assert "--key and one to --ignore are both 'id'" in refused("--ignore", "id")
+    assert "--key and one to --text are both 'id'; a key is" in refused("--text", "id")
+    line = refused("--text", "name", *ignored)
+    assert "Both --text and --ignore name 'name'; keep one of them." in line
     write(pool, [["heat", "name"], *[[i, f"n{i}"] for i in range(5)]])
     write(results, [["heat", "loss"], [1, 1]])  # ignored features are not needed
     rows = suggest("--results", results, "--ignore", "name", key=None)
@@ -587,8 +590,22 @@ def test_unknown_keys_without_features_are_refused(
     path = write(tmp_path / "m.csv", [["id", "loss"], *rows, ["old", 4.0]])
     line = refused("--results", path)
     assert f"m.csv, line 10 (key 'old'), column 'id': {pool} has no row with" in line
-    write(path, [["id", "loss"], *rows, ["old", ""]])
-    assert "line 10 (key 'old')" in refused("--results", path, "--skip-empty")
+
+
+def test_failed_rows_that_are_gone_need_no_features(
+    pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    """They carry no data; a note says which, as keys may be mistyped."""
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    for word, more in (("failed", []), ("", ["--skip-empty"])):
+        told = [["id", "loss"], *map(measured, range(4)), ["old", word]]
+        results = write(tmp_path / "m.csv", told)
+        main([*map(str, [*words, "--results", results, *more])])
+        err = capfdbinary.readouterr().err.decode()
+        assert f"note: 1 of the results are of no row of {pool}, and failed: they" in (
+            err
+        )
+        assert "and are left out: line 6 (key 'old')\n" in err
 
 
 @pytest.mark.parametrize(
@@ -728,7 +745,7 @@ def test_a_call_that_proposes_nothing_says_why(
     words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
     main([*map(str, [*words, "--results", results, "--skip-empty"])])
     err = capfdbinary.readouterr().err.decode()
-    assert "note: NO ROW IS PROPOSED: 24 rows have no value and failed" in err
+    assert "note: NO ROW IS PROPOSED: 24 rows failed (the word failed, or no" in err
     write(results, [["id", "loss"], *map(measured, range(NUM))])
     main([*map(str, [*words, "--results", results])])
     err = capfdbinary.readouterr().err.decode()
@@ -1176,12 +1193,16 @@ def test_columns_of_the_output_can_be_ignored(
 
 
 def test_names_that_were_left_out_may_be_the_key(
-    refused: Callable[..., str], pool: Path
+    suggest: Suggest, refused: Callable[..., str], pool: Path
 ) -> None:
     write(pool, [["name", "heat"], *([f"n{i}", i % 9] for i in range(NUM))])
-    assert "have the same features; leave one out, or name rows by a --key, as --k" in (
-        refused(key=None)
+    line = refused(key=None)
+    assert "same features; leave one out, or name rows by a --key, as --key 'name'" in (
+        line
     )
+    assert "'name', which was left out, differs: if it is a feature, keep it" in line
+    assert line.endswith(" with --text 'name'.\n")
+    assert len(suggest("--text", "name", key=None)) == 20
 
 
 def test_options_are_given_once(refused: Callable[..., str], pool: Path) -> None:

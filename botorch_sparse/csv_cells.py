@@ -17,6 +17,10 @@ GROUPED_BY_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 # What programs and people write where there is no value.
 MISSING = frozenset("na n/a n.a. #n/a #na <na> nan -nan null none".split())
+# In a category a word of its own, which messages advise to write.
+NONE = "none"
+# A text that may be a date, which spreadsheets write anew.
+DATE = re.compile(r"\d{1,4}[-./: ]+\w{1,9}[-./: ]+\d{1,4}\b.*")
 # The word for a measurement that will have no value.
 FAILED = "failed"
 
@@ -33,6 +37,11 @@ def number(cell: str) -> float | None:
 def is_missing(cell: str) -> bool:
     """Whether a cell is empty, or a word for no value as NA or NaN."""
     return not cell.strip() or cell.strip().casefold() in MISSING
+
+
+def is_blank(cell: str) -> bool:
+    """Whether a cell of a feature says nothing: none is a category as others are."""
+    return is_missing(cell) and cell.strip().casefold() != NONE
 
 
 def says_failed(cell: str) -> bool:

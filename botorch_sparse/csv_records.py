@@ -12,8 +12,8 @@ from botorch.exceptions import InputDataError
 
 # What may stand between cells, by the names of messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# Files of spreadsheets, by their ends.
-SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+# What the files of spreadsheets begin with; some call text .xls too.
+SPREADSHEETS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 # A first line that tells a spreadsheet what stands between cells.
 DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*\r?\n?', re.IGNORECASE)
 
@@ -29,13 +29,14 @@ def csv_records(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
         InputDataError: If the file cannot be read as CSV.
     """
     opener = gzip.open if path.suffix == ".gz" else open
-    if path.suffix.lower() in SPREADSHEETS and path.exists():
-        raise InputDataError(
-            f"{name} is a spreadsheet; save it as CSV, in UTF-8, and name that file."
-        )
     begins = 1
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            if file.buffer.peek(4).startswith(SPREADSHEETS):  # type: ignore[attr-defined]
+                raise InputDataError(
+                    f"{name} is a spreadsheet or an archive; save it as CSV, in UTF-8, "
+                    "and name that file."
+                )
             mark, skipped = _separator(file)
             begins += skipped
             reader = csv.reader(file, strict=True, delimiter=mark)

@@ -97,7 +97,7 @@ class TextTable:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{shown(cells[row])} is no number; a finite one is needed"
             raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
-        self._check_points(column)
+        self.check_points(column)
         return values
 
     def values(
@@ -117,11 +117,11 @@ class TextTable:
         cells = list(map(str.strip, self.columns[column]))
         if "" in cells:
             raise self.error(cells.index(""), column, _empty(cells, column, is_text))
-        values = None if is_text else floats_of(cells)
         if is_text:
             return cells
+        values = floats_of(cells)
         if values is not None:
-            self._check_points(column)
+            self.check_points(column)
             return values
         counts = Counter(cells)
         num = sum(n for cell, n in counts.items() if number(cell) is not None)
@@ -166,8 +166,12 @@ class TextTable:
         lines = [self.lines[row] for row in rows]
         return TextTable(self.name, columns, lines, self.key, typed)
 
-    def _check_points(self, column: str) -> None:
-        """Refuse points that may separate thousands, where commas are decimal."""
+    def check_points(self, column: str) -> None:
+        """Refuse points that may separate thousands, where commas are decimal.
+
+        Raises:
+            InputDataError: If there is such a point.
+        """
         for row, cell in enumerate(map(str.strip, self.typed.get(column, ()))):
             if POINTED.fullmatch(cell):
                 ways = [cell.replace(".", ""), ",".join(cell.rsplit(".", 1))]

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.csv_cells import (
+    DATE,
     agree,
     half_unit,
+    is_blank,
     is_missing,
     key_form,
     number,
@@ -31,6 +33,8 @@ SHORT = 0.15
 def check_no_results(pool: Pool) -> None:
     """Refuse candidates that have values of the target, which would not count.
 
+    It is asked where no file has a result.
+
     Raises:
         InputDataError: If there is one.
     """
@@ -41,14 +45,16 @@ def check_no_results(pool: Pool) -> None:
         return
     reason = (
         f"{shown(cells[row].strip())} is a result in the column of the target, but no "
-        f"results are named; give the file as results too (--results {name}), or leave "
-        f"the column out with --ignore {shown(pool.target)}."
+        "results are named, or they are empty; give the file as results too (--results "
+        f"{name}), or leave the column out with --ignore {shown(pool.target)}."
     )
     raise pool.text.error(row, pool.target, reason)
 
 
 def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> None:
     """Refuse keys of no row that a spreadsheet may have changed, or without features.
+
+    A row without a value, or that failed, carries no data and needs no features.
 
     Args:
         text: Results.
@@ -76,7 +82,9 @@ def check_keys(text: TextTable, key: str, rows: Sequence[int], pool: Pool) -> No
                 f"{pool.text.name}.",
             )
     for i in unknown:
-        if not has_features(text.columns, i, pool):
+        cell = text.columns[pool.target][i]
+        is_silent = is_missing(cell) or says_failed(cell)
+        if not is_silent and not has_features(text.columns, i, pool):
             raise unusable(text, i, pool, "mend the key, or leave the row out")
 
 
@@ -88,9 +96,23 @@ def _has_others(text: TextTable, i: int, row: int, pool: Pool) -> bool:
     )
 
 
+def ignore_hint(name: str, pool: Pool) -> str:
+    """What to do where results lack a feature: names, too, are one in few rows."""
+    cells = pool.text.columns[name]
+    is_name = name in pool.forms and len(set(cells)) == len(cells) > 1
+    ways = []
+    if is_name and len(pool.table.columns) > 1:
+        ways.append(f"if it names rows, leave it out with --ignore {shown(name)}")
+    if pool.key is None:
+        ways.append("or name rows by a --key")
+    return f"; {', '.join(ways)}" if ways else ""
+
+
 def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:
     """The error for a result of no row of the pool that does not fit it either."""
     column, reason = unfit(text.columns, i, pool) or (pool.target, "")
+    if column in pool.forms and column not in text.columns:
+        reason += ignore_hint(column, pool)
     if pool.key is not None:
         reason = (
             f"{pool.text.name} has no row with this key, and the features of "
@@ -119,7 +141,7 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
         others = {plain_form(str(kind)) for kind in spec.categories or ()}
         for i, cell in enumerate(text.columns.get(name, ())):
             own = _own(rows[i], name, pool)
-            if rows[i] < 0 or is_missing(cell):
+            if rows[i] < 0 or is_blank(cell):
                 continue
             says_one = (
                 plain_form(cell) in others if others else number(cell) is not None
@@ -130,6 +152,37 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
                     "mend the key or the cell, or give the column of the results "
                     "another name if it is not that feature."
+                )
+                raise text.error(i, name, reason)
+
+
+def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
+    """Refuse results whose names are not those of the rows that their features are of.
+
+    Names are columns that were left out, as each row has a text of its own. A date that
+    no row has says nothing: a spreadsheet writes it anew.
+
+    Args:
+        text: Results.
+        rows: Their rows of the pool, -1 for none.
+        pool: The candidates, without a key.
+
+    Raises:
+        InputDataError: If a name contradicts the features.
+    """
+    for name in pool.names:
+        known = set(map(plain_form, pool.text.columns[name]))
+        for i, cell in enumerate(text.columns.get(name, ())):
+            if rows[i] < 0 or is_missing(cell):
+                continue
+            own = _own(rows[i], name, pool)
+            says_one = plain_form(cell) in known or not DATE.fullmatch(cell.strip())
+            if says_one and plain_form(cell) != plain_form(own):
+                reason = (
+                    f"it has {shown(cell.strip())}, and the row with these features, "
+                    f"{pool.name(rows[i])}, has {shown(own)}; name rows by --key "
+                    f"{shown(name)}, or leave the column out with --ignore "
+                    f"{shown(name)} if it names no rows."
                 )
                 raise text.error(i, name, reason)
 

@@ -11,7 +11,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.csv_cells import is_missing
+from botorch_sparse.csv_cells import is_blank
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_pool import Pool
 from botorch_sparse.strategies.candidates import CandidateTable
@@ -50,6 +50,15 @@ def read_pool(
         raise InputDataError(f"The --key and the --target are both {shown(target)}.")
     if key is not None and key in ignored:
         raise InputDataError(f"The --key and one to --ignore are both {shown(key)}.")
+    if key is not None and key in as_text:
+        raise InputDataError(
+            f"The --key and one to --text are both {shown(key)}; a key is no feature, "
+            "and always text."
+        )
+    if both := next((name for name in as_text if name in ignored), None):
+        raise InputDataError(
+            f"Both --text and --ignore name {shown(both)}; keep one of them."
+        )
     text = read_table(path, key=key, decimal=decimal)
     if not len(text):
         raise InputDataError(
@@ -87,7 +96,7 @@ def _features(
     for name in labels:
         if name in as_text:
             columns[name] = text.values(name, is_text=True)
-        elif all(map(is_missing, text.columns[name])):
+        elif all(map(is_blank, text.columns[name])):
             left_out[name] = "has no value in any row"
         elif are_names(values := text.values(name)):
             left_out[name] = (
@@ -119,8 +128,23 @@ def _check_no_twins(text: TextTable, X: Tensor, left_out: Iterable[str]) -> None
     before = KnownRows(X).find(X)
     row = next((i for i, j in enumerate(before) if i != j), None)
     if row is not None:
+        twin = before[row]
         raise InputDataError(
-            f"{text.name}, lines {text.lines[before[row]]} and {text.lines[row]}: the "
-            "two rows have the same features; leave one out, or name rows by a --key"
-            f"{f', as --key {shown(able[0])}' if able else ''}."
+            f"{text.name}, lines {text.lines[twin]} and {text.lines[row]}: the two "
+            "rows have the same features; leave one out, or name rows by a --key"
+            f"{f', as --key {shown(able[0])}' if able else ''}"
+            f"{_difference(text, twin, row, left_out)}."
         )
+
+
+def _difference(text: TextTable, twin: int, row: int, left_out: Iterable[str]) -> str:
+    """What tells two rows apart that have the same features."""
+    for name in left_out:
+        cells = text.columns[name]
+        if cells[twin].strip() != cells[row].strip():
+            column = shown(name)
+            return (
+                f"; column {column}, which was left out, differs: if it is a feature, "
+                f"keep it with --text {column}"
+            )
+    return ""

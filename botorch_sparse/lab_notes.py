@@ -125,10 +125,14 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         f"{no_row}, which writes their category otherwise, and are left out": (
             results.left_out
         ),
+        f"{no_row}, and failed: they say nothing, and are left out": results.silent,
+        "of the results are in an earlier file too, with the same value, and count "
+        "once (what was measured again belongs in one file)": results.doubles,
         f"of the results' categories are not in {name}, and are ones of their own": (
             _new_categories(pool, results)
         ),
     }
+    yield from results.unused
     for what, which in kinds.items():
         if which:
             more = ", ..." if len(which) > 3 else ""
@@ -141,7 +145,8 @@ def _best_line(pool: Pool, results: Results, best: Best) -> str:
     if row < num:
         which = pool.name(row)
     else:
-        which = f"{results.beside[row - num]} of the results"
+        which = results.beside[row - num]
+        which += " of the results" * results.is_one
     mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
     return f"best so far: {which}, {shown(pool.target)}: {best.value:.6g}{mean}."
 
@@ -163,7 +168,8 @@ def _why_none(num_left: int, num_failed: int) -> str:
         return "those that wait for results are enough for now"
     if num_failed:
         return (
-            f"{num_failed} rows have no value and failed for --skip-empty, and none "
-            "is left; if they have not been measured yet, take them out of the results"
+            f"{num_failed} rows failed (the word failed, or no value with "
+            "--skip-empty), and none is left; if they have not been measured yet, take "
+            "them out of the results"
         )
     return "all rows are measured or wait for results"

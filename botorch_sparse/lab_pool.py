@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from botorch_sparse.csv_cells import number, plain_form
+from botorch_sparse.csv_cells import is_blank, number, plain_form
 from botorch_sparse.csv_text import TextTable, shown
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.columns import Column, few
@@ -44,6 +44,18 @@ class Pool:
             for spec in self.table.columns
             if spec.categories is not None
         }
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Columns that were left out, and have a text of its own in each row."""
+        columns = self.text.columns
+        return [x for x in self.left_out if len(set(columns[x])) == len(self.text)]
+
+    @cached_property
+    def blank(self) -> list[str]:
+        """Columns that were left out, as no row has a value."""
+        columns = self.text.columns
+        return [x for x in self.left_out if all(map(is_blank, columns[x]))]
 
     def name(self, row: int) -> str:
         """What messages call a row."""

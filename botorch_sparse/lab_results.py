@@ -1,18 +1,28 @@
 """What has been measured, from files: of rows of the pool, and beside them."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.csv_cells import FAILED, comma_hint, is_missing, number, says_failed
+from botorch_sparse.csv_cells import (
+    FAILED,
+    comma_hint,
+    is_blank,
+    is_missing,
+    number,
+    says_failed,
+)
 from botorch_sparse.csv_text import TextTable, read_table, shown
 from botorch_sparse.lab_checks import (
     check_features,
     check_keys,
+    check_names,
     check_rounded,
+    ignore_hint,
     unusable,
 )
 from botorch_sparse.lab_pool import Pool, can_be_beside, encode_fit
@@ -37,6 +47,10 @@ class Results:
         beside: What messages call these.
         left_out: What they call results that cannot be used.
         others: All results of no row of the pool, by file.
+        unused: What is said of values in columns that the pool has without any.
+        doubles: What messages call results that an earlier file has too.
+        silent: What they call failed results of no row of the pool.
+        is_one: Whether there is one file at most, so that messages need not name it.
     """
 
     name: str
@@ -48,6 +62,10 @@ class Results:
     beside: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     others: list[TextTable] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    is_one: bool = True
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
@@ -75,12 +93,13 @@ def read_results(
         candidates: The file of the candidates. If it holds results too, its rows
             without a value have not been measured yet.
         waiting: Rows of the pool that were proposed before: without a value they have
-            not been measured yet, unless `skip_empty`.
+            not been measured yet, unless `skip_empty`. Nor have rows that have their
+            value in another line or file, or are not in the pool.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
     """
-    parts = []
+    names, tables = [], []
     for path in paths:
         if not path.exists():
             raise InputDataError(
@@ -88,56 +107,71 @@ def read_results(
                 "leave --results out for a first batch."
             )
         text = read_table(path, key=pool.key, decimal=pool.decimal)
+        names.append(text.name)
         if not text.columns:
-            parts.append(Results(text.name, [], []))
             continue
         text.need([pool.target], "the --target")
         is_one_file = candidates is not None and path.samefile(candidates)
-        text, rows = _told(text, pool, skip_empty, is_one_file, waiting)
-        parts.append(_sort_out(text, pool, rows))
-    return _joined(parts)
+        if is_one_file:
+            text = text.only(_places(text, pool, is_empty=False))
+        tables.append((text, _rows_of(text, pool), skip_empty or is_one_file))
+    may_be_empty = {-1, *waiting}
+    for text, rows, _ in tables:
+        may_be_empty |= {rows[i] for i in _places(text, pool, is_empty=False)}
+    told = [
+        (text, rows) if takes_empty else _told(text, rows, pool, may_be_empty)
+        for text, rows, takes_empty in tables
+    ]
+    _check_any_usable(told, pool)
+    told, doubles = _counted_once(told, pool)
+    is_one = len(names) < 2
+    parts = [_sort_out(text, rows, pool, is_one=is_one) for text, rows in told]
+    return _joined(names, [*parts, Results("", [], [], doubles=doubles)])
 
 
 def _told(
-    text: TextTable,
-    pool: Pool,
-    skip_empty: bool,
-    is_one_file: bool,
-    waiting: Collection[int],
+    text: TextTable, rows: list[int], pool: Pool, may_be_empty: Collection[int]
 ) -> tuple[TextTable, list[int]]:
     """What a file says of measurements without what is still to come, and its rows.
+
+    Args:
+        text: Results.
+        rows: Their rows of the pool, -1 for none.
+        pool: The candidates.
+        may_be_empty: Rows that wait for their values, or have them in some file.
 
     Raises:
         InputDataError: If it is not known why there is no value.
     """
-    if is_one_file:
-        text = text.only(_places(text, pool, is_empty=False))
-    rows = _rows_of(text, pool)
-    if skip_empty or is_one_file:
-        return text, rows
     empty = set(_places(text, pool, is_empty=True))
-    kept = [i for i, row in enumerate(rows) if i not in empty or row not in waiting]
+    kept = [
+        i for i, row in enumerate(rows) if i not in empty or row not in may_be_empty
+    ]
     text = text.only(kept)
     _check_none_empty(text, pool)
     return text, [rows[i] for i in kept]
 
 
-def _joined(parts: Sequence[Results]) -> Results:
+def _joined(names: Sequence[str], parts: Sequence[Results]) -> Results:
     """The results of all files as those of one."""
-    if not parts:
-        return Results("the results", [], [])
     lists = {
         f.name: [entry for part in parts for entry in getattr(part, f.name)]
         for f in fields(Results)
-        if f.name != "name"
+        if f.name not in ("name", "is_one")
     }
-    return Results(name=", ".join(part.name for part in parts), **lists)
+    name = ", ".join(names) or "the results"
+    return Results(name=name, is_one=len(names) < 2, **lists)
 
 
 def _places(text: TextTable, pool: Pool, *, is_empty: bool) -> list[int]:
     """Where the target has no value, or where it has one."""
     cells = enumerate(text.columns[pool.target])
     return [i for i, cell in cells if is_missing(cell) == is_empty]
+
+
+def _says_nothing(cell: str) -> bool:
+    """Whether a result that is used has no value, as its measurement failed."""
+    return is_missing(cell) or says_failed(cell)
 
 
 def _check_none_empty(text: TextTable, pool: Pool) -> None:
@@ -155,19 +189,79 @@ def _check_none_empty(text: TextTable, pool: Pool) -> None:
     raise text.error(empty[0], pool.target, reason)
 
 
-def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
-    """The results by what they are of: rows of the pool, -1 for none."""
-    others = [i for i, row in enumerate(rows) if row < 0]
-    fit = [i for i in others if can_be_beside(text.columns, i, pool)]
-    left_out = sorted(set(others) - set(fit))
-    if left_out and len(left_out) == len(text):
-        advice = "no other result can be used either"
-        raise unusable(text, left_out[0], pool, advice)
+def _check_any_usable(
+    tables: Sequence[tuple[TextTable, list[int]]], pool: Pool
+) -> None:
+    """Refuse results none of which is of the pool or fits it, in all files."""
+    first = None
+    for text, rows in tables:
+        for i, row in enumerate(rows):
+            if row >= 0 or can_be_beside(text.columns, i, pool):
+                return
+            if _says_nothing(text.columns[pool.target][i]):
+                continue
+            first = first or (text, i)
+    if first is not None:
+        raise unusable(*first, pool, "no other result can be used either")
+
+
+def _counted_once(
+    tables: Sequence[tuple[TextTable, list[int]]], pool: Pool
+) -> tuple[list[tuple[TextTable, list[int]]], list[str]]:
+    """Files without values that an earlier one has of the same row, and what is said.
+
+    An export may hold what earlier ones did. What a file repeats itself was measured
+    again: of each row and value there are as many as in the file that has most.
+    """
+    most: Counter[Hashable] = Counter()
+    kept, doubles = [], []
+    for text, rows in tables:
+        here: Counter[Hashable] = Counter()
+        new = []
+        for i, row in enumerate(rows):
+            cell = text.columns[pool.target][i]
+            told = (_who(text, i, row, pool), cell.strip())
+            here[told] += 1
+            if here[told] > most[told] or _says_nothing(cell):
+                new.append(i)
+            else:
+                doubles.append(f"{text.place(i)} of {text.name}")
+        most |= here
+        kept.append((text.only(new), [rows[i] for i in new]))
+    return kept, doubles
+
+
+def _who(text: TextTable, i: int, row: int, pool: Pool) -> Hashable:
+    """What tells whether two results are of the same row: of none by key and cells."""
+    if row >= 0:
+        return row
+    names = [str(spec.label) for spec in pool.table.columns]
+    if pool.key is not None:
+        names.append(pool.key)
+    cells = (text.columns[name][i] if name in text.columns else "" for name in names)
+    return tuple(map(str.strip, cells))
+
+
+def _sort_out(text: TextTable, rows: list[int], pool: Pool, *, is_one: bool) -> Results:
+    """The results by what they are of: rows of the pool, -1 for none.
+
+    Args:
+        text: Results.
+        rows: Their rows.
+        pool: The candidates.
+        is_one: Whether there is no other file.
+    """
+    of = "" if is_one else f" of {text.name}"
     targets = enumerate(text.columns[pool.target])
-    failed = {i for i, cell in targets if is_missing(cell) or says_failed(cell)}
+    failed = {i for i, cell in targets if _says_nothing(cell)}
+    others = [i for i, row in enumerate(rows) if row < 0]
+    told = [i for i in others if i not in failed]
+    beside = [i for i in told if can_be_beside(text.columns, i, pool)]
+    left_out = sorted({*told} - {*beside})
     inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
-    beside = [i for i in fit if i not in failed]
     labels = [str(spec.label) for spec in pool.table.columns]
+    if beside:
+        _check_points(text.only(beside), pool)
     return Results(
         text.name,
         rows=[rows[i] for i in inside],
@@ -177,10 +271,32 @@ def _sort_out(text: TextTable, pool: Pool, rows: list[int]) -> Results:
             {name: text.columns[name][i].strip() for name in labels} for i in beside
         ],
         point_values=_values(text.only(beside), pool.target),
-        beside=[text.place(i) for i in beside],
-        left_out=[text.place(i) for i in left_out],
+        beside=[f"{text.place(i)}{of}" for i in beside],
+        left_out=[f"{text.place(i)}{of}" for i in left_out],
+        silent=[f"{text.place(i)}{of}" for i in others if i in failed],
         others=[text.only(others)],
+        unused=_unused(text, pool),
     )
+
+
+def _check_points(text: TextTable, pool: Pool) -> None:
+    """Refuse numbers beside the pool whose points may separate thousands."""
+    for spec in pool.table.columns:
+        if spec.categories is None:
+            text.check_points(str(spec.label))
+
+
+def _unused(text: TextTable, pool: Pool) -> list[str]:
+    """What is said of values in columns that the pool has without any."""
+    notes = []
+    for name in pool.blank:
+        cells = map(str.strip, text.columns.get(name, ()))
+        if value := next((cell for cell in cells if not is_blank(cell)), None):
+            notes.append(
+                f"column {shown(name)} is left out, as {pool.text.name} has no value "
+                f"in it, but {text.name} has {shown(value)} in it; it is not used"
+            )
+    return notes
 
 
 def _values(text: TextTable, target: str) -> list[float]:
@@ -202,7 +318,9 @@ def _values(text: TextTable, target: str) -> list[float]:
 def _rows_of(text: TextTable, pool: Pool) -> list[int]:
     """The rows of the pool that results are of; -1 for none."""
     if pool.key is None:
-        return _rows_by_features(text, pool)
+        rows = _rows_by_features(text, pool)
+        check_names(text, rows, pool)
+        return rows
     return _rows_by_key(text, pool.key, pool)
 
 
@@ -223,7 +341,8 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
     """
     X = pool.table.X
     columns = {str(s.label): s.categories is None for s in pool.table.columns}
-    text.need(columns, f"which {pool.text.name} has; or name rows by a --key")
+    for label in columns:
+        text.need([label], f"which {pool.text.name} has{ignore_hint(label, pool)}")
     for label, is_number in columns.items():
         text.numbers(label) if is_number else text.texts(label)
     rows = [-1] * len(text)

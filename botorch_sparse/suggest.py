@@ -98,8 +98,6 @@ def _suggest(args: argparse.Namespace) -> None:
         decimal=args.decimal,
     )
     _check_names(pool, args.ignore)
-    if not args.results and args.target not in args.ignore:
-        check_no_results(pool)
     before = read_proposed(args.state, pool, minimize=args.minimize)
     results = read_results(
         args.results,
@@ -108,6 +106,9 @@ def _suggest(args: argparse.Namespace) -> None:
         candidates=args.candidates,
         waiting=set(before.rows),
     )
+    is_told = len(results) or results.failed
+    if not is_told and args.target not in args.ignore:
+        check_no_results(pool)
     proposed = without_results(before, pool, results, args.state)
     chosen, explained, best = _choose(args, pool, results, proposed.rows)
     text = format_rows(pool, chosen, explained)
@@ -218,8 +219,7 @@ def _check_paths(args: argparse.Namespace) -> None:
     for i, path in enumerate(args.results):
         if path.resolve() in [p.resolve() for p in args.results[:i]]:
             raise InputDataError(
-                f"{str(path)!r} is given twice as --results; its rows would count "
-                "twice. Name each file once."
+                f"{str(path)!r} is given twice as --results; name each file once."
             )
     inputs = [args.candidates, *args.results]
     written = [path for path in (args.state, args.output) if path is not None]
@@ -282,7 +282,8 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.csv",
         help="measured rows, in one file or in several, as one for each round; "
-        "without it, or with an empty file, a first batch is drawn. One file that is "
+        "without it, or with an empty file, a first batch is drawn. A row with the "
+        "same value in two files counts once. One file that is "
         "both is given twice, as --candidates and as --results: rows without a value "
         "are those to be measured",
     )

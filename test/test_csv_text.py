@@ -135,6 +135,10 @@ def test_a_wrong_file_is_refused_by_line(
 def test_other_files_of_tables_are_said_to_be_such(write: Write) -> None:
     with pytest.raises(InputDataError, match=r"table\.XLSX is a .*; save it as CSV"):
         read_table(write(b"PK\x03\x04", "table.XLSX"))
+    with pytest.raises(InputDataError, match=r"table\.csv is a spreadsheet"):
+        read_table(write(b"\xd0\xcf\x11\xe0\xa1", "table.csv"))
+    text = read_table(write(b"a\tb\n1\t2\n", "table.xls"))  # what devices write
+    assert text.columns == {"a": ["1"], "b": ["2"]}
     with pytest.raises(InputDataError, match=r"no column 'a'.* write sep=\| into a"):
         read_table(write("a|b\n1|2\n")).need(["a"], "the --key")
 

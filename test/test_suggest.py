@@ -506,6 +506,9 @@ def test_columns_can_be_ignored(
     assert all(row["name"] == f"name {int(row['id']) % 1001}" for row in rows)
     assert "no column 'x', which --ignore names" in refused("--ignore", "x")
     assert "--key and one to --ignore are both 'id'" in refused("--ignore", "id")
+    assert "--key and one to --text are both 'id'; a key is" in refused("--text", "id")
+    line = refused("--text", "name", *ignored)
+    assert "Both --text and --ignore name 'name'; keep one of them." in line
     write(pool, [["heat", "name"], *[[i, f"n{i}"] for i in range(5)]])
     write(results, [["heat", "loss"], [1, 1]])  # ignored features are not needed
     rows = suggest("--results", results, "--ignore", "name", key=None)
@@ -587,8 +590,22 @@ def test_unknown_keys_without_features_are_refused(
     path = write(tmp_path / "m.csv", [["id", "loss"], *rows, ["old", 4.0]])
     line = refused("--results", path)
     assert f"m.csv, line 10 (key 'old'), column 'id': {pool} has no row with" in line
-    write(path, [["id", "loss"], *rows, ["old", ""]])
-    assert "line 10 (key 'old')" in refused("--results", path, "--skip-empty")
+
+
+def test_failed_rows_that_are_gone_need_no_features(
+    pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    """They carry no data; a note says which, as keys may be mistyped."""
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    for word, more in (("failed", []), ("", ["--skip-empty"])):
+        told = [["id", "loss"], *map(measured, range(4)), ["old", word]]
+        results = write(tmp_path / "m.csv", told)
+        main([*map(str, [*words, "--results", results, *more])])
+        err = capfdbinary.readouterr().err.decode()
+        assert f"note: 1 of the results are of no row of {pool}, and failed: they" in (
+            err
+        )
+        assert "and are left out: line 6 (key 'old')\n" in err
 
 
 @pytest.mark.parametrize(
@@ -728,7 +745,7 @@ def test_a_call_that_proposes_nothing_says_why(
     words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
     main([*map(str, [*words, "--results", results, "--skip-empty"])])
     err = capfdbinary.readouterr().err.decode()
-    assert "note: NO ROW IS PROPOSED: 24 rows have no value and failed" in err
+    assert "note: NO ROW IS PROPOSED: 24 rows failed (the word failed, or no" in err
     write(results, [["id", "loss"], *map(measured, range(NUM))])
     main([*map(str, [*words, "--results", results])])
     err = capfdbinary.readouterr().err.decode()
@@ -884,7 +901,7 @@ def test_results_may_be_in_several_files(
     suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
 ) -> None:
     """One for each round, with the columns of its own; they count as one file does."""
-    told = [["id", "loss"], *map(measured, range(8)), measured(1), ["c9", "failed"]]
+    told = [["id", "loss"], *map(measured, range(8)), ["c1", 2], ["c9", "failed"]]
     whole = write(tmp_path / "m.csv", told)
     first = write(tmp_path / "r1.csv", told[:5])
     rows = [["", *row] for row in told[5:]]
@@ -919,6 +936,185 @@ def test_waiting_rows_without_a_value_wait_on(
     rest = suggest("--results", results, *state, "--batch", 50, "--skip-empty")
     assert {row["id"] for row in rest}.isdisjoint({other, *first, *rows})
     assert len(rest) == NUM - 6 - 9 - 1
+
+
+def test_the_word_none_is_a_category_and_no_gap(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """It is what messages advise to write: salt is then another material than none."""
+    for word, num in (("none", 0), ("no", 0), ("", 4)):
+        write(pool, [["x", "additive"], *([i / 10, word] for i in range(12))])
+        told = [["x", "additive", "loss"], *([i / 10, "salt", i] for i in range(4))]
+        results = write(tmp_path / "m.csv", told)
+        read = read_results([results], read_pool(pool, None, "loss"))
+        assert (len(read.rows), len(read.points)) == (num, 4 - num)
+    write(pool, [["id", "x", "add"], ["a", 1, "none"], ["b", 2, "salt"], ["c", 3, "s"]])
+    write(results, [["id", "add", "loss"], ["b", "None", 1]])
+    assert "column 'add': 'None' is not 'salt', which" in refused("--results", results)
+
+
+def test_values_in_a_blank_column_of_the_pool_are_noted(
+    pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    write(pool, [["id", "x", "additive"], *([f"c{i}", i, ""] for i in range(9))])
+    told = [["id", "additive", "loss"], ["c1", "", 1], ["c2", " salt", 2]]
+    results = write(tmp_path / "m.csv", told)
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, [*words, "--results", results])])
+    err = capfdbinary.readouterr().err.decode()
+    assert f"column 'additive' is left out, as {pool} has no value in it, but" in err
+    assert f"{results} has 'salt' in it; it is not used\n" in err
+
+
+def test_names_that_were_left_out_contradict_features(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """Another material with the features of one: a column may be missing."""
+
+    def files(name: str, told: str) -> list[object]:
+        write(pool, [["name", "x"], *([name.format(i), i / 9] for i in range(NUM))])
+        rows = [[told.format(i), i / 9, i] for i in range(5)]
+        write(tmp_path / "m.csv", [["name", "x", "loss"], *rows])
+        return ["--results", tmp_path / "m.csv"]
+
+    line = refused(*files("A{}", "B{}"), key=None)
+    assert "m.csv, line 2, column 'name': it has 'B0', and the row with these" in line
+    assert f"features, line 2 of {pool}, has 'A0'; name rows by --key 'name', or" in (
+        line
+    )
+    assert suggest(*files("A{}", "B{}"), "--ignore", "name", key=None)
+    assert suggest(*files("A{}", " a{}"), key=None)
+    assert suggest(*files("A{}", ""), key=None)
+    assert suggest(*files("2026-01-{:02}", "{}.1.26"), key=None)
+    assert "has '2026-01-00'; name" in refused(
+        *files("2026-01-{:02}", "2026-01-07"), key=None
+    )
+
+
+def test_a_result_that_two_files_have_counts_once(
+    suggest: Suggest, pool: Path, tmp_path: Path, capfdbinary: Any
+) -> None:
+    """An export holds what earlier ones did; what one file repeats was repeated."""
+    header = ["id", "heat", "solvent", "dose", "lid", "loss"]
+    cells = [["", "", "", ""], ["40", "oil", "1", "2"]]
+    told = [["c0", *cells[0], "1"], ["c1", *cells[0], 2], ["old", *cells[1], 3]]
+    first = write(tmp_path / "r1.csv", [header, *told, ["c2", *cells[0], "failed"]])
+    more = [["c0", *cells[0], " 1"], ["c0", *cells[0], "1.5"], ["c3", *cells[0], 1]]
+    second = write(tmp_path / "r2.csv", [header, *told, *more])
+    read = read_results([first, second], read_pool(pool, "id", "loss"))
+    assert read.rows == [0, 1, 0, 0, 3] and read.point_values == [3.0]
+    assert read.values == [1.0, 2.0, 1.0, 1.5, 1.0] and read.failed == [2]
+    words = ["suggest", "--candidates", pool, "--key", "id", "--target", "loss"]
+    main([*map(str, [*words, "--results", first, second])])
+    err = capfdbinary.readouterr().err.decode()
+    assert "note: 3 of the results are in an earlier file too, with the same" in err
+    assert f"belongs in one file): line 2 (key 'c0') of {second}, line 3 (key" in err
+    assert f"count as data beside it: line 4 (key 'old') of {first}\n" in err
+    assert f"best so far: line 4 (key 'old') of {first}, 'loss': 3" in err
+
+
+def test_a_file_of_several_may_hold_nothing_of_use(
+    refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    """It is left out with a note, as its rows in one file with the others are."""
+    header = ["id", "heat", "solvent", "dose", "lid", "loss"]
+    odd = write(tmp_path / "r1.csv", [header, ["z", 1, "OIL", 1, 1, 3]])
+    good = write(tmp_path / "r2.csv", [["id", "loss"], *map(measured, range(3))])
+    candidates = read_pool(pool, "id", "loss")
+    for paths in ([odd, good], [good, odd]):
+        read = read_results(paths, candidates)
+        assert read.left_out == [f"line 2 (key 'z') of {odd}"] and len(read) == 3
+    write(good, [["id", "loss"]])
+    assert "r1.csv, line 2 (key 'z')" in refused("--results", good, odd)
+
+
+@pytest.mark.parametrize("key", ["id", None])
+def test_names_in_few_rows_can_be_ignored_as_messages_say(
+    suggest: Suggest,
+    refused: Callable[..., str],
+    pool: Path,
+    tmp_path: Path,
+    key: str | None,
+) -> None:
+    """A pool that shrinks to twenty rows takes as a feature what was left out."""
+    told = [["id", "x", "loss"], *([f"c{i}", i / 9, i] for i in range(4))]
+    told = told if key else [row[1:] for row in told]
+    results = write(tmp_path / "m.csv", told)
+    for num in (21, 20):
+        rows = [[f"c{i}", f"n{i}", i / 9] for i in range(1, num + 1)]
+        rows = [["id", "name", "x"], *rows]
+        write(pool, rows if key else [row[1:] for row in rows])
+        options = ["--results", results, "--batch", 2]
+        if num == 21:
+            assert suggest(*options, key=key)
+    line = refused(*options, key=key)
+    assert "if it names rows, leave it out with --ignore 'name'" in line
+    assert suggest(*options, "--ignore", "name", key=key)
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_an_empty_row_may_have_its_value_in_a_later_file(
+    suggest: Suggest, refused: Callable[..., str], tmp_path: Path, state: bool
+) -> None:
+    """It waits no more then, and its empty line is still there in all later calls."""
+    options = ["--state", tmp_path / "run.state"] * state
+    first = [row["id"] for row in suggest(*options, "--batch", 3)]
+    told = [["id", "loss"], [first[0], 1], [first[1], ""], [first[2], 2]]
+    before = write(tmp_path / "r1.csv", told)
+    late = write(tmp_path / "r2.csv", [["id", "loss"], [first[1], 3]])
+    for _ in range(3):
+        rows = suggest("--results", before, late, *options, "--batch", 3)
+        assert not {row["id"] for row in rows} & {*first}
+    assert suggest("--results", late, before, "--batch", 4)
+    write(late, [["id", "loss"], ["c9", 3]])
+    assert "r1.csv, line 3" in refused("--results", before, late)
+
+
+def test_a_waiting_row_that_is_gone_may_be_empty(
+    suggest: Suggest, pool: Path, tmp_path: Path
+) -> None:
+    state = ["--state", tmp_path / "run.state"]
+    first = suggest(*state, "--batch", 4)
+    header = ["id", "heat", "solvent", "dose", "lid"]
+    rows = [[row[name] for name in header] for row in first]
+    gone = first[0]["id"]
+    whole = read_lines(pool)
+    left = [line for line in whole if not line.startswith(f"{gone},")]
+    pool.write_text("\n".join(left))
+    told = [[*row, loss] for row, loss in zip(rows, ["", 1, 2, ""], strict=True)]
+    results = write(tmp_path / "m.csv", [[*header, "loss"], *told])
+    assert len(suggest("--results", results, *state, "--batch", 9)) == 9
+    pool.write_text("\n".join(whole))
+    assert len(suggest("--results", results, *state, "--batch", 50)) == NUM - 4 - 9
+
+
+def test_points_of_thousands_beside_the_pool_are_refused(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, tmp_path: Path
+) -> None:
+    write(pool, [["id", "heat"], *([f"c{i}", f"{i}50,5"] for i in range(1, 9))])
+    told = [["id", "heat", "loss"], ["c1", "150,5", "1,5"], ["old", "1.250", "2,5"]]
+    results = write(tmp_path / "m.csv", told)
+    line = refused("--results", results, "--decimal", ",")
+    assert "m.csv, line 3 (key 'old'), column 'heat': with --decimal ','" in line
+    assert "write 1250 or 1,250, whichever" in line
+    told[2][1] = "1250"
+    write(results, told)
+    assert suggest("--results", results, "--decimal", ",")
+
+
+@pytest.mark.parametrize("text", ["", "id,loss\n"])
+def test_empty_results_do_not_hide_those_of_the_pool(
+    suggest: Suggest, refused: Callable[..., str], pool: Path, text: str, tmp_path: Path
+) -> None:
+    write(pool, [["id", "heat", "loss"], *([f"c{i}", i, i] for i in range(9))])
+    results = tmp_path / "m.csv"
+    results.write_text(text)
+    line = refused("--results", results)
+    assert "line 2 (key 'c0'), column 'loss': '0' is a result in the column" in line
+    assert "no results are named, or they are empty; give the file as results" in line
+    assert suggest("--results", results, "--ignore", "loss")
+    results.write_text("id,loss\nc1,failed\n")
+    assert len(suggest("--results", results)) == 8
 
 
 @pytest.mark.parametrize("word", ["-", "n.d.", "fail"])
@@ -997,12 +1193,16 @@ def test_columns_of_the_output_can_be_ignored(
 
 
 def test_names_that_were_left_out_may_be_the_key(
-    refused: Callable[..., str], pool: Path
+    suggest: Suggest, refused: Callable[..., str], pool: Path
 ) -> None:
     write(pool, [["name", "heat"], *([f"n{i}", i % 9] for i in range(NUM))])
-    assert "have the same features; leave one out, or name rows by a --key, as --k" in (
-        refused(key=None)
+    line = refused(key=None)
+    assert "same features; leave one out, or name rows by a --key, as --key 'name'" in (
+        line
     )
+    assert "'name', which was left out, differs: if it is a feature, keep it" in line
+    assert line.endswith(" with --text 'name'.\n")
+    assert len(suggest("--text", "name", key=None)) == 20
 
 
 def test_options_are_given_once(refused: Callable[..., str], pool: Path) -> None:
@@ -1049,8 +1249,8 @@ BAD_RESULTS = [
     ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
     ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
     ("id,heat,solvent,loss\nd,1,X,1\n", "'X' is none of its categories, 'x', 'y')"),
-    ("id,heat,solvent,loss\nd,2,y,\n", "column 'loss': the cell is empty"),
-    ("id,heat,solvent,loss\nd,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
+    ("id,heat,solvent,loss\nb,2,y,\n", "column 'loss': the cell is empty"),
+    ("id,heat,solvent,loss\nb,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
     ("id,gain\na,1\n", "m.csv has no column 'loss', the --target; its columns"),
     ("key,loss\na,1\n", "m.csv has no column 'id', the --key"),
     ("id,loss\na,1\nb,\n", "m.csv, line 3 (key 'b'), column 'loss': the cell is empty"),

@@ -21,7 +21,7 @@ from benchmarks.pools import Method, asked, run
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import BBKB, ThompsonSampling
 
-TABLES = ("abalone", "nas_bench_macro", "sgemm_gpu")
+TABLES = ("abalone", "nas_bench_macro")
 # What stands first is the default, with the batches of `benchmarks.pools`.
 BBKB_CHOICES: dict[str, dict[str, Any]] = {
     "bbkb": {},

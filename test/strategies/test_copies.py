@@ -36,7 +36,9 @@ def cases() -> Iterator[tuple[str, Callable[[], Strategy], Any, int]]:
 CASES = {name: case for name, *case in cases()}
 
 
-@pytest.mark.parametrize("how", ["copy", "pickle"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("copy", marks=pytest.mark.slow), "pickle"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_a_copy_goes_on_alone(name: str, how: str) -> None:
     """It ends where the strategy itself does, which it leaves as it was."""

@@ -110,14 +110,18 @@ def test_an_offset_on_a_box(name: str) -> None:
     torch.testing.assert_close(*histories, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("scale", [2.0**-50, 2.0**40])
+@pytest.mark.parametrize(
+    "scale", [2.0**-50, pytest.param(2.0**40, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", INFERRED)
 def test_the_scale_changes_no_choice(name: str, scale: float) -> None:
     """Such as concentrations in mol/l; a power of two rounds no value."""
     assert rows(scale * VALUES, False, name) == plain(False, name)
 
 
-@pytest.mark.parametrize("scale", [2.0**-40, 2.0**40])
+@pytest.mark.parametrize(
+    "scale", [2.0**-40, pytest.param(2.0**40, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", ["bbkb-inferred", "thompson-inferred", "gssbo"])
 def test_the_scale_on_a_box(name: str, scale: float) -> None:
     """The optimizers' tolerances are absolute, and see values in units of their own."""

@@ -8,16 +8,13 @@ Runs and tables are those of `benchmarks.pools`, with fewer evaluations:
 """
 
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from botorch.exceptions import InputDataError
-
 from benchmarks.pool_runs import Store, report
-from benchmarks.pool_tables import Candidates, Proposer, load_pool
-from benchmarks.pools import Method, asked, run
+from benchmarks.pool_tables import Candidates, Proposer
+from benchmarks.pools import Method, asked, available, run
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.strategies import BBKB, ThompsonSampling
 
@@ -67,14 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--report", type=Path, help="only print this file")
     args = parser.parse_args(arguments)
     store = Store([path for path in (args.report or args.output,) if path])
-    tables = []
-    for table in args.tables:
-        try:
-            load_pool(table)
-        except InputDataError as error:
-            print(f"{table}: left out, {error}", file=sys.stderr)
-        else:
-            tables.append(table)
+    tables = available(args.tables)
     if args.report is None:
         for seed in range(args.seeds):
             for table in tables:

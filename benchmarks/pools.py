@@ -141,16 +141,16 @@ def main(arguments: list[str] | None = None) -> None:
     store = Store(args.report or ([args.output] if args.output else []))
     if args.report is None:
         for seed in range(args.seeds):  # all methods of one seed before the next
-            for table in _available(args.tables):
+            for table in available(args.tables):
                 for method in args.methods:
                     known = store.runs.get((table, method, seed))
                     if known is None or len(known.rows) < args.evaluations:
                         found = run(table, method, seed, args.evaluations, args.batch)
                         store.add((table, method, seed), found)
-    print(report(store, _available(args.tables), tuple(PEERS), tuple(OURS)))
+    print(report(store, available(args.tables), tuple(PEERS), tuple(OURS)))
 
 
-def _available(tables: Iterable[str]) -> list[str]:
+def available(tables: Iterable[str]) -> list[str]:
     """The tables that can be loaded; says which are left out."""
     found = []
     for table in tables:

@@ -11,6 +11,7 @@ References:
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import ClassVar
 
@@ -104,7 +105,8 @@ class CertifiedSampler:
     ) -> Tensor:
         """Draw inducing points; see `InducingPointSampler`. `variance` is not used."""
         check_finite(X=X, noise=noise)
-        return self.draw(covar_module, X, noise, generator=generator).index
+        data = _Data.of(covar_module, X, noise)
+        return self._grown(data, self._shares(), generator)[0].in_use
 
     @torch.no_grad()
     def draw(
@@ -127,21 +129,44 @@ class CertifiedSampler:
             The points, at least one when `n > 0`, and the last certificate. Its
             failure probability is that of all rounds together.
         """
-        data, cap = _Data.of(covar_module, X, noise), len(X)
+        shares = self._shares()
+        data = _Data.of(covar_module, X, noise)
+        drawn, certificates = self._grown(data, shares, generator)
+        last = certificates[-1] if certificates else None
+        if last is None or last.lambda_max > self.tolerance:
+            last = self._certify(drawn, next(shares), generator)
+            certificates.append(last)
+        spent = sum(each.failure_probability for each in certificates)
+        certificate = replace(last, failure_probability=spent)
+        is_certified = certificate.lambda_max <= self.tolerance
+        return CertifiedDraw(drawn.in_use, certificate, is_certified)
+
+    @torch.no_grad()
+    def _grown(
+        self, data: "_Data", shares: Iterator[float], generator: torch.Generator
+    ) -> tuple["_Round", list[AccuracyCertificate]]:
+        """The last round, and the certificates so far.
+
+        The last of them is within the tolerance, unless the cap was reached: that round
+        has none.
+        """
+        cap = len(data.X)
         if self.max_inducing_points is not None:
             cap = min(self.max_inducing_points, cap)
         index = _first_points(data, min(self.num_initial, cap), generator)
-        is_singular, shares, spent = X.is_cpu, self._shares(), 0.0
+        is_singular, certificates = data.X.is_cpu, list[AccuracyCertificate]()
         while True:
             drawn = _Round.of(data, index, is_singular)
-            size, is_singular, r = len(drawn.index), drawn.is_singular, drawn.estimate
-            if drawn.summary.largest <= self.tolerance or size >= cap:
-                certificate = self._certify(drawn, next(shares), generator)
-                r = certificate.lambda_max
-                spent += certificate.failure_probability
-                if r <= self.tolerance or size >= cap:
-                    certificate = replace(certificate, failure_probability=spent)
-                    return CertifiedDraw(drawn.in_use, certificate, r <= self.tolerance)
+            size, is_singular = len(drawn.index), drawn.is_singular
+            if size >= cap:
+                return drawn, certificates
+            r = drawn.estimate
+            if drawn.summary.largest <= self.tolerance:
+                share = next(shares)
+                certificates.append(self._certify(drawn, share, generator))
+                r = certificates[-1].lambda_max
+                if r <= self.tolerance:
+                    return drawn, certificates
             index = drawn.extended(min(cap, self._next(size, r)), generator)
             if len(index) == size:
                 cap = size  # nothing is left to add but rounding
@@ -192,14 +217,15 @@ class _Round:
     Attributes:
         index: Sorted indices.
         error: The matrix `E`.
-        summary: What it says.
         is_singular: Whether points may be redundant, or without variance.
+        check: Whether the factor will do, a boolean that is not read yet; None if it
+            will.
     """
 
     index: Tensor
     error: ScaledResidual
-    summary: Summary
     is_singular: bool
+    check: Tensor | None
 
     @classmethod
     def of(cls, data: _Data, index: Tensor, is_singular: bool) -> "_Round":
@@ -209,7 +235,7 @@ class _Round:
         is redundant or without variance: one wait for a device then, and two if not.
         """
         drawn = cls._assumed(data, index, is_singular)
-        if drawn.summary.is_sound:
+        if is_singular or drawn.summary.is_sound:
             return drawn
         return cls._assumed(data, _with_variance(index, data.variance), True)
 
@@ -224,7 +250,12 @@ class _Round:
             factor, check = plain_factor(K)
         features = NystromFeatures.from_factor(data.kernel, S, factor)
         error = ScaledResidual(features, data.X, data.noise, data.variance)
-        return cls(index, error, error.summary(index, check), is_singular)
+        return cls(index, error, is_singular, check)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What the matrix says. Cost: O(n m^2), once, and a wait for a device."""
+        return self.error.summary(self.index, self.check)
 
     @property
     def estimate(self) -> float:

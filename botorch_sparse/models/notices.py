@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from botorch.exceptions import BotorchWarning
 
-from botorch_sparse.models.prediction import Residual
-
 # Points above which forming and factorizing a joint covariance takes seconds and
 # gigabytes.
 VERY_LARGE_Q = 2000
@@ -37,13 +35,15 @@ class Notices:
                 "draw_matheron_paths: O(q).",
             )
 
-    def cap(self, cap: int, left: Residual, remedy: str) -> None:
-        """The inducing points reached their cap and leave something unexplained."""
+    def cap(self, cap: int, remedy: str) -> None:
+        """The inducing points reached their cap.
+
+        The text is the same for all models of a loop, so that Python shows it once.
+        """
         self._say(
             "cap",
-            f"The inducing points reached their cap of {cap}; the residual trace left "
-            f"is {left.trace:.3g}, {left.fraction:.2%} of the prior variance at the "
-            "training points. See model.certificate() for what that means, and pass a "
+            f"The inducing points reached their cap of {cap}, and may leave some of "
+            "the prior variance unexplained. model.certificate() says how much; pass a "
             f"larger {remedy} if it is too much.",
         )
 

@@ -1,18 +1,14 @@
-"""Joint predictions of a Nystrom posterior, and what its inducing points leave out."""
+"""Joint predictions of a Nystrom posterior."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors import (
     KnownFeatures,
-    NystromFeatures,
     NystromPosterior,
     PosteriorCovarianceLinearOperator,
 )
@@ -82,30 +78,3 @@ def _lazy(
     mean, variance = (t.expand(*batch_shape, -1) for t in moments)
     covariance = PosteriorCovarianceLinearOperator.of(joint, variance, dtype)
     return MultivariateNormal(mean.to(dtype), covariance)
-
-
-class Residual(NamedTuple):
-    """What the inducing points do not explain of the prior variance."""
-
-    trace: float
-    fraction: float
-
-
-@torch.no_grad()
-def residual_fraction(
-    covar_module: Kernel, X: Tensor, inducing_points: Tensor
-) -> Residual:
-    r"""The trace of :math:`K - \Phi^\top \Phi`, and its share of the trace of `K`.
-
-    Args:
-        covar_module: The kernel.
-        X: `batch_shape x n x d` points.
-        inducing_points: `batch_shape x m x d` inducing points.
-
-    Returns:
-        Both numbers, summed over a batch. Cost: O(n m^2) time, O(chunk_size m) memory.
-    """
-    of = NystromFeatures.of(covar_module, inducing_points)
-    trace = sum(of.residual(chunk, of.features(chunk)).sum() for chunk in of.chunks(X))
-    total = prior_variance(covar_module, X).sum()
-    return Residual(float(trace), float(trace / total))

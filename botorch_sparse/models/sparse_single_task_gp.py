@@ -43,7 +43,7 @@ from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
 from botorch_sparse.models.notices import Notices
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.prediction import predict, residual_fraction
+from botorch_sparse.models.prediction import predict
 from botorch_sparse.models.summary import (
     ModelCertificate,
     ModelSummary,
@@ -149,8 +149,8 @@ class SparseSingleTaskGP(SingleTaskGP):
             sampler that wants them is given the variances under the previous inducing
             points, at first under those that `RecursiveRLSSampler` draws.
         max_inducing_points: Cap on sampled inducing points. By default that of the
-            sampler, 1000 for `CertifiedSampler`. Reaching it warns once, and
-            `certificate` says what it costs.
+            sampler, 1000 for `CertifiedSampler`; reaching that warns once.
+            `certificate` says what a cap costs.
         objective: "elbo" for the collapsed bound [Titsias2009]_, which is robust, or
             "dtc" for the likelihood of the approximate model, which can overfit.
         max_memory: Bytes that a fit and a first posterior may take, besides about 250
@@ -860,17 +860,16 @@ class SparseSingleTaskGP(SingleTaskGP):
         return {**self.__dict__, "_is_fitting": False}
 
     def _warn_if_capped(self) -> None:
-        """Say once what the cap on the inducing points leaves unexplained."""
+        """Say once that the inducing points reached a cap that nobody asked for."""
         chosen, points, cap = self._inducing_set(), self._points(), self.inducing_cap
         is_capped = chosen.given is None and chosen.points.shape[-2] >= cap
-        if not is_capped or chosen.is_complete or "cap" in self._notices.said:
+        is_asked_for = cap == self.max_inducing_points
+        if is_asked_for or not is_capped or chosen.is_complete:
             return
-        X = TrainingData.of(self, chosen.rows).points
-        left = residual_fraction(self.covar_module, X, self._transformed(chosen.points))
         remedy = "max_inducing_points (and an inducing_sampler that allows it)"
         if points.is_bound_by_memory(self._aug_batch_shape.numel()):
             remedy = "max_memory"
-        self._notices.cap(cap, left, remedy)
+        self._notices.cap(cap, remedy)
 
     def _warn_of_exact_prior(self, x: Tensor) -> None:
         """Say once that the prior at all data, without the predictions, is dense.

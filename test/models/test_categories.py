@@ -54,8 +54,7 @@ def test_fit_of_many_points(double: dict[str, Any]) -> None:
     X, Y = mixed_data(560, **double)
     model = SparseSingleTaskGP(X, Y, cat_dims=[0, 3], max_inducing_points=60)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    with pytest.warns(match="reached their cap of 60"):
-        fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}}, rounds=1)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"options": {"maxiter": 20}}, rounds=1)
     test_X, test_Y = mixed_data(200, **double)
     error = (model.posterior(test_X).mean - test_Y).square().mean().sqrt()
     assert error < 0.3  # the noise is 0.1, the standard deviation 1.2

@@ -254,7 +254,7 @@ CASES = {
         option(max_inducing_points=2.5), "max_inducing_points=2.5"
     ),
     "`max_inducing_points` that is far too small": Case(
-        lambda X, Y: fit(M(X, Y, max_inducing_points=1)), "cap of 1"
+        lambda X, Y: fit(M(X, Y, max_inducing_points=1))
     ),
     "`max_memory` of zero": Case(option(max_memory=0), "max_memory=0"),
     "`rounds=0`, or not an integer": Case(

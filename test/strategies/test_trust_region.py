@@ -45,7 +45,8 @@ def test_lengths() -> None:
     assert after(start, False, True, False) == replace(start, failures=4)
     assert after(start, *[False] * 12).length == 0.8 / 2**6
     assert not after(start, *[False] * 12).is_over
-    assert after(start, *[False] * 14).is_over  # 0.8 / 2^7 < 2^-7
+    assert not after(start, *[False] * 22).is_over
+    assert after(start, *[False] * 24).is_over  # 0.8 / 2^12 < 2^-12
 
 
 @pytest.mark.parametrize(
@@ -90,8 +91,12 @@ def test_candidates_are_in_the_region() -> None:
     assert (X <= center + half + 1e-12).all()
     moved = X != center
     assert moved.any(-1).all()
-    # 500 x 30 coins of 2/3: five standard deviations are 0.02.
-    assert abs(float(moved.double().mean()) - 20 / 30) < 0.02
+    # 250 x 30 coins of 2/3: five standard deviations are 0.03.
+    assert abs(float(moved[::2].double().mean()) - 20 / 30) < 0.03
+    few = moved[1::2].sum(-1)
+    assert few.unique().tolist() == [1, 2, 3, 4]
+    # 250 draws: five standard deviations of the mean, of 1.12 each, are 0.36.
+    assert abs(float(few.double().mean()) - 2.5) < 0.36
     assert X[:, 29].max() > center[29] + 0.8 * half[29]
     assert torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 0))
     assert not torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 1))
@@ -124,7 +129,7 @@ def test_candidates_meet_constraints(cut: str, dtype: torch.dtype) -> None:
     assert X.dtype == dtype and len(X) > 100
     assert box.is_feasible(X).all()
     assert ((X - center).abs() <= 0.1 + 1e-6).all()
-    assert len(X.unique(dim=0)) == len(X)
+    assert len(X.unique(dim=0)) > 0.95 * len(X)  # some have no way but the slack
     assert (X - center).abs().amax(-1).median() > 0.02
 
 
@@ -173,9 +178,22 @@ def test_the_posterior_is_fitc(m: int) -> None:
 def test_nearest_points_take_turns() -> None:
     X = torch.tensor([[0.0], [0.1], [0.2], [1.0], [0.7]], dtype=F64)
     centers = torch.tensor([[0.0], [1.0]], dtype=F64)
-    order = local_posterior.nearest(X, centers, torch.ones(1, dtype=F64))
+    order = local_posterior.nearest(X, centers, torch.ones(2, 1, dtype=F64))
     assert order.tolist() == [0, 3, 1, 4, 2]
-    assert local_posterior.nearest(X, centers[:0], X[0]).tolist() == [*range(5)]
+    none = centers[:0]
+    assert local_posterior.nearest(X, none, none).tolist() == [*range(5)]
+
+
+@pytest.mark.parametrize("least, expected", [(1, [1, 4, 2]), (4, [1, 4, 2, 0])])
+def test_points_that_are_far_are_left_out(
+    least: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond two sides in any feature, unless there are too few."""
+    monkeypatch.setattr(local_posterior, "LEAST_POINTS", least)
+    X = [[0.0, 2.1], [0.0, 0.1], [0.9, 1.9], [3.0, 0.0], [0.5, -1.0]]
+    center, sides = torch.zeros(1, 2, dtype=F64), torch.tensor([[0.5, 1.0]])
+    order = local_posterior.nearest(torch.tensor(X, dtype=F64), center, sides)
+    assert order.tolist() == expected
 
 
 def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +247,7 @@ def test_a_region_that_ends_begins_anew() -> None:
         lengths.append(made.regions[0].length)
         made.ask()
     # Two features: two batches of three points without success halve it.
-    assert lengths[::2] == [0.8 / 2**k for k in range(7)] + [0.8]
+    assert lengths[::2] == [0.8 / 2**k for k in range(12)] + [0.8]
     assert made.regions[0].center is None and len(made.pending) == 3
     num = len(made.history)
     assert made.regions[0] == Region(1, start=num)

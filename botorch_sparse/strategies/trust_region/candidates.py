@@ -10,8 +10,9 @@ from torch.quasirandom import SobolEngine
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.feasibility import LinearConstraint
 
-# Coordinates that a candidate changes, in the mean [Eriksson2019]_.
-NUM_CHANGED = 20
+# Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
+# every second one changes at most, to leave a middle that is best in most of them.
+NUM_CHANGED, FEW_CHANGED = 20, 4
 # By how much constraints may be missed, in sides of the box: a hundredth of what
 # `Box.is_feasible` allows.
 SLACK = 1e-8
@@ -24,9 +25,9 @@ def candidates_around(
 ) -> Tensor:
     """Sobol points of a region that differ from its middle in some coordinates.
 
-    Each coordinate is changed with probability min(1, 20 / d), at least one of them.
-    Constraints are met by projection, and then by moving towards the middle, which
-    meets them.
+    Every second candidate changes one to four of them, and the others each coordinate
+    with probability min(1, 20 / d), at least one. Constraints are met by projection,
+    and then by moving towards the middle, which meets them.
 
     Args:
         box: The domain.
@@ -63,12 +64,15 @@ def _changed(free: Tensor, num: int, seed: int) -> Tensor:
     """Which coordinates each candidate changes, `num x d`; one of the free at least."""
     generator = torch.Generator().manual_seed(seed)
     places = free.nonzero().squeeze(-1).cpu()
-    share = min(1.0, NUM_CHANGED / len(places))
+    k = len(places)
+    # A coordinate is changed where its rank in a random order is below a number.
+    rank = torch.rand(num, k, generator=generator).argsort(-1).argsort(-1)
+    share = torch.full((num, k), min(1.0, NUM_CHANGED / k))
+    many = share.bernoulli(generator=generator).sum(-1).clamp_min(1)
+    few = torch.randint(1, FEW_CHANGED + 1, (num,), generator=generator)
+    number = torch.where(torch.arange(num) % 2 == 0, many, few)
     changed = torch.zeros(num, len(free), dtype=torch.bool)
-    changed[:, places] = torch.rand(num, len(places), generator=generator) < share
-    one = places[torch.randint(len(places), (num,), generator=generator)]
-    none = ~changed.any(-1)
-    changed[none, one[none]] = True
+    changed[:, places] = rank < number.unsqueeze(-1)
     return changed.to(free.device)
 
 

@@ -10,7 +10,9 @@ from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.prior import Prior, PriorSource
 
 # Points of a posterior, those nearest; and of a fit, half nearest, half of the others.
-MOST_POINTS = 2000
+MOST_POINTS, LEAST_POINTS = 2000, 200
+# How far from a middle points are near, in sides of its region.
+REACH = 2.0
 FIT_POINTS = 300
 
 
@@ -28,20 +30,25 @@ def few_of(values: FoldedValues, generator: torch.Generator) -> FoldedValues:
     return at(values, torch.cat([torch.arange(half), others]))
 
 
-def nearest(X: Tensor, centers: Tensor, scale: Tensor) -> Tensor:
-    """Places of `n x d` points, those near one of `r x d` centers first.
+def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
+    """Places of the points that a posterior of some regions is of, the nearest first.
 
-    Each center has its nearest point first, then each its second, and so on.
+    Those within twice its sides of a middle, and others until there are 200: values
+    from far away have a range in which those of a small region would all be the same.
+    Each region has its nearest point first, then each its second, and so on.
 
     Args:
-        X: The points.
-        centers: The centers; without any the order stays.
-        scale: `d` units of distance.
+        X: `n x d` points.
+        centers: `r x d` middles; without any all points stay, in their order.
+        sides: `r x d` sides of the regions.
     """
     if not len(centers):
         return torch.arange(len(X), device=X.device)
-    order = torch.cdist(centers / scale, X / scale).argsort(dim=-1, stable=True)
-    return order.argsort(dim=-1).amin(0).argsort(stable=True)
+    away = (X - centers.unsqueeze(-2)) / sides.unsqueeze(-2)
+    turn = away.norm(dim=-1).argsort(dim=-1, stable=True).argsort(dim=-1).amin(0)
+    is_far = (away.abs().amax(-1) > REACH).all(0)
+    order = (turn + len(X) * is_far).argsort(stable=True)
+    return order[: max(LEAST_POINTS, len(X) - int(is_far.sum()))]
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from botorch_sparse.kernels.lengthscales import innermost
 
-# The lengths of [Eriksson2019]_, in sides of the box.
-INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**7
+# In sides of the box; the first two are those of [Eriksson2019]_, which ends at 2^-7.
+INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
 # By how much a success beats the best value, in units of its lead on the median.
 MARGIN = 1e-3

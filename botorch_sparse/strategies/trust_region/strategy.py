@@ -87,16 +87,16 @@ class TrustRegion(Strategy):
     kernel's lengthscales. It doubles after three rounds of feedback in a row that bring
     a better value, is halved after :math:`q \lceil \max(4/q, d/q) \rceil` evaluations
     without, and begins anew, with points from all of the domain, once its length is
-    below 2^-7. Candidates of all regions, Sobol points that differ from a middle in 20
-    coordinates or so, are scored in one pass, and a batch takes no other search: by
-    sample paths, one for each point, or by an upper confidence bound whose variances
-    shrink with each point.
+    below 2^-12. Candidates of all regions, Sobol points that differ from a middle in 20
+    coordinates or so, or in one to four, are scored in one pass, and a batch takes no
+    other search: by sample paths, one for each point, or by an upper confidence bound
+    whose variances shrink with each point.
 
-    The posterior knows the evaluations of the present runs that are near the middles,
-    2,000 at most; the nearest 500 of them are its inducing points, and what these leave
-    open of the others counts as noise. Kernel and noise are fitted to 300 of them, in
-    30 iterations at most from where they stand (100 where a run begins). So the time of
-    a batch does not grow with the number of evaluations.
+    The posterior knows the evaluations of the present runs that are within two sides of
+    the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
+    these leave open of the others counts as noise. Kernel and noise are fitted to 300
+    of them, in 30 iterations at most from where they stand (100 where a run begins). So
+    the time of a batch does not grow with the number of evaluations.
 
     Use it on boxes of ten or more features, for thousands of evaluations in batches,
     and where the best value counts. `BBKB` has a regret bound and looks everywhere.
@@ -352,8 +352,9 @@ class TrustRegion(Strategy):
         values = self.runs.values(self.history.trial[:num], self.history)
         X = self.source.inputs(self.history.points(values.point))
         centers = self.source.inputs(self._centers(self.regions))
-        order = nearest(X, centers, self._weights() * self._units())
-        return at(values, order.cpu())
+        lengths = [r.length for r in self.regions if r.center is not None]
+        sides = torch.tensor(lengths).to(X).unsqueeze(-1) * self._weights()
+        return at(values, nearest(X, centers, sides * self._units()).cpu())
 
     def _centers(self, regions: Sequence[Region]) -> Tensor:
         """Their middles, `r x d`."""

@@ -1,314 +1,192 @@
-"""Ten thousand evaluations on a box: ours, CMA-ES, TPE and random search.
+"""Ten thousand evaluations on a box: ours, TuRBO, CMA-ES, TPE and random search.
 
-Each run is kept in a JSON file as soon as it has gone further, with the state of
-nothing: a run that was broken off begins anew. Seconds are CPU seconds of the method,
-without the objective. All problems are minimized.
+Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
+method, without the objective; `--limit` breaks a run off after so many. All problems
+are minimized.
 
-`python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000`
+    python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000
+    python -m benchmarks.boxes --report benchmarks/results/boxes.json.gz
 """
 
 import argparse
-import json
+import math
 import statistics
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from botorch.test_functions import Ackley, Hartmann, Levy
-from torch import Tensor
 
-from benchmarks.store import read_json, write_whole
-from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegion
+from benchmarks.box_methods import BATCH_SIZE, METHODS, Run
+from benchmarks.box_problems import PROBLEMS
+from benchmarks.store import Store
 
-BATCH_SIZE = 20
 AT = (200, 500, 1000, 2000, 5000, 10000)
-Objective = Callable[[Tensor], Tensor]
 
 
-class Rover:
-    r"""The trajectory problem of Wang et al. (2018), in 60 dimensions, to minimize.
-
-    Thirty points of the plane are control points of a B-spline of degree three that
-    is clamped at its ends. The cost is
-
-    .. math:: \int c(x(t)) \, |x'(t)| \, dt
-        + 10 (\lVert x_{1,2} - s \rVert_1 + \lVert x_{59,60} - g \rVert_1) - 5
-
-    with 20 for each unit of length inside of an obstacle, and 0.05 elsewhere. The
-    obstacles are 30 squares of side 0.1 that a fixed seed draws, since the paper shows
-    its own in a figure alone: values are not those of other work.
-    """
-
-    num_points = 30
-    num_steps = 1000
-
-    def __init__(self) -> None:
-        self.start = torch.tensor([0.05, 0.05], dtype=torch.float64)
-        self.goal = torch.tensor([0.95, 0.95], dtype=torch.float64)
-        g = torch.Generator().manual_seed(2018)
-        corners = 0.9 * torch.rand(400, 2, generator=g, dtype=torch.float64)
-        middle = corners + 0.05
-        ends = torch.stack([self.start, self.goal])
-        is_far = (middle.unsqueeze(1) - ends).abs().amax(-1).amin(-1) > 0.15
-        self.low = corners[is_far][:30]
-        self.basis = clamped_basis(self.num_points, 3, self.num_steps)
-        self.bounds = torch.tensor([[0.0] * 60, [1.0] * 60], dtype=torch.float64)
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Costs of `n x 60` points, `n`."""
-        points = X.double().view(-1, self.num_points, 2)
-        path = self.basis @ points
-        middle = (path[:, 1:] + path[:, :-1]) / 2
-        length = (path[:, 1:] - path[:, :-1]).norm(dim=-1)
-        beside = middle.unsqueeze(-2) - self.low
-        is_hit = ((beside >= 0) & (beside <= 0.1)).all(-1).any(-1)
-        cost = ((20.0 * is_hit + 0.05) * length).sum(-1)
-        ends = (points[:, 0] - self.start).abs().sum(-1)
-        ends = ends + (points[:, -1] - self.goal).abs().sum(-1)
-        return cost + 10.0 * ends - 5.0
-
-
-def clamped_basis(num_points: int, degree: int, num_steps: int) -> Tensor:
-    """Values of a clamped B-spline's basis by de Boor's recursion, steps x points."""
-    inner = torch.linspace(0, 1, num_points - degree + 1, dtype=torch.float64)
-    knots = torch.cat([inner[:1].expand(degree), inner, inner[-1:].expand(degree)])
-    t = torch.linspace(0, 1, num_steps, dtype=torch.float64)[:, None].clamp_max(
-        1 - 1e-9
-    )
-    basis = ((t >= knots[:-1]) & (t < knots[1:])).double()
-    for k in range(1, degree + 1):
-        rise, fall = knots[k:-1] - knots[: -k - 1], knots[k + 1 :] - knots[1:-k]
-        up = torch.where(rise > 0, (t - knots[: -k - 1]) / rise, 0.0)
-        down = torch.where(fall > 0, (knots[k + 1 :] - t) / fall, 0.0)
-        basis = up * basis[:, :-1] + down * basis[:, 1:]
-    return basis
-
-
-def ackley() -> Any:
-    """On a box whose middle is not the optimum."""
-    return Ackley(dim=20, bounds=[(-5.0, 10.0)] * 20)
-
-
-PROBLEMS: dict[str, Callable[[], Any]] = {
-    "ackley20": ackley,
-    "levy20": lambda: Levy(dim=20, bounds=[(-5.0, 10.0)] * 20),
-    "hartmann6": lambda: Hartmann(),
-    "rover60": Rover,
-}
-
-
-class Run:
-    """What a method was told, and what it took.
-
-    Args:
-        objective: From `n x d` points to `n` values.
-        bounds: `2 x d`.
-        total: Evaluations.
-        seed: Of the method.
-    """
-
-    def __init__(
-        self, objective: Objective, bounds: Tensor, total: int, seed: int
-    ) -> None:
-        self.objective, self.bounds = objective, bounds.double()
-        self.total, self.seed = total, seed
-        self.values: list[float] = []
-        self.seconds: list[float] = []  # after each value
-        self._clock = time.process_time()
-        self._spent = 0.0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there are no evaluations left."""
-        return len(self.values) >= self.total
-
-    def evaluate(self, X: Tensor) -> Tensor:
-        """Values of `n x d` points; the method's clock stands still."""
-        self._spent += time.process_time() - self._clock
-        with torch.no_grad():
-            Y = self.objective(X).double().flatten()
-        self.values += Y.tolist()
-        self.seconds += [self._spent] * len(Y)
-        self._clock = time.process_time()
-        return Y
-
-
-def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
-    """A method that asks and tells one of ours."""
-
-    def run(run: Run) -> None:
-        strategy = make(bounds=run.bounds, seed=run.seed, minimize=True)
-        while not run.is_over:
-            batch = strategy.ask(min(BATCH_SIZE, run.total - len(run.values)))
-            strategy.tell(batch, run.evaluate(batch.X))
-
-    return run
-
-
-def by_cma(run: Run) -> None:
-    """CMA-ES in the unit cube, begun again from a random point where it ends."""
-    import cma
-
-    g = torch.Generator().manual_seed(run.seed)
-    low, high = run.bounds
-    attempt = 0
-    while not run.is_over:
-        start = torch.rand(len(low), generator=g, dtype=torch.float64).numpy()
-        options = {
-            "bounds": [0, 1],
-            "popsize": BATCH_SIZE,
-            "seed": 1000 * attempt + run.seed + 1,
-            "verbose": -9,
-        }
-        search, attempt = cma.CMAEvolutionStrategy(start, 0.3, options), attempt + 1
-        while not search.stop() and not run.is_over:
-            Z = search.ask()
-            X = low + (high - low) * torch.stack([torch.from_numpy(z) for z in Z])
-            search.tell(Z, run.evaluate(X).tolist())
-
-
-def by_tpe(run: Run) -> None:
-    """Optuna's tree-structured Parzen estimator, batches by constant liar."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    sampler = optuna.samplers.TPESampler(
-        seed=run.seed, multivariate=True, constant_liar=True
-    )
-    study = optuna.create_study(sampler=sampler)
-    space = {
-        f"x{i}": optuna.distributions.FloatDistribution(low, high)
-        for i, (low, high) in enumerate(run.bounds.mT.tolist())
-    }
-    while not run.is_over:
-        trials = [study.ask(space) for _ in range(BATCH_SIZE)]
-        X = [[trial.params[name] for name in space] for trial in trials]
-        Y = run.evaluate(torch.tensor(X, dtype=torch.float64))
-        for trial, y in zip(trials, Y.tolist(), strict=True):
-            study.tell(trial, y)
-
-
-def bbkb(**given: Any) -> Strategy:
-    """The strategy for boxes with a regret bound."""
-    return BBKB(**given, radius=FixedBeta(4.0), batch_size=BATCH_SIZE)
-
-
-def trust_region(**given: Any) -> Strategy:
-    """Ours, one region."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE)
-
-
-def trust_regions(**given: Any) -> Strategy:
-    """Ours, five regions."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE, num_regions=5)
-
-
-def trust_region_ucb(**given: Any) -> Strategy:
-    """Ours by the bound."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE, acquisition="ucb")
-
-
-def random_search(**given: Any) -> Strategy:
-    """The yardstick."""
-    return RandomSearch(**given, batch_size=BATCH_SIZE)
-
-
-METHODS: dict[str, Callable[[Run], None]] = {
-    "trust-region": by_strategy(trust_region),
-    "trust-region-5": by_strategy(trust_regions),
-    "trust-region-ucb": by_strategy(trust_region_ucb),
-    "bbkb": by_strategy(bbkb),
-    "random": by_strategy(random_search),
-}
-if find_spec("cma"):
-    METHODS["cma-es"] = by_cma
-if find_spec("optuna"):
-    METHODS["tpe"] = by_tpe
-
-
-def read(store: Path | None) -> dict[str, Any]:
-    """The runs in a file; none if there is no file."""
-    held: dict[str, Any] = {} if store is None else read_json(store)
-    return held
-
-
-def add(store: Path | None, key: str, run: dict[str, Any]) -> None:
-    """Write a run beside those that the file has now, whole or not at all."""
-    if store is not None:
-        write_whole(store, json.dumps(read(store) | {key: run}))
-
-
-def execute(problem: str, method: str, seed: int, total: int) -> dict[str, Any]:
-    """One run: the best values so far and seconds, one in twenty, and the end."""
-    f = PROBLEMS[problem]()
-    run = Run(f, f.bounds, total, seed)
+def execute(
+    problem: str, method: str, seed: int, total: int, limit: float
+) -> dict[str, Any]:
+    """One run: the best values so far and seconds, at some numbers of evaluations."""
+    f = PROBLEMS[problem].make(seed)
+    run = Run(f, f.bounds, total, seed, limit)
     METHODS[method](run)
-    best = torch.tensor(run.values[:total]).cummin(0).values.tolist()
-    kept = [*range(BATCH_SIZE - 1, total - 1, BATCH_SIZE), total - 1]
+    num = min(total, len(run.values))
+    best = torch.tensor(run.values[:num]).cummin(0).values.tolist()
+    ends = {*range(BATCH_SIZE, min(num, 500), BATCH_SIZE), *range(500, num, 100), num}
+    at = sorted(ends)
     return {
-        "total": total,
-        "at": [i + 1 for i in kept],
-        "best": [best[i] for i in kept],
-        "seconds": [run.seconds[i] for i in kept],
-        "versions": {"torch": torch.__version__, "threads": torch.get_num_threads()},
+        "at": at,
+        "best": [best[n - 1] for n in at],
+        "seconds": [round(run.seconds[n - 1], 3) for n in at],
     }
 
 
-def cells(runs: list[dict[str, Any]], total: int) -> Iterator[str]:
-    """Medians over seeds at some numbers of evaluations; how the time grows."""
-    for at in (*(n for n in AT if n < total), total):
-        place = [max(i for i, n in enumerate(r["at"]) if n <= at) for r in runs]
-        best = [r["best"][i] for r, i in zip(runs, place, strict=True)]
-        seconds = [r["seconds"][i] for r, i in zip(runs, place, strict=True)]
-        yield f"{statistics.median(best):.3f} ({statistics.median(seconds):.3g} s)"
+def key_of(problem: str, method: str, seed: int, total: int) -> str:
+    """The key of a run in the store."""
+    return f"{problem}/{method}/{seed}/{total}"
 
 
-def report(held: dict[str, Any], problems: list[str], total: int) -> str:
+def runs_of(
+    store: Store, problem: str, method: str, total: int, seeds: int
+) -> list[dict[str, Any]]:
+    """The runs of some seeds that are stored."""
+    keys = (key_of(problem, method, seed, total) for seed in range(seeds))
+    return [store.records[key] for key in keys if key in store.records]
+
+
+def seen(run: dict[str, Any], name: str, at: int) -> float | None:
+    """What a run had after so many evaluations; None if that is not stored."""
+    if not run["at"][0] <= at <= run["at"][-1]:
+        return None
+    return float(run[name][max(i for i, n in enumerate(run["at"]) if n <= at)])
+
+
+def cell(runs: list[dict[str, Any]], at: int, digits: int) -> str:
+    """Medians over the runs that came so far, of best value and CPU seconds."""
+    best = [b for run in runs if (b := seen(run, "best", at)) is not None]
+    seconds = [s for run in runs if (s := seen(run, "seconds", at)) is not None]
+    if not best:
+        return "-"
+    cut = "" if len(best) == len(runs) else f", {len(best)} seeds"
+    median = statistics.median
+    return f"{median(best):.{digits}f} ({median(seconds):.3g} s{cut})"
+
+
+def slowing(runs: list[dict[str, Any]], total: int) -> str:
+    """Time of an evaluation in the last tenth over that from total/20 to total/10."""
+    ratios = []
+    for run in runs:
+        ends = [total // 20, total // 10, total - total // 10, total]
+        times = [seen(run, "seconds", at) for at in ends]
+        if None not in times:
+            a, b, c, e = times
+            ratios.append((e - c) / (total // 10) / ((b - a) / (total // 20)))
+    return f"{statistics.median(ratios):.2f}" if ratios else "-"
+
+
+def report(
+    store: Store, problems: list[str], methods: list[str], total: int, seeds: int
+) -> str:
     """Markdown: best value (CPU seconds) by evaluations, one table for a problem."""
     lines = list[str]()
-    ends = [f"at {n}" for n in (*(n for n in AT if n < total), total)]
-    for problem in problems:
-        lines += ["", f"### {problem}", f"| method | seeds | {' | '.join(ends)} |"]
-        lines.append("|---" * (len(ends) + 2) + "|")
-        for method in METHODS:
-            keys = [k for k in held if k.startswith(f"{problem}/{method}/")]
-            runs = [held[k] for k in keys if held[k]["total"] == total]
-            if runs:
-                row = " | ".join(cells(runs, total))
-                lines.append(f"| {method} | {len(runs)} | {row} |")
+    for name in problems:
+        problem = PROBLEMS[name]
+        end = min(problem.total, total)
+        ends = [at for at in AT if at < end] + [end]
+        lines += ["", f"### {name}", ""]
+        head = " | ".join(f"at {at:,}" for at in ends)
+        lines.append(f"| method | seeds | {head} | slowing | broken off at |")
+        lines.append("|---" * (len(ends) + 4) + "|")
+        for method in methods:
+            runs = runs_of(store, name, method, end, seeds)
+            if not runs:
+                continue
+            row = " | ".join(cell(runs, at, problem.digits) for at in ends)
+            cut = [run["at"][-1] for run in runs if run["at"][-1] < end]
+            last = f"{statistics.median(cut):,.0f}" if cut else "-"
+            slow = slowing(runs, end)
+            lines.append(f"| {method} | {len(runs)} | {row} | {slow} | {last} |")
     return "\n".join(lines)
+
+
+def plot(
+    store: Store, problems: list[str], methods: list[str], seeds: int, path: Path
+) -> None:
+    """Median best value against evaluations and against CPU seconds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.6 * len(problems), 5.2), layout="constrained")
+    panels = figure.subplots(2, len(problems), squeeze=False)
+    for column, name in zip(panels.T, problems, strict=True):
+        low = lowest(store, name, methods, seeds)
+        for method in methods:
+            runs = runs_of(store, name, method, PROBLEMS[name].total, seeds)
+            if not runs:
+                continue
+            at = [n for n in runs[0]["at"] if all(n in run["at"] for run in runs)]
+            best = [
+                statistics.median(run["best"][run["at"].index(n)] for run in runs)
+                for n in at
+            ]
+            seconds = [
+                statistics.median(run["seconds"][run["at"].index(n)] for run in runs)
+                for n in at
+            ]
+            above = [max(value - low, 1e-6) for value in best]
+            label = f"{method} ({len(runs)})"
+            column[0].loglog(at, above, label=label, linewidth=1.2)
+            column[1].loglog(seconds, above, linewidth=1.2)
+        column[0].set(title=name, xlabel="evaluations")
+        column[1].set(xlabel="CPU seconds")
+    for row in panels:
+        row[0].set_ylabel("best value above the lowest found")
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(methods),
+        fontsize=7,
+    )
+    figure.savefig(path, dpi=120)
+
+
+def lowest(store: Store, problem: str, methods: list[str], seeds: int) -> float:
+    """The lowest value that any run has found."""
+    total = PROBLEMS[problem].total
+    runs = [r for m in methods for r in runs_of(store, problem, m, total, seeds)]
+    return min((run["best"][-1] for run in runs), default=0.0)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what is not stored yet, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS))
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--total", type=int, default=10_000)
+    parser.add_argument("--total", type=int, default=10_000, help="at most")
+    parser.add_argument("--limit", type=float, default=math.inf, help="CPU s of a run")
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
+    parser.add_argument("--plot", type=Path, help="PNG or SVG file")
     args = parser.parse_args(arguments)
-    held = read(args.store)
-    for problem in args.problems:
-        for seed in range(args.seeds):
+    store = Store(args.report or args.store)
+    for seed in range(args.seeds) if args.report is None else ():
+        for name in args.problems:
+            total = min(PROBLEMS[name].total, args.total)
             for method in args.methods:
-                key = f"{problem}/{method}/{seed}/{args.total}"
-                if key in held:
+                key = key_of(name, method, seed, total)
+                if key in store.records:
                     continue
-                held[key] = execute(problem, method, seed, args.total)
-                add(args.store, key, held[key])
-                last = held[key]
+                run = execute(name, method, seed, total, args.limit)
+                store.add(key, run)
                 print(
-                    f"{key}: {last['best'][-1]:.4f}, {last['seconds'][-1]:.1f} CPU s",
+                    f"{key}: {run['best'][-1]:.4f}, {run['seconds'][-1]:.1f} CPU s, "
+                    f"{run['at'][-1]} evaluations",
                     flush=True,
                 )
-    print(report(held, args.problems, args.total))
+    print(store.made(store.records))
+    print(report(store, args.problems, args.methods, args.total, args.seeds))
+    if args.plot:
+        plot(store, args.problems, args.methods, args.seeds, args.plot)
 
 
 if __name__ == "__main__":

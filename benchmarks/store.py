@@ -57,7 +57,12 @@ class Store:
             self.records = read_json(path)
 
     def add(self, key: str, record: Record) -> None:
-        """Keep a record, and write the file, whole or not at all."""
+        """Keep a record, and write the file, whole or not at all.
+
+        Those that others have written meanwhile stay.
+        """
+        if self.path is not None:
+            self.records |= read_json(self.path)
         self.records[key] = record | {"made": here()}
         if self.path is None:
             return

@@ -1,0 +1,271 @@
+"""Methods for boxes: ours, and peers as their users run them."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import gpytorch
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.generation import MaxPosteriorSampling
+from botorch.models import SingleTaskGP, SingleTaskVariationalGP
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.utils.sampling import manual_seed
+from gpytorch.constraints import Interval
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegion
+
+BATCH_SIZE = 20
+Objective = Callable[[Tensor], Tensor]
+
+
+class Run:
+    """What a method was told, and what it took.
+
+    Args:
+        objective: From `n x d` points to `n` values.
+        bounds: `2 x d`.
+        total: Evaluations.
+        seed: Of the method.
+        limit: CPU seconds after which it is broken off.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        bounds: Tensor,
+        total: int,
+        seed: int,
+        limit: float = math.inf,
+    ) -> None:
+        self.objective, self.bounds = objective, bounds.double()
+        self.total, self.seed, self.limit = total, seed, limit
+        self.values: list[float] = []
+        self.seconds: list[float] = []  # after each value
+        self._clock = time.process_time()
+        self._spent = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no evaluations left, or no time."""
+        return len(self.values) >= self.total or self._spent > self.limit
+
+    def evaluate(self, X: Tensor) -> Tensor:
+        """Values of `n x d` points; the method's clock stands still."""
+        self._spent += time.process_time() - self._clock
+        with torch.no_grad():
+            Y = self.objective(X).double().flatten()
+        self.values += Y.tolist()
+        self.seconds += [self._spent] * len(Y)
+        self._clock = time.process_time()
+        return Y
+
+
+def by_strategy(make: Callable[..., Strategy]) -> Callable[[Run], None]:
+    """A method that asks and tells one of ours."""
+
+    def run(run: Run) -> None:
+        strategy = make(bounds=run.bounds, seed=run.seed, minimize=True)
+        while not run.is_over:
+            batch = strategy.ask(min(BATCH_SIZE, run.total - len(run.values)))
+            strategy.tell(batch, run.evaluate(batch.X))
+
+    return run
+
+
+def by_cma(run: Run) -> None:
+    """CMA-ES in the unit cube, begun again from a random point where it ends."""
+    import cma
+
+    g = torch.Generator().manual_seed(run.seed)
+    low, high = run.bounds
+    attempt = 0
+    while not run.is_over:
+        start = torch.rand(len(low), generator=g, dtype=torch.float64).numpy()
+        options = {
+            "bounds": [0, 1],
+            "popsize": BATCH_SIZE,
+            "seed": 1000 * attempt + run.seed + 1,
+            "verbose": -9,
+        }
+        search, attempt = cma.CMAEvolutionStrategy(start, 0.3, options), attempt + 1
+        while not search.stop() and not run.is_over:
+            Z = search.ask()
+            X = low + (high - low) * torch.stack([torch.from_numpy(z) for z in Z])
+            search.tell(Z, run.evaluate(X).tolist())
+
+
+def by_tpe(run: Run) -> None:
+    """Optuna's tree-structured Parzen estimator, batches by constant liar."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    sampler = optuna.samplers.TPESampler(
+        seed=run.seed, multivariate=True, constant_liar=True
+    )
+    study = optuna.create_study(sampler=sampler)
+    space = {
+        f"x{i}": optuna.distributions.FloatDistribution(low, high)
+        for i, (low, high) in enumerate(run.bounds.mT.tolist())
+    }
+    while not run.is_over:
+        trials = [study.ask(space) for _ in range(BATCH_SIZE)]
+        X = [[trial.params[name] for name in space] for trial in trials]
+        Y = run.evaluate(torch.tensor(X, dtype=torch.float64))
+        for trial, y in zip(trials, Y.tolist(), strict=True):
+            study.tell(trial, y)
+
+
+def by_turbo(
+    fitted: Callable[[Tensor, Tensor], GPyTorchModel],
+) -> Callable[[Run], None]:
+    """TuRBO-1 as BoTorch's tutorial has it, begun again where it ends.
+
+    Lengths, tolerances, kernel and candidates are the tutorial's; a batch has 20 points
+    and not 4.
+
+    Args:
+        fitted: From points of the unit cube and standardized values to a model.
+    """
+
+    def run(run: Run) -> None:
+        low, high = run.bounds
+        d, begun = len(low), 0
+        with manual_seed(run.seed):
+            while not run.is_over:
+                begun += 1
+                sobol = SobolEngine(d, scramble=True, seed=1000 * run.seed + begun)
+                X = sobol.draw(2 * d, dtype=torch.float64)
+                Y = -run.evaluate(low + (high - low) * X)
+                length, successes, failures = 0.8, 0, 0
+                tolerance = math.ceil(max(4.0, d) / BATCH_SIZE)
+                while length >= 0.5**7 and not run.is_over:
+                    Z = (Y - Y.mean()) / Y.std()
+                    with gpytorch.settings.max_cholesky_size(float("inf")):
+                        model = fitted(X, Z.unsqueeze(-1))
+                        x = around(X[Y.argmax()], length, lengthscale_of(model))
+                        choose = MaxPosteriorSampling(model, replacement=False)
+                        with torch.no_grad():
+                            x = choose(x, num_samples=BATCH_SIZE)
+                    y = -run.evaluate(low + (high - low) * x)
+                    if y.max() > Y.max() + 1e-3 * Y.max().abs():
+                        successes, failures = successes + 1, 0
+                    else:
+                        successes, failures = 0, failures + 1
+                    if successes == 10:
+                        length, successes = min(2 * length, 1.6), 0
+                    elif failures == tolerance:
+                        length, failures = length / 2, 0
+                    X, Y = torch.cat([X, x]), torch.cat([Y, y])
+
+    return run
+
+
+def around(center: Tensor, length: float, lengthscale: Tensor) -> Tensor:
+    """Candidates of a trust region of the tutorial."""
+    d = len(center)
+    weights = lengthscale / lengthscale.mean()
+    weights = weights / weights.log().mean().exp()
+    low = (center - weights * length / 2).clamp(0.0, 1.0)
+    high = (center + weights * length / 2).clamp(0.0, 1.0)
+    num = min(5000, max(2000, 200 * d))
+    U = SobolEngine(d, scramble=True).draw(num, dtype=torch.float64)
+    moves = torch.rand(num, d) <= min(20.0 / d, 1.0)
+    none = ~moves.any(-1)
+    moves[none, torch.randint(d, (int(none.sum()),))] = True
+    return torch.where(moves, low + (high - low) * U, center)
+
+
+def lengthscale_of(model: GPyTorchModel) -> Tensor:
+    """The lengthscales of a scaled kernel."""
+    kernel = model.model.covar_module if hasattr(model, "model") else model.covar_module
+    return kernel.base_kernel.lengthscale.detach().flatten()
+
+
+def matern(d: int) -> ScaleKernel:
+    """The tutorial's."""
+    return ScaleKernel(
+        MaternKernel(
+            nu=2.5, ard_num_dims=d, lengthscale_constraint=Interval(0.005, 4.0)
+        )
+    )
+
+
+def exact_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
+    """`SingleTaskGP` with the tutorial's kernel and noise."""
+    likelihood = GaussianLikelihood(noise_constraint=Interval(1e-8, 1e-3))
+    model = SingleTaskGP(
+        X,
+        Y,
+        covar_module=matern(X.shape[-1]),
+        likelihood=likelihood,
+        outcome_transform=None,
+    )
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(likelihood, model))
+    return model
+
+
+def variational_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
+    """`SingleTaskVariationalGP`, 128 inducing points, at most 100 iterations."""
+    model = SingleTaskVariationalGP(
+        X,
+        Y,
+        covar_module=matern(X.shape[-1]),
+        inducing_points=min(128, len(X)),
+        outcome_transform=None,
+    ).to(X)
+    elbo = VariationalELBO(model.likelihood, model.model, num_data=len(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the iterations are used up
+        fit_gpytorch_mll(elbo, optimizer_kwargs={"options": {"maxiter": 100}})
+    return model
+
+
+def bbkb(**given: Any) -> Strategy:
+    """The strategy for boxes with a regret bound."""
+    return BBKB(**given, radius=FixedBeta(4.0), batch_size=BATCH_SIZE)
+
+
+def trust_region(**given: Any) -> Strategy:
+    """Ours, one region."""
+    return TrustRegion(**given, batch_size=BATCH_SIZE)
+
+
+def trust_regions(**given: Any) -> Strategy:
+    """Ours, five regions."""
+    return TrustRegion(**given, batch_size=BATCH_SIZE, num_regions=5)
+
+
+def trust_region_ucb(**given: Any) -> Strategy:
+    """Ours by the bound."""
+    return TrustRegion(**given, batch_size=BATCH_SIZE, acquisition="ucb")
+
+
+def random_search(**given: Any) -> Strategy:
+    """The yardstick."""
+    return RandomSearch(**given, batch_size=BATCH_SIZE)
+
+
+METHODS: dict[str, Callable[[Run], None]] = {
+    "trust-region": by_strategy(trust_region),
+    "trust-region-5": by_strategy(trust_regions),
+    "trust-region-ucb": by_strategy(trust_region_ucb),
+    "bbkb": by_strategy(bbkb),
+    "random": by_strategy(random_search),
+    "turbo-1": by_turbo(exact_gp),
+    "svgp-region": by_turbo(variational_gp),
+}
+if find_spec("cma"):
+    METHODS["cma-es"] = by_cma
+if find_spec("optuna"):
+    METHODS["tpe"] = by_tpe

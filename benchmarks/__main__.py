@@ -22,6 +22,7 @@ NAMES = (
     "second_fit",
     "continuous",
     "boxes",
+    "long_loop",
     "sbpe",
     "sbpe_rates",
     "gssbo",
@@ -45,6 +46,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "continuous": ["--short"],
     "boxes": "--problems hartmann6 --seeds 1 --total 200 "
     "--methods trust-region random".split(),
+    "long_loop": "--seeds 1 --total 1500".split(),
     "sbpe": ["--short"],
     "sbpe_rates": ["--seeds", "1", "--last", "500"],
     "gssbo": [],

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegion
+from botorch_sparse.strategies import BBKB, RandomSearch, Strategy, TrustRegionBBKB
 
 BATCH_SIZE = 20
 Objective = Callable[[Tensor], Tensor]
@@ -238,17 +238,17 @@ def bbkb(**given: Any) -> Strategy:
 
 def trust_region(**given: Any) -> Strategy:
     """Ours, one region."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE)
+    return TrustRegionBBKB(**given, batch_size=BATCH_SIZE)
 
 
 def trust_regions(**given: Any) -> Strategy:
     """Ours, five regions."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE, num_regions=5)
+    return TrustRegionBBKB(**given, batch_size=BATCH_SIZE, num_regions=5)
 
 
 def trust_region_ucb(**given: Any) -> Strategy:
     """Ours by the bound."""
-    return TrustRegion(**given, batch_size=BATCH_SIZE, acquisition="ucb")
+    return TrustRegionBBKB(**given, batch_size=BATCH_SIZE, acquisition="ucb")
 
 
 def random_search(**given: Any) -> Strategy:

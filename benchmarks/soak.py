@@ -51,7 +51,7 @@ from botorch_sparse.strategies import (
     StopAfter,
     Strategy,
     ThompsonSampling,
-    TrustRegion,
+    TrustRegionBBKB,
 )
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
@@ -117,7 +117,7 @@ STRATEGIES: dict[str, Callable[[Tensor], Strategy]] = {
     "bkb": by_bound(BKB),
     "gssbo": on_cube(GSSBO, subset_size=100),
     "rssbo": on_cube(RSSBO, subset_size=100),
-    "regions": on_cube(TrustRegion, **BATCH),
+    "regions": on_cube(TrustRegionBBKB, **BATCH),
 }
 ON_CUBE = ("gssbo", "rssbo", "regions")
 ARE_TOLD = ("gssbo", "rssbo")

@@ -19,7 +19,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     Strategy,
     ThompsonSampling,
-    TrustRegion,
+    TrustRegionBBKB,
 )
 
 BOUNDS = torch.tensor([[-1.0, 0.0], [2.0, 1.0]], dtype=torch.float64)
@@ -116,7 +116,7 @@ THOMPSON: dict[str, Callable[..., Any]] = {
 def _regions(**kwargs: Any) -> Callable[..., Any]:
     def build(**overrides: Any) -> Strategy:
         small = {"bounds": BOUNDS, "batch_size": 3, "num_candidates": 50}
-        return TrustRegion(**small | {"num_initial": 4} | kwargs | overrides)
+        return TrustRegionBBKB(**small | {"num_initial": 4} | kwargs | overrides)
 
     return build
 

@@ -19,7 +19,7 @@ from botorch_sparse.strategies.stopping import (
     StopOnNoImprovement,
 )
 from botorch_sparse.strategies.thompson import ThompsonSampling
-from botorch_sparse.strategies.trust_region import TrustRegion
+from botorch_sparse.strategies.trust_region import TrustRegionBBKB
 
 __all__ = [
     "BBKB",
@@ -42,6 +42,6 @@ __all__ = [
     "StopOnNoImprovement",
     "Strategy",
     "ThompsonSampling",
-    "TrustRegion",
+    "TrustRegionBBKB",
     "UncertaintyReduction",
 ]

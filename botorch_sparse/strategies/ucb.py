@@ -207,7 +207,7 @@ class UCBStrategy(ModelStrategy):
             "variance, and an evaluation there may change variances by more than "
             f"ratio_threshold={self.rule.ratio_threshold} allows. For larger batches "
             "give batch_size, which no theorem covers, or a larger ratio_threshold; or "
-            "take TrustRegion or ThompsonSampling.",
+            "take TrustRegionBBKB or ThompsonSampling.",
             BotorchWarning,
             stacklevel=2,
         )

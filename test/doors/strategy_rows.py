@@ -328,7 +328,7 @@ def method_rows() -> list[Row]:
         rows += arguments(call, name, says="ids|feedback", trials=IDS)
     for method in ("save", "resume"):
         rows += arguments(partial(still, method), f"RandomSearch.{method}", path=PATHS)
-    region = s.TrustRegion(bounds=BOUNDS, covar_module=KERNEL)
+    region = s.TrustRegionBBKB(bounds=BOUNDS, covar_module=KERNEL)
     for strategy in (TABLE(), known(s.BBKB)(), region, explorer(), collector()):
         name = f"{type(strategy).__name__}.predict"
         rows += arguments(strategy.predict, name, says="X", raises=BotorchError, X=AT)
@@ -481,7 +481,7 @@ ROWS = [
         )
     ],
     *arguments(
-        partial(s.TrustRegion, bounds=BOUNDS, covar_module=KERNEL),
+        partial(s.TrustRegionBBKB, bounds=BOUNDS, covar_module=KERNEL),
         **SHARED,
         lam=POSITIVE,
         batch_size=WHOLE,
@@ -493,7 +493,7 @@ ROWS = [
         refit=["often", 3, RefitSchedule],
         mean_module=[ZeroMean, 0.0],
     ),
-    *arguments(partial(s.TrustRegion, bounds=BOUNDS, acquisition="ucb"), **RULES),
+    *arguments(partial(s.TrustRegionBBKB, bounds=BOUNDS, acquisition="ucb"), **RULES),
     *arguments(
         partial(s.RandomSearch, X),
         batch_size=WHOLE,

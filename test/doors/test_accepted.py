@@ -23,7 +23,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     Strategy,
     ThompsonSampling,
-    TrustRegion,
+    TrustRegionBBKB,
 )
 
 TABLE = partial(RandomSearch, X, batch_size=3)
@@ -216,7 +216,7 @@ NUMPY_NUMBERS: dict[str, Callable[[], Any]] = {
         raw_samples=FIVE,
         num_restarts=FIVE // 5,
     ),
-    "TrustRegion": lambda: TrustRegion(
+    "TrustRegionBBKB": lambda: TrustRegionBBKB(
         bounds=BOUNDS,
         batch_size=FIVE,
         num_regions=FIVE // 5,

@@ -28,7 +28,7 @@ from botorch_sparse.strategies import (
     SBPE,
     RandomSearch,
     ThompsonSampling,
-    TrustRegion,
+    TrustRegionBBKB,
     UncertaintyReduction,
 )
 
@@ -62,7 +62,7 @@ def test_default_radius(strategy: Any, radius: Any) -> None:
         (GSSBO, "subsetsize", "subset_size"),
         (RSSBO, "subsetsize", "subset_size"),
         (RSSBO, "bound", "bounds"),
-        (TrustRegion, "num_region", "num_regions"),
+        (TrustRegionBBKB, "num_region", "num_regions"),
     ],
 )
 def test_unknown_keywords_get_the_nearest_that_there_is(

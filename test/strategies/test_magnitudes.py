@@ -20,7 +20,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     Strategy,
     ThompsonSampling,
-    TrustRegion,
+    TrustRegionBBKB,
     UncertaintyReduction,
 )
 from botorch_sparse.strategies.magnitudes import LARGEST
@@ -35,7 +35,7 @@ LEARNING: dict[str, Callable[[], Strategy]] = {
     "bbkb": lambda: BBKB(X, batch_size=2),
     "bbkb-box": lambda: BBKB(bounds=BOUNDS, batch_size=2, **OPTIONS),
     "gpucb": lambda: GPUCB(X, batch_size=2),
-    "trust": lambda: TrustRegion(bounds=BOUNDS, batch_size=2),
+    "trust": lambda: TrustRegionBBKB(bounds=BOUNDS, batch_size=2),
     "gssbo": lambda: GSSBO(bounds=BOUNDS, num_initial=2, **OPTIONS),
     "sbpe": lambda: SBPE(X, num_evaluations=9, num_initial=2, schedule=[7]),
 }
@@ -102,7 +102,7 @@ def test_large_inputs_with_a_kernel(name: str) -> None:
     MAKES[name]([[0.0], [LARGEST]], covar_module=kernel)
 
 
-@pytest.mark.parametrize("make", [BBKB, GSSBO, TrustRegion])
+@pytest.mark.parametrize("make", [BBKB, GSSBO, TrustRegionBBKB])
 def test_large_bounds_with_a_kernel(make: Callable[..., Strategy]) -> None:
     bounds = [[0.0], [1e200]]
     with pytest.raises(InputDataError, match="Got bounds as large as"):

@@ -11,7 +11,7 @@ from box_table import BOUNDS, REGIONS, make_kernel, objective
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from botorch_sparse.strategies import RandomSearch, TrustRegion
+from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.trust_region import Region, local_posterior, strategy
@@ -139,7 +139,7 @@ def test_nothing_is_free() -> None:
     assert X.tolist() == [[0.5, 0.25]]
 
 
-def told(made: TrustRegion, num: int, seed: int = 0) -> Tensor:
+def told(made: TrustRegionBBKB, num: int, seed: int = 0) -> Tensor:
     """Tell a strategy so many points of its box; they."""
     X = made.box.sample(num, seed) if made.box is not None else BOUNDS
     made.tell(X, objective(X))
@@ -149,7 +149,7 @@ def told(made: TrustRegion, num: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("m", [4, 30])
 def test_the_posterior_is_fitc(m: int) -> None:
     """Means and variances of dense formulas; with all points that of the exact GP."""
-    made = TrustRegion(bounds=BOUNDS, covar_module=make_kernel(), lam=0.05)
+    made = TrustRegionBBKB(bounds=BOUNDS, covar_module=make_kernel(), lam=0.05)
     X, kernel = told(made, 30), make_kernel()
     values = FoldedValues.of(made.history.point, made.history.values)
     posterior = local_posterior.local_posterior(
@@ -293,7 +293,7 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
     Y = -(X - 0.5).square().sum(-1)
     Y[Y.argmin()] = Y.max() + 0.05  # a lucky one
     for lam, expects_mean in ((1.0, True), (1e-4, False)):
-        made = TrustRegion(bounds=BOUNDS, covar_module=make_kernel(), lam=lam)
+        made = TrustRegionBBKB(bounds=BOUNDS, covar_module=make_kernel(), lam=lam)
         made.tell(X, Y)
         made.ask()
         K = make_kernel()(X).to_dense()
@@ -307,7 +307,7 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
 
 def test_points_that_break_constraints_are_no_middle() -> None:
     """They may be in a state."""
-    made = TrustRegion(
+    made = TrustRegionBBKB(
         bounds=BOUNDS, inequality_constraints=[(torch.tensor([0]), torch.ones(1), 0.0)]
     )
     made.tell([[0.5, 0.25]], [1.0])
@@ -350,14 +350,14 @@ def test_finds_what_random_search_does_not(acquisition: Any, seed: int) -> None:
     """On Hartmann's function, whose largest value is 3.32."""
     f = Hartmann(negate=True, dtype=F64)
     given = {"bounds": f.bounds.double(), "batch_size": 10, "seed": seed}
-    made = TrustRegion(**given, acquisition=acquisition, num_candidates=500)
+    made = TrustRegionBBKB(**given, acquisition=acquisition, num_candidates=500)
     found = made.run(f, 150, progress=False).best().value
     other = RandomSearch(**given).run(f, 150, progress=False).best().value
     assert found > 2.8 and found > other + 0.3
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"candidates": BOUNDS}, InputDataError, "TrustRegion works on continuous"),
+    ({"candidates": BOUNDS}, InputDataError, "TrustRegionBBKB works on continuous"),
     ({"rule": "global"}, InputDataError, "take acquisition='ucb'"),
     (
         {"covar_module": LinearKernel()},
@@ -372,7 +372,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
     given = {} if "candidates" in change else {"bounds": BOUNDS}
     with pytest.raises(error, match=match):
-        TrustRegion(**given | change)
+        TrustRegionBBKB(**given | change)
 
 
 def test_a_state_of_other_trials_is_refused() -> None:

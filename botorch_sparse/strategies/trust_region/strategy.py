@@ -7,7 +7,7 @@ lengths                            `region.py`
 successes, failures, restarts      `runs.py`
 candidates                         `candidates.py`
 the posterior                      `local_posterior.py`
-batches of several regions         `TrustRegion._best_points`
+batches of several regions         `TrustRegionBBKB._best_points`
 =================================  ==================================================
 """
 
@@ -71,7 +71,7 @@ NOISY = 0.01
 
 
 class TrustRegionOptions(DomainOptions, total=False):
-    """Keyword arguments of `TrustRegion` beside its own."""
+    """Keyword arguments of `TrustRegionBBKB` beside its own."""
 
     mean_module: Mean | None
     num_initial: int | None
@@ -80,7 +80,7 @@ class TrustRegionOptions(DomainOptions, total=False):
     seed: int
 
 
-class TrustRegion(Strategy):
+class TrustRegionBBKB(Strategy):
     r"""Trust regions around a sparse posterior, for 10^4 evaluations [Eriksson2019]_.
 
     A region is a box around the best point of its run, with sides in proportion to the
@@ -140,7 +140,7 @@ class TrustRegion(Strategy):
     Example:
         >>> import torch
         >>> bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
-        >>> strategy = TrustRegion(bounds=bounds, batch_size=5, minimize=True)
+        >>> strategy = TrustRegionBBKB(bounds=bounds, batch_size=5, minimize=True)
         >>> history = strategy.run(
         ...     lambda X: (X - 0.3).square().sum(-1), 30, progress=False
         ... )

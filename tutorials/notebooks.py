@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 NAMES = (
     "find_the_best",
     "drop_in",
+    "ten_thousand",
     "candidate_table",
     "variance_starvation",
     "elimination",

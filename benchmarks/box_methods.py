@@ -4,11 +4,13 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 import gpytorch
 import torch
+from botorch.exceptions import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import SingleTaskGP, SingleTaskVariationalGP
@@ -211,8 +213,9 @@ def exact_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
         likelihood=likelihood,
         outcome_transform=None,
     )
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(likelihood, model))
-    return model
+    with suppress(ModelFittingError):  # goes on with where the fit began
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(likelihood, model))
+    return model.eval()
 
 
 def variational_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
@@ -227,8 +230,9 @@ def variational_gp(X: Tensor, Y: Tensor) -> GPyTorchModel:
     elbo = VariationalELBO(model.likelihood, model.model, num_data=len(X))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the iterations are used up
-        fit_gpytorch_mll(elbo, optimizer_kwargs={"options": {"maxiter": 100}})
-    return model
+        with suppress(ModelFittingError):
+            fit_gpytorch_mll(elbo, optimizer_kwargs={"options": {"maxiter": 100}})
+    return model.eval()
 
 
 def bbkb(**given: Any) -> Strategy:

@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 
 import gpytorch
@@ -268,8 +267,6 @@ METHODS: dict[str, Callable[[Run], None]] = {
     "random": by_strategy(random_search),
     "turbo-1": by_turbo(exact_gp),
     "svgp-region": by_turbo(variational_gp),
+    "cma-es": by_cma,
+    "tpe": by_tpe,
 }
-if find_spec("cma"):
-    METHODS["cma-es"] = by_cma
-if find_spec("optuna"):
-    METHODS["tpe"] = by_tpe

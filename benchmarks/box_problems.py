@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -74,8 +73,7 @@ class Swimmer:
     """Linear policies of MuJoCo's swimmer, 16 parameters, by the return of an episode.
 
     The state of each episode begins with noise, which the seed decides on; an
-    evaluation takes a thousand steps of the simulator. Needs Gymnasium with MuJoCo
-    (`pip install "gymnasium[mujoco]"`).
+    evaluation takes a thousand steps of the simulator.
     """
 
     def __init__(self, seed: int) -> None:
@@ -125,6 +123,5 @@ PROBLEMS = {
     "levy20": Problem(lambda _: Levy(dim=20, bounds=WIDE)),
     "hartmann6": Problem(lambda _: Hartmann()),
     "rover60": Problem(lambda _: Rover(), digits=3),
+    "swimmer16": Problem(Swimmer, total=1000, digits=1),
 }
-if find_spec("gymnasium") and find_spec("mujoco"):
-    PROBLEMS["swimmer16"] = Problem(Swimmer, total=1000, digits=1)

@@ -2,7 +2,8 @@
 
 Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
 method, without the objective; `--limit` breaks a run off after so many. All problems
-are minimized.
+are minimized. `pip install -e ".[bench,boxes]"` has the peers and the simulator; those
+that are not installed are left out.
 
     python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000
     python -m benchmarks.boxes --report benchmarks/results/boxes.json.gz
@@ -11,6 +12,7 @@ are minimized.
 import argparse
 import math
 import statistics
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,13 @@ from benchmarks.box_problems import PROBLEMS
 from benchmarks.store import Store
 
 AT = (200, 500, 1000, 2000, 5000, 10000)
+# Packages that a problem or a method needs.
+NEEDS = {"cma-es": "cma", "tpe": "optuna", "swimmer16": "mujoco"}
+
+
+def installed(names: list[str]) -> list[str]:
+    """Those whose packages are there."""
+    return [n for n in names if n not in NEEDS or find_spec(NEEDS[n])]
 
 
 def execute(
@@ -170,9 +179,9 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     store = Store(args.report or args.store)
     for seed in range(args.seeds) if args.report is None else ():
-        for name in args.problems:
+        for name in installed(args.problems):
             total = min(PROBLEMS[name].total, args.total)
-            for method in args.methods:
+            for method in installed(args.methods):
                 key = key_of(name, method, seed, total)
                 if key in store.records:
                     continue

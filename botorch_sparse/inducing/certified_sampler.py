@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.doors import check_finite, check_number, check_whole
@@ -94,6 +95,7 @@ class CertifiedSampler:
         check_whole("num_initial", self.num_initial)
         validate_cap(self.max_inducing_points)
 
+    @torch.no_grad()
     def __call__(
         self,
         covar_module: Kernel,
@@ -156,7 +158,8 @@ class CertifiedSampler:
         index = _first_points(data, min(self.num_initial, cap), generator)
         is_singular, certificates = data.X.is_cpu, list[AccuracyCertificate]()
         while True:
-            drawn = _Round.of(data, index, is_singular)
+            is_last = len(index) >= cap
+            drawn = _Round.of(data, index, is_singular, is_last)
             size, is_singular = len(drawn.index), drawn.is_singular
             if size >= cap:
                 return drawn, certificates
@@ -209,6 +212,11 @@ class _Data:
         kernel, X, noise = in_double(covar_module, X.dtype), X.double(), noise.double()
         return cls(kernel, X, noise, prior_variance(kernel, X))
 
+    @property
+    def valid(self) -> Tensor:
+        """Whether all variances over noise are finite, a boolean on their device."""
+        return (self.variance / self.noise).isfinite().all()
+
 
 @dataclass(frozen=True, eq=False)
 class _Round:
@@ -228,14 +236,31 @@ class _Round:
     check: Tensor | None
 
     @classmethod
-    def of(cls, data: _Data, index: Tensor, is_singular: bool) -> "_Round":
+    def of(
+        cls, data: _Data, index: Tensor, is_singular: bool, is_last: bool
+    ) -> "_Round":
         """The round of these points.
 
         If not `is_singular`, it is assumed, and found out with all else, that no point
         is redundant or without variance: one wait for a device then, and two if not.
+        The last round is not summarized.
+
+        Raises:
+            NanError: If variances over noise are not finite, in the last round.
         """
         drawn = cls._assumed(data, index, is_singular)
-        if is_singular or drawn.summary.is_sound:
+        if is_last:
+            check = torch.ones_like(data.valid) if drawn.check is None else drawn.check
+            is_valid, is_sound = torch.stack([data.valid, check]).tolist()
+            if not is_valid:
+                raise NanError(
+                    "Got prior variances over noise variances that are not finite: the "
+                    "noise variances are too small for the kernel, or the kernel "
+                    "returned NaN. Check both."
+                )
+        else:
+            is_sound = is_singular or drawn.summary.is_sound
+        if is_sound:
             return drawn
         return cls._assumed(data, _with_variance(index, data.variance), True)
 

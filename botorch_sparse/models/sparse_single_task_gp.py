@@ -149,8 +149,8 @@ class SparseSingleTaskGP(SingleTaskGP):
             sampler that wants them is given the variances under the previous inducing
             points, at first under those that `RecursiveRLSSampler` draws.
         max_inducing_points: Cap on sampled inducing points. By default that of the
-            sampler, 1000 for `CertifiedSampler`; reaching that warns once.
-            `certificate` says what a cap costs.
+            sampler, 1000 for `CertifiedSampler`; reaching that, or what `max_memory`
+            allows, warns once. `certificate` says what a cap costs.
         objective: "elbo" for the collapsed bound [Titsias2009]_, which is robust, or
             "dtc" for the likelihood of the approximate model, which can overfit.
         max_memory: Bytes that a fit and a first posterior may take, besides about 250
@@ -860,7 +860,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         return {**self.__dict__, "_is_fitting": False}
 
     def _warn_if_capped(self) -> None:
-        """Say once that the inducing points reached a cap that nobody asked for."""
+        """Say once that the inducing points reached a cap the model was not given."""
         chosen, points, cap = self._inducing_set(), self._points(), self.inducing_cap
         is_capped = chosen.given is None and chosen.points.shape[-2] >= cap
         is_asked_for = cap == self.max_inducing_points

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel
+from linear_operator.utils.errors import NanError
 from sampler_cases import clustered, effective_dimension, largest_gap, rbf
+from torch.linalg import LinAlgError
 
 from botorch_sparse.inducing import CertifiedSampler, certified_sampler
+from botorch_sparse.inducing.residual import ScaledResidual
 
 
 class TestCertified:
@@ -53,6 +56,34 @@ class TestCertified:
         assert not drawn.is_certified
         assert drawn.certificate.lambda_max > 1
         assert largest_gap(self.K, drawn.index, self.noise) > 1
+
+    @pytest.mark.parametrize("cap", [15, None])
+    def test_indices_alone_are_the_same(
+        self, cap: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """At the cap without a look at the data that nobody reads."""
+        sampler = replace(self.sampler, max_inducing_points=cap)
+        expected = self.draw(sampler).index
+        summaries, summary = list[int](), ScaledResidual.summary
+
+        def spy(error: ScaledResidual, *args: Any) -> Any:
+            summaries.append(error.features.num_inducing)
+            return summary(error, *args)
+
+        monkeypatch.setattr(ScaledResidual, "summary", spy)
+        generator = torch.Generator().manual_seed(0)
+        index = sampler(self.kernel, self.X, self.noise, generator=generator)
+        assert torch.equal(index, expected)
+        assert summaries and (len(index) in summaries) == (cap is None)
+
+    @pytest.mark.parametrize("cap", [15, None])
+    def test_noise_that_is_too_small(self, cap: int | None) -> None:
+        sampler = replace(self.sampler, max_inducing_points=cap)
+        noise, generator = self.noise.clone(), torch.Generator().manual_seed(0)
+        noise[7] = 1e-310
+        for call in (sampler, sampler.draw):
+            with pytest.raises((NanError, LinAlgError), match="noise variances"):
+                call(self.kernel, self.X, noise, generator=generator)
 
     def test_all_points(self) -> None:
         """Duplicates aside, all points explain everything."""

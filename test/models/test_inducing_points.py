@@ -246,7 +246,7 @@ class TestCaps:
         assert "the cap of 12 is reached" in str(model.resparsify().summary())
         assert not [w for w in recwarn.list if w.category is BotorchWarning]
 
-    def test_cap_that_nobody_asked_for(
+    def test_cap_of_a_sampler(
         self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
     ) -> None:
         sampler = CertifiedSampler(max_inducing_points=12)

@@ -92,14 +92,33 @@ def test_candidates_are_in_the_region() -> None:
     moved = X != center
     assert moved.any(-1).all()
     # 250 x 30 coins of 2/3: five standard deviations are 0.03.
-    assert abs(float(moved[::2].double().mean()) - 20 / 30) < 0.03
-    few = moved[1::2].sum(-1)
+    assert abs(float(moved[250:].double().mean()) - 20 / 30) < 0.03
+    few = moved[:250].sum(-1)
     assert few.unique().tolist() == [1, 2, 3, 4]
     # 250 draws: five standard deviations of the mean, of 1.12 each, are 0.36.
     assert abs(float(few.double().mean()) - 2.5) < 0.36
     assert X[:, 29].max() > center[29] + 0.8 * half[29]
     assert torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 0))
     assert not torch.equal(X, candidates_around(Box(bounds), center, sides, 500, 1))
+
+
+@pytest.mark.parametrize("dim", [2, 6])
+def test_candidates_are_on_all_sides(dim: int) -> None:
+    """Whichever coordinates they change."""
+    bounds = torch.tensor([[0.0] * dim, [1.0] * dim], dtype=F64)
+    center, sides = torch.full((dim,), 0.5, dtype=F64), torch.full((dim,), 0.5)
+    X = candidates_around(Box(bounds), center, sides.double(), 400, 0)
+    for half in (X[:200], X[200:]):
+        assert ((half > 0.5).sum(0) > 20).all() and ((half < 0.5).sum(0) > 20).all()
+
+
+def test_candidates_of_a_tiny_region_leave_its_middle() -> None:
+    """Also where float32 rounds most of their steps to nothing."""
+    bounds = torch.tensor([[1000.0] * 20, [1001.0] * 20])
+    center, sides = torch.full((20,), 1000.5), torch.full((20,), 2.0**-12).double()
+    X = candidates_around(Box(bounds), center, sides, 500, 0)
+    assert X.dtype == torch.float32 and len(X) > 200
+    assert (X != center).any(-1).all()
 
 
 def sum_of(num: int, sign: float, value: float) -> Any:
@@ -303,6 +322,28 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
         assert int(mean.argmax()) != int(Y.argmax()) or not expects_mean
         expected = mean if expects_mean else Y
         assert made.regions[0].center == int(expected.argmax())
+
+
+def test_under_noise_the_middle_is_a_point_of_the_posterior(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it says of points far from all that it knows is extrapolated."""
+    monkeypatch.setattr(local_posterior, "LEAST_POINTS", 10)
+    made = TrustRegionBBKB(
+        bounds=BOUNDS, covar_module=make_kernel(), lam=1.0, batch_size=4
+    )
+    X = Box(BOUNDS).sample(60, 1)
+    made.tell(X, 5.0 + objective(X))
+    made.runs = replace(made.runs, regions=(Region(0, length=0.1, center=7),))
+    noise = torch.Generator().manual_seed(0)
+    for _ in range(6):
+        known = {*made._values(len(made.history)).point.tolist()}
+        assert len(known) < len(made.history)
+        batch = made.ask()
+        Y = 5.0 + objective(batch.X) + torch.randn(4, generator=noise, dtype=F64)
+        made.tell(batch, Y)
+        known |= {*range(len(made.history) - 4, len(made.history))}
+        assert made.regions[0].center in known
 
 
 def test_points_that_break_constraints_are_no_middle() -> None:

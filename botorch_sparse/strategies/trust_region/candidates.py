@@ -11,7 +11,7 @@ from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.feasibility import LinearConstraint
 
 # Coordinates that a candidate changes, in the mean [Eriksson2019]_; and those that
-# every second one changes at most, to leave a middle that is best in most of them.
+# half of them change at most, to leave a middle that is best in most coordinates.
 NUM_CHANGED, FEW_CHANGED = 20, 4
 # By how much constraints may be missed, in sides of the box: a hundredth of what
 # `Box.is_feasible` allows.
@@ -25,7 +25,7 @@ def candidates_around(
 ) -> Tensor:
     """Sobol points of a region that differ from its middle in some coordinates.
 
-    Every second candidate changes one to four of them, and the others each coordinate
+    Half of the candidates change one to four of them, and the others each coordinate
     with probability min(1, 20 / d), at least one. Constraints are met by projection,
     and then by moving towards the middle, which meets them.
 
@@ -38,8 +38,8 @@ def candidates_around(
 
     Returns:
         Points in the dtype of the bounds, `k x d`, with `k` at most `num`: those that
-        constraints leave at the middle are left out. Cost: O(num d), and O(num d k) for
-        `k` constraints.
+        constraints or rounding leave at the middle are left out. Cost: O(num d), and
+        O(num d k) for `k` constraints.
     """
     low, high = box.bounds.double()
     free, c = torch.ones_like(low, dtype=torch.bool), center.double().clone()
@@ -57,7 +57,9 @@ def candidates_around(
         steps = cut.shortened(cut.projected(steps), lower - c, upper - c)
         moved = (steps.abs() > SLACK).any(-1)
         steps = steps[moved] if moved.any() else steps[:1]
-    return box.clamp(low + (high - low) * (c + steps))
+    X = box.clamp(low + (high - low) * (c + steps))
+    moved = (X != center.to(X)).any(-1)
+    return X[moved] if moved.any() else X[:1]
 
 
 def _changed(free: Tensor, num: int, seed: int) -> Tensor:
@@ -70,7 +72,8 @@ def _changed(free: Tensor, num: int, seed: int) -> Tensor:
     share = torch.full((num, k), min(1.0, NUM_CHANGED / k))
     many = share.bernoulli(generator=generator).sum(-1).clamp_min(1)
     few = torch.randint(1, FEW_CHANGED + 1, (num,), generator=generator)
-    number = torch.where(torch.arange(num) % 2 == 0, many, few)
+    # By halves of the Sobol sequence: its even and odd points are on different sides.
+    number = torch.where(torch.arange(num) < num // 2, few, many)
     changed = torch.zeros(num, len(free), dtype=torch.bool)
     changed[:, places] = rank < number.unsqueeze(-1)
     return changed.to(free.device)

@@ -9,10 +9,11 @@ from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.prior import Prior, PriorSource
 
-# Points of a posterior, those nearest; and of a fit, half nearest, half of the others.
+# Points of a posterior, the nearest ones.
 MOST_POINTS, LEAST_POINTS = 2000, 200
 # How far from a middle points are near, in sides of its region.
 REACH = 2.0
+# Points of a fit, half of them the nearest ones, half of the others.
 FIT_POINTS = 300
 
 
@@ -41,6 +42,9 @@ def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
         X: `n x d` points.
         centers: `r x d` middles; without any all points stay, in their order.
         sides: `r x d` sides of the regions.
+
+    Returns:
+        Places in the rows of `X`. Cost: O(r n d) time and memory, O(r n log n).
     """
     if not len(centers):
         return torch.arange(len(X), device=X.device)

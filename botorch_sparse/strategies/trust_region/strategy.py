@@ -95,8 +95,8 @@ class TrustRegionBBKB(Strategy):
     The posterior knows the evaluations of the present runs that are within two sides of
     the middles, 200 to 2,000; the nearest 500 of them are its inducing points, and what
     these leave open of the others counts as noise. Kernel and noise are fitted to 300
-    of them, in 30 iterations at most from where they stand (100 where a run begins). So
-    the time of a batch does not grow with the number of evaluations.
+    of those within reach, in 30 iterations at most from where they stand (100 where a
+    run begins). So the time of a batch does not grow with the number of evaluations.
 
     Use it on boxes of ten or more features, for thousands of evaluations in batches,
     and where the best value counts. `BBKB` has a regret bound and looks everywhere.
@@ -328,7 +328,9 @@ class TrustRegionBBKB(Strategy):
 
     def _score(self) -> Score:
         """What middles and successes go by."""
-        posterior = self._posterior(len(self.history)) if self._is_noisy() else None
+        num, posterior, known = len(self.history), None, torch.tensor([])
+        if self._is_noisy():
+            posterior, known = self._posterior(num), self._values(num).point
 
         @torch.no_grad()
         def score(values: FoldedValues) -> Tensor:
@@ -336,7 +338,8 @@ class TrustRegionBBKB(Strategy):
             Y = values.Y
             if posterior is not None:
                 mean = posterior.moments(self.source.inputs(X)).mean
-                Y = self._prior.scale * mean.cpu()
+                is_known = torch.isin(values.point, known)  # elsewhere it extrapolates
+                Y = (self._prior.scale * mean.cpu()).where(is_known, -torch.inf)
             return Y.where(self._domain_box.is_feasible(X).cpu(), -torch.inf)
 
         return score
@@ -353,7 +356,7 @@ class TrustRegionBBKB(Strategy):
         X = self.source.inputs(self.history.points(values.point))
         centers = self.source.inputs(self._centers(self.regions))
         lengths = [r.length for r in self.regions if r.center is not None]
-        sides = torch.tensor(lengths).to(X).unsqueeze(-1) * self._weights()
+        sides = X.new_tensor(lengths).unsqueeze(-1) * self._weights()
         return at(values, nearest(X, centers, sides * self._units()).cpu())
 
     def _centers(self, regions: Sequence[Region]) -> Tensor:

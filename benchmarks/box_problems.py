@@ -19,7 +19,7 @@ class Rover:
     .. math:: \int c(x(t)) \, |x'(t)| \, dt
         + 10 (\lVert x_{1,2} - s \rVert_1 + \lVert x_{59,60} - g \rVert_1) - 5
 
-    with 20 for each unit of length inside of an obstacle, and 0.05 elsewhere. The
+    with 0.05 for each unit of length, and 20 more inside of an obstacle. The
     obstacles are 30 squares of side 0.1 that a fixed seed draws, since the paper shows
     its own in a figure alone: values are not those of other work.
     """

@@ -2,8 +2,9 @@
 
 Each run is kept in a JSON file as soon as it is over. Seconds are CPU seconds of the
 method, without the objective; `--limit` breaks a run off after so many. All problems
-are minimized. `pip install -e ".[bench,boxes]"` has the peers and the simulator; those
-that are not installed are left out.
+are minimized; of the swimmer's noisy returns the best is the luckiest. `pip install -e
+".[bench,boxes]"` has the peers and the simulator; those that are not installed are left
+out.
 
     python -m benchmarks.boxes --store FILE.json --problems ackley20 --total 2000
     python -m benchmarks.boxes --report benchmarks/results/boxes.json.gz
@@ -12,6 +13,7 @@ that are not installed are left out.
 import argparse
 import math
 import statistics
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ def execute(
 ) -> dict[str, Any]:
     """One run: the best values so far and seconds, at some numbers of evaluations."""
     f = PROBLEMS[problem].make(seed)
+    for needed in {problem, method} & NEEDS.keys():
+        import_module(NEEDS[needed])  # before the clock starts
     run = Run(f, f.bounds, total, seed, limit)
     METHODS[method](run)
     num = min(total, len(run.values))
@@ -47,6 +51,7 @@ def execute(
         "at": at,
         "best": [best[n - 1] for n in at],
         "seconds": [round(run.seconds[n - 1], 3) for n in at],
+        "limit": limit if num < total else None,
     }
 
 
@@ -85,11 +90,16 @@ def slowing(runs: list[dict[str, Any]], total: int) -> str:
     """Time of an evaluation in the last tenth over that from total/20 to total/10."""
     ratios = []
     for run in runs:
-        ends = [total // 20, total // 10, total - total // 10, total]
-        times = [seen(run, "seconds", at) for at in ends]
-        if None not in times:
-            a, b, c, e = times
-            ratios.append((e - c) / (total // 10) / ((b - a) / (total // 20)))
+        at, seconds = run["at"], run["seconds"]
+        ends = (total // 20, total // 10, total - total // 10, total)
+        places = [sum(n <= end for n in at) - 1 for end in ends]
+        if at[-1] < total or at[0] > ends[0]:
+            continue
+        early, late = (
+            (seconds[b] - seconds[a]) / (at[b] - at[a])
+            for a, b in (places[:2], places[2:])
+        )
+        ratios += [late / early] if early > 0 else []
     return f"{statistics.median(ratios):.2f}" if ratios else "-"
 
 
@@ -111,58 +121,45 @@ def report(
             if not runs:
                 continue
             row = " | ".join(cell(runs, at, problem.digits) for at in ends)
-            cut = [run["at"][-1] for run in runs if run["at"][-1] < end]
-            last = f"{statistics.median(cut):,.0f}" if cut else "-"
+            cut = [run for run in runs if run["limit"] is not None]
+            last = ", ".join(f"{r['at'][-1]:,} ({r['limit']:.0f} s)" for r in cut)
             slow = slowing(runs, end)
-            lines.append(f"| {method} | {len(runs)} | {row} | {slow} | {last} |")
+            lines.append(f"| {method} | {len(runs)} | {row} | {slow} | {last or '-'} |")
     return "\n".join(lines)
 
 
 def plot(
-    store: Store, problems: list[str], methods: list[str], seeds: int, path: Path
+    store: Store, names: list[str], methods: list[str], seeds: int, path: Path
 ) -> None:
-    """Median best value against evaluations and against CPU seconds."""
+    """Median best value against evaluations and against CPU seconds, full runs."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.6 * len(problems), 5.2), layout="constrained")
-    panels = figure.subplots(2, len(problems), squeeze=False)
-    for column, name in zip(panels.T, problems, strict=True):
-        low = lowest(store, name, methods, seeds)
-        for method in methods:
-            runs = runs_of(store, name, method, PROBLEMS[name].total, seeds)
-            if not runs:
-                continue
+    figure = Figure(figsize=(2.6 * len(names), 5.2), layout="constrained")
+    panels = figure.subplots(2, len(names), squeeze=False)
+    shown = {}
+    for column, name in zip(panels.T, names, strict=True):
+        total = PROBLEMS[name].total
+        found = {m: runs_of(store, name, m, total, seeds) for m in methods}
+        found = {method: runs for method, runs in found.items() if runs}
+        low = min(run["best"][-1] for runs in found.values() for run in runs)
+        for method, runs in found.items():
             at = [n for n in runs[0]["at"] if all(n in run["at"] for run in runs)]
-            best = [
-                statistics.median(run["best"][run["at"].index(n)] for run in runs)
-                for n in at
-            ]
-            seconds = [
-                statistics.median(run["seconds"][run["at"].index(n)] for run in runs)
-                for n in at
-            ]
+            best, seconds = (
+                [statistics.median(r[key][r["at"].index(n)] for r in runs) for n in at]
+                for key in ("best", "seconds")
+            )
             above = [max(value - low, 1e-6) for value in best]
-            label = f"{method} ({len(runs)})"
-            column[0].loglog(at, above, label=label, linewidth=1.2)
-            column[1].loglog(seconds, above, linewidth=1.2)
+            style = {"color": f"C{methods.index(method)}", "linewidth": 1.2}
+            (shown[method],) = column[0].loglog(at, above, **style)
+            column[1].loglog(seconds, above, **style)
         column[0].set(title=name, xlabel="evaluations")
         column[1].set(xlabel="CPU seconds")
     for row in panels:
         row[0].set_ylabel("best value above the lowest found")
     figure.legend(
-        *panels[0, 0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(methods),
-        fontsize=7,
+        shown.values(), shown, loc="outside lower center", ncols=len(shown), fontsize=8
     )
     figure.savefig(path, dpi=120)
-
-
-def lowest(store: Store, problem: str, methods: list[str], seeds: int) -> float:
-    """The lowest value that any run has found."""
-    total = PROBLEMS[problem].total
-    runs = [r for m in methods for r in runs_of(store, problem, m, total, seeds)]
-    return min((run["best"][-1] for run in runs), default=0.0)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -183,7 +180,8 @@ def main(arguments: list[str] | None = None) -> None:
             total = min(PROBLEMS[name].total, args.total)
             for method in installed(args.methods):
                 key = key_of(name, method, seed, total)
-                if key in store.records:
+                limit = store.records.get(key, {"limit": 0.0})["limit"]
+                if limit is None or limit >= args.limit:
                     continue
                 run = execute(name, method, seed, total, args.limit)
                 store.add(key, run)

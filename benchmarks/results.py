@@ -91,7 +91,8 @@ def run(command: str) -> None:
     if before is not None and after is not None:
         busy, own = (b - a for a, b in zip(before, after, strict=True))
         others = round(max(0.0, busy - own) / ((os.cpu_count() or 1) * wall), 2)
-    Store(PRINTED).add(command, {"text": done.stdout.strip(), "others": others})
+    record = {"text": done.stdout.strip(), "others": others}
+    Store(PRINTED).add(command, record, threads=int(environment["OMP_NUM_THREADS"]))
 
 
 def _busy() -> tuple[float, float] | None:

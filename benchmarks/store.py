@@ -16,11 +16,12 @@ RESULTS = Path(__file__).with_name("results")  # what the tables of the docs are
 Record = dict[str, Any]
 
 
-def here() -> str:
+def here(threads: int | None = None) -> str:
     """What a run of today is known by: commit, date, processor, threads, torch."""
+    threads = torch.get_num_threads() if threads is None else threads
     return (
         f"commit {_commit()}, {datetime.now(UTC):%Y-%m-%d}, {_processor()}, "
-        f"{torch.get_num_threads()} threads, torch {torch.__version__}"
+        f"{threads} threads, torch {torch.__version__}"
     )
 
 
@@ -56,14 +57,15 @@ class Store:
         if path is not None:
             self.records = read_json(path)
 
-    def add(self, key: str, record: Record) -> None:
+    def add(self, key: str, record: Record, threads: int | None = None) -> None:
         """Keep a record, and write the file, whole or not at all.
 
-        Those that others have written meanwhile stay.
+        Those that others have written meanwhile stay. `threads` are those of the run,
+        where it was no run of this process.
         """
         if self.path is not None:
             self.records |= read_json(self.path)
-        self.records[key] = record | {"made": here()}
+        self.records[key] = record | {"made": here(threads)}
         if self.path is None:
             return
         lines = [f"{json.dumps(k)}: {json.dumps(r)}" for k, r in self.records.items()]

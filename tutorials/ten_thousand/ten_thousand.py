@@ -42,7 +42,9 @@ def note(model, X, start):
 # - *Inducing points.* Above 500 different points the model draws them under its present
 #   hyperparameters: O(n m^2) for the model, and then O(m^2) for each point that the
 #   search looks at, whatever n is. `max_inducing_points` bounds m.
-# - *Warm hyperparameters.* `load_state_dict` hands over those of the step before.
+# - *Warm hyperparameters.* `load_state_dict` hands over those of the step before, and
+#   the standardization of the outcomes to which they belong. That of the first five
+#   hundred would not do for the last: a fit begins with one of its own.
 # - *Fits that are due.* A fit costs fifty evaluations of the likelihood, a model one.
 #   `RefitSchedule(growth=1.5)` fits when data have grown by half: eight times in all.
 #
@@ -58,7 +60,9 @@ schedule = RefitSchedule(growth=1.5)
 while len(X) < total:
     start = time.process_time()
     model = SparseSingleTaskGP(X, Y, max_inducing_points=500)
-    model.load_state_dict(state or model.state_dict())
+    if schedule.is_due(len(X)):  # to standardize anew
+        state = {k: v for k, v in state.items() if "transform" not in k}
+    model.load_state_dict({**model.state_dict(), **state})
     schedule.fit(ExactMarginalLogLikelihood(model.likelihood, model))
     state, paths = model.state_dict(), draw_matheron_paths(model, torch.Size([batch]))
     new, _ = optimize_posterior_samples(paths, problem.bounds, raw_samples, restarts)

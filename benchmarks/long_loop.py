@@ -2,9 +2,9 @@
 
 Hartmann's function in six dimensions, observed with noise of standard deviation 0.1, to
 be maximized by Thompson sampling; hyperparameters are fitted as data grow by half, from
-where they stand, and outcomes are standardized anew then. CPU seconds for each step: the fit where there is one, the model with
-its inducing points, and the maxima of sample paths. Windows hold one fit each, and show
-means over their steps.
+where they stand, and outcomes are standardized anew then. CPU seconds for each step:
+the fit where there is one, the model with its inducing points, and the maxima of sample
+paths. Windows hold one fit each, and show means over their steps.
 
     python -m benchmarks.long_loop --store FILE.json
     python -m benchmarks.long_loop --report benchmarks/results/long_loop.json

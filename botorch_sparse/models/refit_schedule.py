@@ -86,7 +86,11 @@ class RefitSchedule:
         """Fit a model if that is due, from its present hyperparameters.
 
         In a loop that builds a model each time, `load_state_dict` of the previous one
-        first: the fit is then a short one, and skipping it keeps what is known.
+        first: the fit is then a short one, and skipping it keeps what is known. That
+        keeps the standardization of the outcomes as well, to which hyperparameters
+        belong. Where a fit `is_due`, load the state without its `outcome_transform`, or
+        outcomes that have gathered at an optimum have the mean and the scale of the
+        first ones for ever.
 
         Args:
             mll: The marginal log likelihood of the model, or of a `ModelListGP`.

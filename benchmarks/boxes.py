@@ -154,8 +154,7 @@ def plot(
             column[1].loglog(seconds, above, **style)
         column[0].set(title=name, xlabel="evaluations")
         column[1].set(xlabel="CPU seconds")
-    for row in panels:
-        row[0].set_ylabel("best value above the lowest found")
+    figure.supylabel("best value above the lowest found", fontsize=9)
     figure.legend(
         shown.values(), shown, loc="outside lower center", ncols=len(shown), fontsize=8
     )

@@ -9,7 +9,14 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks import bbkb_paper, bkb_figure, paper_runs, results, sbpe_rates
+from benchmarks import (
+    bbkb_paper,
+    bkb_figure,
+    boxes,
+    paper_runs,
+    results,
+    sbpe_rates,
+)
 from benchmarks.store import Store
 
 TABLES = [
@@ -31,6 +38,31 @@ def test_documents_show_what_is_stored(command: str, table: str) -> None:
 def test_only_reports_are_called(command: str) -> None:
     with pytest.raises(ValueError, match="is no"):
         results.printed(command)
+
+
+def test_what_a_command_prints_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the threads that it ran with, and not those of this process."""
+    monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
+    command = """OMP_NUM_THREADS=3 python -c 'print("| 7 |")'"""
+    with pytest.raises(ValueError, match="was not run"):
+        results.printed(command)
+    results.run(command)
+    text = results.printed(command)
+    assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
+
+
+def test_time_of_late_evaluations() -> None:
+    """Over that of early ones, whichever counts are stored."""
+    at = [40, 100, 200, 900, 1000]
+    steady = {"at": at, "seconds": [0.1 * n for n in at]}
+    slower = {"at": at, "seconds": [4.0, 10.0, 20.0, 90.0, 120.0]}
+    too_quick = {"at": at, "seconds": [0.0] * 5}
+    short = {"at": at[:3], "seconds": [1.0, 2.0, 3.0]}
+    assert boxes.slowing([steady], 1000) == "1.00"
+    assert boxes.slowing([slower, too_quick, short], 1000) == "3.00"
+    assert boxes.slowing([too_quick, short], 1000) == "-"
 
 
 def test_a_store_says_where_runs_are_from(tmp_path: Path) -> None:

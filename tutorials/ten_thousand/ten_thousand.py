@@ -10,8 +10,10 @@
 # %matplotlib inline
 import os
 import time
+import warnings
 
 import torch
+from botorch.exceptions import OptimizationWarning
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.test_functions import Hartmann
 from botorch.utils.sampling import optimize_posterior_samples
@@ -21,6 +23,7 @@ from matplotlib.figure import Figure
 from botorch_sparse.models import RefitSchedule, SparseSingleTaskGP
 
 SMOKE_TEST = "SMOKE_TEST" in os.environ
+warnings.simplefilter("ignore", OptimizationWarning)  # searches that rounding ends
 initial, batch, total = (5, 5, 60) if SMOKE_TEST else (500, 50, 10_000)
 raw_samples, restarts = (16, 2) if SMOKE_TEST else (1024, 20)  # BoTorch's defaults
 

@@ -96,8 +96,9 @@ right.set(xlabel="observations", ylabel="regret of the best point", yscale="log"
 figure
 
 # %% [markdown]
-# The dots above the others are the steps with a fit. The rest of the growth is the draw
-# of inducing points, O(n m^2).
+# The dots far above the others are the steps with a fit; the rest of the growth is the
+# draw of inducing points, O(n m^2). The bump of the regret at 4,000 comes with a fit too,
+# and goes with the data that its model asks for.
 #
 # `python -m benchmarks.long_loop` measures the same loop part by part, with its memory.
 # Where the best value on a box is all that counts, `TrustRegionBBKB` takes a hundredth

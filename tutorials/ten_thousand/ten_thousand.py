@@ -97,8 +97,8 @@ figure
 
 # %% [markdown]
 # The dots far above the others are the steps with a fit; the rest of the growth is the
-# draw of inducing points, O(n m^2). The bump of the regret at 4,000 comes with a fit too,
-# and goes with the data that its model asks for.
+# draw of inducing points, O(n m^2). The bump of the regret at 4,000 comes with a fit
+# too, and goes with the data that its model asks for.
 #
 # `python -m benchmarks.long_loop` measures the same loop part by part, with its memory.
 # Where the best value on a box is all that counts, `TrustRegionBBKB` takes a hundredth

@@ -250,8 +250,9 @@ class _Round:
         """
         drawn = cls._assumed(data, index, is_singular)
         if is_last:
-            check = torch.ones_like(data.valid) if drawn.check is None else drawn.check
-            is_valid, is_sound = torch.stack([data.valid, check]).tolist()
+            valid, check = data.valid, drawn.check
+            check = torch.ones_like(valid) if check is None else check
+            is_valid, is_sound = torch.stack([valid, check]).tolist()
             if not is_valid:
                 raise NanError(
                     "Got prior variances over noise variances that are not finite: the "

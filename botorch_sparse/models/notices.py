@@ -38,7 +38,7 @@ class Notices:
     def cap(self, cap: int, remedy: str) -> None:
         """The inducing points reached their cap.
 
-        The text is the same for all models of a loop, so that Python shows it once.
+        What they leave would take O(n m^2), for each model of a loop.
         """
         self._say(
             "cap",

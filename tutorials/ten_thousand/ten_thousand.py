@@ -2,9 +2,9 @@
 # # Ten thousand evaluations in a BoTorch loop
 #
 # Fifty experiments at a time, for two hundred rounds. With an exact Gaussian process
-# the loop would be over at some two or three thousand observations, when a step takes
-# longer than the experiments. Here a step of the last round takes hardly longer than
-# one of the twentieth.
+# the loop would be over long before, when a step takes longer than the experiments.
+# Here a step of the last rounds takes about half as long again as one of the first
+# (2.8 and 4.1 seconds below).
 
 # %%
 # %matplotlib inline

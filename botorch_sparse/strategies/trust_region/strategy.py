@@ -330,7 +330,8 @@ class TrustRegionBBKB(Strategy):
         """What middles and successes go by."""
         num, posterior, known = len(self.history), None, torch.tensor([])
         if self._is_noisy():
-            posterior, known = self._posterior(num), self._values(num).point
+            known = self._values(num).point[:MOST_POINTS]
+            posterior = self._posterior(num)
 
         @torch.no_grad()
         def score(values: FoldedValues) -> Tensor:

@@ -1,6 +1,6 @@
 """The diagonal of a kernel matrix."""
 
-import torch
+import numpy as np
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -19,5 +19,5 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
     alone = X.movedim(-2, 0).unsqueeze(-2)
     k_diag = kernel(alone, diag=True)
-    shape = torch.broadcast_shapes(k_diag.shape, alone.shape[:-1])
+    shape = np.broadcast_shapes(k_diag.shape, alone.shape[:-1])
     return k_diag.expand(shape).squeeze(-1).movedim(0, -1)

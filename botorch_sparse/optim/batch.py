@@ -50,7 +50,6 @@ class BatchState(Batch):
         self._reads_late = reads_late
         self._sums: LocalSums | None = None
         self._num_summed = 0  # points in the sums
-        self._likely: Callable[[int], list[int]] | None = None  # see `LocalSums.add`
 
     @abstractmethod
     def values(self) -> Tensor:
@@ -71,11 +70,15 @@ class BatchState(Batch):
         self.sum_ratio += initial / self.noise
         self.product_ratio *= 1.0 + before / self.noise
 
+    def _likely(self) -> Callable[[int], list[int]] | None:
+        """See `LocalSums.add`; no attribute, which would be a reference to itself."""
+        return None
+
     def _largest_local(
         self, covariance: LocalBound, threshold: float
     ) -> float | Tensor:
         self._sums = self._sums or LocalSums(self.points)
-        self._sums.add(self.rows[self._num_summed :], self._likely)
+        self._sums.add(self.rows[self._num_summed :], self._likely())
         self._num_summed = self.size
         ratio = self._sums.ratio(covariance)
         return ratio if self._reads_late else float(ratio)

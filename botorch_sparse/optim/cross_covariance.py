@@ -22,6 +22,7 @@ class CrossCovariance:
         X: `A x d` candidates.
         embedding: The embedding.
         columns: Kernel columns by inducing point; None where these do not fit.
+        likely: `l x d` points that may be inducing points next.
         capacity: How many columns may be kept.
         max_memory: Bytes for what is kept by candidate.
     """
@@ -31,13 +32,14 @@ class CrossCovariance:
         X: Tensor,
         embedding: Embedding,
         columns: KernelColumns | None,
+        likely: Tensor,
         capacity: int,
         max_memory: int,
     ) -> None:
         self.X = X
         self.embedding = embedding
         self.columns = columns
-        self._capacity = capacity
+        self._likely, self._capacity = likely, capacity
         S = self._points = embedding.posterior.inducing_points
         missing = embedding.num_rows - len(S)
         self._padded_points = torch.cat([S, S[-1:].expand(missing, -1)])
@@ -66,7 +68,7 @@ class CrossCovariance:
         """The slots of points, whose columns are computed where they are not kept."""
         assert self.columns is not None
         kernel = self.embedding.posterior.covar_module
-        return self.columns.find(kernel, self.X, points, self._capacity)
+        return self.columns.find(kernel, self.X, points, self._capacity, self._likely)
 
     def find_beside(self, points: Tensor) -> Tensor | None:
         """The slots of other points; None where there is no room for them."""

@@ -7,6 +7,7 @@ calls take a fraction of a microsecond.
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -147,7 +148,6 @@ class HostBatch(BatchState):
         super().__init__(points, rule)
         self._known = known
         self._cross, self._whitening = known.cross, known.embedding.whitening
-        self._likely = self._largest
         self._once = choosable.once
         self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
         self._among: SquaresAmong | None = None
@@ -192,6 +192,9 @@ class HostBatch(BatchState):
     def best(self) -> float:
         """The largest bound, of `argmax`."""
         return float(self._ucb[self._chosen])
+
+    def _likely(self) -> Callable[[int], list[int]]:
+        return self._largest
 
     def _largest(self, num: int) -> list[int]:
         """The rows of the largest bounds, stale ones included, in their order."""

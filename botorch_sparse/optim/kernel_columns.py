@@ -5,6 +5,8 @@ last are repeated where some are missing: one shape, and a centre of distances t
 the tile's. So a column's bits depend on its point and on the table alone.
 """
 
+from collections.abc import Set
+from itertools import islice
 from typing import Any
 
 import torch
@@ -62,8 +64,18 @@ class KernelColumns:
         X: Tensor,
         points: Tensor,
         capacity: int,
+        likely: Tensor,
     ) -> Tensor:
-        """The slots of `points`; columns not kept are computed."""
+        """The slots of `points`; columns not kept are computed.
+
+        Args:
+            covar_module: The kernel.
+            X: `A x d`, the table.
+            points: `k x d`.
+            capacity: How many columns may be kept.
+            likely: `l x d` points that may be asked for next, the likeliest first: they
+                take the places that others leave in a group, while there is room.
+        """
         kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
         if kernel != self._kernel:
             self._kernel = kernel
@@ -73,7 +85,11 @@ class KernelColumns:
         slot = dict(self._slot)
         if missing:
             self.clear()  # what is interrupted has kept nothing
-            self._compute(covar_module, X, points, capacity, missing, slot)
+            wanted = {key: points[i] for key, i in missing.items()}
+            room = capacity - len(slot) - len(wanted)
+            places = min(-len(wanted) % POINTS, max(room, 0))
+            wanted |= _others(likely, wanted.keys() | slot.keys(), places)
+            self._compute(covar_module, X, wanted, capacity, set(keys), slot)
         last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
         self._slot = slot | last
         return torch.tensor([last[key] for key in keys])
@@ -82,20 +98,19 @@ class KernelColumns:
         self,
         covar_module: Kernel,
         X: Tensor,
-        points: Tensor,
+        wanted: dict[bytes, Tensor],
         capacity: int,
-        missing: dict[bytes, int],
+        needed: set[bytes],
         slot: dict[bytes, int],
     ) -> None:
-        """Compute the columns of missing points, and note their slots in `slot`."""
-        new, needed = list(missing), {point.tobytes() for point in points.numpy()}
+        """Compute the columns of points, and note their slots in `slot`."""
+        new = list(wanted)
         self._reserve(X, min(capacity, len(slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
             with one_thread():
-                columns = kernel_columns(
-                    covar_module, X, points[[missing[key] for key in group]]
-                )
+                points = torch.stack([wanted[key] for key in group])
+                columns = kernel_columns(covar_module, X, points)
             for key, column in zip(group, columns, strict=True):
                 slot[key] = free = _free_slot(slot, capacity, needed)
                 self.values[free] = column
@@ -109,6 +124,12 @@ class KernelColumns:
             if kept:
                 values[:kept] = self.values
             self.values = values
+
+
+def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]:
+    """The first of some points, by their bytes, that are none of those known."""
+    pairs = ((point.numpy().tobytes(), point) for point in likely)
+    return dict(islice((pair for pair in pairs if pair[0] not in known), most))
 
 
 def _free_slot(slot: dict[bytes, int], capacity: int, needed: set[bytes]) -> int:

@@ -22,7 +22,6 @@ from botorch_sparse.optim.screening import (
     padded,
     parts_of,
     size_of,
-    tiles_at_a_time,
 )
 from botorch_sparse.optim.threads import one_thread, threads_for
 
@@ -124,7 +123,8 @@ def _tiles(known: Known, points: Tensor) -> Tiles:
     if beside is None or columns is None:
         return _computed_tiles(known, points)
     slots, values = torch.cat([cross.slots(), beside]), columns.values
-    buffer = points.new_zeros(len(slots), tiles_at_a_time() * TILE)
+    largest = parts_of(len(known.mean))[0]
+    buffer = points.new_zeros(len(slots), padded(largest))
 
     def tile(rows: slice) -> tuple[Tensor, Tensor]:
         width = size_of(rows)

@@ -104,7 +104,7 @@ class NystromPool:
         default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
-        self._promising = torch.arange(0)  # candidates that were best before
+        self._promising = torch.arange(0)  # of the largest bounds in the last batch
         self._order = Order()
         self.reset()
 
@@ -219,6 +219,7 @@ class NystromPool:
             self.X,
             embedding,
             self._columns if fits else None,
+            self.X[self._promising],
             self.max_memory // 2 // (num * self.X.element_size()),
             self.max_memory // 4,
         )
@@ -339,8 +340,13 @@ class NystromPool:
         """See `Points`."""
         state = self._embedded()
         if isinstance(state, _Here):
-            self._screen(state.known, multiplier, choosable)
-            return HostBatch(self, state.known, multiplier, rule, choosable)
+            known = state.known
+            self._screen(known, multiplier, choosable)
+            bounds = known.bounds(multiplier)
+            if not known.is_whole:
+                bounds = bounds.where(known.is_exact, -torch.inf)
+            self._promising = bounds.topk(min(NUM_PROMISING, len(self))).indices
+            return HostBatch(self, known, multiplier, rule, choosable)
         if self.in_memory and eager_is_cheaper(self.table_size, self._num_inducing):
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)
@@ -366,8 +372,6 @@ class NystromPool:
         rows = rows[~known.is_exact[rows]]
         known.screen(multiplier, rows, float(best), grows=True)
         self._order = self._order.after(known.share)
-        bounds = known.bounds(multiplier).where(known.is_exact, -torch.inf)
-        self._promising = bounds.topk(min(NUM_PROMISING, len(self))).indices
 
     @property
     def shard(self) -> Shard:

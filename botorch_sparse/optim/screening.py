@@ -254,14 +254,14 @@ def padded(rows: slice) -> int:
     return TILE * -(-size_of(rows) // TILE)
 
 
-def tiles_at_a_time() -> int:
-    """Tiles of a batch of products."""
-    return max(TILES, torch.get_num_threads())
-
-
 def parts_of(num: int) -> list[slice]:
-    """Candidates in parts of as many tiles as a batch of products has."""
-    size = tiles_at_a_time() * TILE
+    """Candidates in parts of about as many tiles as a batch of products has.
+
+    Threads get equal numbers of them.
+    """
+    threads, tiles = torch.get_num_threads(), -(-num // TILE)
+    number = max(1, round(tiles / max(TILES, threads)))
+    size = TILE * threads * -(-tiles // (number * threads))
     return [slice(i, min(i + size, num)) for i in range(0, num, size)]
 
 

@@ -80,6 +80,8 @@ class Shard:
         Returns:
             `k` values, on all ranks.
         """
+        if self.ranks.size == 1:
+            return values[rows]
         return self.gathered(values[self.places(rows).to(values.device)], rows)
 
     def places(self, rows: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The pool: moments, branch and bound, memory, and bits that depend on no neighbour."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,7 @@ from botorch_sparse.optim import threads as threads_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
 from botorch_sparse.optim.greedy_order import Order, greedy_order
+from botorch_sparse.optim.kernel_columns import KernelColumns, kernel_columns
 from botorch_sparse.optim.local_sums import LocalSums
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.threads import threads_for
@@ -263,12 +266,52 @@ def test_batches_take_fewer_products_by_likely_points(
     best = pool.batch(2.0).argmax()
     open_to_all = Choosable(excluded=torch.tensor([best]), once=True)
     batches = [pool.batch(2.0, Local(1.5), open_to_all) for _ in range(2)]
-    batches[1]._likely = None
+    monkeypatch.setattr(batches[1], "_likely", lambda: None)
     chosen = [(batch.choose(200), len(seen)) for batch in batches]
     (rows, num), (others, total) = chosen
     assert rows == others and len(set(rows)) > 8
     assert 0 < num < total - num
     assert all(len(taken) == 8 and best not in taken for taken in seen[:num])
+
+
+def test_a_batch_is_freed_with_its_last_name() -> None:
+    """Its squares of a large table would wait for a full garbage collection."""
+    X, posterior = uniform_problem(110)
+    pool = NystromPool(X, 5.0)
+    pool.update(posterior)
+    batch = pool.batch(2.0, Local(1.5), Choosable(once=True))
+    assert len(batch.choose(200)) > 8 and batch._sums is not None
+    left = weakref.ref(batch), weakref.ref(batch._sums)
+    gc.disable()
+    try:
+        del batch
+        assert [name() for name in left] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_group_of_columns_is_filled_with_those_likely_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a column is missing; they have the bits that they have alone."""
+    X, _ = uniform_problem(110)
+    kernel, num = RBFKernel().double().requires_grad_(False), []
+
+    def counted(*args: Any) -> Tensor:
+        num.append(1)
+        return kernel_columns(*args)
+
+    monkeypatch.setattr("botorch_sparse.optim.kernel_columns.kernel_columns", counted)
+    columns, likely = KernelColumns(), X[[7, 3, *range(40, 60)]]
+    columns.find(kernel, X, X[:3], 100, likely)
+    assert len(num) == 1 and columns.num_used == 8  # 0, 1, 2, 7, 3, 40, 41, 42
+    slots = columns.find(kernel, X, X[[7, 42, 1]], 100, likely)
+    assert len(num) == 1
+    for slot, row in zip(slots, (7, 42, 1), strict=True):
+        alone = kernel_columns(kernel, X, X[row : row + 1])
+        assert torch.equal(columns.values[slot], alone[0])
+    columns.find(kernel, X, X[80:81], 10, likely)
+    assert len(num) == 2 and columns.num_used == 10  # as many as there is room for
 
 
 def test_products_of_tiles_depend_on_no_neighbour() -> None:

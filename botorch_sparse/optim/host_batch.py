@@ -194,9 +194,9 @@ class HostBatch(BatchState):
         return float(self._ucb[self._chosen])
 
     def _likely(self) -> Callable[[int], list[int]]:
-        return self._largest
+        return self.largest
 
-    def _largest(self, num: int) -> list[int]:
+    def largest(self, num: int) -> list[int]:
         """The rows of the largest bounds, stale ones included, in their order."""
         num = min(num, len(self._ucb))
         rows = np.argpartition(-self._ucb, num - 1)[:num]

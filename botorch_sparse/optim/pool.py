@@ -340,13 +340,10 @@ class NystromPool:
         """See `Points`."""
         state = self._embedded()
         if isinstance(state, _Here):
-            known = state.known
-            self._screen(known, multiplier, choosable)
-            bounds = known.bounds(multiplier)
-            if not known.is_whole:
-                bounds = bounds.where(known.is_exact, -torch.inf)
-            self._promising = bounds.topk(min(NUM_PROMISING, len(self))).indices
-            return HostBatch(self, known, multiplier, rule, choosable)
+            self._screen(state.known, multiplier, choosable)
+            batch = HostBatch(self, state.known, multiplier, rule, choosable)
+            self._promising = torch.tensor(batch.largest(NUM_PROMISING))
+            return batch
         if self.in_memory and eager_is_cheaper(self.table_size, self._num_inducing):
             return EagerBatch(self, multiplier, rule, choosable)
         return BlockBatch(self, multiplier, rule, choosable)

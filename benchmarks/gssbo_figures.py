@@ -1,6 +1,7 @@
 """Two figures of [Wei2025]_ with our implementation, as PNG files in a folder.
 
-`python -m benchmarks.gssbo_figures FOLDER --store FILE.json`
+    python -m benchmarks.gssbo_figures FOLDER --store FILE.json   # goes on
+    python -m benchmarks.gssbo_figures --report FILE.json         # runs nothing
 
 `gssbo_samples.png` (its Figure 7): of the first 200 samples of GP-UCB on Hartmann6,
 which 100 each selection keeps. `gssbo_buffer.png` (its Figure 4): cumulative regret for
@@ -9,6 +10,7 @@ that Z decides on M as it did for the authors.
 """
 
 import argparse
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,17 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.gssbo import done, run_missing
+from benchmarks.gssbo import Runs, done, interval, run_missing
 from benchmarks.gssbo_default import SELECTIONS
-from benchmarks.gssbo_methods import FACTORS, Loop, Setting, matern
+from benchmarks.gssbo_methods import FACTORS, Loop, Run, Setting, matern
 from benchmarks.gssbo_problems import NUM_INITIAL, Problem
+from benchmarks.store import read_json
 from botorch_sparse.models import SubsetSingleTaskGP
 
 NUM_SAMPLES = 200
 BUFFER_PROBLEMS = ("hartmann6", "powell50")
 BUFFER_METHODS = (*(f"Z={Z}" for Z in FACTORS), "rssbo-Z=4", "gp-ucb")
+MOST = 10  # seeds
 # The share of the samples that counts as near the optimum.
 BEST = 0.2
 
@@ -67,43 +71,73 @@ def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
     plt.close(figure)
 
 
-def draw_buffer(folder: Path, setting: Setting, args: argparse.Namespace) -> None:
+def buffer_runs(runs: Runs, name: str) -> dict[str, list[Run]]:
+    """The runs of each method on a problem, of those seeds that all methods have."""
+    stored = {method: done(runs, name, method, MOST) for method in BUFFER_METHODS}
+    seeds = sorted(set.intersection(*(set(one) for one in stored.values())))
+    return {method: [one[seed] for seed in seeds] for method, one in stored.items()}
+
+
+def report_buffer(path: Path) -> None:
+    """Print a table of each problem, from the stored runs."""
+    stored = read_json(path)
+    print(f"commit {stored['commit']}, {stored['date']}")
+    for name in BUFFER_PROBLEMS:
+        found = buffer_runs(stored["runs"], name)
+        regret = {m: [float(sum(r["regret"])) for r in own] for m, own in found.items()}
+        peer = regret["gp-ucb"]
+        print(
+            f"{name}, {stored['setting']['total']} evaluations, {len(peer)} seeds: "
+            "cumulative regret, over that of GP-UCB with the same seed, M in the end"
+        )
+        for method, own in regret.items():
+            ratios = [a / b for a, b in zip(own, peer, strict=True)]
+            size = statistics.mean(run["size"] for run in found[method])
+            print(
+                f"  {method:10s} {interval(own):18s} {interval(ratios):18s} {size:.0f}"
+            )
+
+
+def draw_buffer(folder: Path, runs: Runs) -> None:
     """Cumulative regret for each Z, the mean over seeds."""
     from matplotlib import pyplot as plt
 
-    runs = run_missing(args, setting)
-    figure, axes = plt.subplots(1, len(args.problems), figsize=(11, 4))
-    for axis, name in zip(axes, args.problems, strict=True):
-        for method in args.methods:
-            stored = list(done(runs, name, method, args.seeds).values())
-            regret = torch.tensor([r["regret"] for r in stored]).cumsum(-1)
-            size = sum(r["size"] for r in stored) / len(stored)
+    figure, axes = plt.subplots(1, len(BUFFER_PROBLEMS), figsize=(11, 4))
+    for axis, name in zip(axes, BUFFER_PROBLEMS, strict=True):
+        for method, own in buffer_runs(runs, name).items():
+            regret = torch.tensor([run["regret"] for run in own]).cumsum(-1)
+            size = statistics.mean(run["size"] for run in own)
             label = f"{method}, M = {size:.0f}"
             axis.plot(regret.mean(0), "--" if method == "gp-ucb" else "-", label=label)
-            last = ", ".join(f"{r:.4g}" for r in regret[:, -1].tolist())
-            print(f"{name}, {label}: {regret[:, -1].mean():.4g} ({last})")
-        axis.set(title=name, xlabel="evaluations", ylabel="cumulative regret")
+        axis.set(title=f"{name}, {len(own)} seeds")
+        axis.set(xlabel="evaluations", ylabel="cumulative regret")
         axis.legend(fontsize=8)
     figure.savefig(folder / "gssbo_buffer.png", dpi=120, bbox_inches="tight")
     plt.close(figure)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Draw both."""
+    """Draw both, or print what is stored of the second."""
     matplotlib.use("Agg")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", help="of the figures")
     parser.add_argument("--only", choices=["samples", "buffer"])
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--report", type=Path, help="only print this file")
+    parser.add_argument("--seeds", type=int, default=MOST)
     args = parser.parse_args(arguments)
+    if args.report is not None:
+        report_buffer(args.report)
+        return
+    if args.folder is None:
+        parser.error("the folder of the figures, or --report FILE")
     args.problems, args.methods = BUFFER_PROBLEMS, BUFFER_METHODS
     torch.set_num_threads(1)
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.only != "buffer":
         draw_samples(args.folder, Setting())
     if args.only != "samples":
-        draw_buffer(args.folder, Setting(), args)
+        draw_buffer(args.folder, run_missing(args, Setting()))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from benchmarks import (
     bbkb_paper,
     bkb_figure,
     boxes,
+    gssbo_figures,
     paper_runs,
     results,
     sbpe_rates,
@@ -51,6 +52,26 @@ def test_what_a_command_prints_is_kept(
     results.run(command)
     text = results.printed(command)
     assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
+
+
+def test_regret_of_a_buffer_is_compared_seed_by_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of those seeds that all methods have."""
+    runs = {
+        f"{name}/{method}/{seed}": {"regret": [factor * 2.0**seed, 0.0], "size": 7}
+        for name in gssbo_figures.BUFFER_PROBLEMS
+        for factor, method in enumerate(reversed(gssbo_figures.BUFFER_METHODS), 1)
+        for seed in (0, 3)
+    }
+    runs["powell50/Z=2/1"] = {"regret": [1e9], "size": 9}
+    about = {"commit": "abc", "date": "2026-01-01", "setting": {"total": 2}}
+    path = tmp_path / "runs.json"
+    path.write_text(json.dumps(about | {"runs": runs}))
+    gssbo_figures.main(["--report", str(path)])
+    printed = capsys.readouterr().out
+    assert printed.count("2 evaluations, 2 seeds") == 2 and "1e+09" not in printed
+    assert len(re.findall(r"  Z=2 +27 \+- \S+ +6 \+- 0 +7\n", printed)) == 2
 
 
 def test_time_of_late_evaluations() -> None:

@@ -215,16 +215,20 @@ class NystromPool:
         m, num = posterior.num_inducing, self.table_size
         embedding = Embedding.of(posterior)
         fits = m > 0 and self.fits_in_memory(m)
+        is_large = m > 0 and num * m >= SCREENED
+        # In vain a column costs little where all are embedded, and much where bounds
+        # take a pass over all columns.
+        likely = self.X[:0] if is_large else self.X[self._promising]
         cross = CrossCovariance(
             self.X,
             embedding,
             self._columns if fits else None,
-            self.X[self._promising],
+            likely,
             self.max_memory // 2 // (num * self.X.element_size()),
             self.max_memory // 4,
         )
         limits = None
-        if m > 0 and num * m >= SCREENED:
+        if is_large:
             order, largest = self._ordered(cross), float(prior.variance.max())
             limits = Bounds.of(embedding, order, largest)
             limits = limits if limits.is_sharp else None

@@ -3,9 +3,9 @@
 The setting of `benchmarks.bbkb`: abalone and california_housing, T = 2000, both rules.
 Both sides start from the same two rows and see the same noise. Seconds are those of a
 side's whole loop, the first feedback included; `BENCH_CLOCK=cpu` counts CPU seconds.
-Before each loop there is a pause: threads of the other side's libraries, which wait for
-more by turning, would take a core from it.
 In brackets they are in matrix products of 1500 x 1500, the unit of `benchmarks.bbkb`.
+Before each loop there is a pause: threads of the other side's libraries spin for a
+while after their last product, and would take a core from it.
 
 The authors' code is not part of this project. `--authors PATH` names a folder with the
 `bkb_lib.py` and `utils.py` of github.com/luigicarratino/batch-bkb (MIT License), which

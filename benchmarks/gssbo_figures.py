@@ -16,6 +16,7 @@ from typing import Any
 
 import matplotlib
 import torch
+from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
@@ -30,7 +31,6 @@ from botorch_sparse.models import SubsetSingleTaskGP
 NUM_SAMPLES = 200
 BUFFER_PROBLEMS = ("hartmann6", "powell50")
 BUFFER_METHODS = (*(f"Z={Z}" for Z in FACTORS), "rssbo-Z=4", "gp-ucb")
-MOST = 10  # seeds
 # The share of the samples that counts as near the optimum.
 BEST = 0.2
 
@@ -71,26 +71,32 @@ def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
     plt.close(figure)
 
 
-def buffer_runs(runs: Runs, name: str) -> dict[str, list[Run]]:
+def buffer_runs(runs: Runs, name: str, seeds: int) -> dict[str, list[Run]]:
     """The runs of each method on a problem, of those seeds that all methods have."""
-    stored = {method: done(runs, name, method, MOST) for method in BUFFER_METHODS}
-    seeds = sorted(set.intersection(*(set(one) for one in stored.values())))
-    return {method: [one[seed] for seed in seeds] for method, one in stored.items()}
+    stored = {method: done(runs, name, method, seeds) for method in BUFFER_METHODS}
+    common = sorted(set.intersection(*(set(one) for one in stored.values())))
+    return {method: [one[seed] for seed in common] for method, one in stored.items()}
 
 
-def report_buffer(path: Path) -> None:
-    """Print a table of each problem, from the stored runs."""
+def report_buffer(path: Path, seeds: int) -> None:
+    """Print a table of each problem, from the stored runs.
+
+    Raises:
+        InputDataError: If nothing is stored there.
+    """
     stored = read_json(path)
+    if not stored:
+        raise InputDataError(f"Got {path}, where no runs are; make some by --store.")
     print(f"commit {stored['commit']}, {stored['date']}")
     for name in BUFFER_PROBLEMS:
-        found = buffer_runs(stored["runs"], name)
+        found = buffer_runs(stored["runs"], name, seeds)
         regret = {m: [float(sum(r["regret"])) for r in own] for m, own in found.items()}
         peer = regret["gp-ucb"]
         print(
             f"{name}, {stored['setting']['total']} evaluations, {len(peer)} seeds: "
             "cumulative regret, over that of GP-UCB with the same seed, M in the end"
         )
-        for method, own in regret.items():
+        for method, own in regret.items() if peer else ():
             ratios = [a / b for a, b in zip(own, peer, strict=True)]
             size = statistics.mean(run["size"] for run in found[method])
             print(
@@ -98,13 +104,13 @@ def report_buffer(path: Path) -> None:
             )
 
 
-def draw_buffer(folder: Path, runs: Runs) -> None:
+def draw_buffer(folder: Path, runs: Runs, seeds: int) -> None:
     """Cumulative regret for each Z, the mean over seeds."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(BUFFER_PROBLEMS), figsize=(11, 4))
     for axis, name in zip(axes, BUFFER_PROBLEMS, strict=True):
-        for method, own in buffer_runs(runs, name).items():
+        for method, own in buffer_runs(runs, name, seeds).items():
             regret = torch.tensor([run["regret"] for run in own]).cumsum(-1)
             size = statistics.mean(run["size"] for run in own)
             label = f"{method}, M = {size:.0f}"
@@ -124,10 +130,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=["samples", "buffer"])
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
     parser.add_argument("--report", type=Path, help="only print this file")
-    parser.add_argument("--seeds", type=int, default=MOST)
+    parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args(arguments)
     if args.report is not None:
-        report_buffer(args.report)
+        report_buffer(args.report, args.seeds)
         return
     if args.folder is None:
         parser.error("the folder of the figures, or --report FILE")
@@ -137,7 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.only != "buffer":
         draw_samples(args.folder, Setting())
     if args.only != "samples":
-        draw_buffer(args.folder, run_missing(args, Setting()))
+        draw_buffer(args.folder, run_missing(args, Setting()), args.seeds)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def plot(store: Store, seeds: int, last: int, path: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run what is missing, and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--last", type=int, default=max(HORIZONS), help="largest N")
     parser.add_argument("--store", type=Path, help="JSON file of finished runs")
     parser.add_argument("--report", type=Path, help="only print this file")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from botorch.exceptions import InputDataError
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -72,6 +73,18 @@ def test_regret_of_a_buffer_is_compared_seed_by_seed(
     printed = capsys.readouterr().out
     assert printed.count("2 evaluations, 2 seeds") == 2 and "1e+09" not in printed
     assert len(re.findall(r"  Z=2 +27 \+- \S+ +6 \+- 0 +7\n", printed)) == 2
+
+
+def test_a_buffer_without_common_seeds_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"commit": "abc", "date": "2026-01-01", "setting": {"total": 2}}
+    path = tmp_path / "runs.json"
+    with pytest.raises(InputDataError, match="no runs"):
+        gssbo_figures.main(["--report", str(path)])
+    path.write_text(json.dumps(about | {"runs": {}}))
+    gssbo_figures.main(["--report", str(path)])
+    assert capsys.readouterr().out.count("0 seeds") == 2
 
 
 def test_time_of_late_evaluations() -> None:

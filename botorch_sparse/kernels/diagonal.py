@@ -19,5 +19,6 @@ def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
     X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
     alone = X.movedim(-2, 0).unsqueeze(-2)
     k_diag = kernel(alone, diag=True)
+    # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.
     shape = np.broadcast_shapes(k_diag.shape, alone.shape[:-1])
     return k_diag.expand(shape).squeeze(-1).movedim(0, -1)

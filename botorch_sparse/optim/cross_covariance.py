@@ -22,7 +22,7 @@ class CrossCovariance:
         X: `A x d` candidates.
         embedding: The embedding.
         columns: Kernel columns by inducing point; None where these do not fit.
-        likely: `l x d` points that may be inducing points next.
+        likely: `l x d` points that may be inducing points next; see `KernelColumns`.
         capacity: How many columns may be kept.
         max_memory: Bytes for what is kept by candidate.
     """

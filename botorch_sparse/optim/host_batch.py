@@ -203,6 +203,14 @@ class HostBatch(BatchState):
         best: list[int] = rows[np.argsort(-self._ucb[rows], kind="stable")].tolist()
         return best
 
+    def promising(self, num: int) -> Tensor:
+        """Rows of the largest bounds, of those that are exact and may be chosen."""
+        exact = self._known.is_exact.numpy()
+        bounds = np.where(exact, self._ucb, -np.inf)
+        rows = np.argpartition(-bounds, min(num, len(bounds)) - 1)[:num]
+        rows = rows[np.argsort(-bounds[rows], kind="stable")]
+        return torch.from_numpy(rows[bounds[rows] > -np.inf])
+
     def values(self) -> Tensor:
         """See `BatchState`."""
         self._refresh_all()

@@ -1,13 +1,16 @@
 """Kernel columns of a table on the host, looked up by point.
 
 A kernel is evaluated for a tile of rows and a group of points at a time, of which the
-last are repeated where some are missing: one shape, and a centre of distances that is
+last is repeated where some are missing: one shape, and a centre of distances that is
 the tile's. So a column's bits depend on its point and on the table alone.
+
+Points that are likely to be asked for next take the places that others leave
+in a group. Their columns are spare until they are asked for.
 """
 
 from collections.abc import Set
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,12 +23,14 @@ from botorch_sparse.optim.threads import one_thread
 
 # Points of a group, which cost little more than one of them.
 POINTS = 8
+# Spare columns that are kept.
+MOST_SPARE = 64
 # Tiles that a kernel is evaluated for at a time: its temporaries stay in the cache.
 TILES = 32
 
 
 class KernelColumns:
-    """Kernel columns by point, the least recently used ones replaced first.
+    """Kernel columns by point; spare ones, then the least recently used, are replaced.
 
     All are dropped when the kernel or one of its parameters is another than before.
     Its bits do not depend on what was kept before; a run that was saved and loaded
@@ -40,11 +45,12 @@ class KernelColumns:
         self.values = torch.empty(0, 0)
         self.version = 0
         self._slot: dict[bytes, int] = {}  # in the order of the last use
+        self._spare: dict[bytes, None] = {}  # those that nobody has asked for
         self._kernel: tuple[Any, ...] = ()
 
     def clear(self) -> None:
         """Forget all columns, such as those of a kernel that failed."""
-        self._slot, self.version = {}, self.version + 1
+        self._slot, self._spare, self.version = {}, {}, self.version + 1
 
     @property
     def num_used(self) -> int:
@@ -73,8 +79,8 @@ class KernelColumns:
             X: `A x d`, the table.
             points: `k x d`.
             capacity: How many columns may be kept.
-            likely: `l x d` points that may be asked for next, the likeliest first: they
-                take the places that others leave in a group, while there is room.
+            likely: `l x d` points that may be asked for next, the likeliest first; none
+                where spare columns are to go.
         """
         kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
         if kernel != self._kernel:
@@ -82,16 +88,21 @@ class KernelColumns:
             self.clear()
         keys = [point.tobytes() for point in points.cpu().numpy()]
         missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
-        slot = dict(self._slot)
+        slot, needed = dict(self._slot), set(keys)
+        spare = {key: None for key in self._spare if key not in needed}
         if missing:
             self.clear()  # what is interrupted has kept nothing
             wanted = {key: points[i] for key, i in missing.items()}
-            room = capacity - len(slot) - len(wanted)
+            room = capacity - (len(slot) - len(spare)) - len(wanted)
             places = min(-len(wanted) % POINTS, max(room, 0))
-            wanted |= _others(likely, wanted.keys() | slot.keys(), places)
-            self._compute(covar_module, X, wanted, capacity, set(keys), slot)
+            others = _others(likely, wanted.keys() | slot.keys(), places)
+            free = _FreeSlots(
+                slot, spare, needed, capacity, MOST_SPARE if len(likely) else 0
+            )
+            self._compute(covar_module, X, wanted | others, capacity, free)
+            spare |= dict.fromkeys(others)
         last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
-        self._slot = slot | last
+        self._slot, self._spare = slot | last, spare
         return torch.tensor([last[key] for key in keys])
 
     def _compute(
@@ -100,20 +111,19 @@ class KernelColumns:
         X: Tensor,
         wanted: dict[bytes, Tensor],
         capacity: int,
-        needed: set[bytes],
-        slot: dict[bytes, int],
+        free: "_FreeSlots",
     ) -> None:
-        """Compute the columns of points, and note their slots in `slot`."""
+        """Compute the columns of points, and note their slots."""
         new = list(wanted)
-        self._reserve(X, min(capacity, len(slot) + len(new)), capacity)
+        self._reserve(X, min(capacity, len(free.slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
             with one_thread():
                 points = torch.stack([wanted[key] for key in group])
                 columns = kernel_columns(covar_module, X, points)
             for key, column in zip(group, columns, strict=True):
-                slot[key] = free = _free_slot(slot, capacity, needed)
-                self.values[free] = column
+                free.slot[key] = place = free.take()
+                self.values[place] = column
 
     def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
         """Room for so many columns, and for more later on."""
@@ -128,15 +138,38 @@ class KernelColumns:
 
 def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]:
     """The first of some points, by their bytes, that are none of those known."""
-    pairs = ((point.numpy().tobytes(), point) for point in likely)
-    return dict(islice((pair for pair in pairs if pair[0] not in known), most))
+    points = {point.numpy().tobytes(): point for point in likely} if most else {}
+    new = ((key, point) for key, point in points.items() if key not in known)
+    return dict(islice(new, most))
 
 
-def _free_slot(slot: dict[bytes, int], capacity: int, needed: set[bytes]) -> int:
-    """A new slot up to the capacity, else the stalest that is not needed."""
-    if len(slot) < capacity:
-        return len(slot)
-    return slot.pop(next(key for key in slot if key not in needed))
+class _FreeSlots(NamedTuple):
+    """Where new columns go.
+
+    Attributes:
+        slot: The slots in use, in the order of the last use.
+        spare: Those that nobody has asked for, the oldest first.
+        needed: Those that have to stay.
+        capacity: How many there may be.
+        most_spare: From how many spare ones on the oldest makes room.
+    """
+
+    slot: dict[bytes, int]
+    spare: dict[bytes, None]
+    needed: set[bytes]
+    capacity: int
+    most_spare: int
+
+    def take(self) -> int:
+        """A slot that is free, or made free."""
+        slot, spare, is_full = self.slot, self.spare, len(self.slot) >= self.capacity
+        if spare and (is_full or len(spare) >= self.most_spare):
+            oldest = next(iter(spare))
+            del spare[oldest]
+            return slot.pop(oldest)
+        if not is_full:
+            return len(slot)
+        return slot.pop(next(key for key in slot if key not in self.needed))
 
 
 @torch.no_grad()

@@ -83,8 +83,9 @@ def squares_of_all(known: Known, X: Tensor, K: Tensor) -> Tensor:
     K = torch.cat([K, K.new_zeros(len(K), missing)], dim=1)
     with one_thread():
         factors = _factors(known.embedding, K)
-    tiles, squares = _tiles(known, X), X.new_empty(k, 2, num)
-    for columns in parts_of(num):
+    parts, squares = parts_of(num), X.new_empty(k, 2, num)
+    tiles = _tiles(known, X, padded(parts[0]))
+    for columns in parts:
         width, t = size_of(columns), padded(columns) // TILE
         with threads_for(t):
             cross, kernel = tiles(columns)
@@ -116,15 +117,20 @@ def _features(embedding: Embedding, K: Tensor) -> tuple[Tensor, Tensor]:
     return w, w - L_B.mT @ (L_B @ w)
 
 
-def _tiles(known: Known, points: Tensor) -> Tiles:
-    """`k_S(x)` of whole tiles, and their covariances with points (in full groups)."""
+def _tiles(known: Known, points: Tensor, most: int) -> Tiles:
+    """`k_S(x)` of whole tiles, and their covariances with points (in full groups).
+
+    Args:
+        known: What is known of the rows.
+        points: The points.
+        most: Columns of the largest part.
+    """
     cross, m = known.cross, len(known.embedding.whitening)
     beside, columns = cross.find_beside(points), cross.columns
     if beside is None or columns is None:
         return _computed_tiles(known, points)
     slots, values = torch.cat([cross.slots(), beside]), columns.values
-    largest = parts_of(len(known.mean))[0]
-    buffer = points.new_zeros(len(slots), padded(largest))
+    buffer = points.new_zeros(len(slots), most)
 
     def tile(rows: slice) -> tuple[Tensor, Tensor]:
         width = size_of(rows)

@@ -63,7 +63,8 @@ class NystromPool:
     covariances are computed again for the few candidates that a step looks at.
 
     On the CPU the kernel's columns `k(X, x_s)` of points that have once been inducing
-    points are kept in `max_memory`: the next inducing set shares most of them. Of many
+    points are kept in `max_memory`: the next inducing set shares most of them. So are
+    some of rows that may be the next ones. Of many
     candidates only those are embedded there that can have the largest bound
     (`optim/screening.py`), until all variances are asked for.
 
@@ -216,8 +217,7 @@ class NystromPool:
         embedding = Embedding.of(posterior)
         fits = m > 0 and self.fits_in_memory(m)
         is_large = m > 0 and num * m >= SCREENED
-        # In vain a column costs little where all are embedded, and much where bounds
-        # take a pass over all columns.
+        # Bounds take a pass over all columns, also those that were computed in vain.
         likely = self.X[:0] if is_large else self.X[self._promising]
         cross = CrossCovariance(
             self.X,
@@ -346,7 +346,7 @@ class NystromPool:
         if isinstance(state, _Here):
             self._screen(state.known, multiplier, choosable)
             batch = HostBatch(self, state.known, multiplier, rule, choosable)
-            self._promising = torch.tensor(batch.largest(NUM_PROMISING))
+            self._promising = batch.promising(NUM_PROMISING)
             return batch
         if self.in_memory and eager_is_cheaper(self.table_size, self._num_inducing):
             return EagerBatch(self, multiplier, rule, choosable)

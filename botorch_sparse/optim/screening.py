@@ -255,11 +255,11 @@ def padded(rows: slice) -> int:
 
 
 def parts_of(num: int) -> list[slice]:
-    """Candidates in parts of about as many tiles as a batch of products has.
+    """Candidates in parts of `TILES` tiles, or somewhat more, for a batch of products.
 
-    Threads get equal numbers of them.
+    Threads get equal numbers of them, but for the last part, which may be shorter.
     """
-    threads, tiles = torch.get_num_threads(), -(-num // TILE)
+    threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
     number = max(1, round(tiles / max(TILES, threads)))
     size = TILE * threads * -(-tiles // (number * threads))
     return [slice(i, min(i + size, num)) for i in range(0, num, size)]

@@ -81,7 +81,7 @@ class Shard:
             `k` values, on all ranks.
         """
         if self.ranks.size == 1:
-            return values[rows]
+            return values[rows.to(values.device)]
         return self.gathered(values[self.places(rows).to(values.device)], rows)
 
     def places(self, rows: Tensor) -> Tensor:

@@ -53,9 +53,13 @@ def keeps_bits(threads: int) -> bool:
         return threads == 1
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
     for dtype in (torch.float64, torch.float32):
-        A, B = draw(1, 64, 200, dtype=dtype), draw(11, 200, WIDTH, dtype=dtype)
+        numbers = (*NUM_TILES, 2 * threads)
+        A, B = (
+            draw(1, 64, 200, dtype=dtype),
+            draw(max(numbers), 200, WIDTH, dtype=dtype),
+        )
         for rows, inner in SHAPES:
-            for tiles in NUM_TILES:
+            for tiles in numbers:
                 product = A[:, :rows, :inner], B[:tiles, :inner]
                 if not torch.equal(_one_by_one(*product), _together(*product)):
                     return False

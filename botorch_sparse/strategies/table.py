@@ -246,29 +246,22 @@ class NystromTable(TableView):
 
     def _posterior_of(self, data: FoldedEvaluations) -> NystromPosterior:
         """The posterior of data with those chosen as inducing points."""
-        k_diag, shard = None, self.pool.shard
-        if bool((data.point < shard.num_rows).all()):
-            k_diag = shard.at(self.k_diag, data.number[data.chosen])
-        posterior = self.source.ranks.once(lambda: self._posterior_here(data, k_diag))
+        posterior = self.source.ranks.once(lambda: self._posterior_here(data))
         return with_kernel(posterior, self.prior.covar_module)
 
-    def _posterior_here(
-        self, data: FoldedEvaluations, k_diag: Tensor | None
-    ) -> NystromPosterior:
+    def _posterior_here(self, data: FoldedEvaluations) -> NystromPosterior:
         """The same on this rank, by one evaluation of the kernel where that fits.
 
         Kernel columns of the pool would not do: their bits depend on the table's size.
-
-        Args:
-            data: The data.
-            k_diag: `m` prior variances at the inducing points, where they are known.
         """
         prior, size = self.prior, self.pool.chunk_size
         X = self.source.inputs(data.X)
         S = X[data.chosen]
         if len(X) * len(S) > LARGEST_MATRIX:
             return posterior_of_data(prior, X, S, data, chunk_size=size)
-        if k_diag is None:
+        if self.source.ranks.size == 1 and bool((data.point < len(self.pool)).all()):
+            k_diag = self.k_diag[data.number[data.chosen]]
+        else:
             k_diag = prior.covar_module(S, diag=True)
         return posterior_of_chosen(
             prior.covar_module,

@@ -21,7 +21,11 @@ from botorch_sparse.optim import threads as threads_module
 from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.embedding import BLOCK_SIZE, ROWS, TILE, Embedding
 from botorch_sparse.optim.greedy_order import Order, greedy_order
-from botorch_sparse.optim.kernel_columns import KernelColumns, kernel_columns
+from botorch_sparse.optim.kernel_columns import (
+    MOST_SPARE,
+    KernelColumns,
+    kernel_columns,
+)
 from botorch_sparse.optim.local_sums import LocalSums
 from botorch_sparse.optim.screening import Known
 from botorch_sparse.optim.threads import threads_for
@@ -310,8 +314,56 @@ def test_a_group_of_columns_is_filled_with_those_likely_next(
     for slot, row in zip(slots, (7, 42, 1), strict=True):
         alone = kernel_columns(kernel, X, X[row : row + 1])
         assert torch.equal(columns.values[slot], alone[0])
+    # 3, 40, 41 and 43 are spare, in 10 places: two more, and then their places.
     columns.find(kernel, X, X[80:81], 10, likely)
-    assert len(num) == 2 and columns.num_used == 10  # as many as there is room for
+    assert len(num) == 2 and columns.num_used == 10
+    before, asked = columns.find(kernel, X, X[[0, 1, 2, 7, 42, 80]], 10, likely), num[:]
+    columns.find(kernel, X, X[90:93], 10, likely)
+    assert len(num) == len(asked) + 1 and columns.num_used == 10
+    after = columns.find(kernel, X, X[[0, 1, 2, 7, 42, 80]], 10, likely)
+    assert len(num) == len(asked) + 1 and torch.equal(before, after)
+    columns.find(kernel, X, X[100:103], 100, X[:0])  # no room is made for spare ones
+    assert columns.num_used == 12
+
+
+def test_columns_in_vain_do_not_pile_up() -> None:
+    """Not more than a few of them, however often points are likely in vain."""
+    X, _ = uniform_problem(110)
+    kernel = RBFKernel().double().requires_grad_(False)
+    columns = KernelColumns()
+    for i in range(100):
+        likely = X[500 + 7 * i : 507 + 7 * i]
+        slots = columns.find(kernel, X, X[[0, 1, 10 + i]], 1000, likely)
+    assert columns.num_used <= 102 + MOST_SPARE + 7
+    assert len(set(slots.tolist())) == 3 and slots.max() < columns.num_used
+    alone = kernel_columns(kernel, X, X[109:110])
+    assert torch.equal(columns.values[slots[2]], alone[0])
+
+
+def test_promising_rows_are_exact_and_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is not exact is below the best, and a bad guess."""
+    monkeypatch.setattr(pool_module, "SCREENED", 0)
+    X, posterior = uniform_problem(110)
+    pool = NystromPool(X, 5.0)
+    for excluded in (torch.arange(0), torch.arange(3, len(X))):
+        pool.update(posterior)
+        pool.batch(2.0, None, Choosable(excluded=excluded)).choose(3)
+        rows, known = pool._promising, pool._state.known
+        assert len(rows) == (3 if len(excluded) else 64)
+        assert known.is_exact[rows].all() and not torch.isin(rows, excluded).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 16])
+def test_parts_are_all_rows_the_first_the_largest(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    for num in (0, 1, TILE, 9 * TILE + 1, 41 * TILE - 5, 200 * TILE):
+        parts = screening.parts_of(num)
+        sizes = [part.stop - part.start for part in parts]
+        assert [part.start for part in parts] == np.cumsum([0, *sizes])[:-1].tolist()
+        assert sum(sizes) == num and sizes == sorted(sizes, reverse=True)
+        assert all(size % (TILE * threads) == 0 for size in sizes[:-1])
 
 
 def test_products_of_tiles_depend_on_no_neighbour() -> None:

@@ -194,21 +194,18 @@ class HostBatch(BatchState):
         return float(self._ucb[self._chosen])
 
     def _likely(self) -> Callable[[int], list[int]]:
-        return self.largest
+        return self._largest
 
-    def largest(self, num: int) -> list[int]:
+    def _largest(self, num: int) -> list[int]:
         """The rows of the largest bounds, stale ones included, in their order."""
-        num = min(num, len(self._ucb))
-        rows = np.argpartition(-self._ucb, num - 1)[:num]
-        best: list[int] = rows[np.argsort(-self._ucb[rows], kind="stable")].tolist()
+        best: list[int] = _top(self._ucb, num).tolist()
         return best
 
     def promising(self, num: int) -> Tensor:
         """Rows of the largest bounds, of those that are exact and may be chosen."""
         exact = self._known.is_exact.numpy()
         bounds = np.where(exact, self._ucb, -np.inf)
-        rows = np.argpartition(-bounds, min(num, len(bounds)) - 1)[:num]
-        rows = rows[np.argsort(-bounds[rows], kind="stable")]
+        rows = _top(bounds, num)
         return torch.from_numpy(rows[bounds[rows] > -np.inf])
 
     def values(self) -> Tensor:
@@ -423,3 +420,10 @@ class HostBatch(BatchState):
             self._tile[:k, :m] = self._cross.of(index).mT
         else:
             self._tile_host[: len(index)] = self._cross.lines(index)
+
+
+def _top(bounds: np.ndarray, num: int) -> np.ndarray:
+    """The rows of the largest bounds, in their order."""
+    num = min(num, len(bounds))
+    rows = np.argpartition(-bounds, num - 1)[:num]
+    return rows[np.argsort(-bounds[rows], kind="stable")]

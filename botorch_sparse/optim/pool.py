@@ -64,9 +64,9 @@ class NystromPool:
 
     On the CPU the kernel's columns `k(X, x_s)` of points that have once been inducing
     points are kept in `max_memory`: the next inducing set shares most of them. So are
-    some of rows that may be the next ones. Of many
-    candidates only those are embedded there that can have the largest bound
-    (`optim/screening.py`), until all variances are asked for.
+    some of rows that may be the next ones. Of many candidates only those are embedded
+    there that can have the largest bound (`optim/screening.py`), until all variances
+    are asked for.
 
     Cost: O(A m^2) for `update`, or a part of it.
 

@@ -52,12 +52,10 @@ def keeps_bits(threads: int) -> bool:
     if threads == 1 or not torch.backends.mkl.is_available():
         return threads == 1
     draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
+    numbers = (*NUM_TILES, 2 * threads)
     for dtype in (torch.float64, torch.float32):
-        numbers = (*NUM_TILES, 2 * threads)
-        A, B = (
-            draw(1, 64, 200, dtype=dtype),
-            draw(max(numbers), 200, WIDTH, dtype=dtype),
-        )
+        A = draw(1, 64, 200, dtype=dtype)
+        B = draw(max(numbers), 200, WIDTH, dtype=dtype)
         for rows, inner in SHAPES:
             for tiles in numbers:
                 product = A[:, :rows, :inner], B[:tiles, :inner]

@@ -180,3 +180,11 @@ def test_of_equal_rows_the_lowest_is_chosen(
         bounds = eager.values().cpu()
         assert float(bounds[row]) >= float(bounds.max()) * (1 - 1e-12)
         eager.append(row)
+
+
+def test_values_at_rows_of_another_device(device: torch.device) -> None:
+    """Rows of the host, or of the device, whichever has the values."""
+    values, rows = torch.arange(10.0), torch.tensor([7, 2])
+    for mine, theirs in ((values, rows.to(device)), (values.to(device), rows)):
+        found = Shard(10).at(mine, theirs)
+        assert found.device == mine.device and found.tolist() == [7.0, 2.0]

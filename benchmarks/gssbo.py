@@ -1,30 +1,28 @@
 """GSSBO on the functions of its paper [Wei2025]_, against what it is compared with.
 
+    python -m benchmarks.gssbo --store FILE.json    # goes on with what is not there yet
+    python -m benchmarks.gssbo --report FILE.json   # runs nothing
+
 Twenty Sobol points, UCB with beta = 4, Matern-5/2, the same optimizer of the
-acquisition function and the same schedule of fits for all. Runs are kept in a JSON
-file, so that a long benchmark can be run in pieces; all methods of one seed come before
-the next seed. `--paper` is the paper's experiment: 1000 evaluations, a fit in each
-iteration, with 10 seeds where it has 50. `--speed` prints the seconds of an iteration
-at a number of samples instead.
+acquisition function and the same schedule of fits for all. All methods of one seed come
+before the next seed, and several processes may share the store. `--paper` is the
+paper's experiment: 1000 evaluations, a fit in each iteration, with 10 seeds where it
+has 50. `--speed` prints the seconds of an iteration at a number of samples instead.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError
 from scipy.stats import t as student
 
 from benchmarks.gssbo_methods import LANDMARKS, STRATEGIES, Loop, Run, Setting, run
 from benchmarks.gssbo_problems import PROBLEMS, Problem
-from benchmarks.measure import provenance
-from benchmarks.store import read_json, write_whole
+from benchmarks.store import Store
 from botorch_sparse.strategies import Strategy
 
 PAPER_PROBLEMS = ("hartmann6", "levy20", "powell50", "rastrigin100")
@@ -34,7 +32,6 @@ METHODS = (
     *("gssbo-recent", "kmeans++", "mini-meta", "gssbo-scalar"),
 )
 SPEED_SIZES = (100, 300, 600, 1000)
-Runs = dict[str, Run]
 
 
 def interval(values: list[float]) -> str:
@@ -46,18 +43,31 @@ def interval(values: list[float]) -> str:
     return f"{mean:.4g} +- {t * statistics.stdev(values) / len(values) ** 0.5:.2g}"
 
 
-def done(runs: Runs, name: str, method: str, seeds: int) -> dict[int, Run]:
+def key(setting: Setting, name: str, method: str, seed: int) -> str:
+    """What a run is stored under."""
+    fits = " fits" if setting.fit_each else ""
+    return f"T={setting.total} M={setting.size}{fits} {name}/{method}/{seed}"
+
+
+def done(
+    store: Store, setting: Setting, name: str, method: str, seeds: int
+) -> dict[int, Run]:
     """The runs of a method that are stored, by seed."""
-    keys = {seed: f"{name}/{method}/{seed}" for seed in range(seeds)}
-    return {seed: runs[key] for seed, key in keys.items() if key in runs}
+    keys = {seed: key(setting, name, method, seed) for seed in range(seeds)}
+    return {s: store.records[k] for s, k in keys.items() if k in store.records}
 
 
-def report(runs: Runs, name: str, methods: list[str], seeds: int) -> None:
+def report(
+    store: Store, setting: Setting, name: str, methods: Sequence[str], seeds: int
+) -> None:
     """Print the table of one problem; ratios are those of runs from one design."""
-    print(f"{name}: cumulative regret, over that of rssbo, best one, CPU seconds, size")
-    random = done(runs, name, "rssbo", seeds)
+    print(
+        f"{name}, T = {setting.total}, M = {setting.size}: cumulative regret, over "
+        "that of rssbo with the same seed, best one, CPU seconds, samples in the model"
+    )
+    random = done(store, setting, name, "rssbo", seeds)
     for method in methods:
-        stored = done(runs, name, method, seeds)
+        stored = done(store, setting, name, method, seeds)
         if not stored:
             continue
         regret = {seed: sum(r["regret"]) for seed, r in stored.items()}
@@ -67,64 +77,56 @@ def report(runs: Runs, name: str, methods: list[str], seeds: int) -> None:
         r = list(stored.values())
         print(
             f"  {method:18s} {interval(list(regret.values())):20s} "
-            f"{interval(ratios) if ratios else '':16s} "
+            f"{interval(ratios) if ratios else '-':16s} "
             f"{interval([min(x['regret']) for x in r]):18s} "
-            f"{interval([sum(x['cpu']) for x in r]):14s} "
-            f"{statistics.mean(x['size'] for x in r):.0f}, {len(r)} seeds"
+            f"{statistics.mean(x['cpu'] for x in r):4.0f} "
+            f"{statistics.mean(x['size'] for x in r):4.0f}, {len(r)} seeds"
         )
 
 
-def load(store: Path | None, setting: Setting) -> Runs:
-    """The runs so far.
-
-    Raises:
-        InputDataError: If they are of another setting.
-    """
-    stored: dict[str, Any] = {} if store is None else read_json(store)
-    if not stored:
-        return {}
-    if stored["setting"] != asdict(setting):
-        raise InputDataError(
-            f"Got {store} with runs of {stored['setting']} for {asdict(setting)}. "
-            "Name another store."
-        )
-    runs: Runs = stored["runs"]
-    return runs
-
-
-def save(store: Path, setting: Setting, key: str, run: Run) -> None:
-    """Add a run to the store, beside those that other processes added since.
-
-    Of two runs that are saved at the same moment one may be lost, and is made again.
-    """
-    runs = load(store, setting) | {key: run}
-    about = provenance(f"python -m benchmarks.gssbo {' '.join(sys.argv[1:])}")
-    stored = {**about, "setting": asdict(setting), "runs": runs}
-    write_whole(store, json.dumps(stored))
+def report_all(
+    store: Store,
+    setting: Setting,
+    problems: Sequence[str],
+    methods: Sequence[str],
+    seeds: int,
+) -> None:
+    """Print the tables of those problems that have runs, and where these are from."""
+    told = [
+        key(setting, name, method, seed)
+        for name in problems
+        for method in methods
+        for seed in done(store, setting, name, method, seeds)
+    ]
+    for name in problems:
+        if any(f" {name}/" in one for one in told):
+            report(store, setting, name, methods, seeds)
+    print(store.made(told))
 
 
-def run_missing(args: argparse.Namespace, setting: Setting) -> Runs:
-    """All runs, of which those that are not stored yet are made, seed by seed."""
-    runs = load(args.store, setting)
-    for seed in range(args.seeds):
-        for name in args.problems:
-            for method in args.methods:
-                key = f"{name}/{method}/{seed}"
-                if key in runs:
+def run_missing(
+    store: Store,
+    setting: Setting,
+    problems: Sequence[str],
+    methods: Sequence[str],
+    seeds: int,
+) -> None:
+    """Make those runs that are not stored yet, seed by seed."""
+    for seed in range(seeds):
+        for name in problems:
+            for method in methods:
+                one = key(setting, name, method, seed)
+                if one in store.records:
                     continue
-                runs[key] = rounded(run(method, Problem(name, seed), setting))
-                print(f"{key}: {sum(runs[key]['cpu']):.0f} s", file=sys.stderr)
-                if args.store is not None:
-                    save(args.store, setting, key, runs[key])
-    return runs
+                found = rounded(run(method, Problem(name, seed), setting))
+                store.add(one, found)
+                print(f"{one}: {found['cpu']:.0f} s", file=sys.stderr)
 
 
 def rounded(run: Run) -> Run:
-    """A run with six digits of each number."""
-    return {
-        key: [float(f"{x:.6g}") for x in value] if isinstance(value, list) else value
-        for key, value in run.items()
-    }
+    """A run with six digits of each number, and its CPU seconds in all."""
+    regret = [float(f"{x:.6g}") for x in run["regret"]]
+    return {"regret": regret, "cpu": round(sum(run["cpu"]), 1), "size": run["size"]}
 
 
 class Design(Problem):
@@ -159,7 +161,7 @@ def seconds(method: str, num: int, setting: Setting, repeats: int = 5) -> float:
     return statistics.median(times[1:])
 
 
-def report_speed(methods: list[str], setting: Setting) -> None:
+def report_speed(methods: Sequence[str], setting: Setting) -> None:
     """Print the seconds of an iteration at several numbers of samples."""
     print(f"CPU seconds of an iteration at n = {SPEED_SIZES}, {setting}")
     for method in methods:
@@ -175,14 +177,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--speed", action="store_true", help="seconds, and no runs")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS)
     parser.add_argument("--methods", nargs="*", choices=[*LANDMARKS, *STRATEGIES])
-    parser.add_argument("--seeds", type=int, help="up to 5, or 10 with --paper")
+    parser.add_argument("--seeds", type=int, help="up to 10")
     parser.add_argument("--total", type=int, help="150, or 1000 with --paper")
     parser.add_argument("--size", type=int, help="of subsets: 50, or 100 with --paper")
     parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
     args = parser.parse_args(arguments)
+    every = (*LANDMARKS, *STRATEGIES) if args.report else METHODS
     args.problems = args.problems or (PAPER_PROBLEMS if args.paper else SHORT_PROBLEMS)
-    args.methods = args.methods or METHODS
-    args.seeds = args.seeds or (10 if args.paper else 5)
+    args.methods = args.methods or every
+    args.seeds = args.seeds or 10
     args.fit_each |= args.paper
     if args.paper and args.store is None:
         args.store = Path("output/gssbo.json")
@@ -198,9 +202,11 @@ def main(arguments: list[str] | None = None) -> None:
     if args.speed:
         report_speed(args.methods, setting)
         return
-    runs = run_missing(args, setting)
-    for name in args.problems:
-        report(runs, name, args.methods, args.seeds)
+    store = Store(args.report or args.store)
+    what = (store, setting, args.problems, args.methods, args.seeds)
+    if args.report is None:
+        run_missing(*what)
+    report_all(*what)
 
 
 if __name__ == "__main__":

@@ -16,19 +16,19 @@ from typing import Any
 
 import matplotlib
 import torch
-from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.gssbo import Runs, done, interval, run_missing
+from benchmarks.gssbo import done, interval, key, run_missing
 from benchmarks.gssbo_default import SELECTIONS
 from benchmarks.gssbo_methods import FACTORS, Loop, Run, Setting, matern
 from benchmarks.gssbo_problems import NUM_INITIAL, Problem
-from benchmarks.store import read_json
+from benchmarks.store import Store
 from botorch_sparse.models import SubsetSingleTaskGP
 
 NUM_SAMPLES = 200
+BUFFER = Setting()
 BUFFER_PROBLEMS = ("hartmann6", "powell50")
 BUFFER_METHODS = (*(f"Z={Z}" for Z in FACTORS), "rssbo-Z=4", "gp-ucb")
 # The share of the samples that counts as near the optimum.
@@ -71,48 +71,47 @@ def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
     plt.close(figure)
 
 
-def buffer_runs(runs: Runs, name: str, seeds: int) -> dict[str, list[Run]]:
+def buffer_runs(store: Store, name: str, seeds: int) -> dict[str, dict[int, Run]]:
     """The runs of each method on a problem, of those seeds that all methods have."""
-    stored = {method: done(runs, name, method, seeds) for method in BUFFER_METHODS}
+    stored = {m: done(store, BUFFER, name, m, seeds) for m in BUFFER_METHODS}
     common = sorted(set.intersection(*(set(one) for one in stored.values())))
-    return {method: [one[seed] for seed in common] for method, one in stored.items()}
+    return {method: {s: one[s] for s in common} for method, one in stored.items()}
 
 
-def report_buffer(path: Path, seeds: int) -> None:
-    """Print a table of each problem, from the stored runs.
-
-    Raises:
-        InputDataError: If nothing is stored there.
-    """
-    stored = read_json(path)
-    if not stored:
-        raise InputDataError(f"Got {path}, where no runs are; make some by --store.")
-    print(f"commit {stored['commit']}, {stored['date']}")
+def report_buffer(store: Store, seeds: int) -> None:
+    """Print a table of each problem, from the stored runs."""
+    told = []
     for name in BUFFER_PROBLEMS:
-        found = buffer_runs(stored["runs"], name, seeds)
-        regret = {m: [float(sum(r["regret"])) for r in own] for m, own in found.items()}
+        found = buffer_runs(store, name, seeds)
+        regret = {
+            method: [float(sum(run["regret"])) for run in own.values()]
+            for method, own in found.items()
+        }
         peer = regret["gp-ucb"]
         print(
-            f"{name}, {stored['setting']['total']} evaluations, {len(peer)} seeds: "
+            f"{name}, {BUFFER.total} evaluations, {len(peer)} seeds: "
             "cumulative regret, over that of GP-UCB with the same seed, M in the end"
         )
         for method, own in regret.items() if peer else ():
+            told += [key(BUFFER, name, method, seed) for seed in found[method]]
             ratios = [a / b for a, b in zip(own, peer, strict=True)]
-            size = statistics.mean(run["size"] for run in found[method])
+            size = statistics.mean(run["size"] for run in found[method].values())
             print(
                 f"  {method:10s} {interval(own):18s} {interval(ratios):18s} {size:.0f}"
             )
+    print(store.made(told))
 
 
-def draw_buffer(folder: Path, runs: Runs, seeds: int) -> None:
+def draw_buffer(folder: Path, store: Store, seeds: int) -> None:
     """Cumulative regret for each Z, the mean over seeds."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(BUFFER_PROBLEMS), figsize=(11, 4))
     for axis, name in zip(axes, BUFFER_PROBLEMS, strict=True):
-        for method, own in buffer_runs(runs, name, seeds).items():
-            regret = torch.tensor([run["regret"] for run in own]).cumsum(-1)
-            size = statistics.mean(run["size"] for run in own)
+        for method, own in buffer_runs(store, name, seeds).items():
+            runs = list(own.values())
+            regret = torch.tensor([run["regret"] for run in runs]).cumsum(-1)
+            size = statistics.mean(run["size"] for run in runs)
             label = f"{method}, M = {size:.0f}"
             axis.plot(regret.mean(0), "--" if method == "gp-ucb" else "-", label=label)
         axis.set(title=f"{name}, {len(own)} seeds")
@@ -133,17 +132,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args(arguments)
     if args.report is not None:
-        report_buffer(args.report, args.seeds)
+        report_buffer(Store(args.report), args.seeds)
         return
     if args.folder is None:
         parser.error("the folder of the figures, or --report FILE")
-    args.problems, args.methods = BUFFER_PROBLEMS, BUFFER_METHODS
     torch.set_num_threads(1)
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.only != "buffer":
-        draw_samples(args.folder, Setting())
+        draw_samples(args.folder, BUFFER)
     if args.only != "samples":
-        draw_buffer(args.folder, run_missing(args, Setting()), args.seeds)
+        store = Store(args.store)
+        run_missing(store, BUFFER, BUFFER_PROBLEMS, BUFFER_METHODS, args.seeds)
+        draw_buffer(args.folder, store, args.seeds)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from botorch.exceptions import InputDataError
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -14,11 +13,14 @@ from benchmarks import (
     bbkb_paper,
     bkb_figure,
     boxes,
+    gssbo,
     gssbo_figures,
     paper_runs,
     results,
     sbpe_rates,
 )
+from benchmarks.gssbo_methods import Setting
+from benchmarks.gssbo_problems import Problem
 from benchmarks.store import Store
 
 TABLES = [
@@ -59,32 +61,54 @@ def test_regret_of_a_buffer_is_compared_seed_by_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of those seeds that all methods have."""
-    runs = {
-        f"{name}/{method}/{seed}": {"regret": [factor * 2.0**seed, 0.0], "size": 7}
-        for name in gssbo_figures.BUFFER_PROBLEMS
-        for factor, method in enumerate(reversed(gssbo_figures.BUFFER_METHODS), 1)
-        for seed in (0, 3)
-    }
-    runs["powell50/Z=2/1"] = {"regret": [1e9], "size": 9}
-    about = {"commit": "abc", "date": "2026-01-01", "setting": {"total": 2}}
-    path = tmp_path / "runs.json"
-    path.write_text(json.dumps(about | {"runs": runs}))
-    gssbo_figures.main(["--report", str(path)])
+    store = Store(tmp_path / "runs.json")
+    for name in gssbo_figures.BUFFER_PROBLEMS:
+        methods = reversed(gssbo_figures.BUFFER_METHODS)
+        for factor, method in enumerate(methods, 1):
+            for seed in (0, 3):
+                key = gssbo.key(gssbo_figures.BUFFER, name, method, seed)
+                store.add(key, {"regret": [factor * 2.0**seed, 0.0], "size": 7})
+    alone = gssbo.key(gssbo_figures.BUFFER, "powell50", "Z=2", 1)
+    store.add(alone, {"regret": [1e9], "size": 9})
+    gssbo_figures.main(["--report", str(store.path)])
     printed = capsys.readouterr().out
-    assert printed.count("2 evaluations, 2 seeds") == 2 and "1e+09" not in printed
+    assert printed.count("300 evaluations, 2 seeds") == 2 and "1e+09" not in printed
     assert len(re.findall(r"  Z=2 +27 \+- \S+ +6 \+- 0 +7\n", printed)) == 2
 
 
 def test_a_buffer_without_common_seeds_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    about = {"commit": "abc", "date": "2026-01-01", "setting": {"total": 2}}
-    path = tmp_path / "runs.json"
-    with pytest.raises(InputDataError, match="no runs"):
-        gssbo_figures.main(["--report", str(path)])
-    path.write_text(json.dumps(about | {"runs": {}}))
-    gssbo_figures.main(["--report", str(path)])
-    assert capsys.readouterr().out.count("0 seeds") == 2
+    gssbo_figures.main(["--report", str(tmp_path / "runs.json")])
+    printed = capsys.readouterr().out
+    assert printed.count("0 seeds") == 2 and "nothing is stored" in printed
+
+
+def test_regret_of_subsets_is_stored_and_compared_seed_by_seed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Under its setting, so that runs of two settings share a file."""
+    regrets = {"rssbo": [4.0, 2.0], "gssbo-leverage": [1.0, 2.0]}
+
+    def run(method: str, problem: Problem, setting: Setting) -> dict[str, object]:
+        regret = [r * 10**problem.seed for r in regrets[method]]
+        return {"regret": regret, "cpu": [1.0, 2.0], "size": setting.size}
+
+    monkeypatch.setattr(gssbo, "run", run)
+    path = str(tmp_path / "runs.json")
+    options = ["--problems", "levy20", "--methods", *regrets, "--seeds", "2"]
+    gssbo.main([*options, "--store", path])
+    monkeypatch.setattr(gssbo, "run", pytest.fail)
+    gssbo.main([*options, "--store", path])
+    capsys.readouterr()
+    gssbo.main(["--report", path])
+    printed = capsys.readouterr().out
+    pattern = r"  gssbo-leverage +16.5 \+- \S+ +0.5 \+- 0 .+ 3 +50, 2 seeds\n"
+    assert re.search(pattern, printed)
+    gssbo.main(["--report", path, "--total", "300"])
+    assert capsys.readouterr().out == "nothing is stored\n"
 
 
 def test_time_of_late_evaluations() -> None:

@@ -1,17 +1,17 @@
 """Which rows should a subset model keep? Selections by the accuracy of its mean.
 
-`python -m benchmarks.gssbo_default --store FILE.json`
+    python -m benchmarks.gssbo_default --store FILE.json    # goes on
+    python -m benchmarks.gssbo_default --report FILE.json   # runs nothing
 
 A Matern-5/2 kernel that is known, functions drawn from its prior, n = 200 rows, M = 60,
 the first 20 rows forced. Rows are spread evenly (`uniform`), in five heaps after an
 even design (`clustered`), or those of GP-UCB (`optimization`). The error is the root
 mean square of the difference of the subset's mean and the full GP's, at 500 points
-spread evenly and at the best 40 rows. Each number is the median over seeds, and the
-range.
+spread evenly and at the best 40 rows. Each number is the median over seeds; ranges are
+in the store.
 """
 
 import argparse
-import json
 import statistics
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from benchmarks.measure import provenance
+from benchmarks.store import Store
 from botorch_sparse.models import SubsetSingleTaskGP
 
 NUM_ROWS, NUM_INITIAL, SUBSET_SIZE, NUM_BEST = 200, 20, 60, 40
@@ -37,13 +37,13 @@ SELECTIONS: dict[str, dict[str, str]] = {
     "leverage": {"selection": "leverage"},
     "random": {"selection": "random"},
     "recent": {"selection": "recent"},
-    **{
-        reading: {"reading": reading}
-        for reading in ("contribution", "column", "scalar")
-    },
+    **{reading: {"reading": reading} for reading in READINGS},
 }
-# Errors in the order of seeds by "dim, kind, noise, where" and selection.
-Errors = dict[str, dict[str, list[float]]]
+WHERE = ("everywhere", "near the best")
+SETTINGS = {
+    f"{dim}, {kind}, {noise:g}": (dim, kind, noise)
+    for dim, kind, noise in product(LENGTHSCALES, KINDS, NOISES)
+}
 
 
 class Setting:
@@ -125,7 +125,7 @@ class Setting:
 
 @torch.no_grad()
 def errors(dim: int, kind: str, noise: float, seed: int) -> dict[str, list[float]]:
-    """Everywhere and near the best, by selection."""
+    """In the order of `WHERE`, by selection."""
     setting = Setting(dim, kind, noise, seed)
     best = setting.X[setting.Y.squeeze(-1).topk(NUM_BEST).indices]
     X = torch.cat([setting.even(500), best])
@@ -138,49 +138,54 @@ def errors(dim: int, kind: str, noise: float, seed: int) -> dict[str, list[float
     return found
 
 
-def run(seeds: int) -> Errors:
-    """All settings."""
-    table: Errors = {}
-    for dim, kind, noise in product(LENGTHSCALES, KINDS, NOISES):
-        runs = [errors(dim, kind, noise, seed) for seed in range(seeds)]
-        for i, where in enumerate(("everywhere", "near the best")):
-            key = f"d = {dim}, {kind}, noise {noise:g}, {where}"
-            table[key] = {name: [r[name][i] for r in runs] for name in SELECTIONS}
-    return table
+def run_missing(store: Store, seeds: int) -> None:
+    """Make those settings that are not stored yet, or with fewer seeds."""
+    for key, what in SETTINGS.items():
+        stored = store.records.get(key, {}).get(WHERE[0], {}).get("random", [])
+        if len(stored) >= seeds:
+            continue
+        runs = [errors(*what, seed) for seed in range(seeds)]
+        table = {
+            where: {name: [r[name][i] for r in runs] for name in SELECTIONS}
+            for i, where in enumerate(WHERE)
+        }
+        store.add(key, table)
 
 
-def report(table: Errors) -> None:
-    """Print medians and ranges, and how medians compare with random choice."""
-    ratios: dict[str, list[float]] = {name: [] for name in SELECTIONS}
-    print("", *(f"{name:>20s}" for name in SELECTIONS))
-    for key, row in table.items():
-        print(key)
-        for name, values in row.items():
-            median = statistics.median(values)
-            ratios[name].append(median / statistics.median(row["random"]))
-            print(f"{median:7.3f} ({min(values):.3f}-{max(values):.3f})", end="")
-        print()
-    print("medians over those of random choice: geometric mean, smallest, largest")
-    for name, values in ratios.items():
-        mean = statistics.geometric_mean(values)
-        print(f"  {name:12s} {mean:.2f} ({min(values):.2f} to {max(values):.2f})")
+def report(store: Store) -> None:
+    """Print medians, and how many runs have less of an error than random choice."""
+    found = {key: store.records[key] for key in SETTINGS if key in store.records}
+    for where in WHERE:
+        tables = {key: record[where] for key, record in found.items()}
+        print(f"| error {where}: inputs, rows, noise |", " | ".join(SELECTIONS), "|")
+        print("|---" * (1 + len(SELECTIONS)) + "|")
+        for key, table in tables.items():
+            medians = [f"{statistics.median(table[name]):.3f}" for name in SELECTIONS]
+            print(f"| {key} |", " | ".join(medians), "|")
+        print("| runs with less than random rows |", end="")
+        for name in SELECTIONS:
+            pairs = [
+                own < random
+                for table in tables.values()
+                for own, random in zip(table[name], table["random"], strict=True)
+            ]
+            print(f" {sum(pairs)} of {len(pairs)} |", end="")
+        print("\n")
+    print(store.made(found))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the table, of a store if it is there."""
+    """Run what is not stored yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--store", type=Path, help="JSON file, to be read or written")
+    parser.add_argument("--store", type=Path, help="JSON file of the runs so far")
+    parser.add_argument("--report", type=Path, help="only print this file")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    if args.store is not None and args.store.exists():
-        report(json.loads(args.store.read_text())["errors"])
-        return
-    about = provenance(f"python -m benchmarks.gssbo_default --seeds {args.seeds}")
-    table = run(args.seeds)
-    if args.store is not None:
-        args.store.write_text(json.dumps({**about, "errors": table}) + "\n")
-    report(table)
+    store = Store(args.report or args.store)
+    if args.report is None:
+        run_missing(store, args.seeds)
+    report(store)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ import multiprocessing
 import os
 import resource
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +18,6 @@ import torch
 MATMUL_SIZE = 1500
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 CLOCK = CLOCKS[os.environ.get("BENCH_CLOCK", "wall")]
-
-
-def provenance(command: str) -> dict[str, str]:
-    """What a stored result names: its command, the day, and the commit of the code."""
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout
-    day = f"{datetime.now(UTC):%Y-%m-%d}"
-    return {"command": command, "date": day, "commit": commit.strip()}
 
 
 def seconds(function: Callable[[], Any]) -> float:

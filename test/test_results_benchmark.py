@@ -14,6 +14,7 @@ from benchmarks import (
     bkb_figure,
     boxes,
     gssbo,
+    gssbo_default,
     gssbo_figures,
     paper_runs,
     results,
@@ -109,6 +110,29 @@ def test_regret_of_subsets_is_stored_and_compared_seed_by_seed(
     assert re.search(pattern, printed)
     gssbo.main(["--report", path, "--total", "300"])
     assert capsys.readouterr().out == "nothing is stored\n"
+
+
+def test_errors_of_subsets_are_compared_run_by_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def errors(dim: int, kind: str, noise: float, seed: int) -> dict[str, list[float]]:
+        own = {name: [0.3, 0.3] for name in gssbo_default.SELECTIONS}
+        return own | {"leverage": [0.2 if seed else 0.4, 0.1], "random": [0.3, 0.2]}
+
+    monkeypatch.setattr(gssbo_default, "errors", errors)
+    store = tmp_path / "errors.json"
+    gssbo_default.main(["--store", str(store), "--seeds", "1"])
+    gssbo_default.main(["--store", str(store), "--seeds", "3"])
+    monkeypatch.setattr(gssbo_default, "errors", pytest.fail)
+    gssbo_default.main(["--store", str(store), "--seeds", "2"])
+    capsys.readouterr()
+    gssbo_default.main(["--report", str(store)])
+    printed = capsys.readouterr().out
+    assert printed.count("| 2, uniform, 0.1 | 0.300 | 0.200 | 0.300 |") == 1
+    assert printed.count("| runs with less than random rows | 0 of 36 | 24 of 36") == 1
+    assert printed.count("| runs with less than random rows | 0 of 36 | 36 of 36") == 1
 
 
 def test_time_of_late_evaluations() -> None:

@@ -93,7 +93,7 @@ gpu: $(if $(filter $(BIN)/%,$(GPU_PYTHON)),$(STAMP)) ## the tests on CUDA, and i
 	$(GPU_PYTHON) -m benchmarks.gpu --output output/gpu.md $(GPU_ARGS) || status=$$?; \
 	exit $$status
 
-bench-paper: $(STAMP) ## the whole setting of the GSSBO paper: hours, goes on where it was
+bench-paper: $(STAMP) ## the whole setting of the GSSBO paper: days, goes on where it was
 	$(BIN)/python -m benchmarks.gssbo --paper --store output/gssbo.json $(BENCH_ARGS)
 
 clean: ## remove .venv and what the tools leave behind

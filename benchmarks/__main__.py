@@ -49,7 +49,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "long_loop": "--seeds 1 --total 1500".split(),
     "sbpe": ["--short"],
     "sbpe_rates": ["--seeds", "1", "--last", "500"],
-    "gssbo": [],
+    "gssbo": "--problems hartmann6 --seeds 1 --total 40 --size 25 "
+    "--methods gssbo-leverage rssbo".split(),
     "ax_client": ["--short"],
     "ax_flow": ["--trials", "500"],
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "

@@ -162,15 +162,18 @@ def report(store: Store) -> None:
         for key, table in tables.items():
             medians = [f"{statistics.median(table[name]):.3f}" for name in SELECTIONS]
             print(f"| {key} |", " | ".join(medians), "|")
-        print("| runs with less than random rows |", end="")
-        for name in SELECTIONS:
-            pairs = [
-                own < random
-                for table in tables.values()
-                for own, random in zip(table[name], table["random"], strict=True)
-            ]
-            print(f" {sum(pairs)} of {len(pairs)} |", end="")
-        print("\n")
+        for kind in KINDS:
+            alike = [table for key, table in tables.items() if kind in key]
+            print(f"| {kind}, runs with less than random rows |", end="")
+            for name in SELECTIONS:
+                pairs = [
+                    own < random
+                    for table in alike
+                    for own, random in zip(table[name], table["random"], strict=True)
+                ]
+                print(f" {sum(pairs)} of {len(pairs)} |", end="")
+            print()
+        print()
     print(store.made(found))
 
 

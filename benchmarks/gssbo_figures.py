@@ -4,9 +4,10 @@
     python -m benchmarks.gssbo_figures --report FILE.json         # runs nothing
 
 `gssbo_samples.png` (its Figure 7): of the first 200 samples of GP-UCB on Hartmann6,
-which 100 each selection keeps. `gssbo_buffer.png` (its Figure 4): cumulative regret for
-four factors Z of the dynamic buffer, by a clock that counts samples (`SampleClock`), so
-that Z decides on M as it did for the authors.
+which 100 each selection keeps; and how many of them its rule of 5% asks for (appendix
+A.1). `gssbo_buffer.png` (its Figure 4): cumulative regret for four factors Z of the
+dynamic buffer, by a clock that counts samples (`SampleClock`), so that Z decides on M
+as it did for the authors.
 """
 
 import argparse
@@ -25,6 +26,11 @@ from benchmarks.gssbo_default import SELECTIONS
 from benchmarks.gssbo_methods import FACTORS, Loop, Run, Setting, matern
 from benchmarks.gssbo_problems import NUM_INITIAL, Problem
 from benchmarks.store import Store
+from botorch_sparse.inducing import (
+    exact_gradients,
+    select_by_gradient_diversity,
+    smallest_subset_size,
+)
 from botorch_sparse.models import SubsetSingleTaskGP
 
 NUM_SAMPLES = 200
@@ -69,6 +75,25 @@ def draw_samples(folder: Path, setting: Setting, seed: int = 0) -> None:
     figure.colorbar(image, ax=axes, label="value")
     figure.savefig(folder / "gssbo_samples.png", dpi=120, bbox_inches="tight")
     plt.close(figure)
+    report_smallest(SubsetSingleTaskGP(X, Y, **modules))
+
+
+@torch.no_grad()
+def report_smallest(model: SubsetSingleTaskGP) -> None:
+    """M by the rule of 5% (its appendix A.1), for three orders of the samples."""
+    X, kernel = model.all_train_X, model.covar_module
+    error = model.train_targets - model.mean_module(X)  # in units of the model
+    noise = model.likelihood.noise.expand(len(X))
+    gradients = exact_gradients(kernel, X, error, noise)
+    orders = {
+        "as sampled": torch.arange(len(X)),
+        "by leverage": model.rows_by_leverage(len(X), torch.arange(NUM_INITIAL)),
+        "by gradients": select_by_gradient_diversity(
+            gradients, len(X), torch.arange(NUM_INITIAL)
+        ),
+    }
+    for name, order in orders.items():
+        print(f"M of the 5% rule, {name}: {smallest_subset_size(kernel, X, order)}")
 
 
 def buffer_runs(store: Store, name: str, seeds: int) -> dict[str, dict[int, Run]]:

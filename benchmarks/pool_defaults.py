@@ -25,6 +25,7 @@ BBKB_CHOICES: dict[str, dict[str, Any]] = {
     "bbkb, beta 1": {"radius": FixedBeta(1.0)},
     "bbkb, beta 9": {"radius": FixedBeta(9.0)},
     "bbkb, rows again": {"unique": False},
+    "bbkb, rows again, batches by its rule": {"unique": False, "batch_size": None},
     "bbkb, 5 at first": {"num_initial": 5},
     "bbkb, 60 at first": {"num_initial": 60},
 }
@@ -37,7 +38,7 @@ THOMPSON_CHOICES: dict[str, dict[str, Any]] = {
 
 
 def bbkb(candidates: Candidates, seed: int, options: dict[str, Any]) -> Proposer:
-    """`BBKB` in batches of 20."""
+    """`BBKB` in batches of 20, or of at most 20."""
     return asked(BBKB(candidates.X, **{"batch_size": 20, "seed": seed} | options))
 
 

@@ -75,7 +75,11 @@ def _kept(command: str) -> str:
 
 
 def run(command: str) -> None:
-    """Run a command, in one thread, and store what it prints."""
+    """Run a command, in one thread, and store what it prints.
+
+    Raises:
+        RuntimeError: If it leaves something out, for want of data.
+    """
     words = shlex.split(command)
     given = [word for word in words if re.fullmatch(r"[A-Z_]+=\S+", word)]
     words = words[len(given) :]
@@ -87,6 +91,8 @@ def run(command: str) -> None:
         words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     after, wall = _busy(), time.perf_counter() - start
+    if "left out" in done.stdout:
+        raise RuntimeError(f"{command!r} printed {done.stdout!r}; nothing is stored")
     others = None
     if before is not None and after is not None:
         busy, own = (b - a for a, b in zip(before, after, strict=True))

@@ -201,15 +201,29 @@ def test_bbkb_bounds_are_of_variances() -> None:
             assert ratio > 2 * (1 + sqrt(of_chosen))
 
 
-def test_bbkb_dimension_and_probabilities_are_of_variances(
-    features: np.ndarray,
-) -> None:
-    """BBKB Section 2 and 3.1: `d_eff` sums `sigma^2`, and p-tilde is `q sigma^2`."""
+def test_bbkb_dimension_is_of_variances(features: np.ndarray) -> None:
+    """BBKB Section 2: `d_eff` sums `sigma^2`."""
     lam, K = 0.1, features @ features.T
     variances = var(features, features, lam)
     d_eff = np.trace(K @ np.linalg.inv(K + lam * np.eye(12)))
     assert variances.sum() == pytest.approx(d_eff, rel=ROUNDING)
     assert np.sqrt(variances).sum() > 1.3 * d_eff
+
+
+def test_bbkb_probabilities_are_of_variances() -> None:
+    """BBKB Section 3.1: p-tilde is `q sigma^2`, or Theorem 1 fails.
+
+    Evaluations of one point have `d_eff < 1`. The expected number of inducing points,
+    the sum of `q sigma^2`, is `q d_eff`; that of `q sigma` grows like the root of n,
+    beyond the theorem's 9 C (1 + kappa^2 / lambda) q d_eff, with `q` in (0, 1 / sigma].
+    """
+    n, lam, q, C = 2500, 1.0, 2.0, 1.0
+    point = np.ones((1, 1))
+    variance = var(point, np.ones((n, 1)), lam)[0] / lam
+    d_eff = n / (n + lam)
+    assert n * q * variance == pytest.approx(q * d_eff, rel=ROUNDING)
+    assert q * sqrt(variance) < 1
+    assert n * q * sqrt(variance) > 2 * 9 * C * (1 + 1 / lam) * q * d_eff
 
 
 def test_bbkb_uncertainty_sampling() -> None:

@@ -58,6 +58,15 @@ def test_what_a_command_prints_is_kept(
     assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
 
 
+def test_what_leaves_data_out_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
+    with pytest.raises(RuntimeError, match="nothing is stored"):
+        results.run("""python -c 'print("sgemm_gpu: left out")'""")
+    assert not results.PRINTED.exists()
+
+
 def test_regret_of_a_buffer_is_compared_seed_by_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,8 +140,10 @@ def test_errors_of_subsets_are_compared_run_by_run(
     gssbo_default.main(["--report", str(store)])
     printed = capsys.readouterr().out
     assert printed.count("| 2, uniform, 0.1 | 0.300 | 0.200 | 0.300 |") == 1
-    assert printed.count("| runs with less than random rows | 0 of 36 | 24 of 36") == 1
-    assert printed.count("| runs with less than random rows | 0 of 36 | 36 of 36") == 1
+    for kind in gssbo_default.KINDS:
+        counts = f"| {kind}, runs with less than random rows | 0 of 12 |"
+        assert printed.count(f"{counts} 8 of 12 ") == 1
+        assert printed.count(f"{counts} 12 of 12 ") == 1
 
 
 def test_time_of_late_evaluations() -> None:

@@ -97,8 +97,8 @@ class Box:
     def start_options(self) -> dict[str, int]:
         """Among the `options` of `optimize_acqf`: how starts are drawn, if by a walk.
 
-        BoTorch's walk of 18,000 steps takes seven times as long as the local searches
-        from the 256 points that it gives, and these need not be uniform.
+        BoTorch's walk of 18,000 steps takes longer than the local searches from the 256
+        points that it gives, and these need not be uniform.
         """
         if not self.inequality_constraints and not self.equality_constraints:
             return {}

@@ -36,9 +36,7 @@ class GivenRowsSingleTaskGP(SingleTaskGP):
 
     Transforms are fitted on all data, not on the subset, and stay as they are until
     `refit_transforms`: hyperparameters are in units of the transformed observations,
-    and the units must not change with each choice of rows while they stand. (On data
-    of 300 evaluations of Hartmann6 and Levy10, M = 80 and 6 seeds, neither way was more
-    accurate beyond the spread of the seeds.)
+    and the units must not change with each choice of rows while they stand.
 
     Args:
         train_X: `batch_shape x n x d` training inputs, all of them.

@@ -60,8 +60,8 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
 
     Which rows stay, by how near the mean is to that of the exact GP on all data: 60 of
     200 rows, a known kernel, 2 and 6 inputs, noise variances of 1e-3 and 0.1, medians
-    of 10 seeds as multiples of the error with random rows
-    (`python -m benchmarks.gssbo_default`).
+    of 10 seeds as multiples of the median with random rows (ratios of what
+    `python -m benchmarks.gssbo_default` prints).
 
     - `"leverage"`, the default: the row of which the others say least. 0.5 to 1.0 on
       uniform data, 0.3 to 0.8 on clustered ones, 0.06 to 0.4 where an optimizer chose
@@ -76,9 +76,8 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
       1.0, 0.8 to 1.1 and 0.8 to 1.0 for `"scalar"`.
 
     Cost of `add_observations`: O(n M^2) but for random and recent rows. The first
-    prediction after it factorizes the covariance of the subset, O(M^3). (Updates of the
-    factor saved at most 4% of an iteration, since half of the subset is often
-    replaced.)
+    prediction after it factorizes the covariance of the subset, O(M^3). (Half of the
+    subset is often replaced, so that updates of the factor save little.)
 
     Outputs, and the elements of a batch of data, share the choice of rows.
 

@@ -40,7 +40,7 @@ def test_designs_without_feedback(double: dict[str, Any]) -> None:
     posterior.embedded[7] = torch.nan
     counts = torch.ones(20, **double)
     with pytest.raises(NanError, match="lam is too small"):
-        Glance.at(posterior, counts, counts, 20)
+        Glance.at(posterior, counts, 20)
 
 
 def test_negative_noise_shows(away: dict[str, Any]) -> None:

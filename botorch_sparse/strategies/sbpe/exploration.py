@@ -27,7 +27,7 @@ from botorch_sparse.posteriors.growing import GrowingPosterior
 from botorch_sparse.strategies.forked import GrowingList
 from botorch_sparse.strategies.forms import NON_NEGATIVE, Entries, Form
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
-from botorch_sparse.strategies.sbpe.glance import Glance
+from botorch_sparse.strategies.sbpe.glance import Glance, Worst
 
 # Points in a block whose largest eigenvalue is computed; with more of them, and more
 # than a sixteenth of the batch, the whole batch is certified anew.
@@ -104,7 +104,9 @@ class BatchExploration:
         self._update_bound()
         if self.bound > 1.0 and self.policy.refresh == "certificate":
             self._certify(generator)
-        while self.bound > 1.0 and self._append_worst(self._since):
+        while self.bound > 1.0:
+            if not self._append(Worst.at(self.posterior, self._since)):
+                break
             self._update_bound()
 
     def folded(self) -> tuple[Tensor, Tensor]:
@@ -149,25 +151,25 @@ class BatchExploration:
         self._after_base = torch.cat([self._after_base, zero])
 
     def _glance(self) -> Glance:
-        """What the next decisions look at."""
+        """What is known of the observations since `r_1`."""
         if self._seen is None:
-            counts = (self._since, self._after_base)
-            self._seen = Glance.at(self.posterior, *counts, self.num_rows)
+            self._seen = Glance.at(self.posterior, self._since, self.num_rows)
         return self._seen
 
-    def _append_worst(self, counts: Tensor) -> bool:
-        """The row that contributes most to a weighted trace becomes inducing.
+    def _worst(self) -> Worst:
+        """The row that contributes most since `r_0`."""
+        return Worst.at(self.posterior, self._after_base)
+
+    def _append(self, worst: Worst) -> bool:
+        """The row that contributes most to a trace becomes inducing.
 
         Returns:
             Whether any contributes. Where none does, what is left of `E` is rounding,
             and no inducing point would make it smaller.
         """
-        seen = self._glance()
-        if counts is not self._after_base:
-            seen = Glance.at(self.posterior, self._since, counts, self.num_rows)
-        if seen.share > 0:
-            self._do("append", seen.worst, is_unexplained=seen.is_unexplained)
-        return seen.share > 0
+        if worst.share > 0:
+            self._do("append", worst.row, is_unexplained=worst.is_unexplained)
+        return worst.share > 0
 
     def _update_bound(self) -> None:
         """The running bound. O(A)."""
@@ -199,7 +201,7 @@ class BatchExploration:
             rows = []
         allowed = LARGEST_BLOCK - self.base
         while (block := self._largest_eigenvalue(rows)) > allowed:
-            if not self._append_worst(self._after_base):
+            if not self._append(self._worst()):
                 break
         self._do("block", block)
         self._update_bound()
@@ -213,25 +215,24 @@ class BatchExploration:
     def _append_dominant(self) -> None:
         """Points whose own diagonal entry of `E` is too large; no eigenvalue needed."""
         allowed = (LARGEST_BLOCK - self.base) * self.posterior.noise
-        while self._glance().share > allowed:
-            if not self._append_worst(self._after_base):
-                break
+        while (worst := self._worst()).share > allowed and self._append(worst):
+            pass
 
     def _certify_all(self, generator: torch.Generator) -> None:
         """A new `r_0`. O(n^2 m) up to 5000 points, then O(n m^2)."""
-        rows, noise = self.folded()
+        posterior, (rows, noise) = self.posterior, self.folded()
         while True:
             self.num_draws += 1
             certificate = accuracy_certificate(
-                self.posterior.feature_map(),
-                self.posterior.X[rows],
+                posterior.feature_map(),
+                posterior.X[rows],
                 noise,
                 delta=self.policy.draw_delta(self.num_draws),
                 generator=generator,
             )
-            steps = range(1 + self.posterior.num_inducing // 16)
+            steps = range(1 + posterior.num_inducing // 16)
             if certificate.lambda_max <= LARGEST_BASE or not any(
-                [self._append_worst(self.posterior.counts) for _ in steps]
+                [self._append(Worst.at(posterior, posterior.counts)) for _ in steps]
             ):
                 break
         self._do("base", certificate.lambda_max)
@@ -289,7 +290,7 @@ class BatchExploration:
                 self._do(kind, value)
         self.num_draws = state["num_draws"]
         self._update_bound()
-        if self.bound > 1.0 + ROUNDING and self._glance().share > 0:
+        if self.bound > 1.0 + ROUNDING and self._worst().share > 0:
             raise InputDataError("Inducing points that the batch needs are missing.")
 
 

@@ -1,4 +1,4 @@
-"""What a batch of S-BPE looks at before it decides: one read of the device."""
+"""What a batch of S-BPE looks at before it decides, each in one read of the device."""
 
 import math
 from typing import NamedTuple
@@ -11,36 +11,23 @@ from botorch_sparse.posteriors.growing import GrowingPosterior
 
 
 class Glance(NamedTuple):
-    """Of a batch with observations since `r_0`, and since a later `r_1`.
+    """What every point of a batch asks for.
 
     Attributes:
-        trace: Of the residuals of the observations since `r_1`.
+        trace: Of the residuals of some observations.
         next_row: The row of largest variance; ties go to the lowest.
-        worst: The row that contributes most to the trace of those since `r_0`.
-        share: What it contributes.
-        is_unexplained: Whether the inducing points leave some of it.
     """
 
     trace: float
     next_row: int
-    worst: int
-    share: float
-    is_unexplained: bool
 
     @classmethod
-    def at(
-        cls,
-        posterior: GrowingPosterior,
-        since: Tensor,
-        after_base: Tensor,
-        num_rows: int,
-    ) -> "Glance":
+    def at(cls, posterior: GrowingPosterior, counts: Tensor, num_rows: int) -> "Glance":
         """Look at a posterior. O(A).
 
         Args:
             posterior: The rows.
-            since: `A` numbers of observations since `r_1`.
-            after_base: `A` numbers of observations since `r_0`.
+            counts: `A` numbers of those observations.
             num_rows: How many rows there are to choose from.
 
         Raises:
@@ -48,15 +35,8 @@ class Glance(NamedTuple):
         """
         variance = posterior.variance[:num_rows]
         row = variance.argmax().view(1)
-        shares = after_base * posterior.residual
-        worst = shares.argmax().view(1)
-        trace, largest, next_row, worst_row, share, unexplained = read(
-            since @ posterior.residual,
-            variance.index_select(0, row),
-            row,
-            worst,
-            shares.index_select(0, worst),
-            posterior.unexplained(worst),
+        trace, largest, next_row = read(
+            counts @ posterior.residual, variance.index_select(0, row), row
         )
         if math.isnan(trace + largest):
             raise NanError(
@@ -64,4 +44,33 @@ class Glance(NamedTuple):
                 f"{trace:.3g} together: lam is too small for the kernel, or the "
                 "kernel returned NaN. Check both."
             )
-        return cls(trace, int(next_row), int(worst_row), share, unexplained > 0)
+        return cls(trace, int(next_row))
+
+
+class Worst(NamedTuple):
+    """The row that contributes most to the trace of some observations.
+
+    Attributes:
+        row: The row.
+        share: What it contributes.
+        is_unexplained: Whether the inducing points leave some of it.
+    """
+
+    row: int
+    share: float
+    is_unexplained: bool
+
+    @classmethod
+    def at(cls, posterior: GrowingPosterior, counts: Tensor) -> "Worst":
+        """Look for it. O(A).
+
+        Args:
+            posterior: The rows.
+            counts: `A` numbers of the observations.
+        """
+        shares = counts * posterior.residual
+        worst = shares.argmax().view(1)
+        row, share, unexplained = read(
+            worst, shares.index_select(0, worst), posterior.unexplained(worst)
+        )
+        return cls(int(row), share, unexplained > 0)

@@ -63,7 +63,7 @@ def test_what_leaves_data_out_is_not_kept(
 ) -> None:
     monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
     with pytest.raises(RuntimeError, match="nothing is stored"):
-        results.run("""python -c 'print("sgemm_gpu: left out")'""")
+        results.run("""python -c 'print("x: left out, set BOTORCH_SPARSE_DATA")'""")
     assert not results.PRINTED.exists()
 
 

@@ -11,7 +11,7 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.sbpe.glance import Glance
+from botorch_sparse.strategies.sbpe.glance import Glance, Worst
 
 
 @pytest.fixture
@@ -40,7 +40,10 @@ def test_designs_without_feedback(double: dict[str, Any]) -> None:
     posterior.embedded[7] = torch.nan
     counts = torch.ones(20, **double)
     with pytest.raises(NanError, match="lam is too small"):
-        Glance.at(posterior, counts, 20)
+        Glance.at(posterior, counts, counts, 20)
+    posterior.residual[7] = torch.nan
+    with pytest.raises(NanError, match="lam is too small"):
+        Worst.at(posterior, counts)
 
 
 def test_negative_noise_shows(away: dict[str, Any]) -> None:

@@ -151,14 +151,19 @@ class BatchExploration:
         self._after_base = torch.cat([self._after_base, zero])
 
     def _glance(self) -> Glance:
-        """What is known of the observations since `r_1`."""
+        """The trace since `r_1`, and the row that comes next."""
         if self._seen is None:
-            self._seen = Glance.at(self.posterior, self._since, self.num_rows)
+            counts = (self._since, self._after_base)
+            self._seen = Glance.at(self.posterior, *counts, self.num_rows)
         return self._seen
 
     def _worst(self) -> Worst:
         """The row that contributes most since `r_0`."""
-        return Worst.at(self.posterior, self._after_base)
+        if self._after_base.is_cpu:
+            return Worst.at(self.posterior, self._after_base)
+        worst = self._glance().worst
+        assert worst is not None
+        return worst
 
     def _append(self, worst: Worst) -> bool:
         """The row that contributes most to a trace becomes inducing.

@@ -14,7 +14,9 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -32,6 +34,21 @@ METHODS = (
     *("gssbo-recent", "kmeans++", "mini-meta", "gssbo-scalar"),
 )
 SPEED_SIZES = (100, 300, 600, 1000)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs there are to be."""
+
+    setting: Setting
+    problems: Sequence[str]
+    methods: Sequence[str]
+    seeds: int
+
+    def runs(self) -> Iterator[tuple[str, str, int]]:
+        """Problem, method and seed, seed by seed."""
+        order = product(range(self.seeds), self.problems, self.methods)
+        return ((name, method, seed) for seed, name, method in order)
 
 
 def interval(values: list[float]) -> str:
@@ -57,17 +74,16 @@ def done(
     return {s: store.records[k] for s, k in keys.items() if k in store.records}
 
 
-def report(
-    store: Store, setting: Setting, name: str, methods: Sequence[str], seeds: int
-) -> None:
+def report(store: Store, plan: Plan, name: str) -> None:
     """Print the table of one problem; ratios are those of runs from one design."""
+    setting = plan.setting
     print(
         f"{name}, T = {setting.total}, M = {setting.size}: cumulative regret, over "
         "that of rssbo with the same seed, best one, CPU seconds, samples in the model"
     )
-    random = done(store, setting, name, "rssbo", seeds)
-    for method in methods:
-        stored = done(store, setting, name, method, seeds)
+    random = done(store, setting, name, "rssbo", plan.seeds)
+    for method in plan.methods:
+        stored = done(store, setting, name, method, plan.seeds)
         if not stored:
             continue
         regret = {seed: sum(r["regret"]) for seed, r in stored.items()}
@@ -84,43 +100,25 @@ def report(
         )
 
 
-def report_all(
-    store: Store,
-    setting: Setting,
-    problems: Sequence[str],
-    methods: Sequence[str],
-    seeds: int,
-) -> None:
+def report_all(store: Store, plan: Plan) -> None:
     """Print the tables of those problems that have runs, and where these are from."""
-    told = [
-        key(setting, name, method, seed)
-        for name in problems
-        for method in methods
-        for seed in done(store, setting, name, method, seeds)
-    ]
-    for name in problems:
+    told = [key(plan.setting, *one) for one in plan.runs()]
+    told = [one for one in told if one in store.records]
+    for name in plan.problems:
         if any(f" {name}/" in one for one in told):
-            report(store, setting, name, methods, seeds)
+            report(store, plan, name)
     print(store.made(told))
 
 
-def run_missing(
-    store: Store,
-    setting: Setting,
-    problems: Sequence[str],
-    methods: Sequence[str],
-    seeds: int,
-) -> None:
-    """Make those runs that are not stored yet, seed by seed."""
-    for seed in range(seeds):
-        for name in problems:
-            for method in methods:
-                one = key(setting, name, method, seed)
-                if one in store.records:
-                    continue
-                found = rounded(run(method, Problem(name, seed), setting))
-                store.add(one, found)
-                print(f"{one}: {found['cpu']:.0f} s", file=sys.stderr)
+def run_missing(store: Store, plan: Plan) -> None:
+    """Make those runs that are not stored yet."""
+    for name, method, seed in plan.runs():
+        one = key(plan.setting, name, method, seed)
+        if one in store.records:
+            continue
+        found = rounded(run(method, Problem(name, seed), plan.setting))
+        store.add(one, found)
+        print(f"{one}: {found['cpu']:.0f} s", file=sys.stderr)
 
 
 def rounded(run: Run) -> Run:
@@ -203,10 +201,10 @@ def main(arguments: list[str] | None = None) -> None:
         report_speed(args.methods, setting)
         return
     store = Store(args.report or args.store)
-    what = (store, setting, args.problems, args.methods, args.seeds)
+    plan = Plan(setting, args.problems, args.methods, args.seeds)
     if args.report is None:
-        run_missing(*what)
-    report_all(*what)
+        run_missing(store, plan)
+    report_all(store, plan)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from benchmarks.gssbo import done, interval, key, run_missing
+from benchmarks.gssbo import Plan, done, interval, key, run_missing
 from benchmarks.gssbo_default import SELECTIONS
 from benchmarks.gssbo_methods import FACTORS, Loop, Run, Setting, matern
 from benchmarks.gssbo_problems import NUM_INITIAL, Problem
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
         draw_samples(args.folder, BUFFER)
     if args.only != "samples":
         store = Store(args.store)
-        run_missing(store, BUFFER, BUFFER_PROBLEMS, BUFFER_METHODS, args.seeds)
+        run_missing(store, Plan(BUFFER, BUFFER_PROBLEMS, BUFFER_METHODS, args.seeds))
         draw_buffer(args.folder, store, args.seeds)
 
 

@@ -63,9 +63,10 @@ class GSSBO(Strategy):
     or any `reading`. The default is the residual leverage of `SubsetSingleTaskGP`:
     over random rows its cumulative regret was 0.91 on Hartmann6, 0.99 on Levy20 and
     0.63 on Eggholder, that of contributions 0.98, 1.05 and 1.06, and that of GP-UCB
-    0.93, 0.49 and 0.66 (means of 10 seeds, 150 evaluations, M = 50,
-    `python -m benchmarks.gssbo`); beyond the seeds, leverage differs from random rows
-    on Eggholder alone. The best value found was no better than theirs.
+    0.93, 0.49 and 0.66 (means of 10 seeds, 150 evaluations, M = 50, `python -m
+    benchmarks.gssbo --report benchmarks/results/gssbo_regret.json.gz`); beyond the
+    seeds, leverage differs from random rows on Eggholder alone. The best value found
+    was no better than theirs.
 
     Use it on boxes where evaluations are many and cheap to the point that an exact GP
     is what takes the time. `BBKB` proposes batches, keeps the information of all

@@ -159,10 +159,8 @@ class BatchExploration:
 
     def _worst(self) -> Worst:
         """The row that contributes most since `r_0`."""
-        if self._after_base.is_cpu:
+        if self._after_base.is_cpu or (worst := self._glance().worst) is None:
             return Worst.at(self.posterior, self._after_base)
-        worst = self._glance().worst
-        assert worst is not None
         return worst
 
     def _append(self, worst: Worst) -> bool:

@@ -3,10 +3,10 @@ r"""What turns `k_S(x)` into a mean and a variance, the same bits for each candi
 The posterior is that of an exact GP with pseudo-observations at the inducing points
 (`posteriors/pseudo_data.py`). With the factor `F` of their covariance,
 
-.. math:: \mu(x) = c(x) + v^\top k_S(x), \qquad
-    \mathrm{var}(x) = k(x, x) - |F^{-1} k_S(x)|^2
+.. math:: f(x) = F^{-1} k_S(x), \qquad \mu(x) = c(x) + z^\top f(x), \qquad
+    \mathrm{var}(x) = k(x, x) - |f(x)|^2
 
-Every product has one shape: `TILE` columns, the last tile padded, and rows in blocks
+of which the mean is one more row of the same substitution. Every product has one shape: `TILE` columns, the last tile padded, and rows in blocks
 that are padded to multiples of `ROWS`. So the bits of a column depend on its candidate
 and the posterior, not on which candidates share the tile nor on how many there are.
 Products of several tiles are one batch of such products, whose threads take a tile each
@@ -20,14 +20,16 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
+from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
 
 # Columns of a tile, and what numbers of rows are padded to: below eight rows and at a
 # single column libraries take other paths, whose bits depend on the number of threads.
 TILE = 512
 ROWS = 8
-# Tiles of a batch: threads meet rarely, and what they share stays in the cache.
+# Tiles of a batch, at most: threads meet rarely. Bytes of it for each thread, so that
+# it stays in the cache.
 TILES = 8
+CACHE = 2**21
 # Rows of a block: few long products, and blocks whose inverses are accurate.
 BLOCK_SIZE = 64
 
@@ -43,53 +45,59 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """The factor `F` in blocks, and the weights of the mean.
+    """The factor `F` in blocks, bordered by the row of the mean.
 
     Attributes:
         posterior: The posterior.
         whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
         factor: `F`, `m x m`.
-        weights: `v` as the first of `ROWS` rows, `ROWS x num_rows`.
-        blocks: The blocks of `F`, padded by rows of the identity.
+        observations: `z`, the whitened pseudo-observations, `m`.
+        blocks: The blocks of `F` and the mean's row, padded by rows of the identity.
     """
 
     posterior: NystromPosterior
     whitening: Tensor
     factor: Tensor
-    weights: Tensor
+    observations: Tensor
     blocks: list[Block]
 
     @classmethod
     @torch.no_grad()
     def of(cls, posterior: NystromPosterior) -> "Embedding":
         """The embedding of a posterior on the host. Cost: O(m^3)."""
-        F, whitening = pseudo_data_factor(posterior), whitening_matrix(posterior)
-        weights = F.new_zeros(ROWS, padded(len(F)))
-        weights[0, : len(F)] = posterior.weights @ whitening
-        return cls(posterior, whitening, F, weights, _blocks(F))
+        F, z = pseudo_data(posterior)
+        return cls(posterior, whitening_matrix(posterior), F, z, _blocks(F, z))
 
     @property
     def num_rows(self) -> int:
-        """The number `m` of inducing points, padded."""
-        return self.weights.shape[1]
+        """The number `m` of inducing points and the mean's row, padded; 0 without."""
+        return self.blocks[-1].rows.stop if self.blocks else 0
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of a batch of products, about."""
+        threads = torch.get_num_threads()
+        tile = 2 * max(self.num_rows, 1) * TILE * self.factor.element_size()
+        return min(max(TILES, threads), threads * max(CACHE // tile, 1))
 
     def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """What tiles add to the mean, and take from the variance.
 
         Args:
-            K: `k_S(x)`, `t x num_rows x TILE`, zero where rows are padded.
+            K: `k_S(x)`, `t x num_rows x TILE`, zero in further rows.
             f: `t x num_rows x TILE`, which is overwritten.
 
         Returns:
             `t x TILE` numbers each.
         """
-        t = len(K)
+        t, m = len(K), len(self.factor)
         for rows, before, inverse, coupling in self.blocks:
             torch.bmm(inverse.expand(t, -1, -1), K[:, rows], out=f[:, rows])
             if before.stop:
                 coupling = coupling.expand(t, -1, -1)
                 f[:, rows].baddbmm_(coupling, f[:, before], alpha=-1)
-        mean = torch.bmm(self.weights.expand(t, -1, -1), K)[:, 0]
+        mean = f[:, m].clone()
+        f[:, m] = 0.0
         return mean, f.square_().sum(1)
 
     def condition(self) -> Tensor:
@@ -114,10 +122,14 @@ def padded(size: int, multiple: int = ROWS) -> int:
     return -(-size // multiple) * multiple
 
 
-def _blocks(F: Tensor) -> list[Block]:
-    m, size = len(F), padded(len(F))
+def _blocks(F: Tensor, z: Tensor) -> list[Block]:
+    """Those of `F` and a row that adds up `z'f`."""
+    m = len(F)
+    size = padded(m + 1) if m else 0
     whole = torch.eye(size, dtype=F.dtype)
-    whole[:m, :m] = F
+    if m:
+        whole[:m, :m] = F
+        whole[m, :m] = -z
     eye, blocks = torch.eye(BLOCK_SIZE, dtype=F.dtype), []
     for start in range(0, size, BLOCK_SIZE):
         rows, before = slice(start, min(start + BLOCK_SIZE, size)), slice(0, start)

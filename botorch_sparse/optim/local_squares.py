@@ -83,7 +83,8 @@ def squares_of_all(known: Known, X: Tensor, K: Tensor) -> Tensor:
     K = torch.cat([K, K.new_zeros(len(K), missing)], dim=1)
     with one_thread():
         factors = _factors(known.embedding, K)
-    parts, squares = parts_of(num), X.new_empty(k, 2, num)
+    parts = parts_of(num, known.embedding.num_tiles)
+    squares = X.new_empty(k, 2, num)
     tiles = _tiles(known, X, padded(parts[0]))
     for columns in parts:
         width, t = size_of(columns), padded(columns) // TILE

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.optim.cross_covariance import CrossCovariance
-from botorch_sparse.optim.embedding import TILE, TILES, Embedding
+from botorch_sparse.optim.embedding import TILE, Embedding
 from botorch_sparse.optim.points import Moments
 from botorch_sparse.optim.threads import threads_for
 
@@ -35,6 +35,7 @@ class Bounds:
         points: The first pseudo-observations, `r_2` for the second bound.
         number: How many of them the first bound has.
         inverse: The inverse of their factor, `r_2 x r_2`.
+        weights: `F^-T z`, which multiply `k_S(x)` in the mean, `m`.
         slack: Rounding of the variance in units of the prior variance.
         mean_slack: Rounding of the mean in units of the prior standard deviation.
     """
@@ -42,6 +43,7 @@ class Bounds:
     points: Tensor
     number: int
     inverse: Tensor
+    weights: Tensor
     slack: float
     mean_slack: float
 
@@ -50,8 +52,9 @@ class Bounds:
         """The bounds of an embedding.
 
         Errors of a triangular solution by products with rounded inverses are at most
-        its condition times `m` roundings, twice that for its square; those of a sum of
-        `m` products are `m` roundings of the sum of magnitudes, and there are two.
+        its condition times `m` roundings, twice that for its square. Two means are
+        compared, of the substitution and of the weights, whose own rounding is of the
+        same kind; a sum of `m` products adds `m` roundings of the sum of magnitudes.
 
         Args:
             embedding: The embedding.
@@ -65,10 +68,19 @@ class Bounds:
         inverse = torch.linalg.solve_triangular(R, eye, upper=False)
         condition = (inverse.abs() @ R.abs()).norm().square() + embedding.condition()
         rounding = (2 * m + 16) * torch.finfo(F.dtype).eps
-        magnitude = embedding.weights.abs().sum() * largest**0.5
+        z = embedding.observations
+        weights = torch.linalg.solve_triangular(F.mT, z.unsqueeze(-1), upper=True)
+        magnitude = weights.abs().sum() * largest**0.5 + z.norm() * (1 + condition)
         slack, mean_slack = 2 * rounding * condition, 2 * rounding * magnitude
         number = max(1, m // 4)
-        return cls(points, number, inverse, float(slack), float(mean_slack))
+        return cls(
+            points,
+            number,
+            inverse,
+            weights.squeeze(-1),
+            float(slack),
+            float(mean_slack),
+        )
 
     @property
     def is_sharp(self) -> bool:
@@ -188,7 +200,7 @@ class Known:
         """Exact values of candidates."""
         num = len(rows) if isinstance(rows, Tensor) else rows.stop
         mean, explained = self.mean.new_empty(2, num)
-        parts = parts_of(num)
+        parts = parts_of(num, self.embedding.num_tiles)
         K, f = self.mean.new_empty(2, self.embedding.num_rows * padded(parts[0]))
         for part in parts:
             index = rows[part] if isinstance(rows, Tensor) else part
@@ -220,11 +232,10 @@ class Known:
         if self._is_bounded:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
-        weights = self.embedding.weights[0, : len(self.embedding.factor)]
         points = limits.points[: limits.number]
         for start in range(0, len(mean), PIECE):
             rows = slice(start, min(start + PIECE, len(mean)))
-            mean[rows], K = self.cross.parts(weights, points, rows)
+            mean[rows], K = self.cross.parts(limits.weights, points, rows)
             variance[rows] = limits.variance(K, self.prior.variance[rows])
         mean += self.prior.mean
         mean += self.prior.variance.sqrt() * limits.mean_slack
@@ -254,13 +265,13 @@ def padded(rows: slice) -> int:
     return TILE * -(-size_of(rows) // TILE)
 
 
-def parts_of(num: int) -> list[slice]:
-    """Candidates in parts of `TILES` tiles, or somewhat more, for a batch of products.
+def parts_of(num: int, num_tiles: int) -> list[slice]:
+    """Candidates in parts of about `num_tiles` tiles, for a batch of products each.
 
     Threads get equal numbers of them, but for the last part, which may be shorter.
     """
     threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
-    number = max(1, round(tiles / max(TILES, threads)))
+    number = max(1, round(tiles / max(num_tiles, threads)))
     size = TILE * threads * -(-tiles // (number * threads))
     return [slice(i, min(i + size, num)) for i in range(0, num, size)]
 

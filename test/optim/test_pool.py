@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -340,6 +341,30 @@ def test_columns_in_vain_do_not_pile_up() -> None:
     assert torch.equal(columns.values[slots[2]], alone[0])
 
 
+@pytest.mark.parametrize("noise", [1e-1, 1e-4, 1e-7])
+def test_bounds_are_above_what_is_computed(noise: float) -> None:
+    """Of mean and variance, rounding included, with a factor that amplifies it."""
+    g = torch.Generator().manual_seed(7)
+    X = torch.rand(3000, 3, generator=g, dtype=torch.float64)
+    kernel = RBFKernel().double().requires_grad_(False)
+    Y, n = 100.0 * X[:120].sum(-1).sin(), torch.full((120,), noise, dtype=X.dtype)
+    posterior = NystromPosterior.from_data(kernel, X[:120], Y, n, X[:90])
+    m = posterior.num_inducing
+    pool, order = NystromPool(X, noise), torch.randperm(m, generator=g)
+    pool.update(posterior)
+    exact = pool._state.known
+    cross, prior = exact.cross, exact.prior
+    limits = screening.Bounds.of(exact.embedding, order, 1.0)
+    tight = replace(limits, slack=0.0, mean_slack=0.0)
+    for bounds, holds in ((limits, True), (tight, False)):
+        known = Known(exact.embedding, cross, prior, bounds)
+        known._bound_all(bounds)
+        assert (known.mean >= exact.mean).all() == holds
+        assert (known.variance >= exact.variance).all()
+        known._bound_again(bounds, torch.arange(len(X)))
+        assert (known.variance >= exact.variance).all()
+
+
 def test_promising_rows_are_exact_and_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound that is not exact is below the best, and a bad guess."""
     monkeypatch.setattr(pool_module, "SCREENED", 0)
@@ -358,8 +383,9 @@ def test_parts_are_all_rows_the_first_the_largest(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    for num in (0, 1, TILE, 9 * TILE + 1, 41 * TILE - 5, 200 * TILE):
-        parts = screening.parts_of(num)
+    numbers = (0, 1, TILE, 9 * TILE + 1, 41 * TILE - 5, 200 * TILE)
+    for num, num_tiles in ((num, most) for num in numbers for most in (1, 2, 8)):
+        parts = screening.parts_of(num, num_tiles)
         sizes = [part.stop - part.start for part in parts]
         assert [part.start for part in parts] == np.cumsum([0, *sizes])[:-1].tolist()
         assert sum(sizes) == num and sizes == sorted(sizes, reverse=True)

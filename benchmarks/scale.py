@@ -32,7 +32,7 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from benchmarks.measure import peak_kilobytes
+from benchmarks.measure import peak_kilobytes, seconds
 from botorch_sparse.datasets import load_table
 from botorch_sparse.optim.ranks import ALONE, Ranks, joined_ranks
 from botorch_sparse.strategies import BBKB, History, StopAfter, Strategy
@@ -149,10 +149,12 @@ class Outcome:
     Attributes:
         history: Its history.
         memory: Largest resident GiB of one of its processes by evaluations done.
+        saving: Seconds that it took to write the last checkpoint once more.
     """
 
     history: History
     memory: dict[int, float]
+    saving: float
 
 
 def run(
@@ -170,10 +172,12 @@ def run(
     strategy = build(table.candidates, problem)
     notes = state.with_suffix(".json")
     memory: dict[int, float] = {}
+    saving = 0.0
     if ranks.once(state.is_file):
         strategy.resume(state)
         if notes.is_file():
-            memory = dict(json.loads(notes.read_text()))
+            lines, saving = json.loads(notes.read_text())
+            memory = dict(lines)
     objective, end = noisy(strategy, table.known_values), time.monotonic() + max_seconds
     for stop in stops:
         if len(strategy.history) < stop:
@@ -188,10 +192,12 @@ def run(
             peak = max(ranks.gather(peak_kilobytes())) / 1024**2
             peak = max([peak, *memory.values()])
             memory[len(strategy.history)] = peak
-            ranks.once(partial(notes.write_text, json.dumps([*memory.items()])))
+            saving = ranks.gather(seconds(lambda: strategy.save(state)))[0]
+            noted = json.dumps([[*memory.items()], saving])
+            ranks.once(partial(notes.write_text, noted))
         if len(strategy.history) < stop:
             break
-    return Outcome(strategy.history, memory)
+    return Outcome(strategy.history, memory, saving)
 
 
 def per_evaluation(history: History, end: int) -> float:
@@ -218,7 +224,8 @@ def report(
         f"{problem.T}, {ranks.size} ranks, {torch.get_num_threads()} threads each: "
         f"{history.seconds:.1f} s in ask and tell, peak {max(memory.values()):.2f} GiB "
         f"a rank, {len(sizes)} batches, at most {max(sizes)} points, "
-        f"m = {history.batches[-1].num_inducing}, {history.num_unique} different rows"
+        f"m = {history.batches[-1].num_inducing}, {history.num_unique} different rows, "
+        f"{1e3 * outcome.saving:.1f} ms to save"
     ]
     first = per_evaluation(history, min(stops[0], len(history)))
     for stop in [stop for stop in stops if stop in memory]:

@@ -21,7 +21,6 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,7 @@ from botorch_sparse.proposed_rows import (
 )
 from botorch_sparse.strategies import Batch
 from botorch_sparse.strategies.batch import BatchRecord, Best
+from botorch_sparse.strategies.batches import Batches
 from botorch_sparse.strategies.checkpoint import write_whole
 from botorch_sparse.strategies.trials import Trial
 
@@ -167,7 +167,9 @@ def rebuild(
         )
     state = strategy.state_dict()
     if pending:  # one batch
-        state["history"]["batches"] = [asdict(BatchRecord(size=len(pending)))]
+        batches = Batches(BatchRecord)
+        batches.append(BatchRecord(size=len(pending)))
+        state["history"]["batches"] = batches.state_dict()
         trials = [list(Trial(id, row, 0)) for id, row in enumerate(pending)]
         state |= {"num_proposed": len(pending), "pending": trials}
     strategy.load_state_dict(state | {"failed": sorted(set(results.failed))})

@@ -75,8 +75,9 @@ def test_figures_of_scale(
 
 def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
     history = scale.run(SMALL, tmp_path, [SMALL.T]).history
-    for number, batch in enumerate(history.batches):  # of five evaluations each
-        batch.ask_seconds, batch.tell_seconds = float(number), 0.5
+    for number, batch in enumerate(history.batches):
+        assert batch.size == 5
+        history.batches.change(number, ask_seconds=float(number), tell_seconds=0.5)
     late = [number + 0.5 for number in range(4, 8)]
     assert scale.per_evaluation(history, 40) == pytest.approx(sum(late) / 20)
 

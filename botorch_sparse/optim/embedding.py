@@ -6,9 +6,10 @@ The posterior is that of an exact GP with pseudo-observations at the inducing po
 .. math:: f(x) = F^{-1} k_S(x), \qquad \mu(x) = c(x) + z^\top f(x), \qquad
     \mathrm{var}(x) = k(x, x) - |f(x)|^2
 
-of which the mean is one more row of the same substitution. Every product has one shape: `TILE` columns, the last tile padded, and rows in blocks
-that are padded to multiples of `ROWS`. So the bits of a column depend on its candidate
-and the posterior, not on which candidates share the tile nor on how many there are.
+of which the mean is one more row of the same substitution. Every product has one shape:
+`TILE` columns, the last tile padded, and rows in blocks that are padded to multiples of
+`ROWS`. So the bits of a column depend on its candidate and the posterior, not on which
+candidates share the tile nor on how many there are.
 Products of several tiles are one batch of such products, whose threads take a tile each
 (`optim/threads.py`).
 """

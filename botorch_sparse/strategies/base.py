@@ -498,8 +498,9 @@ class Strategy(ABC):
         if self._is_complete():
             self._learn_new()
         if trials and trials[-1].batch >= 0:
-            seconds = time.perf_counter() - start
-            self.record.batches[trials[-1].batch].tell_seconds += seconds
+            batches, number = self.record.batches, trials[-1].batch
+            seconds = batches[number].tell_seconds + time.perf_counter() - start
+            batches.change(number, tell_seconds=seconds)
 
     def _paired(self, X: Points, Y: Any) -> Any:
         """Observations with labels in the order of ids of trials, if `X` are these."""

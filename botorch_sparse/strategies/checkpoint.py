@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +19,7 @@ from botorch.exceptions import InputDataError
 from botorch_sparse.plain_values import plain
 from botorch_sparse.strategies.domain import Domain
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 MARK = b"sha256:"
 # Bytes of a file's name in that of its temporary, which file systems limit to 255.
 LONGEST_NAME = 200
@@ -206,7 +205,8 @@ def check_state(state: dict[str, Any], domain: Domain) -> None:
     if len(set(sizes.values())) > 1:
         raise InputDataError(f"Evaluations have different lengths: {sizes}.")
     points = range(domain.num_rows + len(history["extra"]))
-    named = [*history["point"], *(entry[1] for entry in pending), *state["failed"]]
+    told, asked = history["point"].tolist(), [entry[1] for entry in pending]
+    named = [*told, *asked, *state["failed"]]
     _check_numbers(named, points, "points")
     _check_numbers([state["num_learned"]], range(sizes["Y"] + 1), "evaluations")
     _check_trials(history, pending, state["num_proposed"])
@@ -221,10 +221,10 @@ def _check_trials(
     history: dict[str, Any], pending: list[list[Any]], num_proposed: int
 ) -> None:
     """Refuse trials that come twice, or are not of the batches that proposed them."""
-    ends = list(accumulate(batch["size"] for batch in history["batches"]))
+    ends = history["batches"]["size"].cumsum(0).tolist()
     if num_proposed != (ends[-1] if ends else 0):
         raise InputDataError("Batches are not of as many points as were proposed.")
-    told = zip(history["trial"], history["batch"], strict=True)
+    told = torch.stack([history["trial"], history["batch"]], dim=-1).tolist()
     trials = [*told, *((id, batch) for id, _, batch, *_ in pending)]
     ids = [id for id, _ in trials if id >= 0]
     _check_numbers(ids, range(num_proposed), "trials")

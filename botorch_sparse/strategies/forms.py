@@ -9,6 +9,7 @@ A form is one of these, and forms are made of forms:
 `(form, form)`      one of them; None is a form
 `In(int, "[0, 1]")` a number in an interval, as in `check_number`
 `Entries(dtype, n)` a tensor of a type and a shape, None for any size
+`Column(int)`       a tensor of such numbers, in an interval or as below
 `{"a", "b"}`        one of these texts
 a dataclass         a dictionary of its fields
 `int`               a whole number from 0 on
@@ -65,9 +66,35 @@ class Entries:
         return fits and all(n in (None, m) for n, m in sizes) and bool(is_sound.all())
 
 
+class Column:
+    """Numbers of a kind, one after the other: a tensor of one dimension.
+
+    Args:
+        kind: `int` or `float`.
+        interval: Where they have to be, as in `check_number`. By default whole numbers
+            are from 0 on, and others may be NaN too.
+    """
+
+    def __init__(self, kind: Any, interval: str | None = None) -> None:
+        self.dtype = DTYPES[kind]
+        self.interval = "[0, inf)" if interval is None and kind is int else interval
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse anything else."""
+        is_tensor = isinstance(value, Tensor)
+        if not is_tensor or value.dim() != 1 or value.dtype != self.dtype:
+            need = f"a tensor of {self.dtype} and one dimension"
+            raise InputDataError(f"Got {name}={said(value)}; need {need}.")
+        if self.interval is not None and len(value):
+            for most in value.aminmax():
+                check_number(name, most.item(), self.interval)
+
+
 FINITE = In(float, "(-inf, inf)")
 POSITIVE = In(float, "(0, inf)")
 NON_NEGATIVE = In(float, "[0, inf)")
+# Of what type a column of numbers is.
+DTYPES: dict[Any, torch.dtype] = {int: torch.long, float: torch.double}
 # What each type of plain values is known by: NumPy's numbers are numbers.
 KINDS = {int: Integral, float: Real, bool: bool, str: str, object: object}
 
@@ -111,6 +138,8 @@ def check_form(name: str, value: Any, form: Form) -> None:
     elif isinstance(form, In):
         _check_plain(name, value, form.kind)
         check_number(name, value, form.interval)
+    elif isinstance(form, Column):
+        form.check(name, value)
     elif isinstance(form, Entries):
         if not form.has(value):
             need = f"a tensor of {form.dtype}, shape {form.shape}, without NaN"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -10,13 +9,13 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.strategies.batch import Batch, BatchRecord, Best
+from botorch_sparse.strategies.batch import Batch, Best
+from botorch_sparse.strategies.batches import Batches
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.evaluations import Evaluations
 from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.forked import GrowingList
-from botorch_sparse.strategies.forms import FINITE, Entries, Form, In
+from botorch_sparse.strategies.forms import Column, Entries, Form
 from botorch_sparse.strategies.frames import points_frame, with_columns
 from botorch_sparse.strategies.record import Owner, Record
 from botorch_sparse.strategies.trials import Trial
@@ -48,7 +47,6 @@ class History:
     """
 
     record_type: ClassVar[type[Record]] = Record
-    batch_type: ClassVar[type[BatchRecord]] = BatchRecord
 
     def __init__(
         self,
@@ -88,7 +86,7 @@ class History:
         return len(self._evaluations)
 
     @property
-    def batches(self) -> GrowingList[BatchRecord]:
+    def batches(self) -> Batches:
         """One `BatchRecord` for each `ask`, as a list to be read."""
         return self._record.batches
 
@@ -141,12 +139,14 @@ class History:
     @property
     def num_inducing(self) -> Tensor:
         """Inducing points of each batch."""
-        return torch.tensor([b.num_inducing for b in self.batches], dtype=torch.long)
+        return self.batches.column("num_inducing")
 
     @property
     def seconds(self) -> float:
         """Wall time spent in `ask` and `tell`."""
-        return sum(b.ask_seconds + b.tell_seconds for b in self.batches)
+        batches = self.batches
+        both = batches.column("ask_seconds") + batches.column("tell_seconds")
+        return float(both.sum())
 
     @property
     def num_unique(self) -> int:
@@ -327,26 +327,25 @@ class History:
         return record, number
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as tensors and plain Python values."""
+        """Everything, as tensors, which are saved at once. O(n)."""
         return {
-            "point": self.point.tolist(),
-            "Y": self.values.tolist(),
-            "batch": self.batch_number.tolist(),
-            "trial": self.trial.tolist(),
+            "point": self.point.clone(),
+            "Y": self.values.clone(),
+            "batch": self.batch_number.clone(),
+            "trial": self.trial.clone(),
             "extra": self._record.extra.values.clone(),
-            "batches": [asdict(b) for b in self.batches],
+            "batches": self.batches.state_dict(),
         }
 
     def form(self) -> dict[str, Form]:
         """The form of that."""
-        id = In(int, "[-1, inf)")
         return {
-            "point": [int],
-            "Y": [FINITE],
-            "batch": [id],
-            "trial": [id],
+            "point": Column(int),
+            "Y": Column(float, "(-inf, inf)"),
+            "batch": Column(int, "[-1, inf)"),
+            "trial": Column(int, "[-1, inf)"),
             "extra": Entries(self._domain.dtype, None, self._domain.dim),
-            "batches": [self.batch_type],
+            "batches": self.batches.form(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -356,12 +355,11 @@ class History:
     def _read(self, state: dict[str, Any]) -> Record:
         """The record of a state."""
         record = self.record_type.of(self._domain)
-        columns = (state[name] for name in ("point", "Y", "batch", "trial"))
+        columns = (state[name].tolist() for name in ("point", "Y", "batch", "trial"))
         record.evaluations.extend(*columns)
         for x in state["extra"]:
             record.add_point(x.to(record.extra.values))
         if len(record.extra) < len(state["extra"]):
             raise InputDataError("Points beside the table come twice.")
-        for batch in state["batches"]:
-            record.batches.append(self.batch_type(**batch))
+        record.batches.load_state_dict(state["batches"])
         return record

@@ -20,12 +20,12 @@ from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.exact_table import ExactTable, exact_pool
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import PriorSource

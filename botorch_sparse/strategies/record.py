@@ -1,12 +1,13 @@
 """What a history shows: all that was recorded of a run."""
 
 from copy import copy
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from botorch_sparse.strategies.batch import BatchRecord
+from botorch_sparse.strategies.batches import Batches
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.evaluations import Evaluations
 from botorch_sparse.strategies.forked import GrowingColumn, GrowingList
@@ -27,12 +28,14 @@ class Record:
         extra: Points told or proposed that are not candidates.
     """
 
+    batch_type: ClassVar[type[BatchRecord]] = BatchRecord
+
     def __init__(self, domain: Domain) -> None:
         shape, place = (0, domain.dim), domain.device
         extra = torch.empty(shape, dtype=domain.dtype, device=place)
         self.domain = domain
         self.evaluations = Evaluations()
-        self.batches = GrowingList[BatchRecord]()
+        self.batches = Batches(self.batch_type)
         self.extra = GrowingColumn(extra)
         self._num_rows = domain.num_rows
         self._keys = GrowingList[bytes]()  # of the points beside the table

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -101,11 +102,16 @@ def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
         or config.get("candidates") not in ours["earlier"]  # with other numbers
     ):
         return False
-    begins = [
-        known[name][: len(before.get(name, ""))] == before.get(name) for name in names
-    ]
+    begins = [_begins(known[name], before.get(name)) for name in names]
     proposed = theirs.get("num_proposed", math.inf)
     return all(begins) and bool(proposed <= ours["num_proposed"])
+
+
+def _begins(column: Tensor, first: object) -> bool:
+    """Whether a column of a state begins with another."""
+    if not isinstance(first, Tensor) or first.dim() != 1 or first.dtype != column.dtype:
+        return False
+    return torch.equal(column[: len(first)], first)
 
 
 def _next_batch(

@@ -33,13 +33,13 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.box_uncertainty import ExactVariance, most_uncertain
 from botorch_sparse.strategies.domain import Domain, require_whole
 from botorch_sparse.strategies.exact_table import exact_pool, uncertainty_sampling
 from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.model_strategy import (

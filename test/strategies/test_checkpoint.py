@@ -21,6 +21,8 @@ from strategy_table import TABLE, equal, objective, without_times
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy
+from botorch_sparse.strategies.batch import BatchRecord
+from botorch_sparse.strategies.batches import Batches
 
 CASES = [("table", "bbkb-global"), ("table", "random"), ("box", "gssbo-known")]
 CASES += [("sbpe", "table")]
@@ -296,20 +298,34 @@ def broken(state: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return state | {key: value}
 
 
+def batches_of(*sizes: int) -> dict[str, Tensor]:
+    """The state of batches of such sizes."""
+    batches = Batches(BatchRecord)
+    for size in sizes:
+        batches.append(BatchRecord(size))
+    return batches.state_dict()
+
+
 BROKEN: list[tuple[str, Any]] = [
-    ("history.Y", [1.0, float("nan"), 3.0]),
-    ("history.Y", [1.0, 2.0]),
-    ("history.Y", ["1", "2", "3"]),
-    ("history.point", [0, 1]),
-    ("history.point", [0, 1, 41]),
-    ("history.point", [0, 1, 2.5]),
-    ("history.batch", [0, 0, 1]),
-    ("history.trial", [0, 1, 6]),
-    ("history.trial", [0, 4, -1]),
+    ("history.Y", torch.tensor([1.0, float("nan"), 3.0]).double()),
+    ("history.Y", torch.tensor([1.0, 2.0]).double()),
+    ("history.Y", torch.tensor([[1.0, 2.0, 3.0]]).double()),
+    ("history.Y", [1.0, 2.0, 3.0]),
+    ("history.Y", torch.tensor([1, 2, 3])),
+    ("history.point", torch.tensor([0, 1])),
+    ("history.point", torch.tensor([0, 1, 41])),
+    ("history.point", torch.tensor([0, 1, -1])),
+    ("history.point", torch.tensor([0, 1, 2.5])),
+    ("history.batch", torch.tensor([0, 0, 1])),
+    ("history.batch", torch.tensor([0, 0, -2])),
+    ("history.trial", torch.tensor([0, 1, 6])),
+    ("history.trial", torch.tensor([0, 4, -1])),
     ("history.extra", torch.zeros(1, 2)),
     ("history.extra", torch.full((1, 1), float("nan"))),
-    ("history.batches", [{"sizes": 6}]),
-    ("history.batches", []),
+    ("history.batches", {"sizes": torch.tensor([6])}),
+    ("history.batches", batches_of()),
+    ("history.batches", batches_of(-1, 7)),
+    ("history.batches", batches_of(6) | {"beta": torch.zeros(2).double()}),
     ("history", {}),
     ("history", None),
     ("pending", [[4, 50, 0, 0]]),

@@ -131,7 +131,7 @@ def look(strategy: Strategy) -> None:
     columns = [state["history"][name] for name in ("point", "Y", "batch", "trial")]
     assert len({len(column) for column in columns}) == 1
     pending = {trial[0] for trial in state["pending"]}
-    assert not pending & set(columns[3])
+    assert not pending & set(columns[3].tolist())
     assert strategy.X_pending.shape[-1] == 2
     strategy.history.best()
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from botorch_sparse.strategies.history import BatchRecord, History
+from botorch_sparse.strategies.batch import BatchRecord
+from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.record import Record
 
 
 @dataclass
@@ -24,10 +26,16 @@ class SubsetRecord(BatchRecord):
         return self.num_inducing
 
 
+class SubsetRun(Record):
+    """A record with the subsets of the models."""
+
+    batch_type = SubsetRecord
+
+
 class SubsetHistory(History):
     """Evaluations and asks, with the subsets of the models."""
 
-    batch_type = SubsetRecord
+    record_type = SubsetRun
 
     @property
     def subset_size(self) -> Tensor:
@@ -37,4 +45,4 @@ class SubsetHistory(History):
     @property
     def selection_seconds(self) -> float:
         """Wall time spent on choosing samples, a part of `seconds`."""
-        return sum(getattr(b, "selection_seconds", 0.0) for b in self.batches)
+        return float(self.batches.column("selection_seconds").sum())

@@ -9,10 +9,11 @@ from botorch.exceptions import BotorchWarning, UnsupportedError
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.strategies.base import PaceOptions, Strategy
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import Batch, BatchRecord
+from botorch_sparse.strategies.history import Batch
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -109,7 +110,8 @@ class RoundStrategy(Strategy):
     def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
         trials = super()._propose(max_batch_size, start)
         if trials:
-            self.record.batches[-1].num_inducing = self.progress.num_inducing
+            num = self.progress.num_inducing
+            self.record.batches.change(-1, num_inducing=num)
         return trials
 
     def _is_batch_over(self) -> bool:
@@ -123,7 +125,7 @@ class RoundStrategy(Strategy):
 
     def _begin_run(self, num_evaluations: int) -> int:
         """See `Strategy`: no more than the horizon, with a warning if that is less."""
-        proposed = sum(batch.size for batch in self.history.batches)
+        proposed = int(self.history.batches.column("size").sum())
         left = sum(self.lengths) - proposed + len(self._trials)
         reachable = len(self.history) + left
         if num_evaluations > reachable:

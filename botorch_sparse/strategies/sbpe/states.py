@@ -27,7 +27,7 @@ def check_rounds(
     """
     num = len(history.rounds)
     start = sum(lengths[:num])  # trials of rounds that have ended
-    sizes = [batch.size for batch in history.batches]
+    sizes = history.batches.column("size").tolist()
     is_ended = at.first_ask <= len(sizes) and sum(sizes[: at.first_ask]) == start
     if not is_ended or [r.length for r in history.rounds] != list(lengths[:num]):
         raise InputDataError("Rounds are not those of the schedule.")

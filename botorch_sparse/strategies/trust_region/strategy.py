@@ -34,10 +34,10 @@ from botorch_sparse.optim.pool import NystromPool
 from botorch_sparse.optim.rules import Rule, rule_of
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import BoxDomain, box_of
 from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.history import BatchRecord
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import Prior, PriorSource

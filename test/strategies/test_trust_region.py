@@ -420,6 +420,6 @@ def test_a_state_of_other_trials_is_refused() -> None:
     made = REGIONS["regions"]()
     made.ask()
     state = made.state_dict()
-    state["runs"]["of_trial"] = []
+    state["runs"]["of_trial"] = torch.arange(0)
     with pytest.raises(InputDataError, match="damaged"):
         REGIONS["regions"]().load_state_dict(state)

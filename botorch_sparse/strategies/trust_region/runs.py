@@ -9,6 +9,7 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.forms import Column, check_form
 from botorch_sparse.strategies.history import History
 from botorch_sparse.strategies.trust_region.region import Region, is_better
 
@@ -131,9 +132,9 @@ class Runs:
         return replace(after, center=center)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values, and the trials' as a tensor."""
         regions = [asdict(region) for region in self.regions]
-        return {"regions": regions, "of_trial": self.of_trial.tolist()}
+        return {"regions": regions, "of_trial": self.of_trial.clone()}
 
     def restored(self, state: dict[str, Any], num_trials: int) -> "Runs":
         """Those that a state came from.
@@ -141,7 +142,8 @@ class Runs:
         Raises:
             InputDataError: If they are those of other trials.
         """
-        of_trial = torch.tensor(state["of_trial"], dtype=torch.long)
+        check_form("of_trial", state["of_trial"], Column(int))
+        of_trial = state["of_trial"].cpu()
         if len(of_trial) != num_trials:
             raise InputDataError("There are trials that belong to no run.")
         regions = tuple(Region(**region) for region in state["regions"])

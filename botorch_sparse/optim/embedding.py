@@ -27,8 +27,8 @@ from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
 # single column libraries take other paths, whose bits depend on the number of threads.
 TILE = 512
 ROWS = 8
-# Tiles of a batch, at most: threads meet rarely. Bytes of it for each thread, so that
-# it stays in the cache.
+# The most tiles of a batch: threads meet rarely. Bytes of `k_S(x)` and `f(x)` that each
+# thread has of a batch, so that they stay in its cache.
 TILES = 8
 CACHE = 2**21
 # Rows of a block: few long products, and blocks whose inverses are accurate.

@@ -53,8 +53,8 @@ class Bounds:
 
         Errors of a triangular solution by products with rounded inverses are at most
         its condition times `m` roundings, twice that for its square. Two means are
-        compared, of the substitution and of the weights, whose own rounding is of the
-        same kind; a sum of `m` products adds `m` roundings of the sum of magnitudes.
+        compared: that of the substitution has a row more, that of the weights their own
+        rounding, which is of the same kind, and `m` of the sum of magnitudes.
 
         Args:
             embedding: The embedding.
@@ -66,12 +66,13 @@ class Bounds:
         R = torch.linalg.qr(F[points].mT, mode="r").R.mT
         eye = torch.eye(len(R), dtype=R.dtype)
         inverse = torch.linalg.solve_triangular(R, eye, upper=False)
-        condition = (inverse.abs() @ R.abs()).norm().square() + embedding.condition()
+        own = embedding.condition()
+        condition = (inverse.abs() @ R.abs()).norm().square() + own
         rounding = (2 * m + 16) * torch.finfo(F.dtype).eps
         z = embedding.observations
         weights = torch.linalg.solve_triangular(F.mT, z.unsqueeze(-1), upper=True)
-        magnitude = weights.abs().sum() * largest**0.5 + z.norm() * (1 + condition)
-        slack, mean_slack = 2 * rounding * condition, 2 * rounding * magnitude
+        magnitude = weights.abs().sum() * largest**0.5 + z.norm() * (1 + own)
+        slack, mean_slack = 2 * rounding * condition, 3 * rounding * magnitude
         number = max(1, m // 4)
         return cls(
             points,

@@ -12,9 +12,12 @@ from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.forked import GrowingColumn
 from botorch_sparse.strategies.forms import DTYPES, Column, Form
 
+# One object, since a NaN equals no other: records without a beta are equal.
+NAN = float("nan")
+
 
 class Batches(Sequence[BatchRecord]):
-    """One record for each `ask`; each is made anew when it is read.
+    """One record for each `ask`, made anew when it is read: writing to it is lost.
 
     Args:
         kind: Their type, whose fields are whole numbers below 2^53 and floats.
@@ -53,10 +56,13 @@ class Batches(Sequence[BatchRecord]):
 
     def _records(self, lines: Tensor) -> list[BatchRecord]:
         kinds: list[Any] = list(self._types.values())
-        return [
-            self.kind(*(kind(number) for kind, number in zip(kinds, line, strict=True)))
-            for line in lines.tolist()
-        ]
+
+        def record(line: list[float]) -> BatchRecord:
+            fields = zip(kinds, line, strict=True)
+            values: Any = (kind(x) if x == x else NAN for kind, x in fields)
+            return self.kind(*values)
+
+        return [record(line) for line in lines.tolist()]
 
     def column(self, name: str) -> Tensor:
         """A field of all `n` of them, of type long or double. O(n)."""
@@ -68,7 +74,7 @@ class Batches(Sequence[BatchRecord]):
         self._lines.extend([[getattr(record, name) for name in self._types]])
 
     def change(self, place: int, **values: float) -> None:
-        """Other values of some fields of one of them, also in forks that have it."""
+        """Other values of some fields of one of them; forks may see them or not."""
         names, line = list(self._types), self._lines.values[place]
         for name, value in values.items():
             line[names.index(name)] = value

@@ -87,7 +87,7 @@ class History:
 
     @property
     def batches(self) -> Batches:
-        """One `BatchRecord` for each `ask`, as a list to be read."""
+        """One `BatchRecord` for each `ask`, as a list to be read; see `Batches`."""
         return self._record.batches
 
     @property

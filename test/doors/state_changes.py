@@ -1,7 +1,8 @@
 """States with one thing changed: every leaf and every part of a state, in its turn."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
+from itertools import product
 from typing import Any
 
 import torch
@@ -9,13 +10,19 @@ from door_rows import INF, NAN
 from torch import Tensor
 
 Path = tuple[Any, ...]
+# What is out of range in a column, by its type.
+NUMBERS: dict[torch.dtype, tuple[float, ...]] = {
+    torch.long: (-2, 10**9),
+    torch.double: (NAN, INF, -1e300),
+}
 
 
 def changes(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What was changed, in words, and the state with that change.
 
-    Of lists the first and the last entry, which stand for the others; nothing of what a
-    state has to agree on with its strategy, which is compared as a whole.
+    Of lists and columns the first and the last entry, which stand for the others;
+    nothing of what a state has to agree on with its strategy, which is compared as a
+    whole.
     """
     own = {k: v for k, v in state.items() if k != "config"}
     for path, value in parts(own):
@@ -23,6 +30,13 @@ def changes(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name} left out", changed(state, path, None, leave_out=True)
         for other in others(value):
             yield f"{name}={told(other)}", changed(state, path, other)
+    for path, column in parts(own, Tensor):
+        if column.dim() == 1:
+            name = ".".join(map(str, path))
+            for place, number in product(_ends(column), NUMBERS.get(column.dtype, ())):
+                other = column.clone()
+                other[place] = number
+                yield f"{name}.{place}={told(number)}", changed(state, path, other)
     for path, value in parts(own, dict):
         name = ".".join([*map(str, path), "unknown"])
         yield f"{name}=1", changed(state, path, {**value, "unknown": 1})
@@ -38,9 +52,13 @@ def parts(
         for key, value in state.items():
             yield from parts(value, kind, (*path, key))
     elif isinstance(state, list | tuple):
-        ends = {0, len(state) - 1} if len(state) else set()
-        for place in sorted(ends):
+        for place in _ends(state):
             yield from parts(state[place], kind, (*path, place))
+
+
+def _ends(entries: Sequence[Any] | Tensor) -> list[int]:
+    """The places of the first and of the last."""
+    return sorted({0, len(entries) - 1}) if len(entries) else []
 
 
 def others(value: Any) -> list[Any]:

@@ -22,19 +22,22 @@ from botorch_sparse.strategies import Strategy, UncertaintyReduction
 # samples of a model, other draws to come.
 OTHER_RUNS = re.compile(
     r"history\.Y\.\d+=-1e\+300"
-    r"|history\.batches\.\d+\.(\w+_seconds|beta|max_variance)=(nan|inf|-1e\+300)"
-    r"|history\.batches\.\d+\.num_inducing=1000000000"
+    r"|history\.batches\.(\w+_seconds|beta|max_variance)"
+    r"(\.\d+=(nan|inf|-1e\+300)|=torch\.float64\(\d+,\))"
+    r"|history\.batches\.num_inducing\.\d+=1000000000"
     r"|history\.rounds\.\d+\.(num_evaluations|num_inducing|survivors)=1000000000"
     r"|history\.rounds\.\d+\.(beta|offset|fraction|lambda_max|max_width)="
     r"(nan|inf|-1e\+300)"
     r"|history\.rounds\.\d+\.survivors=None"
+    r"|runs\.regions\.\d+\.center=None"
     r"|(pending|failed)=\[\]|(pending|failed)\.\d+ left out"
     r"|surrogate\.inducing\.\d+ left out"
     r"|surrogate\.subset\.(indices=torch\.int64\(\d+,\)|num_selections=1000000000)"
     r"|surrogate\.last_fit=None|learning_time=-1e\+300"
     r"|buffer\.initial(=\[\]|\.\d+ left out|\.\d+=-1e\+300)"
     r"|(last_bounds|left\.cuts\.\d+)\.data\.inducing=torch\.float64\(\d+, 2\)"
-    r"|(last_bounds|left\.cuts\.\d+)\.threshold=-1e\+300"
+    r"|(last_bounds|left\.cuts\.\d+)\.(threshold|data\.Y\.\d+)=-1e\+300"
+    r"|surrogate\.\w+\.(hyper)?parameters\.likelihood\..*raw_noise\.\d+=-1e\+300"
     r"|fit\.center=-1e\+300|lengths\.0=1000000000"
 )
 
@@ -70,7 +73,7 @@ CASES = {name: case for name, *case in cases()}
 # One of each family, and each whose state has parts of its own.
 SAMPLE = [
     *(f"table-{name}" for name in ("bbkb-global", "gpucb", "random")),
-    *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic")),
+    *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
     *("table-thompson-inferred", "reduction", "initializing"),
 ]

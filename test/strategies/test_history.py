@@ -15,6 +15,7 @@ from torch import Tensor
 
 import botorch_sparse
 from botorch_sparse.strategies import History, RandomSearch, base
+from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.batches import Batches
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.gssbo.history import SubsetRecord
@@ -382,7 +383,12 @@ def test_batches_are_records_made_when_read() -> None:
     assert batches[39] == records[39] and batches[37] == records[37]
     again = Batches(SubsetRecord)
     again.load_state_dict(batches.state_dict())
-    assert repr(again) == repr(batches)
+    assert again == batches
+    unknown, longer = Batches(BatchRecord), Batches(BatchRecord)
+    for some in (unknown, longer, longer):
+        some.append(BatchRecord(1))  # beta is NaN
+    assert unknown == unknown.fork() == [BatchRecord(1)] and unknown[0] == unknown[0]
+    assert unknown != longer
 
 
 def test_a_state_has_no_python_number_for_each_evaluation() -> None:

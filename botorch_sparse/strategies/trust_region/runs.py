@@ -9,9 +9,14 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.forms import Column, check_form
+from botorch_sparse.strategies.forms import Column, Form
 from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.trust_region.region import Region, is_better
+from botorch_sparse.strategies.trust_region.region import (
+    LARGEST_LENGTH,
+    SMALLEST_LENGTH,
+    Region,
+    is_better,
+)
 
 # From numbers of points and their mean observations to what is compared, minus infinity
 # where a point may not be a middle; all of `k`, on the host.
@@ -136,15 +141,37 @@ class Runs:
         regions = [asdict(region) for region in self.regions]
         return {"regions": regions, "of_trial": self.of_trial.clone()}
 
-    def restored(self, state: dict[str, Any], num_trials: int) -> "Runs":
+    def form(self) -> dict[str, Form]:
+        """The form of that."""
+        return {"regions": [Region], "of_trial": Column(int)}
+
+    def restored(
+        self, state: dict[str, Any], history: History, num_trials: int
+    ) -> "Runs":
         """Those that a state came from.
 
+        Args:
+            state: What `state_dict` returned once; of the right form.
+            history: All evaluations.
+            num_trials: How many trials were proposed.
+
         Raises:
-            InputDataError: If they are those of other trials.
+            InputDataError: If they are those of other trials or evaluations.
         """
-        check_form("of_trial", state["of_trial"], Column(int))
-        of_trial = state["of_trial"].cpu()
+        of_trial, n = state["of_trial"].cpu(), len(history)
         if len(of_trial) != num_trials:
             raise InputDataError("There are trials that belong to no run.")
         regions = tuple(Region(**region) for region in state["regions"])
+        runs, points = {region.run for region in regions}, {*history.point.tolist()}
+        if not len(regions) == len(runs) == len(self.regions):
+            raise InputDataError("Regions are missing, or come twice.")
+        last = max(runs)
+        if last >= len(regions) + n or not bool((of_trial <= last).all()):
+            raise InputDataError("There are runs that never began.")
+        for region in regions:
+            counts = region.start, region.successes, region.failures
+            if max(counts) > n or region.center not in {None, *points}:
+                raise InputDataError("A region is of evaluations that are not there.")
+            if not SMALLEST_LENGTH <= region.length <= LARGEST_LENGTH:
+                raise InputDataError(f"A region has the length {region.length}.")
         return replace(self, regions=regions, of_trial=of_trial)

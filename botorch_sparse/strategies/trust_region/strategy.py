@@ -38,6 +38,7 @@ from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import BoxDomain, box_of
 from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import Prior, PriorSource
@@ -396,10 +397,20 @@ class TrustRegionBBKB(Strategy):
             "runs": self.runs.state_dict(),
         }
 
+    def _form(self) -> dict[str, Form]:
+        return super()._form() | {
+            "surrogate": {"prior": self.source.form()},
+            "runs": self.runs.form(),
+        }
+
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        if (state["surrogate"]["prior"]["last_fit"] or 0) > self._num_learned:
+            raise InputDataError("There are fewer evaluations than were fitted.")
         self._prior = self.source.from_state(state["surrogate"]["prior"])
-        self.runs = self.runs.restored(state["runs"], self._trials.num_proposed)
+        self.runs = self.runs.restored(
+            state["runs"], self.history, self._trials.num_proposed
+        )
         self._known = None
 
     def _config(self) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from botorch_sparse.strategies.frames import points_frame, with_columns
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# One object, since a NaN equals no other: records without a beta are equal.
+NAN = float("nan")
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -132,7 +135,7 @@ class BatchRecord:
 
     size: int
     num_inducing: int = 0
-    beta: float = float("nan")
-    max_variance: float = float("nan")
+    beta: float = NAN
+    max_variance: float = NAN
     ask_seconds: float = 0.0
     tell_seconds: float = 0.0

@@ -8,12 +8,9 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor
 
-from botorch_sparse.strategies.batch import BatchRecord
+from botorch_sparse.strategies.batch import NAN, BatchRecord
 from botorch_sparse.strategies.forked import GrowingColumn
 from botorch_sparse.strategies.forms import DTYPES, Column, Form
-
-# One object, since a NaN equals no other: records without a beta are equal.
-NAN = float("nan")
 
 
 class Batches(Sequence[BatchRecord]):

@@ -272,7 +272,7 @@ def parts_of(num: int, num_tiles: int) -> list[slice]:
     Threads get equal numbers of them, but for the last part, which may be shorter.
     """
     threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
-    number = max(1, round(tiles / max(num_tiles, threads)))
+    number = max(1, round(tiles / num_tiles))
     size = TILE * threads * -(-tiles // (number * threads))
     return [slice(i, min(i + size, num)) for i in range(0, num, size)]
 

@@ -1,6 +1,6 @@
 """All batches of a run: records when they are read, columns of numbers till then."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import fields
 from typing import Any, Self, overload
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.strategies.batch import NAN, BatchRecord
-from botorch_sparse.strategies.forked import GrowingColumn
+from botorch_sparse.strategies.forked import GrowingColumn, ReadAsList
 from botorch_sparse.strategies.forms import DTYPES, Column, Form
 
 
-class Batches(Sequence[BatchRecord]):
+class Batches(ReadAsList[BatchRecord]):
     """One record for each `ask`, made anew when it is read: writing to it is lost.
 
     Args:
@@ -41,22 +41,12 @@ class Batches(Sequence[BatchRecord]):
     def __iter__(self) -> Iterator[BatchRecord]:
         return iter(self._records(self._lines.values))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
     def _records(self, lines: Tensor) -> list[BatchRecord]:
         kinds: list[Any] = list(self._types.values())
 
         def record(line: list[float]) -> BatchRecord:
-            fields = zip(kinds, line, strict=True)
-            values: Any = (kind(x) if x == x else NAN for kind, x in fields)
+            pairs = zip(kinds, line, strict=True)
+            values: Any = (kind(x) if x == x else NAN for kind, x in pairs)
             return self.kind(*values)
 
         return [record(line) for line in lines.tolist()]

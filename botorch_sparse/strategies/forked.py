@@ -53,7 +53,21 @@ class GrowingColumn:
         return copy(self)
 
 
-class GrowingList(Sequence[V]):
+class ReadAsList(Sequence[V]):
+    """A sequence that equals a list of the same, and is shown as one."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class GrowingList(ReadAsList[V]):
     """A list that grows at its end, and is read as any other.
 
     Args:
@@ -78,16 +92,6 @@ class GrowingList(Sequence[V]):
 
     def __iter__(self) -> Iterator[V]:
         return iter(self._room[: self._size])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
 
     def append(self, item: V) -> None:
         """Put something at the end."""

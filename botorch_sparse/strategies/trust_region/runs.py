@@ -162,7 +162,7 @@ class Runs:
         if len(of_trial) != num_trials:
             raise InputDataError("There are trials that belong to no run.")
         regions = tuple(Region(**region) for region in state["regions"])
-        runs, points = {region.run for region in regions}, {*history.point.tolist()}
+        runs, centers = {r.run for r in regions}, {None, *history.point.tolist()}
         if not len(regions) == len(runs) == len(self.regions):
             raise InputDataError("Regions are missing, or come twice.")
         last = max(runs)
@@ -170,7 +170,7 @@ class Runs:
             raise InputDataError("There are runs that never began.")
         for region in regions:
             counts = region.start, region.successes, region.failures
-            if max(counts) > n or region.center not in {None, *points}:
+            if max(counts) > n or region.center not in centers:
                 raise InputDataError("A region is of evaluations that are not there.")
             if not SMALLEST_LENGTH <= region.length <= LARGEST_LENGTH:
                 raise InputDataError(f"A region has the length {region.length}.")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from botorch.acquisition.multi_objective import logei
 
 # Tests share the dense formulas of `oracles.py`, whatever pytest's import mode is.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +23,10 @@ import simulated_device
 
 # Imported by tests and by hand, once: not searched for doctests.
 collect_ignore = ["simulated_device.py", "mutants.py"]
+
+# BoTorch compiles a kernel for hypervolumes when it first meets one, for most of a
+# minute where there is a compiler, and has the same in Python.
+logei._load_attempted = True
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 DEVICES = ["cpu"]

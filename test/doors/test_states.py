@@ -5,18 +5,17 @@ contradicts: `OTHER_RUNS`.
 """
 
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import box_table
 import pytest
-import sbpe_problems
+import strategy_cases
 import strategy_table
 from botorch.exceptions import InputDataError
 from state_changes import changes
+from strategy_cases import Case, reduction, sampled
 from strategy_table import equal
 
-from botorch_sparse.strategies import Strategy, UncertaintyReduction
+from botorch_sparse.strategies import Strategy
 
 # What was measured, other feedback, trials given up, rows to be proposed again, fewer
 # samples of a model, other draws to come.
@@ -42,10 +41,9 @@ OTHER_RUNS = re.compile(
 )
 
 
-def reduction(**overrides: Any) -> Strategy:
+def collecting(**overrides: Any) -> Strategy:
     """A strategy whose dataset is being collected."""
-    X, kernel = strategy_table.make_candidates(), strategy_table.make_kernel()
-    strategy = UncertaintyReduction(X, kernel, lam=1e-2, **overrides)
+    strategy = reduction(**overrides)
     strategy.collect_dataset(6)
     return strategy
 
@@ -55,29 +53,12 @@ def initializing(**overrides: Any) -> Strategy:
     return strategy_table.TABLE["bbkb-global"](min_batch_width=4, **overrides)
 
 
-def cases() -> Iterator[tuple[str, Callable[..., Strategy], Any, int]]:
-    """A name, a strategy, an objective, and evaluations that are told."""
-    for name, make in strategy_table.TABLE.items():
-        yield f"table-{name}", make, strategy_table.objective, 12
-    for name, make in strategy_table.INFERRED.items():
-        yield f"table-{name}-inferred", make, strategy_table.objective, 12
-    for name, make in box_table.TABLE.items():
-        yield f"box-{name}", make, box_table.objective, 6
-    for name, make in sbpe_problems.TABLE.items():
-        yield f"sbpe-{name}", make, sbpe_problems.objective, 14
-    yield "reduction", reduction, strategy_table.objective, 0
-    yield "initializing", initializing, strategy_table.objective, 12
-
-
-CASES = {name: case for name, *case in cases()}
-# One of each family, and each whose state has parts of its own.
-SAMPLE = [
-    *(f"table-{name}" for name in ("bbkb-global", "gpucb", "random")),
-    *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
-    *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
-    *("table-thompson-inferred", "reduction", "initializing"),
-]
-SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in CASES if n not in SAMPLE]
+CASES = {
+    **strategy_cases.CASES,
+    **strategy_cases.INFERRED,
+    "reduction": Case(collecting, strategy_table.objective, 0),
+    "initializing": Case(initializing, strategy_table.objective, 12),
+}
 
 
 def used(name: str) -> Strategy:
@@ -95,7 +76,7 @@ def used(name: str) -> Strategy:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [*SAMPLE, *SLOW])
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_a_state_with_one_change_is_refused(name: str) -> None:
     state, accepted = used(name).state_dict(), list[str]()
     make = CASES[name][0]

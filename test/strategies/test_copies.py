@@ -2,19 +2,16 @@
 
 import gc
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any
 from weakref import ref
 
 import box_table
 import pytest
-import sbpe_problems
-import strategy_table
 import torch
+from strategy_cases import CASES, sampled
 from strategy_table import are_alike, equal
-
-from botorch_sparse.strategies import Strategy
 
 HOW: dict[str, Callable[[Any], Any]] = {
     "copy": copy,
@@ -23,23 +20,10 @@ HOW: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def cases() -> Iterator[tuple[str, Callable[[], Strategy], Any, int]]:
-    """A name, a strategy, an objective, and evaluations before it is copied."""
-    for name, make in strategy_table.TABLE.items():
-        yield f"table-{name}", make, strategy_table.objective, 12
-    for name, make in box_table.TABLE.items():
-        yield f"box-{name}", make, box_table.objective, 6
-    for name, make in sbpe_problems.TABLE.items():
-        yield f"sbpe-{name}", make, sbpe_problems.objective, 9
-
-
-CASES = {name: case for name, *case in cases()}
-
-
 @pytest.mark.parametrize(
     "how", [pytest.param("copy", marks=pytest.mark.slow), "pickle"]
 )
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_a_copy_goes_on_alone(name: str, how: str) -> None:
     """It ends where the strategy itself does, which it leaves as it was."""
     make, objective, start = CASES[name]
@@ -58,7 +42,7 @@ def test_a_copy_goes_on_alone(name: str, how: str) -> None:
     assert are_alike(strategy, other)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_it_goes_without_the_garbage_collector(name: str) -> None:
     """Which comes too late for matrices; a history that is kept keeps its strategy."""
     make, objective, start = CASES[name]

@@ -2,19 +2,19 @@
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from linecache import getline
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import box_table
 import pytest
-import sbpe_problems
+import strategy_cases
 import strategy_table
 import torch
 from interrupted import Line, Trace, surroundings
+from strategy_cases import Case, reduction, sampled
 from strategy_table import are_alike, equal, without_times
 from torch import Tensor
 
@@ -24,37 +24,11 @@ Make: TypeAlias = Callable[[], Strategy]
 Step: TypeAlias = Callable[[Strategy], Any]
 
 
-def reduction(**overrides: Any) -> Strategy:
-    """A strategy for a dataset."""
-    X, kernel = strategy_table.make_candidates(), strategy_table.make_kernel()
-    return UncertaintyReduction(X, kernel, lam=1e-2, **overrides)
-
-
-def cases() -> Iterator[tuple[str, Callable[[], Strategy], Any, int]]:
-    """A name, a strategy, an objective, and evaluations before the steps."""
-    tables, boxes = strategy_table.objective, box_table.objective
-    for name, make in strategy_table.TABLE.items():
-        yield f"table-{name}", make, tables, 12
-    for name in ("bbkb", "gpucb", "thompson"):
-        yield f"table-{name}-inferred", strategy_table.INFERRED[name], tables, 12
-    for name, make in box_table.TABLE.items():
-        yield f"box-{name}", make, boxes, 6
-    for name, make in sbpe_problems.TABLE.items():
-        yield f"sbpe-{name}", make, sbpe_problems.objective, 9
-    yield "reduction", reduction, tables, 0
-
-
-CASES = {name: case for name, *case in cases()}
-# One of each family, and each where a step is made otherwise than in the others.
-SAMPLE = [
-    *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
-    *(f"box-{name}" for name in ("bbkb-global", "bbkb-inferred", "gssbo", "random")),
-    *(f"box-{name}" for name in ("regions", "regions-two")),
-    *(f"sbpe-{name}" for name in ("table", "box", "inferred")),
-    "table-bkb",
-    "table-gpbucb-sum",
-    "reduction",
-]
+CASES = {
+    **strategy_cases.CASES,
+    **strategy_cases.INFERRED,
+    "reduction": Case(reduction, strategy_table.objective, 0),
+}
 
 
 def is_lock_left(line: Line, visit: int) -> bool:
@@ -223,7 +197,7 @@ def take_steps(name: str, every: int, path: Path) -> None:
     assert are_alike(pair.strategy, pair.twin)
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_a_step_that_is_interrupted_has_changed_nothing(
     name: str, tmp_path: Path
 ) -> None:

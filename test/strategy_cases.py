@@ -1,0 +1,59 @@
+"""Strategies of all kinds: on tables, on boxes, and for a dataset.
+
+Tests that take long for each of them run a sample each time, and the others with the
+slow tests.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+from _pytest.mark import ParameterSet
+from torch import Tensor
+
+from botorch_sparse.strategies import Strategy, UncertaintyReduction
+
+
+class Case(NamedTuple):
+    """A strategy, its objective, and evaluations to begin with."""
+
+    make: Callable[..., Strategy]
+    objective: Callable[[Tensor], Tensor]
+    start: int
+
+
+def reduction(**overrides: Any) -> UncertaintyReduction:
+    """A strategy for a dataset."""
+    X, kernel = strategy_table.make_candidates(), strategy_table.make_kernel()
+    return UncertaintyReduction(X, kernel, lam=1e-2, **overrides)
+
+
+CASES = {
+    f"{domain}-{name}": Case(make, tables.objective, start)
+    for domain, tables, start in (
+        ("table", strategy_table, 12),
+        ("box", box_table, 6),
+        ("sbpe", sbpe_problems, 9),
+    )
+    for name, make in tables.TABLE.items()
+}
+INFERRED = {
+    f"table-{name}-inferred": Case(make, strategy_table.objective, 12)
+    for name, make in strategy_table.INFERRED.items()
+}
+# One of each family, and each that chooses, learns or is saved otherwise.
+SAMPLE = {
+    *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
+    *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
+    *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
+    *("table-thompson-inferred", "reduction", "initializing"),
+}
+
+
+def sampled(names: Iterable[str]) -> list[ParameterSet]:
+    """Parameters of a test; those that are not in the sample are slow."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=() if name in SAMPLE else slow) for name in names]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import torch
@@ -60,16 +61,30 @@ def tkwargs(request: pytest.FixtureRequest, device: torch.device) -> dict[str, A
 SIMULATED_CASES = 3
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave float32 out on the simulated device, and let it be warned of elsewhere.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A part of the tests: `--part 1/2` and `--part 2/2` are all of them."""
+    parser.addoption("--part", default="1/1", help="I/N: one test in N, by its name")
 
-    What a simulated case shows, that nothing crosses from one device to another
-    unseen, the next one mostly shows again: all of them are run with the slow tests.
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave other parts out, and float32 on the simulated device.
+
+    It may be warned of elsewhere. What a simulated case shows, that nothing crosses
+    from one device to another unseen, the next one mostly shows again: all of them are
+    run with the slow tests.
     """
     said = pytest.mark.filterwarnings(
         "ignore:The model inputs are of type torch.float32"
     )
-    items[:] = [item for item in items if not _is_simulated_float32(item)]
+    part, parts = map(int, config.getoption("--part").split("/"))
+    items[:] = [
+        item
+        for item in items
+        if crc32(item.nodeid.encode()) % parts == part % parts
+        and not _is_simulated_float32(item)
+    ]
     simulated: Counter[str] = Counter()
     for item in items:
         if _params(item).get("tkwargs") == "float32":

@@ -102,6 +102,7 @@ def test_ranks_on_devices_choose_what_one_process_does(
     assert alone == together and len(alone.splitlines()) == 45
 
 
+@pytest.mark.slow
 def test_more_ranks_than_gpus_are_refused(data: str) -> None:
     size = max(2, torch.cuda.device_count() + 1)
     arguments = ["-m", "botorch_sparse", "--data", data, "--device", "cuda"]

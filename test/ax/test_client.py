@@ -63,7 +63,7 @@ FULL = [
     [
         ("sparse", "branin", 5, 2, 5),
         ("bbkb", "mixed", 5, 2, 5),
-        ("gssbo", "mixed", 5, 2, 5),
+        pytest.param("gssbo", "mixed", 5, 2, 5, marks=pytest.mark.slow),
         *FULL,
     ],
 )

@@ -98,6 +98,7 @@ with joined_ranks() as ranks:
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_falls_silent_is_not_waited_for() -> None:
     first, stopped = start_ranks(2, "-c", STOPPED)
     (survivor,) = ended([first])

@@ -424,6 +424,7 @@ TABLE["random"](seed=3).run(evaluate, 40, progress=False, checkpoint=sys.argv[1]
 """
 
 
+@pytest.mark.slow  # other moments, each time, in test_kills.py
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
     path, here = tmp_path / "state.pt", Path(__file__).parents

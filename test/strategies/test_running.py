@@ -429,7 +429,7 @@ PLACES = ["objective", "point", "tell", "ask", "_learn", "_select", "callback", 
 
 @pytest.mark.parametrize("name", ["bbkb-global", "random"])
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("call", [1, 3])
+@pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_interrupted_by_ctrl_c(
     name: str, place: str, call: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

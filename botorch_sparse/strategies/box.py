@@ -19,6 +19,8 @@ from botorch_sparse.strategies.rounding import ROUNDING
 
 # Relative to the side of the box; the optimizers meet constraints to about this.
 TOLERANCE = 1e-6
+# Points of the box that are drawn for each feasible one, and how many more.
+SHARES, FEW = (2, 8, 64), 64
 
 
 class DomainOptions(TypedDict, total=False):
@@ -105,28 +107,48 @@ class Box:
         return {"n_burnin": 64 * self.dim, "n_thinning": 4}
 
     def sample(self, num: int, seed: int) -> Tensor:
-        """Feasible points, `num x d`: Sobol's in a box, else uniform by hit and run.
+        """Feasible points, `num x d`: Sobol's in the box, or BoTorch's hit and run.
+
+        The walk takes a second before its first point, and gets along thin domains
+        slowly. So it is taken where equalities leave no volume, or less than one of
+        Sobol's points in 64 is feasible.
 
         Args:
-            num: How many; with a seed the first ones do not depend on it in a box.
+            num: How many; with a seed the first of Sobol's do not depend on it.
             seed: Decides on all of them.
         """
+        for tried in self._tries(num):
+            X = draw_sobol_samples(self.bounds.double(), n=tried, q=1, seed=seed)
+            X = self._pinned(X.squeeze(1))
+            X = X[self.is_feasible(X)][:num]
+            if len(X) == num:
+                return self.clamp(X)
+        return self.clamp(self._pinned(self._walk(num, seed)))
+
+    def _tries(self, num: int) -> list[int]:
+        """How many of Sobol's points to draw, until so many are feasible."""
+        if self.equality_constraints:
+            return []
+        cut = bool(self.inequality_constraints)
+        return [FEW + share * num for share in SHARES] if cut else [num]
+
+    def _walk(self, num: int, seed: int) -> Tensor:
+        """Points by hit and run."""
         arguments = self.arguments()
-        fixed = arguments.pop("fixed_features") or {}
-        bounds = arguments["bounds"]
-        if not self.inequality_constraints and not self.equality_constraints:
-            X = draw_sobol_samples(bounds, n=num, q=1, seed=seed).squeeze(1)
-        else:
-            pinned = [
-                (torch.tensor([i], device=bounds.device), bounds.new_ones(1), value)
-                for i, value in fixed.items()
-            ]
-            equalities = [*(arguments["equality_constraints"] or []), *pinned]
-            arguments["equality_constraints"] = equalities or None
-            X = get_polytope_samples(num, seed=seed, **arguments)
-        for index, value in fixed.items():
+        bounds, fixed = arguments["bounds"], arguments.pop("fixed_features") or {}
+        pinned = [
+            (torch.tensor([i], device=bounds.device), bounds.new_ones(1), value)
+            for i, value in fixed.items()
+        ]
+        equalities = [*(arguments["equality_constraints"] or []), *pinned]
+        arguments["equality_constraints"] = equalities or None
+        return get_polytope_samples(num, seed=seed, **arguments)
+
+    def _pinned(self, X: Tensor) -> Tensor:
+        """The points, with the fixed features at their values."""
+        for index, value in (self.fixed_features or {}).items():
             X[:, index] = value
-        return self.clamp(X)
+        return X
 
     def clamp(self, X: Tensor) -> Tensor:
         """Points in the dtype of the bounds, rounded into the box."""

@@ -1,13 +1,16 @@
 """Constraints of a box are checked when a strategy is built."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from botorch.utils.sampling import get_polytope_samples
 from box_table import TABLE
 
 from botorch_sparse.strategies import SBPE, RandomSearch
+from botorch_sparse.strategies import box as module
 
 
 def constraint(indices: list[int], coefficients: list[float], rhs: float) -> Any:
@@ -103,3 +106,58 @@ def test_told_points_are_in_the_domain(
         with pytest.raises(InputDataError, match=rf"breaks '{kind}\[.\]'.*points of"):
             strategy.tell(x, [99.0])
     assert len(strategy.history) == 2 and strategy.history.best().value == 0.0
+
+
+BOX = torch.tensor([[-1.0, 0.0, 2.0], [2.0, 1.0, 4.0]], dtype=torch.float64)
+# Constraints, whether they need a walk, and the centroid of what is left; where that
+# is thin a walk gets along it slowly.
+CUTS: dict[str, tuple[dict[str, Any], bool, list[float] | None]] = {
+    "half": (
+        {"inequality_constraints": [constraint([0, 1], [1.0, 3.0], 2.0)]},
+        False,
+        [1, 2 / 3, 3],
+    ),
+    "pinned": (
+        {
+            "inequality_constraints": [constraint([0, 1], [-1.0, 1.0], 0.5)],
+            "fixed_features": {2: 3.5},
+        },
+        False,
+        [-11 / 24, 7 / 12, 3.5],
+    ),
+    "thin": (
+        {
+            "inequality_constraints": [
+                constraint([0], [1.0], 0.5),
+                constraint([0], [-1.0], -0.501),
+            ]
+        },
+        True,
+        None,
+    ),
+    "line": (
+        {"equality_constraints": [constraint([0, 1], [1.0, 3.0], 2.0)]},
+        True,
+        [0.5, 0.5, 3],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("cut", CUTS)
+def test_samples_are_uniform_on_what_is_left(cut: str, dtype: torch.dtype) -> None:
+    """By a walk, which takes a second, only where few points of the box are left."""
+    options, walks, centroid = CUTS[cut]
+    box, num = module.Box(BOX.to(dtype), **options), 256
+    name = "get_polytope_samples"
+    with mock.patch.object(module, name, wraps=get_polytope_samples) as walk:
+        X = box.sample(num, seed=3)
+    assert walk.called == walks
+    assert X.shape == (num, 3) and X.dtype == dtype
+    assert bool(box.is_feasible(X).all()) and len(X.unique(dim=0)) == num
+    if not walks:
+        assert torch.equal(X[:9], box.sample(9, seed=3))
+    if centroid is not None:  # the spread of means; those of a walk are half as good
+        off = (X.double().mean(0) - torch.tensor(centroid)).abs()
+        spread = X.double().std(0) * (2 if walks else 1) / num**0.5
+        assert bool((off <= 6 * spread + 1e-5).all())

@@ -11,7 +11,6 @@ import box_table
 import pytest
 import sbpe_problems
 import strategy_table
-from _pytest.mark import ParameterSet
 from torch import Tensor
 
 from botorch_sparse.strategies import Strategy, UncertaintyReduction
@@ -53,7 +52,7 @@ SAMPLE = {
 }
 
 
-def sampled(names: Iterable[str]) -> list[ParameterSet]:
+def sampled(names: Iterable[str]) -> list[Any]:
     """Parameters of a test; those that are not in the sample are slow."""
     slow = pytest.mark.slow
     return [pytest.param(name, marks=() if name in SAMPLE else slow) for name in names]

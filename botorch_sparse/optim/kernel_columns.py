@@ -138,8 +138,10 @@ class KernelColumns:
 
 def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]:
     """The first of some points, by their bytes, that are none of those known."""
-    points = {point.numpy().tobytes(): point for point in likely} if most else {}
-    new = ((key, point) for key, point in points.items() if key not in known)
+    if not most:
+        return {}
+    place = {point.tobytes(): i for i, point in enumerate(likely.numpy())}
+    new = ((key, likely[i]) for key, i in place.items() if key not in known)
     return dict(islice(new, most))
 
 

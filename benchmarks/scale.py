@@ -8,8 +8,9 @@
 The tables are written once, as `.npy` files with the target in the last column: uniform
 points of the unit cube and a function of the kernel's own smoothness (random features).
 The feedback is the target, scaled to [0, 1], plus N(0, 0.1^2), the kernel is given,
-rows may come again. A run that was interrupted goes on from its last batch. Seconds are
-those of `ask` and `tell`, memory is the largest that one of its processes took.
+rows may come again. A run that was interrupted goes on from its last batch, and one
+that is done is not done again but with `--anew`. Seconds are those of `ask` and `tell`,
+memory is the largest that one of its processes took.
 
 `evaluations` takes batches of 20, so that there are as many boundaries for each
 evaluation at the end as at the beginning: seconds for each evaluation up to 10^3, 10^4
@@ -163,6 +164,8 @@ def run(
     stops: Sequence[int],
     max_seconds: float = math.inf,
     ranks: Ranks = ALONE,
+    *,
+    anew: bool = False,
 ) -> Outcome:
     """Run a problem, or what is left of it, and note memory at each of the stops."""
     path = folder / f"{problem.rows}x{problem.dim}.npy"
@@ -173,6 +176,8 @@ def run(
     notes = state.with_suffix(".json")
     memory: dict[int, float] = {}
     saving = 0.0
+    if anew:
+        ranks.once(partial(state.unlink, missing_ok=True))
     if ranks.once(state.is_file):
         strategy.resume(state)
         if notes.is_file():
@@ -212,11 +217,16 @@ def per_evaluation(history: History, end: int) -> float:
 
 
 def report(
-    problem: Problem, folder: Path, max_seconds: float, ranks: Ranks
+    problem: Problem,
+    folder: Path,
+    max_seconds: float,
+    ranks: Ranks,
+    *,
+    anew: bool = False,
 ) -> list[str]:
     """Run a problem, and say what it took."""
     stops = [10**k for k in range(3, 9) if 10**k < problem.T] + [problem.T]
-    outcome = run(problem, folder, stops, max_seconds, ranks)
+    outcome = run(problem, folder, stops, max_seconds, ranks, anew=anew)
     history, memory = outcome.history, outcome.memory
     sizes = [batch.size for batch in history.batches]
     lines = [
@@ -245,6 +255,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--evaluations", type=int, help="in place of the problem's")
     parser.add_argument("--rule", help="in place of the problem's")
     parser.add_argument("--max-seconds", type=float, default=float("inf"))
+    parser.add_argument("--anew", action="store_true", help="from the first batch on")
     parser.add_argument("--folder", type=Path, default=Path("output/scale"))
     args = parser.parse_args(arguments)
     changes = {"rows": args.rows, "T": args.evaluations, "rule": args.rule}
@@ -252,7 +263,9 @@ def main(arguments: list[str] | None = None) -> None:
     with joined_ranks() as ranks:
         for name in args.problems or PROBLEMS:
             problem = replace(PROBLEMS[name], **changes)
-            lines = report(problem, args.folder, args.max_seconds, ranks)
+            lines = report(
+                problem, args.folder, args.max_seconds, ranks, anew=args.anew
+            )
             if ranks.rank == 0:
                 print("\n".join(lines), flush=True)
 

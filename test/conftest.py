@@ -6,8 +6,8 @@ dtype: its arithmetic is the host's.
 """
 
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -73,18 +73,12 @@ def pytest_collection_modifyitems(
 
     It may be warned of elsewhere. What a simulated case shows, that nothing crosses
     from one device to another unseen, the next one mostly shows again: all of them are
-    run with the slow tests.
+    run with the slow tests. So are the rest of those of which one in some is run.
     """
     said = pytest.mark.filterwarnings(
         "ignore:The model inputs are of type torch.float32"
     )
-    part, parts = map(int, config.getoption("--part").split("/"))
-    items[:] = [
-        item
-        for item in items
-        if crc32(item.nodeid.encode()) % parts == part % parts
-        and not _is_simulated_float32(item)
-    ]
+    items[:] = [item for item in items if not _is_simulated_float32(item)]
     simulated: Counter[str] = Counter()
     for item in items:
         if _params(item).get("tkwargs") == "float32":
@@ -92,9 +86,34 @@ def pytest_collection_modifyitems(
         if "sim" in _params(item).values():
             item.add_marker(pytest.mark.sim)
             test = item.nodeid.partition("[")[0]
-            if simulated[test] % SIMULATED_CASES:
+            is_slow = item.get_closest_marker("slow_sim") is not None
+            if is_slow or simulated[test] % SIMULATED_CASES:
                 item.add_marker(pytest.mark.slow)
             simulated[test] += 1
+    for item in _not_in_the_sample(items):
+        item.add_marker(pytest.mark.slow)
+    part, parts = map(int, config.getoption("--part").split("/"))
+    items[:] = [item for item in items if _hash(item) % parts == part % parts]
+
+
+def _not_in_the_sample(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of tests marked `one_in(n)` all cases but each `n`th, in the order of a hash.
+
+    So the sample is the same each time, and is spread over all parameters of a test.
+    """
+    cases = defaultdict[tuple[str, Any], list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("one_in") and not item.get_closest_marker("slow"):
+            test = item.nodeid.partition("[")[0]
+            cases[test, _params(item).get("device")].append(item)
+    for sampled in cases.values():
+        (n,) = sampled[0].get_closest_marker("one_in").args
+        yield from (item for i, item in enumerate(sorted(sampled, key=_hash)) if i % n)
+
+
+def _hash(item: pytest.Item) -> int:
+    """The same in all processes."""
+    return crc32(item.nodeid.encode())
 
 
 def _is_simulated_float32(item: pytest.Item) -> bool:

@@ -15,6 +15,7 @@ ROWS = {"embed": 2, "batch": 2, "warm posterior": 1, "objective": 1}
 ROWS |= {"condition on 1 point": 1, "S-BPE": 1, "BBKB": 1, "GSSBO": 2}
 
 
+@pytest.mark.slow_sim
 def test_tables_are_whole(
     device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

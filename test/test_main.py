@@ -367,6 +367,7 @@ def test_where_choices_cannot_be_written_nothing_is_run(
     assert "can't be written to" in capsys.readouterr().err
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", ["thompson", "bbkb"])
 def test_a_run_goes_on_from_its_checkpoint(npy_file: Path, method: str) -> None:
     """The same rows as those of a run that was not interrupted."""

@@ -40,6 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Rows that are there twice make joint covariances singular: GPyTorch adds jitter.
+@pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize(
     "method, small",

@@ -71,6 +71,8 @@ def test_figures_of_scale(
     monkeypatch.setattr(BBKB, "run", pytest.fail)  # the run is there already
     scale.main(options)
     assert capsys.readouterr().out == first
+    with pytest.raises(pytest.fail.Exception):
+        scale.main([*options, "--anew"])
 
 
 def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:

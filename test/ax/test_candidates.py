@@ -127,6 +127,7 @@ def test_without_repeats_the_table_runs_out(make_client, evaluate):
         client.get_next_trials(1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "factory",
     [bbkb_generation_strategy, gssbo_generation_strategy, sparse_generation_strategy],

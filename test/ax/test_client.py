@@ -61,7 +61,7 @@ FULL = [
 @pytest.mark.parametrize(
     ("name", "problem", "before", "after", "size"),
     [
-        ("sparse", "branin", 5, 2, 5),
+        pytest.param("sparse", "branin", 5, 2, 5, marks=pytest.mark.slow),
         ("bbkb", "mixed", 5, 2, 5),
         pytest.param("gssbo", "mixed", 5, 2, 5, marks=pytest.mark.slow),
         *FULL,
@@ -128,6 +128,7 @@ def test_analyses_and_predictions(make_client, attach, evaluate, fast):
     assert np.isfinite(mean) and sem > 0
 
 
+@pytest.mark.one_in(2)
 @NO_THRESHOLDS
 @pytest.mark.parametrize(
     ("objective", "constraints"), [("f, -g", ["h <= 3.0"]), ("f", ["h <= 3.0"])]

@@ -85,6 +85,7 @@ few_shapes = pytest.mark.parametrize(("batch", "m"), shapes[:4])
 all_noises = pytest.mark.parametrize("fixed_noise", [False, True])
 
 
+@pytest.mark.one_in(5)
 @every_kind
 @all_shapes
 @all_noises
@@ -131,6 +132,7 @@ def test_fit_and_posterior(
     close(noisy, model.posterior(X).variance + given, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.one_in(3)
 @both_regimes
 @all_noises
 @few_shapes

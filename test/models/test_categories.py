@@ -49,6 +49,7 @@ def test_is_the_model_of_botorch(
     assert forced.posterior(test_X).mean.shape == (7, num_outputs)
 
 
+@pytest.mark.slow_sim
 def test_fit_of_many_points(double: dict[str, Any]) -> None:
     """It predicts what category and column do together; few points would not."""
     X, Y = mixed_data(560, **double)

@@ -121,6 +121,7 @@ def test_inducing_points_are_not_asked_where_others_are(
     torch.testing.assert_close(left_out_density(mll, fits), asked.mean())
 
 
+@pytest.mark.slow_sim
 def test_fits_with_small_noise_are_judged_by_what_they_predict(
     double: dict[str, Any],
 ) -> None:

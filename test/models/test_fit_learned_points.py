@@ -156,6 +156,7 @@ class TestPart:
         bounds = [dense_bound(m, m.inducing_points) for m in (model, alone)]
         close(bounds[0], bounds[1], rtol=0.0, atol=1.0)
 
+    @pytest.mark.one_in(3)
     @pytest.mark.parametrize("case", ["outputs", "batch", "noise", "transform"])
     def test_all_kinds_of_models(
         self, case: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ class TestNearlyAll:
         model = make(n, 0.02, **{option: given[option]}, **double)
         assert model.num_inducing == n - 1
 
+    @pytest.mark.slow_sim
     def test_not_beyond_the_memory_or_the_limit(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -114,6 +115,7 @@ class TestNearlyAll:
         monkeypatch.setattr(inducing_points, "MOST_EXACT", n - 1)
         assert n / 3**0.5 < make(n, 0.15, **double).num_inducing < n
 
+    @pytest.mark.slow_sim
     def test_fits_draw_few_points_all_the_same(
         self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:

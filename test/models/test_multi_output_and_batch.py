@@ -93,6 +93,7 @@ def test_objective_and_gradients(
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("batch", "num_outputs"), [((), 2), ((2,), 1), ((2,), 2)])
 def test_fit_is_one_for_each_output(
     batch: tuple[int, ...], num_outputs: int, double: dict[str, Any]

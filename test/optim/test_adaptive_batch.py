@@ -86,6 +86,7 @@ def continuous(step: int = 2, **tkwargs: Any) -> SparseSingleTaskGP:
     return model.eval()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rule", [*RULES, "exact"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_choices_are_the_dense_greedy_batch(
@@ -209,6 +210,7 @@ def test_any_acquisition_function(double: dict[str, Any]) -> None:
         optimize_adaptive_batch(ucb, rule, 3.0, choices=X)
 
 
+@pytest.mark.slow_sim
 def test_box(tkwargs: dict[str, Any]) -> None:
     """The rule holds before the last point, and not after it."""
     model = continuous(**tkwargs)

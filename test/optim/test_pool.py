@@ -152,6 +152,7 @@ def threads_set(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_memory", [0, 2**30])
 def test_a_column_depends_on_no_neighbour(

@@ -57,6 +57,7 @@ ELSEWHERE += [(4, False, RULES[0], MAX_MEMORY), (3, False, RULES[1], 0)]
 ELSEWHERE += [(1, False, RULES[2], MAX_MEMORY)]
 
 
+@pytest.mark.one_in(3)
 @sweep("size, screened, rule, max_memory", CASES, ELSEWHERE)
 def test_batches_have_the_same_bits(
     size: int,
@@ -89,6 +90,7 @@ def test_batches_have_the_same_bits(
     assert len({row // TILE for row in whole[0]}) > 1
 
 
+@pytest.mark.slow_sim
 @sweep("once, max_memory", [(False, 0), (True, MAX_MEMORY)], [(True, 0)])
 def test_what_may_not_be_chosen_is_not(
     once: bool, max_memory: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -149,7 +151,7 @@ def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> N
     assert together(1, embedded) == [2]
 
 
-@sweep("max_memory, size", [(0, 2), (MAX_MEMORY, 3)], [(0, 3), (MAX_MEMORY, 2)])
+@sweep("max_memory, size", [(0, 2), (MAX_MEMORY, 3)], [(MAX_MEMORY, 2), (0, 3)])
 def test_of_equal_rows_the_lowest_is_chosen(
     max_memory: int, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,6 +328,7 @@ def test_nothing_of_size_n_by_n(double: dict[str, Any]) -> None:
     assert max(shape.numel() for shape in shapes) <= 64 * 6
 
 
+@pytest.mark.one_in(3)
 @sweep("name", ["rbf", "matern52", "sum", "polynomial"], ["matern52"])
 def test_gradients(name: str, double: dict[str, Any]) -> None:
     """Through Z, the inducing points, the data and every hyperparameter."""

@@ -26,8 +26,8 @@ from botorch_sparse.strategies import (
     BBKB,
     StopOnConfidenceGap,
     model_building,
+    ucb,
 )
-from botorch_sparse.strategies.ucb import NUM_SINGLE
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
 
@@ -41,6 +41,7 @@ def inside(X: Tensor) -> bool:
     return bool(((X >= BOUNDS[0]) & (X <= BOUNDS[1])).all())
 
 
+@pytest.mark.one_in(3)
 @all_strategies
 def test_run(name: str) -> None:
     strategy = TABLE[name]()
@@ -75,6 +76,7 @@ def test_initial_points() -> None:
     assert len(BBKB(bounds=bounds).ask()) == 12
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("name", KNOWN)
 def test_posterior_and_choice_are_dense(name: str, mean_module: Mean | None) -> None:
@@ -207,6 +209,7 @@ def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> Non
 
 
 # BoTorch hands all options to SciPy, those of its sampler too.
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:Unknown solver options")
 @pytest.mark.parametrize(
     "name", ["bbkb-global-local", "bbkb-inferred", "thompson", "random"]
@@ -309,8 +312,11 @@ def test_steps_where_gradients_are_off(name: str) -> None:
     assert are_alike(strategy, twin)
 
 
-def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once() -> None:
+def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With what to change; not where a batch is to have one point."""
+    monkeypatch.setattr(ucb, "NUM_SINGLE", 5)
     g = torch.Generator().manual_seed(0)
     X = torch.rand(60, 6, generator=g, dtype=torch.float64)
     box = torch.tensor([[0.0], [1.0]]).double().expand(2, 6)
@@ -322,10 +328,10 @@ def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once() -> None
         strategy.tell(X, (9 * X).sin().sum(-1))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for _ in range(NUM_SINGLE + 2):
+            for _ in range(ucb.NUM_SINGLE + 2):
                 batch = strategy.ask(most)
                 strategy.tell(batch, (9 * batch.X).sin().sum(-1))
-                if len(strategy.history.batches) == NUM_SINGLE - 1:
+                if len(strategy.history.batches) == ucb.NUM_SINGLE - 1:
                     assert not caught
             assert strategy.state_dict()["is_single_said"] == bool(times)
         assert all(batch.size == 1 for batch in strategy.history.batches)

@@ -20,6 +20,7 @@ HOW: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "how", [pytest.param("copy", marks=pytest.mark.slow), "pickle"]
 )
@@ -42,6 +43,7 @@ def test_a_copy_goes_on_alone(name: str, how: str) -> None:
     assert are_alike(strategy, other)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sampled(CASES))
 def test_it_goes_without_the_garbage_collector(name: str) -> None:
     """Which comes too late for matrices; a history that is kept keeps its strategy."""
@@ -62,6 +64,7 @@ def test_it_goes_without_the_garbage_collector(name: str) -> None:
         gc.enable()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", ["bkb-inferred", "thompson", "gssbo", "regions"])
 def test_a_copy_made_during_inference_can_learn(name: str, how: str) -> None:

@@ -112,6 +112,7 @@ def test_points_of_a_box_get_numbers() -> None:
     assert bool(Box(BOUNDS).is_feasible(torch.stack(points)).all())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["table", "box"])
 @pytest.mark.parametrize("is_exact", [False, True], ids=["nystrom", "exact"])
 def test_strategies_are_their_parts(bounds: Tensor | None, is_exact: bool) -> None:

@@ -63,6 +63,7 @@ def test_bad_objective_leaves_the_batch_pending() -> None:
     assert len(strategy.pending) == 1 and len(strategy.history) == 0
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 @pytest.mark.parametrize("outside", [False, True], ids=["table", "outside"])
 def test_a_kernel_that_raises(name: str, outside: bool) -> None:
@@ -95,6 +96,7 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     assert are_alike(strategy, twin)
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 def test_points_rolled_back_leave_no_trace(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +122,7 @@ def test_points_rolled_back_leave_no_trace(
     assert are_alike(strategy, twin)
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 def test_an_ask_that_learns_can_fail(name: str) -> None:
     """Where the rest of a batch is withdrawn `ask` learns; it too leaves no trace."""
@@ -149,6 +152,7 @@ def test_an_ask_that_learns_can_fail(name: str) -> None:
     assert failures > 0 and are_alike(strategy, twin)
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 def test_a_kernel_that_returns_nan(name: str) -> None:
     """No NaN is learned in silence: either an error and no trace, or no NaN."""
@@ -174,6 +178,7 @@ def test_a_kernel_that_returns_nan(name: str) -> None:
     assert strategy.surrogate.pool.all_moments().mean.isfinite().all()
 
 
+@pytest.mark.one_in(3)
 @gp_strategies
 @pytest.mark.parametrize("part", ["surrogate", "statistics"])
 def test_a_load_that_fails_takes_over_nothing(name: str, part: str) -> None:

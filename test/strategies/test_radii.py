@@ -82,6 +82,7 @@ def dense_norm_and_trace(strategy: Any) -> tuple[float, float]:
     return float((alpha @ Q @ alpha).sqrt()), trace
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mean_module", [ZeroMean(), None], ids=repr)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_norm_doubles_within_a_run(
@@ -107,6 +108,7 @@ def test_an_unknown_norm_doubles_within_a_run(
     assert strategy.radius.multiplier(statistics) > INNER.multiplier(statistics)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_evidence_is_part_of_the_state(name: str) -> None:
     """Also under a random factor, and in the middle of a batch."""

@@ -55,6 +55,7 @@ def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
         strategy.tell(batch, noisy(batch.X))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_fewer_switches_and_points(name: str) -> None:
     """At the same number of evaluations, and with no worse a choice at the end."""

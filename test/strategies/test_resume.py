@@ -156,9 +156,10 @@ ELSEWHERE: dict[str, Any] = {
 }
 
 
-def test_a_new_process_goes_on(tmp_path: Path) -> None:
-    """One for all strategies, since it takes long to import torch."""
-    runs = {key: make() for key, make in ELSEWHERE.items()}
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_new_process_goes_on(every: int, tmp_path: Path) -> None:
+    """One for many strategies, since it takes long to import torch."""
+    runs = {key: make() for key, make in [*ELSEWHERE.items()][::every]}
     torch.save({key: run for key, (_, run) in runs.items()}, tmp_path / "in.pt")
     here = Path(__file__).parents
     subprocess.run(
@@ -180,6 +181,7 @@ def test_a_new_process_goes_on(tmp_path: Path) -> None:
     assert not others
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", TABLE)
 def test_a_used_strategy_can_load(name: str) -> None:
     """What a strategy saw before it loads a state leaves no trace."""

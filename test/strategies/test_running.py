@@ -284,6 +284,7 @@ def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 9 and len(strategy.history) == 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("executor", [None, "immediate"])
 @pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe", "regions"])
 def test_an_outage_costs_no_point(
@@ -427,6 +428,7 @@ def interrupting(f: Callable[..., Any], call: int) -> Callable[..., Any]:
 PLACES = ["objective", "point", "tell", "ask", "_learn", "_select", "callback", "save"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["bbkb-global", "random"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 3])

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[Callable[..., Strategy], Callable[[Tensor], Tensor]]] = {
 TABLES = [name for name in CASES if name.startswith("table")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", CASES)
 def test_no_evaluation_is_lost_or_of_another_point(name: str) -> None:
     """Eight threads ask, tell, withdraw, fail and look, each at its own pace."""

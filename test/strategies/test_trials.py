@@ -197,6 +197,7 @@ def test_candidates_that_were_written_to() -> None:
     strategy.tell(batch.ids, torch.zeros(3))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", ["ids", "points", "rounded"])
 def test_settling_takes_no_search(how: str) -> None:
     """Points told in reverse: a search among all for each would be 1.25e7 looks."""
@@ -549,6 +550,7 @@ def test_a_round_that_fails(name: str) -> None:
     assert strategy.history.rounds[0].num_evaluations == len(batch) - 1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "domain, name",
     [

@@ -35,6 +35,7 @@ def build(name: str, **kwargs: Any) -> Any:
     return TABLE[name](unique=True, **kwargs)
 
 
+@pytest.mark.one_in(3)
 @all_strategies
 def test_no_row_comes_twice(name: str) -> None:
     """Within and over batches, with rows pending, told by value, failed, withdrawn."""
@@ -75,6 +76,7 @@ def test_a_failed_trial_that_is_tried_once_more(name: str) -> None:
     assert not {*rows[1:]} & {*batch.indices.tolist()}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*TABLE, "inferred-bbkb", "inferred-thompson"])
 def test_all_rows_and_then_none(name: str) -> None:
     """Thirty rows, each once; then there is nothing left to propose."""

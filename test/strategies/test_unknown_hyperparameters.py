@@ -59,6 +59,7 @@ def distance(strategy: Any) -> float:
     return float((evaluated - PEAK).abs().min())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("radius", [FixedBeta(4.0), KNOWN], ids=["fixed", "bbkb"])
 def test_a_long_lengthscale_traps(radius: ConfidenceRadius, seed: int) -> None:
@@ -74,6 +75,7 @@ def test_a_long_lengthscale_traps(radius: ConfidenceRadius, seed: int) -> None:
     assert distance(free) < 0.005
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cls", [BBKB, BKB, GPUCB, GPBUCB])
 def test_a_shrinking_lengthscale_gets_out(cls: type, seed: int) -> None:
@@ -128,6 +130,7 @@ def test_an_inferred_lengthscale_traps_until_it_shrinks(seed: int) -> None:
 RESUMED = {name: strategy_table.TABLE[name] for name in strategy_table.GP}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("build", [*RESUMED.values(), fitted], ids=[*RESUMED, "fitted"])
 @pytest.mark.parametrize("start", [4, pytest.param(12, marks=pytest.mark.slow)])
 def test_resumes_to_the_bit(build: Any, start: int) -> None:
@@ -156,6 +159,7 @@ def test_kernel_and_lam_stay() -> None:
     assert kernel.lengthscale.item() == make_kernel(0.5).lengthscale.item()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cls", [BKB, GPUCB])
 def test_the_kernel_changes_seldom(cls: type) -> None:
     """Once for each of the four steps until 120, not for each of the evaluations."""

@@ -201,7 +201,7 @@ def take_steps(name: str, every: int, path: Path) -> None:
 def test_a_step_that_is_interrupted_has_changed_nothing(
     name: str, tmp_path: Path
 ) -> None:
-    take_steps(name, 97, tmp_path / "state")
+    take_steps(name, 293, tmp_path / "state")
 
 
 def test_filters_of_warnings_are_those_of_before() -> None:

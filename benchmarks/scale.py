@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,13 @@ def per_evaluation(history: History, end: int) -> float:
     return took / max(count, 1)
 
 
+def num_inducing(history: History, end: int) -> int:
+    """How many inducing points the last of the first `end` evaluations had."""
+    ends = accumulate(batch.size for batch in history.batches)
+    number = next(i for i, done in enumerate(ends) if done >= end)
+    return history.batches[number].num_inducing
+
+
 def report(
     problem: Problem,
     folder: Path,
@@ -242,7 +250,8 @@ def report(
         each = per_evaluation(history, stop)
         lines.append(
             f"  up to {stop}: {1e3 * each:.3f} ms for each evaluation "
-            f"({each / first:.2f} times), peak {memory[stop]:.2f} GiB"
+            f"({each / first:.2f} times), m = {num_inducing(history, stop)}, "
+            f"peak {memory[stop]:.2f} GiB"
         )
     return lines
 

@@ -67,7 +67,7 @@ def test_figures_of_scale(
     scale.main(options)
     first = capsys.readouterr().out
     assert first.startswith("300 x 2, global-local, T = 40 of 40")
-    assert "up to 40" in first
+    assert "up to 40" in first and ", m = " in first.splitlines()[1]
     monkeypatch.setattr(BBKB, "run", ran)  # the run is there already
     scale.main(options)
     assert capsys.readouterr().out == first
@@ -84,6 +84,9 @@ def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
     for number, batch in enumerate(history.batches):
         assert batch.size == 5
         history.batches.change(number, ask_seconds=float(number), tell_seconds=0.5)
+    few, many = (scale.num_inducing(history, end) for end in (1, 60))
+    assert few == history.batches[0].num_inducing
+    assert many == history.batches[-1].num_inducing > few
     late = [number + 0.5 for number in range(4, 8)]
     assert scale.per_evaluation(history, 40) == pytest.approx(sum(late) / 20)
 

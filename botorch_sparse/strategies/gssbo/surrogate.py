@@ -140,11 +140,11 @@ class SubsetSurrogate:
                 ),
                 "outcome_transform": StandardizeAnySize(),
             }
-        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE))
-        likelihood.noise = self.settings.lam
+        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE)).to(X)
+        likelihood.noise = X.new_tensor(self.settings.lam)  # a number would be float32
         return {
             "covar_module": deepcopy(self.settings.covar_module),
-            "likelihood": likelihood.to(X),
+            "likelihood": likelihood,
             "mean_module": ZeroMean(),
             "outcome_transform": None,
         }

@@ -16,7 +16,7 @@ from collections.abc import (
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -63,13 +63,6 @@ from botorch_sparse.strategies.trials import PendingTrials, Trial
 
 T = TypeVar("T")
 NEED_FAILED = "need numbers of rows that failed, or None for all."
-
-
-class PaceOptions(TypedDict, total=False):
-    """How long `ask` may take, and what it shows; see `Strategy.ask`."""
-
-    max_seconds: float | None
-    progress: Callable[[int], Any] | None
 
 
 class Strategy(ABC):

@@ -31,7 +31,6 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe import Bias
 from botorch_sparse.inducing import variance_inflation
-from botorch_sparse.strategies.base import PaceOptions
 from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.forms import Form
@@ -97,6 +96,8 @@ class UncertaintyReduction(RoundStrategy):
 
     Raises:
         InputDataError: If there is no kernel.
+        UnsupportedError: By `ask`, before `collect_dataset` or `run` has given the
+            dataset a size.
 
     Example:
         >>> import torch, gpytorch
@@ -173,20 +174,14 @@ class UncertaintyReduction(RoundStrategy):
         self.lengths = [n]
         return self._ask(None)
 
-    def ask(
-        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
-    ) -> Batch:
-        """A further part of the dataset; see `RoundStrategy.ask`.
-
-        Raises:
-            UnsupportedError: Before `collect_dataset` or `run` has given it a size.
-        """
+    def _ask(self, max_batch_size: int | None) -> Batch:
+        """See `ask`; not before `collect_dataset` or `run` has given it a size."""
         if not self.lengths:
             raise UnsupportedError(
                 "The dataset has no size yet: call collect_dataset(n), or "
                 "run(objective, n)."
             )
-        return super().ask(max_batch_size, **options)
+        return super()._ask(max_batch_size)
 
     def _begin_run(self, num_evaluations: int) -> int:
         """See `Strategy`: the dataset has that size, if it has none yet."""

@@ -3,17 +3,16 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
-from botorch_sparse.strategies.base import PaceOptions, Strategy
+from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import Batch
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -91,21 +90,6 @@ class RoundStrategy(Strategy):
 
     def _can_select(self) -> bool:
         return self.num_left > 0 and not self.progress.left.is_exhausted(self._failed)
-
-    def ask(
-        self, max_batch_size: int | None = None, **options: Unpack[PaceOptions]
-    ) -> Batch:
-        """Propose the batch, or a part of it; see `Strategy.ask`.
-
-        Returns:
-            At least one point; none where all points of the batch are proposed and some
-            are still pending.
-
-        Raises:
-            UnsupportedError: If the horizon is reached, or all that survives has
-                failed.
-        """
-        return super().ask(max_batch_size, **options)
 
     def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
         trials = super()._propose(max_batch_size, start)

@@ -10,7 +10,7 @@ from botorch_sparse.doors import check_choice, check_keywords
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Rule, rule_of
-from botorch_sparse.strategies.theory import Claims, Draws
+from botorch_sparse.strategies.theory import Claims, draws_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 Termination = Literal["global", "global-local"]
@@ -127,32 +127,10 @@ class BBKB(UCBStrategy):
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
         claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
-        draws = Draws.of(
-            constants,
-            num_evaluations,
-            claims.delta,
-            oversampling,
-            sampler,
-            initial_sampler,
+        claims, draws = draws_of(
+            constants, num_evaluations, claims, oversampling, sampler, initial_sampler
         )
-        parts = parts_of(
-            candidates,
-            covar_module,
-            lam,
-            rule_of(rule or termination, ratio_threshold, local_bound),
-            BBKBRadius(
-                claims.norm_bound,
-                claims.noise_variance,
-                draws.delta,
-                constants=constants,
-            ),
-            repeat,
-            options,
-        )
-        super().__init__(
-            **parts,
-            sampler=draws.sampler,
-            initial_sampler=draws.initial_sampler,
-            max_memory=max_memory,
-            num_evaluations=draws.num_evaluations,
-        )
+        chosen = rule_of(rule or termination, ratio_threshold, local_bound)
+        radius = claims.radius(BBKBRadius, constants)
+        parts = parts_of(candidates, covar_module, lam, chosen, radius, repeat, options)
+        super().__init__(**parts, **draws, max_memory=max_memory)

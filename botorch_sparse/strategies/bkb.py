@@ -9,7 +9,7 @@ from botorch_sparse.doors import check_keywords
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.rules import Single
-from botorch_sparse.strategies.theory import Claims, Draws
+from botorch_sparse.strategies.theory import Claims, draws_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -69,33 +69,12 @@ class BKB(UCBStrategy):
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
         claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
-        draws = Draws.of(
-            constants,
-            num_evaluations,
-            claims.delta,
-            oversampling,
-            sampler,
-            initial_sampler,
+        claims, draws = draws_of(
+            constants, num_evaluations, claims, oversampling, sampler, initial_sampler
         )
-        radius = BBKBRadius if constants == "theory" else BKBRadius
+        kind = BBKBRadius if constants == "theory" else BKBRadius
+        radius = claims.radius(kind, constants)
         parts = parts_of(
-            candidates,
-            covar_module,
-            lam,
-            Single(),
-            radius(
-                claims.norm_bound,
-                claims.noise_variance,
-                draws.delta,
-                constants=constants,
-            ),
-            repeat,
-            options,
+            candidates, covar_module, lam, Single(), radius, repeat, options
         )
-        super().__init__(
-            **parts,
-            sampler=draws.sampler,
-            initial_sampler=draws.initial_sampler,
-            max_memory=max_memory,
-            num_evaluations=draws.num_evaluations,
-        )
+        super().__init__(**parts, **draws, max_memory=max_memory)

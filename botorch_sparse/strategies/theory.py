@@ -17,8 +17,8 @@ The papers' Theorems 2 give the first two `delta` each, and hold with
 """
 
 import math
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, replace
+from typing import TypedDict, TypeVar, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
@@ -36,6 +36,8 @@ from botorch_sparse.inducing import (
     RecursiveRLSSampler,
 )
 from botorch_sparse.optim.rules import Global, Local, Product, Rule, Single
+
+R = TypeVar("R", bound=NormBoundRadius)
 
 # The authors' q-bar.
 PRACTICAL_OVERSAMPLING = 2.0
@@ -93,73 +95,76 @@ class Claims:
             1e-3 if delta is None else delta,
         )
 
+    def radius(self, kind: type[R], constants: Constants) -> R:
+        """A radius of theirs."""
+        claims = self.norm_bound, self.noise_variance, self.delta
+        return kind(*claims, constants=constants)
 
-@dataclass(frozen=True)
-class Draws:
-    """How inducing points are drawn, and what is left of delta for the noise.
 
-    Attributes:
-        sampler: At the ends of batches.
-        initial_sampler: Of data that a run starts from; None for the default.
-        delta: Failure probability of the radius.
-        num_evaluations: The horizon; None where nothing is proved.
-    """
+class Draws(TypedDict):
+    """How inducing points are drawn, as keyword arguments of `UCBStrategy`."""
 
     sampler: InducingPointSampler
     initial_sampler: InducingPointSampler | None
-    delta: float
-    num_evaluations: int | None = None
+    num_evaluations: int | None
 
-    @classmethod
-    def of(
-        cls,
-        constants: Constants,
-        num_evaluations: int | None,
-        delta: float,
-        oversampling: float | None,
-        sampler: InducingPointSampler | None,
-        initial_sampler: InducingPointSampler | None,
-    ) -> "Draws":
-        """The practical ones, or those of the theorems.
 
-        Raises:
-            InputDataError: For theory constants without a horizon, with samplers, or
-                with less oversampling than is proved to do; for a horizon without them.
-        """
-        check_choice("constants", constants, get_args(Constants))
-        if constants == "theory":
-            _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
-            return cls._proved(num_evaluations, delta, oversampling)
-        if num_evaluations is not None:
-            raise InputDataError(
-                f"Got num_evaluations={num_evaluations} with constants='practical'; "
-                "the horizon is needed for constants='theory'. Leave it out, and give "
-                "it to run."
-            )
-        q = PRACTICAL_OVERSAMPLING if oversampling is None else oversampling
-        return cls(sampler or PosteriorVarianceSampler(q), initial_sampler, delta)
+def draws_of(
+    constants: Constants,
+    num_evaluations: int | None,
+    claims: Claims,
+    oversampling: float | None,
+    sampler: InducingPointSampler | None,
+    initial_sampler: InducingPointSampler | None,
+) -> tuple[Claims, Draws]:
+    """The practical draws, or those of the theorems.
 
-    @classmethod
-    def _proved(
-        cls, num_evaluations: int | None, delta: float, oversampling: float | None
-    ) -> "Draws":
-        """Those of the theorems."""
-        need = "need the horizon with constants='theory', a whole number from 1 on."
-        check_whole("num_evaluations", num_evaluations, 1, need)
-        check_number("delta", delta, "(0, 1)")
-        least = proved_oversampling(int(num_evaluations or 1), DRAWS * delta)
-        q = least if oversampling is None else oversampling
-        check_number("oversampling", q, "(0, inf)")
-        if q < least:
-            raise InputDataError(
-                f"Got oversampling={q} with constants='theory', which asks for "
-                f"{least:.6g} at least; give that, or leave it out."
-            )
-        start = RecursiveRLSSampler(
-            START_OVERSAMPLING, None, START * delta / START_EVENTS
+    Returns:
+        The claims with what is left of delta for the noise, and the draws.
+
+    Raises:
+        InputDataError: For theory constants without a horizon, with samplers, or
+            with less oversampling than is proved to do; for a horizon without them.
+    """
+    check_choice("constants", constants, get_args(Constants))
+    if constants == "theory":
+        _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
+        draws = _proved(num_evaluations, claims.delta, oversampling)
+        return replace(claims, delta=NOISE * claims.delta), draws
+    if num_evaluations is not None:
+        raise InputDataError(
+            f"Got num_evaluations={num_evaluations} with constants='practical'; "
+            "the horizon is needed for constants='theory'. Leave it out, and give "
+            "it to run."
         )
-        sampler = PosteriorVarianceSampler(q)
-        return cls(sampler, start, NOISE * delta, num_evaluations)
+    q = PRACTICAL_OVERSAMPLING if oversampling is None else oversampling
+    sampler = sampler or PosteriorVarianceSampler(q)
+    return claims, Draws(
+        sampler=sampler, initial_sampler=initial_sampler, num_evaluations=None
+    )
+
+
+def _proved(
+    num_evaluations: int | None, delta: float, oversampling: float | None
+) -> Draws:
+    """Those of the theorems."""
+    need = "need the horizon with constants='theory', a whole number from 1 on."
+    check_whole("num_evaluations", num_evaluations, 1, need)
+    check_number("delta", delta, "(0, 1)")
+    least = proved_oversampling(int(num_evaluations or 1), DRAWS * delta)
+    q = least if oversampling is None else oversampling
+    check_number("oversampling", q, "(0, inf)")
+    if q < least:
+        raise InputDataError(
+            f"Got oversampling={q} with constants='theory', which asks for "
+            f"{least:.6g} at least; give that, or leave it out."
+        )
+    start = RecursiveRLSSampler(START_OVERSAMPLING, None, START * delta / START_EVENTS)
+    return Draws(
+        sampler=PosteriorVarianceSampler(q),
+        initial_sampler=start,
+        num_evaluations=num_evaluations,
+    )
 
 
 def proved_oversampling(num_evaluations: int, delta: float) -> float:
@@ -177,11 +182,10 @@ def proved_oversampling(num_evaluations: int, delta: float) -> float:
 
 def exact_radius(claims: Claims, constants: Constants) -> NormBoundRadius:
     """The radius of an exact posterior: BBKB's practical one, or a theorem's."""
-    norm, noise = claims.norm_bound, claims.noise_variance
-    if constants != "theory":
-        check_choice("constants", constants, get_args(Constants))
-        return BBKBRadius(norm, noise, claims.delta)
-    return ChowdhuryGopalanRadius(norm, noise, claims.delta, constants="theory")
+    check_choice("constants", constants, get_args(Constants))
+    if constants == "practical":
+        return claims.radius(BBKBRadius, constants)
+    return claims.radius(ChowdhuryGopalanRadius, constants)
 
 
 def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> None:

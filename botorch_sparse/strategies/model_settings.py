@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
@@ -19,6 +19,15 @@ from botorch_sparse.strategies.magnitudes import refuse_large_inputs
 DEFAULT_GROWTH = 1.2
 DEFAULT_LAM = 1e-4
 FEWEST_FITTED = 3
+
+
+class PosteriorOptions(TypedDict, total=False):
+    """Keyword arguments of `ModelSettings.of`."""
+
+    mean_module: Mean | None
+    num_initial: int | None
+    refit: RefitSchedule | None
+    optimizer_options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)

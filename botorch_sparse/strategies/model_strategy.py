@@ -7,27 +7,25 @@ from typing import Any, ClassVar, TypedDict
 import torch
 from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.doors import check_flag, check_number
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.base import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
-from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.box import DomainOptions, part_of
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.exact_table import ExactTable, exact_pool
 from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.identity import identity
-from botorch_sparse.strategies.model_settings import ModelSettings
+from botorch_sparse.strategies.model_settings import ModelSettings, PosteriorOptions
 from botorch_sparse.strategies.prior import PriorSource
 from botorch_sparse.strategies.surrogate import Surrogate, View
 from botorch_sparse.strategies.table import NystromTable
@@ -46,16 +44,11 @@ class RunOptions(TypedDict, total=False):
     seed: int
 
 
-class ModelOptions(DomainOptions, RunOptions, total=False):
+class ModelOptions(DomainOptions, PosteriorOptions, RunOptions, total=False):
     """Those with what domain and posterior are made of.
 
     See `ModelStrategy` for what they mean.
     """
-
-    mean_module: Mean | None
-    num_initial: int | None
-    refit: RefitSchedule | None
-    optimizer_options: Mapping[str, Any] | None
 
 
 class ModelStrategy(Strategy):
@@ -306,25 +299,7 @@ def split_options(
     options: ModelOptions,
 ) -> tuple[Domain, ModelSettings, RunOptions]:
     """The domain, what the posterior is built from, and the other options."""
-    place = DomainOptions(
-        bounds=options.get("bounds"),
-        inequality_constraints=options.get("inequality_constraints"),
-        equality_constraints=options.get("equality_constraints"),
-        fixed_features=options.get("fixed_features"),
-    )
-    domain = domain_of(candidates, place)
-    posterior = ModelSettings.of(
-        domain,
-        covar_module,
-        lam,
-        mean_module=options.get("mean_module"),
-        refit=options.get("refit"),
-        num_initial=options.get("num_initial"),
-        optimizer_options=options.get("optimizer_options"),
-    )
-    rest = RunOptions(
-        unique=options.get("unique"),
-        minimize=options.get("minimize", False),
-        seed=options.get("seed", 0),
-    )
-    return domain, posterior, rest
+    domain = domain_of(candidates, part_of(options, DomainOptions))
+    given = part_of(options, PosteriorOptions)
+    posterior = ModelSettings.of(domain, covar_module, lam, **given)
+    return domain, posterior, part_of(options, RunOptions)

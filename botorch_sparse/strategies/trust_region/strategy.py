@@ -35,12 +35,13 @@ from botorch_sparse.optim.rules import Rule, rule_of
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.strategies.box import DomainOptions, part_of
 from botorch_sparse.strategies.domain import BoxDomain, box_of
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
 from botorch_sparse.strategies.identity import identity
-from botorch_sparse.strategies.model_settings import ModelSettings
+from botorch_sparse.strategies.model_settings import ModelSettings, PosteriorOptions
+from botorch_sparse.strategies.model_strategy import RunOptions
 from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.trust_region.candidates import candidates_around
@@ -164,12 +165,8 @@ class TrustRegionBBKB(Strategy):
         **options: Unpack[TrustRegionOptions],
     ) -> None:
         check_keywords(options, TrustRegionOptions.__annotations__, type(self))
-        domain = box_of(candidates, _domain_options(options), type(self))
-        super().__init__(
-            domain,
-            seed=options.get("seed", 0),
-            minimize=options.get("minimize", False),
-        )
+        domain = box_of(candidates, part_of(options, DomainOptions), type(self))
+        super().__init__(domain, **part_of(options, RunOptions))
         check_whole("batch_size", batch_size)
         check_whole("num_regions", num_regions)
         check_whole("max_inducing_points", max_inducing_points)
@@ -428,16 +425,6 @@ class TrustRegionBBKB(Strategy):
         }
 
 
-def _domain_options(options: TrustRegionOptions) -> DomainOptions:
-    """Bounds and constraints."""
-    return DomainOptions(
-        bounds=options.get("bounds"),
-        inequality_constraints=options.get("inequality_constraints"),
-        equality_constraints=options.get("equality_constraints"),
-        fixed_features=options.get("fixed_features"),
-    )
-
-
 def _settings_of(
     domain: BoxDomain,
     covar_module: Kernel | None,
@@ -446,19 +433,12 @@ def _settings_of(
     options: TrustRegionOptions,
 ) -> ModelSettings:
     """How the posterior is built and fitted."""
-    refit, num_initial = options.get("refit"), options.get("num_initial")
-    if refit is None and covar_module is None:
-        refit = RefitSchedule(every=batch_size)
-    if num_initial is None:
-        num_initial = domain.num_initial(is_known=False)
-    return ModelSettings.of(
-        domain,
-        covar_module,
-        lam,
-        mean_module=options.get("mean_module"),
-        refit=refit,
-        num_initial=num_initial,
-    )
+    given = part_of(options, PosteriorOptions)
+    if given.get("refit") is None and covar_module is None:
+        given["refit"] = RefitSchedule(every=batch_size)
+    if given.get("num_initial") is None:
+        given["num_initial"] = domain.num_initial(is_known=False)
+    return ModelSettings.of(domain, covar_module, lam, **given)
 
 
 def _rough_kernel(dim: int) -> Kernel:

@@ -20,7 +20,7 @@ from botorch_sparse.plotting.style import (
     styles,
 )
 from botorch_sparse.strategies import Strategy
-from botorch_sparse.strategies.folded import FoldedEvaluations
+from botorch_sparse.strategies.history import evaluations_at
 
 Certificate = AccuracyCertificate | ModelCertificate
 CertifiedStep = tuple[int, Certificate]
@@ -52,7 +52,7 @@ def certified_step(strategy: Any) -> CertifiedStep:
             f"{type(strategy).__name__} has no inducing points to certify; need BBKB "
             "or BKB after some feedback."
         )
-    data = FoldedEvaluations.of(history, len(history))
+    data = evaluations_at(history, history.folded())
     noise = strategy.statistics.lam / data.counts
     return len(history), accuracy_certificate(posterior, data.X, noise)
 

@@ -10,8 +10,8 @@ from botorch_sparse.optim.choosable import ALL, Choosable
 from botorch_sparse.optim.exact_pool import ExactPool
 from botorch_sparse.optim.pace import GoesOn, always
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.prior import Prior
 from botorch_sparse.strategies.table import TableView, posterior_of_data
 
@@ -52,7 +52,7 @@ class ExactTable(TableView):
         """See `TableView`. Cost: O(n^3)."""
         if self.num_learned == 0:
             return None
-        data = FoldedEvaluations.of(history, self.num_learned)
+        data = evaluations_at(history, history.folded(self.num_learned))
         X = self.source.inputs(data.X)
         return posterior_of_data(self.prior, X, X, data)
 
@@ -89,7 +89,7 @@ class ExactTable(TableView):
 
     def _rebuilt(self, history: History, values: FoldedValues) -> Self:
         """With the folded data factorized anew."""
-        data = values.at(history, values.point[:0])
+        data = evaluations_at(history, values)
         pool, prior = exact_pool(self.pool.X, self.prior), self.prior
         X, noise = self.source.inputs(data.X), prior.lam / data.counts
         pool.rebuild(X, data.Y / prior.scale, noise)

@@ -2,30 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from botorch_sparse.optim.transfers import upload
-
-
-class Evaluated(Protocol):
-    """What is asked of a `History`."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the points are."""
-        ...
-
-    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
-        """Coordinates of point numbers."""
-        ...
-
-    def folded(self, num_evaluations: int | None = None) -> "FoldedValues":
-        """The first evaluations by point."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -71,19 +51,6 @@ class FoldedValues:
         place = {number: row for row, number in enumerate(self.point.tolist())}
         return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
-    def at(self, history: Evaluated, chosen: Tensor) -> "FoldedEvaluations":
-        """With coordinates, where the points of a history are; one copy to there.
-
-        Args:
-            history: The history.
-            chosen: `m` places among the points, such as those of inducing points.
-        """
-        number, Y, counts, there = upload(
-            self.point, self.Y, self.counts, chosen, device=history.device
-        )
-        X = history.points(self.point, number).double()
-        return FoldedEvaluations(self.point, X, Y, counts, number, there)
-
 
 @dataclass(frozen=True)
 class FoldedEvaluations:
@@ -104,12 +71,6 @@ class FoldedEvaluations:
     counts: Tensor
     number: Tensor
     chosen: Tensor
-
-    @classmethod
-    def of(cls, history: Evaluated, num_evaluations: int) -> "FoldedEvaluations":
-        """Fold the first evaluations of a history; no place is chosen."""
-        values = history.folded(num_evaluations)
-        return values.at(history, values.point[:0])
 
     def __len__(self) -> int:
         return len(self.point)

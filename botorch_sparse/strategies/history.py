@@ -9,12 +9,13 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.optim.transfers import upload
 from botorch_sparse.strategies.batch import Batch, Best
 from botorch_sparse.strategies.batches import Batches
 from botorch_sparse.strategies.candidates import CandidateTable
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.evaluations import Evaluations
-from botorch_sparse.strategies.folded import FoldedValues
+from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.forms import Column, Entries, Form
 from botorch_sparse.strategies.frames import points_frame, with_columns
 from botorch_sparse.strategies.record import Owner, Record
@@ -363,3 +364,22 @@ class History:
             raise InputDataError("Points beside the table come twice.")
         record.batches.load_state_dict(state["batches"])
         return record
+
+
+def evaluations_at(
+    history: History, values: FoldedValues, chosen: Tensor | None = None
+) -> FoldedEvaluations:
+    """Folded values where the points of their history are; one copy to there.
+
+    Args:
+        history: The history.
+        values: Its values, or the first of them.
+        chosen: `m` places among the points, such as those of inducing points.
+    """
+    point = values.point
+    chosen = point[:0] if chosen is None else chosen
+    number, Y, counts, there = upload(
+        point, values.Y, values.counts, chosen, device=history.device
+    )
+    X = history.points(point, number).double()
+    return FoldedEvaluations(point, X, Y, counts, number, there)

@@ -16,7 +16,7 @@ from torch import Tensor
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import POSITIVE, Form, tensors_like
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.model_building import (
     Hyperparameters,
     ModelBuilder,
@@ -178,7 +178,7 @@ class PriorSource:
             max_steps: Iterations at most; None for no end.
         """
         values = history.folded() if values is None else values
-        data = values.at(history, values.point[:0])
+        data = evaluations_at(history, values)
         seed = draw_seed(generator)
         with manual_seed(seed), torch.enable_grad():
             model = fit_hyperparameters(

@@ -15,9 +15,9 @@ from botorch_sparse.models.sampling import sample_inducing_points
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.exact_table import ExactTable
-from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.prior import (
     Prior,
     PriorSource,
@@ -96,7 +96,7 @@ class Surrogate:
         posterior = self.view.posterior
         if posterior is None:
             return 0.0
-        data = FoldedEvaluations.of(history, len(history))
+        data = evaluations_at(history, history.folded())
         X = self.source.inputs(data.X)
         residual = posterior.residual(X, posterior.features(X))
         return float((residual * data.counts).sum()) / self.view.prior.lam
@@ -174,7 +174,7 @@ class Surrogate:
             return ranks.once_drawing(
                 generator, lambda: sampler.draw(leverage, generator)
             )
-        data = values.at(history, values.point[:0])
+        data = evaluations_at(history, values)
         return ranks.once_drawing(
             generator,
             lambda: sample_inducing_points(
@@ -195,7 +195,7 @@ class Surrogate:
         """Variances at the unique points with the inducing points there were."""
         if prior is self.view.prior:
             return self.view.variance(history, values.point)
-        data = values.at(history, values.places(self.inducing))
+        data = evaluations_at(history, values, values.places(self.inducing))
         X = self.source.inputs(data.X)
         if not self.inducing:
             return prior.covar_module(X, diag=True).cpu()

@@ -22,7 +22,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.folded import FoldedEvaluations, FoldedValues
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.host_variances import HostVariances
 from botorch_sparse.strategies.prior import Prior, PriorSource
 from botorch_sparse.strategies.seeding import draw_seed
@@ -235,7 +235,7 @@ class NystromTable(TableView):
         """See `TableView`."""
         view = self if prior is self.prior else self.blank(prior)
         view = replace(view, pool=copy(self.pool))
-        data, pool = values.at(history, chosen), view.pool
+        data, pool = evaluations_at(history, values, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))
         elif self._is_away and bool((values.point < pool.shard.num_rows).all()):

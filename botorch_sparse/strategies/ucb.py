@@ -38,8 +38,8 @@ from botorch_sparse.strategies.box import Box
 from botorch_sparse.strategies.box_uncertainty import ExactVariance, most_uncertain
 from botorch_sparse.strategies.domain import Domain, require_whole
 from botorch_sparse.strategies.exact_table import exact_pool, uncertainty_sampling
-from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.forms import Form
+from botorch_sparse.strategies.history import evaluations_at
 from botorch_sparse.strategies.identity import identity
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.model_strategy import (
@@ -249,7 +249,7 @@ class UCBStrategy(ModelStrategy):
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
         pool = exact_pool(surrogate.pool.X, prior)
         if len(self.history) > 0:
-            data = FoldedEvaluations.of(self.history, len(self.history))
+            data = evaluations_at(self.history, self.history.folded())
             X = surrogate.source.inputs(data.X)
             pool.rebuild(X, data.Y * 0.0, lam / data.counts)
         excluded, is_once = self.excluded_points, self.unique
@@ -265,7 +265,7 @@ class UCBStrategy(ModelStrategy):
         lam, history = self.statistics.lam, self.history
         variance = ExactVariance.prior(self.surrogate.view.prior.covar_module, box)
         if len(history) > 0:
-            data = FoldedEvaluations.of(history, len(history))
+            data = evaluations_at(history, history.folded())
             variance = variance.given(data.X, lam / data.counts)
         if pending := self.pending_points():
             X = history.points(torch.tensor(pending)).double()

@@ -18,7 +18,7 @@ from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.domain import domain_of
 from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.host_variances import HostVariances
 
 needs_simulation = pytest.mark.skipif(
@@ -53,7 +53,7 @@ def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> No
         torch.tensor([3, beside, 3, 1]), torch.tensor([1.0, 2.0, 4.0, 8.0]).double()
     )
     assert values.point.tolist() == [3, beside, 1] and len(values) == 3
-    data = values.at(history, torch.tensor([2, 0]))
+    data = evaluations_at(history, values, torch.tensor([2, 0]))
     assert data.Y.tolist() == [2.5, 2.0, 8.0] and data.counts.tolist() == [2, 1, 1]
     assert data.number.tolist() == [3, beside, 1] and data.chosen.tolist() == [2, 0]
     expected = torch.stack([X[3], X[0] + 1, X[1]])

@@ -17,9 +17,8 @@ from botorch_sparse.acquisition.confidence.base import NormBoundRadius
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.folded import FoldedEvaluations
 from botorch_sparse.strategies.forms import FINITE, Form
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.model_building import FIT_SIZE
 from botorch_sparse.strategies.model_settings import ModelSettings
 from botorch_sparse.strategies.prior import Prior, PriorSource
@@ -96,7 +95,7 @@ class FirstBatch:
 
         The average is taken off first: a constant in the data would cost digits.
         """
-        data = FoldedEvaluations.of(history, len(history))
+        data = evaluations_at(history, history.folded())
         X, average = (
             self.source.inputs(data.X),
             data.Y @ data.counts / data.counts.sum(),

@@ -13,6 +13,7 @@ from botorch_sparse.strategies.batch import BatchRecord
 from botorch_sparse.strategies.domain import Domain
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form
+from botorch_sparse.strategies.history import evaluations_at
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -224,7 +225,7 @@ class RoundStrategy(Strategy):
         """The feedback at some places of the history."""
         history = self.history
         values = FoldedValues.of(history.point[places], history.values[places])
-        data = values.at(self.history, values.point[:0])
+        data = evaluations_at(self.history, values)
         return BatchData(data.X, data.Y, data.counts)
 
     def _describe(self) -> BatchRecord:

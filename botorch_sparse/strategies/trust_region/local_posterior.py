@@ -6,7 +6,7 @@ from torch import Tensor
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.history import History
+from botorch_sparse.strategies.history import History, evaluations_at
 from botorch_sparse.strategies.prior import Prior, PriorSource
 
 # Points of a posterior, the nearest ones.
@@ -80,7 +80,7 @@ def local_posterior(
     Returns:
         The posterior in units of the prior's scale. Cost: O(n m^2).
     """
-    data = values.at(history, values.point[:0])
+    data = evaluations_at(history, values)
     X, Y = source.inputs(data.X), data.Y / prior.scale
     mean = prior.mean_module
     blank = NystromPosterior.prior(prior.covar_module, X[:most], mean_module=mean)

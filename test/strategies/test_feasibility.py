@@ -143,8 +143,9 @@ CUTS: dict[str, tuple[dict[str, Any], bool, list[float] | None]] = {
 }
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("cut", CUTS)
 def test_samples_are_uniform_on_what_is_left(cut: str, dtype: torch.dtype) -> None:
     """By a walk, which takes a second, only where few points of the box are left."""

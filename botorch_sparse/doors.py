@@ -5,7 +5,7 @@ Each check raises an `InputDataError` that says what came and what is needed.
 
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -124,6 +124,11 @@ def check_generator(name: str, value: object) -> None:
     """
     if value is not None:
         check_kind(name, value, torch.Generator, "a torch.Generator, or None")
+
+
+def part_of(options: Mapping[str, Any], kind: type) -> Any:
+    """Those of some keyword arguments that belong to a `TypedDict`."""
+    return {name: options[name] for name in kind.__annotations__ if name in options}
 
 
 def check_keywords(given: Collection[str], known: Collection[str], cls: type) -> None:

@@ -32,11 +32,6 @@ class DomainOptions(TypedDict, total=False):
     fixed_features: Mapping[int, float] | None
 
 
-def part_of(options: Mapping[str, Any], kind: type) -> Any:
-    """Those of some keyword arguments that belong to a `TypedDict`."""
-    return {name: options[name] for name in kind.__annotations__ if name in options}
-
-
 @dataclass(frozen=True, eq=False)
 class Box:
     r"""A box, cut by linear constraints and fixed features.

@@ -9,7 +9,7 @@ from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_flag, check_number
+from botorch_sparse.doors import check_flag, check_number, part_of
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.base import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
@@ -19,7 +19,7 @@ from botorch_sparse.optim.pool import MAX_MEMORY
 from botorch_sparse.optim.sharded_pool import ShardedPool
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.box import DomainOptions, part_of
+from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.continuous import BoxView
 from botorch_sparse.strategies.domain import BoxDomain, Domain, domain_of
 from botorch_sparse.strategies.exact_table import ExactTable, exact_pool

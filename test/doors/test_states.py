@@ -77,7 +77,7 @@ def used(name: str) -> Strategy:
 
 
 def check(name: str, every: int) -> None:
-    """Load a state with one change, of every so manieth."""
+    """Load a state with one change or another, one in `every` of them."""
     state, accepted = used(name).state_dict(), list[str]()
     make = CASES[name][0]
     strategy = make()

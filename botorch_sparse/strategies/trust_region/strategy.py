@@ -23,7 +23,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.doors import check_choice, check_keywords, check_whole
+from botorch_sparse.doors import check_choice, check_keywords, check_whole, part_of
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.optim.choosable import Choosable
 from botorch_sparse.optim.path_maximizers import (
@@ -35,7 +35,7 @@ from botorch_sparse.optim.rules import Rule, rule_of
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.base import Strategy
 from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.box import DomainOptions, part_of
+from botorch_sparse.strategies.box import DomainOptions
 from botorch_sparse.strategies.domain import BoxDomain, box_of
 from botorch_sparse.strategies.folded import FoldedValues
 from botorch_sparse.strategies.forms import Form

@@ -10,8 +10,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # What rounds: tests that `test-arithmetic` runs again, and how. ATen's vector width,
 # MKL's and OpenBLAS' kernels, threads.
 NUMERICAL := $(addprefix test/,linear_operators kernels posteriors inducing acquisition \
-	optim models) $(patsubst %,test/strategies/test_%.py,continuous gssbo initialization \
-	learning limits model_building radii repeats sbpe sbpe_box sbpe_certificate \
+	batching pools distributed models) \
+	$(patsubst %,test/strategies/test_%.py,box_posterior gssbo initialization \
+	learning limits prior_fitting radii repeats sbpe sbpe_box sbpe_certificate \
 	sbpe_inferred sbpe_regression strategies tables_without_kernel thompson unique \
 	units unknown_hyperparameters)
 # In CI each kind has a quarter of the tests, none the same; `test-all` runs all of them.
@@ -59,7 +60,7 @@ test-arithmetic: $(STAMP) ## the numerical tests as processors of other kinds ro
 		ATEN_CPU_CAPABILITY=$$aten MKL_CBWR=$$mkl OPENBLAS_CORETYPE=$$openblas \
 		OMP_NUM_THREADS=$$threads OPENBLAS_NUM_THREADS=$$threads \
 		OMP_WAIT_POLICY=PASSIVE \
-		$(PYTEST) -q -m "not sim and not slow" $(NUMERICAL) --ignore test/optim/test_ranks.py \
+		$(PYTEST) -q -m "not sim and not slow" $(NUMERICAL) --ignore test/distributed/test_ranks.py \
 		--part $$part $(TEST_ARGS) || exit; \
 	done
 

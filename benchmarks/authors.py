@@ -38,8 +38,8 @@ from torch import Tensor
 
 from benchmarks.bbkb import SETTINGS, build, interval
 from benchmarks.measure import matmul_seconds, seconds
-from botorch_sparse.__main__ import noisy_rows
-from botorch_sparse.datasets import Table, load_table
+from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.datasets import Table, load_table
 
 # How many times faster ours is to be.
 TARGETS = {

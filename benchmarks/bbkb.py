@@ -16,8 +16,8 @@ from gpytorch.means import ZeroMean
 from scipy.stats import t as student_t
 
 from benchmarks.measure import matmul_seconds
-from botorch_sparse.__main__ import noisy_rows
-from botorch_sparse.datasets import Table, load_table
+from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.strategies import BBKB, History
 
 SETTINGS = {

@@ -14,8 +14,9 @@ import torch
 
 from benchmarks.measure import side_by_side
 from benchmarks.scale import NOISE_SD, PROBLEMS, build, kernel, noisy, write_table
-from botorch_sparse.datasets import Table, load_table
-from botorch_sparse.optim import Global, NystromPool
+from botorch_sparse.batching import Global
+from botorch_sparse.demo.datasets import Table, load_table
+from botorch_sparse.pools import NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 SAMPLE, STEPS = 20_000, 10

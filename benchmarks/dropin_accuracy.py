@@ -35,7 +35,7 @@ from torch import Tensor
 
 from benchmarks import dropin_peers
 from benchmarks.store import write_whole
-from botorch_sparse.datasets import DATA_VARIABLE, load_table
+from botorch_sparse.demo.datasets import DATA_VARIABLE, load_table
 from botorch_sparse.models import SparseSingleTaskGP
 
 DATA = ("california_housing", "sgemm_gpu")

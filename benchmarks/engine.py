@@ -70,22 +70,21 @@ def run_of_bbkb(lengthscale: float, evaluations: int) -> dict[str, Any]:
 
 def boundary(problem: dict[str, Any], num_candidates: int) -> dict[str, Any]:
     """Seconds of a batch's end and of the next points, by the code imported."""
-    import botorch_sparse.optim as optim
+    from botorch_sparse import pools
     from botorch_sparse.posteriors import NystromPosterior
 
     X, multiplier = table(num_candidates), problem["multiplier"]
     posterior = NystromPosterior.from_data(
         kernel(problem["lengthscale"]), *(problem[k] for k in ("X", "Y", "noise", "S"))
     )
-    is_old = hasattr(optim, "CandidatePool")
-    pool = optim.CandidatePool(X) if is_old else optim.NystromPool(X, LAM)
+    pool = pools.NystromPool(X, LAM)
     k_diag = torch.ones(len(X), dtype=X.dtype)
     rows: list[int] = []
     state: list[Any] = []
 
     def end() -> None:
         pool.update(posterior, k_diag)
-        state[:] = [pool.ucb(multiplier, LAM) if is_old else pool.batch(multiplier)]
+        state[:] = [pool.batch(multiplier)]
         rows[:] = [state[0].argmax()]
 
     def step() -> None:

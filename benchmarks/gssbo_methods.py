@@ -42,7 +42,7 @@ from benchmarks.gssbo_problems import NUM_INITIAL, Problem
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.models import RefitSchedule, SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB, GSSBO, Strategy
-from botorch_sparse.strategies.model_building import ModelBuilder
+from botorch_sparse.strategies.surrogates.prior_fitting import ModelBuilder
 
 BETA = 4.0
 OPTIMIZER_OPTIONS: dict[str, Any] = {

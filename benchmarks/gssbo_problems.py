@@ -22,7 +22,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from botorch_sparse.datasets import load_table
+from botorch_sparse.demo.datasets import load_table
 
 NUM_INITIAL = 20
 FUNCTIONS: dict[str, Callable[[], SyntheticTestFunction]] = {

@@ -23,7 +23,7 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
 )
 from botorch_sparse.strategies import BKB
-from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies.core.strategy import Strategy
 
 
 class EpsilonGreedy(Strategy):

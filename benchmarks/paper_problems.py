@@ -11,8 +11,8 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.__main__ import noisy_rows
-from botorch_sparse.datasets import DATA_VARIABLE, Table, load_table
+from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.datasets import DATA_VARIABLE, Table, load_table
 
 NUM_LAYERS, NUM_CHOICES = 8, 3
 

@@ -23,14 +23,7 @@ from benchmarks.paper_problems import PaperProblem, load_problem, mutation
 from benchmarks.store import Store
 from botorch_sparse.acquisition.confidence import BBKBRadius
 from botorch_sparse.inducing import BLESSSampler
-from botorch_sparse.strategies import (
-    BBKB,
-    BKB,
-    GPBUCB,
-    GPUCB,
-    RandomSearch,
-    StopAfter,
-)
+from botorch_sparse.strategies import BBKB, BKB, GPBUCB, GPUCB, RandomSearch, StopAfter
 
 LAM = 1e-4
 NUM_CHECKPOINTS = 5

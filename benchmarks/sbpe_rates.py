@@ -32,7 +32,7 @@ from gpytorch.means import ZeroMean
 
 from benchmarks.bbkb import interval
 from benchmarks.store import Store
-from botorch_sparse.datasets import Table
+from botorch_sparse.demo.datasets import Table
 from botorch_sparse.strategies import BBKB, GPUCB, SBPE, Strategy
 
 NORM, NOISE_SD, NUM_CENTERS = 5.0, 0.1, 30

@@ -35,8 +35,8 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from benchmarks.measure import peak_kilobytes, seconds
-from botorch_sparse.datasets import load_table
-from botorch_sparse.optim.ranks import ALONE, Ranks, joined_ranks
+from botorch_sparse.demo.datasets import load_table
+from botorch_sparse.distributed.ranks import ALONE, Ranks, joined_ranks
 from botorch_sparse.strategies import BBKB, History, StopAfter, Strategy
 
 NOISE_SD = 0.1

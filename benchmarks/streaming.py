@@ -6,7 +6,8 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from benchmarks.measure import in_fresh_process, seconds
-from botorch_sparse.optim import Local, NystromPool
+from botorch_sparse.batching import Local
+from botorch_sparse.pools import NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 STEPS = 10

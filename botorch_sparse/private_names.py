@@ -3,7 +3,7 @@
 Functions and classes without a public name are imported here alone, and have one here.
 `INHERITED` names attributes and methods of other libraries' classes that ours use or
 override. `test/test_private_names.py` compares both with the libraries installed; those
-of Ax are in `botorch_sparse.ax.private_names`.
+of Ax are in `botorch_sparse.ax.ax_private_names`.
 """
 
 import sys

@@ -17,8 +17,9 @@ from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.batching import BatchView, Local
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import BatchView, ExactPool, Local, NystromPool
+from botorch_sparse.pools import ExactPool, NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
 Array = NDArray[np.float64]

@@ -24,7 +24,8 @@ from finish_runs import OBJECTIVES, TABLES
 from strategy_table import equal, without_times
 
 from botorch_sparse import strategies
-from botorch_sparse.strategies import Strategy, checkpoint
+from botorch_sparse.strategies import Strategy
+from botorch_sparse.strategies.core import checkpoint
 
 # Domain, strategy and evaluations.
 CASES = (

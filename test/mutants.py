@@ -31,7 +31,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("posteriors", "inducing", "acquisition", "optim", "strategies")
+PACKAGES = (
+    *("posteriors", "inducing", "acquisition", "batching", "pools", "distributed"),
+    "strategies",
+)
 TESTS = ("linear_operators", *PACKAGES, "models", "integration")
 # Tests that take longer are not asked.
 SLOWEST_TEST = 3.0

@@ -19,10 +19,11 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
+from botorch_sparse.distributed import ShardedDomain
+from botorch_sparse.distributed.ranks import Ranks
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
-from botorch_sparse.optim.ranks import Ranks
-from botorch_sparse.strategies import BBKB, GPUCB, SBPE, ShardedDomain
-from botorch_sparse.strategies.base import Strategy
+from botorch_sparse.strategies import BBKB, GPUCB, SBPE
+from botorch_sparse.strategies.core.strategy import Strategy
 
 PAGE = Path(__file__).parent.parent / "docs" / "device_traffic.md"
 needs_simulation = pytest.mark.skipif(

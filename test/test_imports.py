@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "botorch_sparse"
-# A package imports those before it. The first two know nothing of one another.
+# A package imports those before it, and those beside it without a circle of modules.
 LAYERS = [
     {"linear_operators", "kernels"},
     {"posteriors"},
     {"inducing"},
     {"models"},
     {"acquisition"},
-    {"optim"},
-    {"strategies"},
+    {"batching", "pools", "distributed", "strategies"},
 ]
 # Circles that are left, for whoever works there to remove; none may be added.
 KNOWN: list[set[str]] = []
@@ -87,13 +86,13 @@ def test_the_graph_is_that_of_the_package() -> None:
     """Imports of names, of modules, inside of functions and for type checkers."""
     assert "inducing.certificate" in graph()["inducing"]
     assert "models.pathwise" in graph()["models"]
-    assert "optim.batch" in graph()["optim.host_batch"]
+    assert "pools.table_batch" in graph()["pools.host_batch"]
     assert "kernels" in reached_from("ax") and "ax" not in reached_from("strategies")
 
 
 @pytest.mark.parametrize("rank", range(len(LAYERS)))
 def test_packages_import_those_before_them(rank: int) -> None:
-    later = set().union(*LAYERS[rank:])
+    later = set().union(*LAYERS[rank + 1 :])
     for name, others in graph().items():
         package = name.split(".")[0]
         if package in LAYERS[rank]:

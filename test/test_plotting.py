@@ -10,7 +10,7 @@ import pytest
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.datasets import Table
+from botorch_sparse.demo.datasets import Table
 
 pytest.importorskip("matplotlib")
 

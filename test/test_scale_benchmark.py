@@ -10,7 +10,7 @@ import torch
 sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks import authors, boundary, scale, soak
-from botorch_sparse.datasets import load_table
+from botorch_sparse.demo.datasets import load_table
 from botorch_sparse.strategies import BBKB
 
 SMALL = scale.Problem(rows=300, dim=2, lengthscale=0.5, T=60, batch_size=5)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
-from botorch_sparse import __main__ as command
-from botorch_sparse.optim.shards import TILE
+from botorch_sparse.demo import command as command
+from botorch_sparse.distributed.shards import RANK_TILE
 
-ROWS = 4 * TILE - 300
+ROWS = 4 * RANK_TILE - 300
 OPTIONS = "--methods bbkb --batch 8 --evaluations 45 --quiet --output".split()
 
 # Rank 1 dies while it learns from the second batch.

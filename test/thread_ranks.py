@@ -12,7 +12,7 @@ import simulated_device
 import torch
 from torch import Tensor
 
-from botorch_sparse.optim.ranks import HOST, Ranks
+from botorch_sparse.distributed.ranks import HOST, Ranks
 
 T = TypeVar("T")
 

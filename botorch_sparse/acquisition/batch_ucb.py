@@ -12,7 +12,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.frozen.model_space import validate_model
-from botorch_sparse.doors import check_number, check_tensors
+from botorch_sparse.argument_checks import check_number, check_tensors
 
 # The smallest variance, as in BoTorch's analytic acquisition functions.
 MIN_VARIANCE = 1e-12

@@ -21,12 +21,12 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import validate_beta
-from botorch_sparse.doors import (
-    bounds_of,
+from botorch_sparse.argument_checks import (
+    as_bounds,
     check_kind,
     check_number,
     check_tensors,
-    said,
+    short_repr,
 )
 
 
@@ -102,9 +102,11 @@ def model_confidence_gap(
     check_kind("model", model, Model, "a fitted model, such as a SingleTaskGP")
     validate_beta(beta)
     if choices is None:
-        bounds = bounds_of(bounds)
+        bounds = as_bounds(bounds)
     elif choices.dim() != 2 if isinstance(choices, Tensor) else True:
-        raise InputDataError(f"Got choices={said(choices)}; need an `A x d` tensor.")
+        raise InputDataError(
+            f"Got choices={short_repr(choices)}; need an `A x d` tensor."
+        )
     best = []
     for kind in (UpperConfidenceBound, LowerConfidenceBound):
         acqf = kind(model, beta, posterior_transform, maximize)

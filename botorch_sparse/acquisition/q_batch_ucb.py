@@ -17,7 +17,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.batch_ucb import validate_beta
 from botorch_sparse.acquisition.frozen import FrozenPosterior, freeze
 from botorch_sparse.acquisition.frozen.model_space import validate_model
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.argument_checks import check_tensors
 
 
 class qBatchUpperConfidenceBound(qUpperConfidenceBound):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.ratios import sum_ratio, validate_ratio_threshold
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.argument_checks import check_tensors
 
 # Points of the batch from which the search starts, by default.
 NUM_STARTS = 8

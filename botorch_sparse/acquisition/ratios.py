@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from botorch_sparse.doors import check_choice, check_number
+from botorch_sparse.argument_checks import check_choice, check_number
 
 LocalBound: TypeAlias = Literal["both", "embedded", "paper"]
 

@@ -13,20 +13,20 @@ except ImportError as error:
         "pip install 'botorch_sparse[ax]'"
     ) from error
 
-from botorch_sparse.ax.acquisition import SparseAcquisition
-from botorch_sparse.ax.adapter import SparseAdapter
-from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
-from botorch_sparse.ax.batch_size import recommended_batch_size
-from botorch_sparse.ax.candidates import ArmTable
-from botorch_sparse.ax.generator import SparseGenerator
-from botorch_sparse.ax.registry import SparseGenerators
-from botorch_sparse.ax.storage import register_for_storage
-from botorch_sparse.ax.strategies import (
+from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
+from botorch_sparse.ax.arm_table import ArmTable
+from botorch_sparse.ax.generation_strategies import (
     bbkb_generation_strategy,
     gssbo_generation_strategy,
     sparse_generation_strategy,
 )
-from botorch_sparse.ax.surrogate import SparseSurrogate
+from botorch_sparse.ax.initialization import recommended_batch_size
+from botorch_sparse.ax.registry import SparseGenerators
+from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
+from botorch_sparse.ax.sparse_adapter import SparseAdapter
+from botorch_sparse.ax.sparse_generator import SparseGenerator
+from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
+from botorch_sparse.ax.storage import register_for_storage
 
 register_for_storage()
 

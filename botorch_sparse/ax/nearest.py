@@ -8,7 +8,7 @@ from ax.adapter.transforms.base import Transform
 from ax.core.observation import ObservationFeatures
 from ax.generators.random.sobol import SobolGenerator
 
-from botorch_sparse.ax.candidates import ArmTable
+from botorch_sparse.ax.arm_table import ArmTable
 
 
 class TableSobolGenerator(SobolGenerator):

@@ -12,9 +12,9 @@ from ax.adapter.registry import (
 from ax.adapter.transforms.bilog_y import BilogY
 from ax.adapter.transforms.derelativize import Derelativize
 
-from botorch_sparse.ax.adapter import SparseAdapter
-from botorch_sparse.ax.generator import SparseGenerator
 from botorch_sparse.ax.nearest import NearestCandidate, TableSobolGenerator
+from botorch_sparse.ax.sparse_adapter import SparseAdapter
+from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.transforms import (
     AsStored,
     ScheduledStandardizeY,

@@ -29,12 +29,12 @@ from botorch_sparse.acquisition import (
     BatchUpperConfidenceBound,
     qBatchUpperConfidenceBound,
 )
-from botorch_sparse.ax.acquisition import SparseAcquisition
-from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
-from botorch_sparse.ax.candidates import ArmTable
-from botorch_sparse.ax.criteria import MinArms
+from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
+from botorch_sparse.ax.arm_table import ArmTable
+from botorch_sparse.ax.initialization import MinArms
 from botorch_sparse.ax.nearest import NearestCandidate
 from botorch_sparse.ax.registry import SparseGenerators
+from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.transforms import (
     AsStored,
     ScheduledStandardizeY,

@@ -1,7 +1,6 @@
 """Samplers of inducing points, which return indices, and what the points are worth."""
 
 from botorch_sparse.inducing.allocator import SamplerInducingPointAllocator
-from botorch_sparse.inducing.base import InducingPointSampler
 from botorch_sparse.inducing.bless import BLESSSampler
 from botorch_sparse.inducing.certificate import (
     AccuracyCertificate,
@@ -15,6 +14,7 @@ from botorch_sparse.inducing.gradient_diversity import select_by_gradient_divers
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.inducing.posterior_variance import PosteriorVarianceSampler
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
+from botorch_sparse.inducing.sampler import InducingPointSampler
 from botorch_sparse.inducing.smallest_subset import smallest_subset_size
 
 __all__ = [

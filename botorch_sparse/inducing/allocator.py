@@ -10,16 +10,16 @@ from botorch.models.utils.inducing_point_allocators import InducingPointAllocato
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_number, seed_of
-from botorch_sparse.inducing.base import (
+from botorch_sparse.argument_checks import as_seed, check_number
+from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
+from botorch_sparse.inducing.residual import ScaledResidual
+from botorch_sparse.inducing.sampler import (
     InducingPointSampler,
     at_most,
     capped,
     extend,
     validate_sampler,
 )
-from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
-from botorch_sparse.inducing.residual import ScaledResidual
 from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.posteriors import NystromFeatures, RepeatedRows
 
@@ -68,7 +68,7 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         validate_sampler("sampler", sampler)
         self.sampler = RecursiveRLSSampler() if sampler is None else sampler
         self.noise = noise
-        self.seed = seed_of(seed)
+        self.seed = as_seed(seed)
 
     def _get_quality_function(self) -> NoReturn:
         raise UnsupportedError(

@@ -14,8 +14,13 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_number
-from botorch_sparse.inducing.base import bernoulli, draw, validate_cap, variance_given
+from botorch_sparse.argument_checks import check_finite, check_number
+from botorch_sparse.inducing.sampler import (
+    bernoulli,
+    draw,
+    validate_cap,
+    variance_given,
+)
 from botorch_sparse.kernels import prior_variance
 
 

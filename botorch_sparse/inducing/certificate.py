@@ -14,7 +14,7 @@ with both sides exchanged; `t` with :math:`(1 + 1/t) r = t` gives
 :math:`\alpha = 1 + t`.
 
 References:
-    [Kuczynski1992]_ (see `botorch_sparse.inducing.eigenvalue_bounds`).
+    [Kuczynski1992]_ (see `botorch_sparse.inducing.residual`).
 """
 
 import math
@@ -29,15 +29,21 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_kind, check_number, check_tensors
-from botorch_sparse.inducing.eigenvalue_bounds import (
+from botorch_sparse.argument_checks import (
+    check_finite,
+    check_kind,
+    check_number,
+    check_tensors,
+)
+from botorch_sparse.inducing.residual import (
     Bound,
+    ScaledResidual,
+    Summary,
     lanczos_upper_bound,
     read_bounds,
     row_sum_bound,
     sampled_upper_bound,
 )
-from botorch_sparse.inducing.residual import ScaledResidual, Summary
 from botorch_sparse.kernels import kernel_at
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 

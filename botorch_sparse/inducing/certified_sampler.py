@@ -5,7 +5,7 @@ References:
         A. Deshpande, L. Rademacher, S. Vempala and G. Wang. Matrix approximation and
         projective clustering via volume sampling. SODA 2006. (Adaptive sampling in
         proportion to residuals.)
-    [Efraimidis2006]_ (see `botorch_sparse.inducing.base`).
+    [Efraimidis2006]_ (see `botorch_sparse.inducing.sampler`).
 """
 
 import math
@@ -20,10 +20,10 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_number, check_whole
-from botorch_sparse.inducing.base import covariance_matrix, extend, validate_cap
+from botorch_sparse.argument_checks import check_finite, check_number, check_whole
 from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
 from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
+from botorch_sparse.inducing.sampler import covariance_matrix, extend, validate_cap
 from botorch_sparse.kernels import in_double, prior_variance
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor

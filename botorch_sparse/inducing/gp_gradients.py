@@ -21,12 +21,12 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_kind, check_tensors
+from botorch_sparse.argument_checks import check_finite, check_kind, check_tensors
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.kernels import in_double
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors import NystromFeatures
-from botorch_sparse.posteriors.batching import solve_rows
+from botorch_sparse.posteriors.features import solve_rows
 
 Reading = Literal["contribution", "column", "scalar"]
 READINGS: tuple[str, ...] = get_args(Reading)

@@ -16,7 +16,7 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from botorch_sparse.doors import check_number, check_tensors
+from botorch_sparse.argument_checks import check_number, check_tensors
 from botorch_sparse.inducing.gradient_factors import GradientFactors, perturb
 
 # Scores nearer than this many roundings per chosen sample are a tie.

@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from botorch_sparse.finite import not_finite
+from botorch_sparse.argument_checks import nonfinite_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class GradientFactors:
         names = ("diagonal", "rows", "scale")
         for name in names:
             object.__setattr__(self, name, getattr(self, name).detach().double())
-        bad = not_finite({name: getattr(self, name) for name in names})
+        bad = nonfinite_names({name: getattr(self, name) for name in names})
         if bad:
             raise InputDataError(
                 f"Got {', '.join(bad)} of gradients with NaN or infinity. Check the "

@@ -12,8 +12,8 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_number
-from botorch_sparse.inducing.base import bernoulli
+from botorch_sparse.argument_checks import check_finite, check_number
+from botorch_sparse.inducing.sampler import bernoulli
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_number
-from botorch_sparse.inducing.base import (
+from botorch_sparse.argument_checks import check_finite, check_number
+from botorch_sparse.inducing.sampler import (
     at_most,
     bernoulli,
     draw,

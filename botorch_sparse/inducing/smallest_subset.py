@@ -11,7 +11,12 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.doors import check_finite, check_kind, check_number, check_tensors
+from botorch_sparse.argument_checks import (
+    check_finite,
+    check_kind,
+    check_number,
+    check_tensors,
+)
 from botorch_sparse.inducing.certificate import accuracy_certificate
 from botorch_sparse.inducing.gradient_diversity import validate_forced
 from botorch_sparse.kernels import in_double

@@ -1,90 +1,65 @@
-"""The kernel that a fit evaluates: in float64, and by columns for categories."""
+"""Kernel matrices and diagonals as tensors, in the precision that they need.
 
-from typing import cast
+In float32 a kernel is known to 1e-7 and the factor of `K_SS` amplifies that a
+thousandfold: means and variances would be off by percents for smooth kernels. A
+posterior is small, so it is built and evaluated in float64 whatever the data are in.
+"""
 
+import copy
+from typing import TypeVar
+
+import numpy as np
 import torch
-from botorch.models.kernels import CategoricalKernel
+from gpytorch import Module
 from gpytorch.kernels import Kernel
+from linear_operator import to_dense
 from torch import Tensor
-from torch.nn import Module
 
-from botorch_sparse.doors import check_kind
+from botorch_sparse.argument_checks import check_kind, check_tensors
 
 
-def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
-    """The same kernel of float64 data, whose gradients flow to its own parameters.
+def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Tensor:
+    """`k(X, X2)`, `batch_shape x n x n2`; of `X` with itself without `X2`.
 
-    Args:
-        kernel: The kernel, which follows its data's dtype.
-        dtype: That dtype.
-
-    Returns:
-        The kernel itself, or a copy that holds its parameters in float64, and shares
-        what is neither a tensor nor a module.
+    Of small matrices, a lazy one of GPyTorch takes twice the time. That there are none
+    is a setting of GPyTorch's too, which threads would take from each other.
     """
     check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
-    has_categories = any(type(part) is CategoricalKernel for part in kernel.modules())
-    if dtype == torch.float64 and not has_categories:
-        return kernel
-    return cast(Kernel, _for_fit(kernel, {}))
+    check_tensors(X=X)
+    X2 = X if X2 is None else X2
+    if kernel.active_dims is not None:
+        X, X2 = (points.index_select(-1, kernel.active_dims) for points in (X, X2))
+    return to_dense(Module.__call__(kernel, X, X2))
 
 
-def _for_fit(module: Module, known: dict[int, Module]) -> Module:
-    """The copy of a module; it shares all but the modules inside and tensors.
+def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:
+    """`k(x, x)`, `batch_shape x n`, for `batch_shape x n x d` points.
+
+    Each point is an element of a batch, so that it costs O(n) also with kernels that
+    form the matrix to take its diagonal, as BoTorch's `CategoricalKernel` does. What a
+    kernel leaves to broadcasting, as GPyTorch's `HammingIMQKernel` does, is expanded.
+    """
+    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
+    check_tensors(X=X)
+    X = X[(None,) * max(0, len(kernel.batch_shape) + 2 - X.dim())]
+    alone = X.movedim(-2, 0).unsqueeze(-2)
+    k_diag = kernel(alone, diag=True)
+    # torch.broadcast_shapes imports sympy when it is first called, for 0.3 s.
+    shape = np.broadcast_shapes(k_diag.shape, alone.shape[:-1])
+    return k_diag.expand(shape).squeeze(-1).movedim(0, -1)
+
+
+ModuleT = TypeVar("ModuleT", bound=Module)
+
+
+def in_double(module: ModuleT, dtype: torch.dtype) -> ModuleT:
+    """The module for float64 data; a copy without gradients for data of `dtype` less.
 
     Args:
-        module: The module.
-        known: Copies of modules by the ids of these; it is added there.
+        module: A kernel or mean, which follows its data's dtype.
+        dtype: That dtype.
     """
-    if id(module) in known:
-        return known[id(module)]
-    kind: type[Module] = type(module)
-    kind = CategoryColumns if kind is CategoricalKernel else kind
-    copied = known[id(module)] = kind.__new__(kind)
-    held = vars(copied)
-    held.update((name, _in_double(value)) for name, value in vars(module).items())
-    for name in ("_parameters", "_buffers"):
-        held[name] = {key: _in_double(value) for key, value in held[name].items()}
-    held["_modules"] = {
-        name: None if part is None else _for_fit(part, known)
-        for name, part in module._modules.items()
-    }
-    return copied
-
-
-def _in_double(value: object) -> object:
-    """A tensor of floats in float64, and whatever else as it is."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value.double()
-    return value
-
-
-class CategoryColumns(CategoricalKernel):
-    r"""BoTorch's `CategoricalKernel`, summed up column by column.
-
-    .. math:: k(x, x') = \exp\Big(-\frac1d \sum_j [x_j \neq x'_j] / \ell_j\Big)
-
-    Its tensors are `n x m`, where BoTorch's are `n x m x d` with a broadcast over the
-    last dimension. On 700 points, 256 inducing points and 2 such columns that is half
-    of the time of an objective with BoTorch's mixed kernel.
-    """
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-    ) -> Tensor:
-        """The kernel matrix, or its diagonal."""
-        if last_dim_is_batch:
-            return super().forward(x1, x2, diag, last_dim_is_batch)
-        d = x1.shape[-1]
-        weights = (1 / (d * self.lengthscale)).expand(*self.batch_shape, 1, d)
-        if diag:
-            return torch.exp(-((x1 != x2) * weights).sum(-1))
-        distance = torch.zeros((), dtype=x1.dtype, device=x1.device)
-        for j in range(d):
-            differs = x1[..., j].unsqueeze(-1) != x2[..., j].unsqueeze(-2)
-            distance = distance + differs.to(x1.dtype) * weights[..., j].unsqueeze(-1)
-        return torch.exp(-distance)
+    check_kind("module", module, torch.nn.Module, "a GPyTorch kernel or mean")
+    if dtype == torch.float64:
+        return module
+    return copy.deepcopy(module).double().requires_grad_(False)

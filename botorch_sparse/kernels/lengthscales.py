@@ -7,7 +7,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel
 
-from botorch_sparse.doors import check_kind, check_number
+from botorch_sparse.argument_checks import check_kind, check_number
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn.functional import pad
 
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.argument_checks import check_tensors
 
 if TYPE_CHECKING:
     from linear_operator.utils.getitem import IndexType

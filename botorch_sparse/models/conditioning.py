@@ -21,9 +21,9 @@ from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nan
 
-from botorch_sparse.doors import check_tensors
-from botorch_sparse.models.rows import JoinedNoise, JoinedRows
-from botorch_sparse.models.validation import validate_dimension
+from botorch_sparse.argument_checks import check_tensors
+from botorch_sparse.models.data_checks import validate_dimension
+from botorch_sparse.models.joined_rows import JoinedNoise, JoinedRows
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,15 +20,11 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.doors import check_tensors
-from botorch_sparse.models.conditioning import (
-    NewData,
-    checked_noise,
-    fantasize_nothing,
-)
+from botorch_sparse.argument_checks import check_tensors
+from botorch_sparse.models.conditioning import NewData, checked_noise, fantasize_nothing
+from botorch_sparse.models.joined_rows import JoinedNoise, JoinedRows
 from botorch_sparse.models.notices import Notices
 from botorch_sparse.models.prediction import predict
-from botorch_sparse.models.rows import JoinedNoise, JoinedRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 

@@ -14,7 +14,7 @@ from botorch.models import ModelList
 from botorch.models.gpytorch import GPyTorchModel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
-from botorch_sparse.doors import check_kind
+from botorch_sparse.argument_checks import check_kind
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.models.training_data import TrainingData

@@ -31,7 +31,7 @@ from torch import Size, Tensor
 
 from botorch_sparse.models.sparse_single_task_gp import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.batching import inner_rows
+from botorch_sparse.posteriors.features import inner_rows
 from botorch_sparse.private_names import GaussianLikelihoodBase
 
 

@@ -12,8 +12,8 @@ from botorch_sparse.posteriors import (
     NystromPosterior,
     PosteriorCovarianceLinearOperator,
 )
-from botorch_sparse.posteriors.batching import inner_rows
-from botorch_sparse.posteriors.covariance import Embedded, JointCovariance
+from botorch_sparse.posteriors.features import inner_rows
+from botorch_sparse.posteriors.joint_covariance import Embedded, JointCovariance
 from botorch_sparse.posteriors.nystrom import Moments, joint_covariance
 
 # Points above which the joint covariance stays a lazy operator.

@@ -6,7 +6,7 @@ from botorch.exceptions import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import MarginalLogLikelihood
 
-from botorch_sparse.doors import check_kind, check_number, check_whole
+from botorch_sparse.argument_checks import check_kind, check_number, check_whole
 
 
 @dataclass

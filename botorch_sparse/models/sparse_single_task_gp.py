@@ -23,9 +23,9 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.doors import check_flag, check_generator, check_tensors
+from botorch_sparse.argument_checks import check_flag, check_generator, check_tensors
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
-from botorch_sparse.inducing.base import capped
+from botorch_sparse.inducing.sampler import capped
 from botorch_sparse.kernels import in_double, mixed_kernel
 from botorch_sparse.models.conditioning import (
     NewData,
@@ -34,9 +34,18 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
     validate_new_data,
 )
-from botorch_sparse.models.data_values import (
+from botorch_sparse.models.data_checks import (
+    as_python,
+    validate_call,
+    validate_categories,
+    validate_inducing_points,
+    validate_kernel,
+    validate_modules,
+    validate_options,
+    validate_points,
     validate_scaling,
     validate_training_data,
+    validate_transforms,
 )
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.fit import fit
@@ -55,17 +64,6 @@ from botorch_sparse.models.training_data import (
     before_transform,
     raw_inputs,
     same_tensor,
-)
-from botorch_sparse.models.validation import (
-    as_python,
-    validate_call,
-    validate_categories,
-    validate_inducing_points,
-    validate_kernel,
-    validate_modules,
-    validate_options,
-    validate_points,
-    validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.private_names import DefaultType

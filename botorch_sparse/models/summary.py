@@ -8,7 +8,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.doors import check_number
+from botorch_sparse.argument_checks import check_number
 from botorch_sparse.inducing.certificate import (
     AccuracyCertificate,
     accuracy_certificates,

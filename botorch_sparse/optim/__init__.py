@@ -1,46 +1,31 @@
-"""Exact maximization over finite sets, and batches whose size the posterior decides."""
+"""Deprecated: these names are in `batching`, `pools` and `distributed`."""
 
-from botorch_sparse.optim.adaptive_batch import (
-    AdaptiveBatch,
-    optimize_adaptive_batch,
-)
-from botorch_sparse.optim.batch import BatchState
-from botorch_sparse.optim.box_batch import MAX_BOX_BATCH, BoxBatch
-from botorch_sparse.optim.exact_pool import ExactPool
-from botorch_sparse.optim.points import Points
-from botorch_sparse.optim.pool import NystromPool
-from botorch_sparse.optim.ranks import RankError, Ranks, joined_ranks
-from botorch_sparse.optim.rules import (
-    BatchView,
-    FixedSize,
-    Global,
-    Local,
-    Product,
-    Rule,
-    Single,
-    UntilHalved,
-    rule_of,
-)
+import importlib
+import warnings
+from typing import Any
 
-__all__ = [
-    "MAX_BOX_BATCH",
-    "AdaptiveBatch",
-    "BatchState",
-    "BatchView",
-    "BoxBatch",
-    "ExactPool",
-    "FixedSize",
-    "Global",
-    "Local",
-    "NystromPool",
-    "Points",
-    "Product",
-    "RankError",
-    "Ranks",
-    "Rule",
-    "Single",
-    "UntilHalved",
-    "joined_ranks",
-    "optimize_adaptive_batch",
-    "rule_of",
-]
+_BATCHING = (
+    "MAX_BOX_BATCH AdaptiveBatch BatchView BoxBatch FixedSize Global Local Product "
+    "Rule Single UntilHalved optimize_adaptive_batch rule_of"
+)
+_NEW = {
+    **dict.fromkeys(_BATCHING.split(), "batching"),
+    **dict.fromkeys(("ExactPool", "NystromPool", "Points", "TableBatch"), "pools"),
+    **dict.fromkeys(("RankError", "Ranks", "joined_ranks"), "distributed"),
+}
+_RENAMED = {"BatchState": "TableBatch"}
+
+
+def __getattr__(name: str) -> Any:
+    """The name from its new place, with a warning."""
+    new = _RENAMED.get(name, name)
+    if new not in _NEW:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = f"botorch_sparse.{_NEW[new]}"
+    warnings.warn(
+        f"botorch_sparse.optim.{name} is now {module}.{new}; this alias goes with the "
+        "next release.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(importlib.import_module(module), new)

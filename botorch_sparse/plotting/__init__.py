@@ -11,9 +11,8 @@ except ImportError as error:
         "botorch_sparse.plotting needs matplotlib: pip install 'botorch_sparse[plot]'."
     ) from error
 
-from botorch_sparse.plotting.best import plot_best_rank
-from botorch_sparse.plotting.certificate import certified_step, plot_certificates
-from botorch_sparse.plotting.comparison import plot_comparison
+from botorch_sparse.plotting.accuracy import certified_step, plot_certificates
+from botorch_sparse.plotting.comparison import plot_best_rank, plot_comparison
 from botorch_sparse.plotting.elimination import plot_elimination
 from botorch_sparse.plotting.posterior import plot_confidence_band, plot_slice
 from botorch_sparse.plotting.progress import (

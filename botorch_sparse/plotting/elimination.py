@@ -6,7 +6,7 @@ from botorch.exceptions import InputDataError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from botorch_sparse.doors import check_kind, check_whole
+from botorch_sparse.argument_checks import check_kind, check_whole
 from botorch_sparse.plotting.style import COLORS, GREY, finish, new_axes
 from botorch_sparse.strategies.sbpe import SBPE
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from botorch_sparse.doors import (
+from botorch_sparse.argument_checks import (
     check_choice,
     check_kind,
     check_number,

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from botorch_sparse.datasets import Table
-from botorch_sparse.doors import check_callable, check_kind, check_number
+from botorch_sparse.argument_checks import check_callable, check_kind, check_number
+from botorch_sparse.demo.datasets import Table
 from botorch_sparse.plotting.style import (
     GREY,
     Histories,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from botorch_sparse.doors import check_kind, said
+from botorch_sparse.argument_checks import check_kind, short_repr
 
 # Okabe and Ito's colours, told apart with any colour vision; one dash pattern each.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -41,7 +41,8 @@ def styled(histories: Histories) -> Iterator[tuple[Any, dict[str, Any]]]:
     for name, history in histories.items():
         if not hasattr(history, "batches"):
             raise InputDataError(
-                f"Got histories[{name!r}]={said(history)}; need a strategy's history."
+                f"Got histories[{name!r}]={short_repr(history)}; need a strategy's "
+                "history."
             )
     pairs = zip(histories.values(), styles(iter(histories)), strict=True)
     for history, style in pairs:

@@ -1,9 +1,9 @@
 """The Nystrom (DTC) posterior and the folding of repeated points."""
 
-from botorch_sparse.posteriors.covariance import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 from botorch_sparse.posteriors.features import NystromFeatures
 from botorch_sparse.posteriors.folding import FoldedData, RepeatedRows, fold_repeats
+from botorch_sparse.posteriors.joint_covariance import PosteriorCovarianceLinearOperator
 from botorch_sparse.posteriors.known_features import KnownFeatures
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 

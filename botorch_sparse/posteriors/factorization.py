@@ -24,7 +24,7 @@ from scipy.linalg.lapack import dpstrf, spstrf
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from botorch_sparse.doors import DTYPES, check_number, check_tensors
+from botorch_sparse.argument_checks import DTYPES, check_number, check_tensors
 
 # An inducing point is left out when the others explain all but this fraction of
 # k(x, x). Measured against exact posteriors (m up to 900): 1e-12 costs 10 times the

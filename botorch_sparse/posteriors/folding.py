@@ -15,7 +15,7 @@ import torch
 from botorch.exceptions import BotorchTensorDimensionError
 from torch import Tensor
 
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.argument_checks import check_tensors
 
 
 class RepeatedRows(NamedTuple):

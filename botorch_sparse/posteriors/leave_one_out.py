@@ -27,7 +27,7 @@ Cholesky factor, that rounding is
 import torch
 from torch import Tensor
 
-from botorch_sparse.posteriors.batching import inner_rows
+from botorch_sparse.posteriors.features import inner_rows
 from botorch_sparse.posteriors.nystrom import Moments, NystromPosterior
 
 

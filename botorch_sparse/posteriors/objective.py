@@ -33,19 +33,74 @@ Everything is in float64: :math:`z^\top z - v^\top V z` cancels where the noise 
 small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfold.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions import UnsupportedError
+from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors.features import NystromFeatures
-from botorch_sparse.posteriors.leaves import Leaves, leaves_of
+
+
+def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:
+    """All that a kernel's gradient flows to, its inputs excepted.
+
+    Its parameters, and the leaves of hyperparameters that are the result of another
+    computation (sampled ones, or parameters in another dtype).
+    """
+    leaves = {id(p): p for p in kernel.parameters() if p.requires_grad and p.is_leaf}
+    K = kernel(S[..., :1, :].detach()).to_dense()
+    seen, ahead = set(), [K.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves[id(node.variable)] = node.variable
+        ahead += [function for function, _ in node.next_functions]
+    return list(leaves.values())
+
+
+class GradientAccumulator:
+    """Tensors whose gradients add up over the blocks; None where not wanted.
+
+    Args:
+        tensors: The tensors.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._tensors = list(tensors)
+        self.grads: list[Tensor | None] = [None] * len(self._tensors)
+
+    def pull(self, outputs: list[Tensor], grads: list[Tensor]) -> None:
+        """Add what flows back from `outputs`."""
+        pairs = [
+            (output, grad.expand(output.shape))
+            for output, grad in zip(outputs, grads, strict=False)
+            if output.requires_grad
+        ]
+        wanted = [i for i, t in enumerate(self._tensors) if t.requires_grad]
+        if not pairs or not wanted:
+            return
+        parts = torch.autograd.grad(
+            [output for output, _ in pairs],
+            [self._tensors[i] for i in wanted],
+            [grad for _, grad in pairs],
+            retain_graph=True,  # what computed the hyperparameters serves each block
+            allow_unused=True,
+        )
+        for i, part in zip(wanted, parts, strict=True):
+            known = self.grads[i]
+            if part is not None:
+                self.grads[i] = part if known is None else known + part
+
 
 # Features embedded at a time: on the CPU 2 MB in float64, which stay in the cache.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**24}
@@ -93,7 +148,7 @@ def low_rank_objective(
         task = replace(task, known=task.kernel(slice(None)))
     shapes = (error.shape, noise.shape, (*L.shape[:-2], 1))
     error, noise = (t.expand(torch.broadcast_shapes(*shapes)) for t in (error, noise))
-    leaves = leaves_of(features.covar_module, s)
+    leaves = differentiable_tensors(features.covar_module, s)
     return _LowRankObjective.apply(task, error, noise, X, S, *leaves)
 
 
@@ -204,7 +259,7 @@ class _LowRankObjective(torch.autograd.Function):
         residual, z, d, gram, L_B, v, *hyperparameters = ctx.saved_tensors
         task, solved, scale = ctx.task, _Solved(z, d, gram, L_B, v), grad.unsqueeze(-1)
         S = task.features.inducing_points
-        leaves = Leaves([task.X, S, *hyperparameters])
+        leaves = GradientAccumulator([task.X, S, *hyperparameters])
         u, excess = _pull_data(task, solved, scale, leaves)
         with torch.enable_grad():
             K_SS = task.features.covar_module(S).to_dense()
@@ -232,7 +287,7 @@ def _add_up(task: _Task, z: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _pull_data(
-    task: _Task, solved: _Solved, scale: Tensor, leaves: Leaves
+    task: _Task, solved: _Solved, scale: Tensor, leaves: GradientAccumulator
 ) -> tuple[Tensor, Tensor]:
     """Pull the gradient of `k_S(x)` and `k(x, x)`, block by block.
 

@@ -1,24 +1,24 @@
 """Whole algorithms with ask and tell, on tables of candidates and on boxes."""
 
-from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.batch import Batch, BatchRecord, Best
+from botorch_sparse.distributed.sharded_domain import ShardedDomain
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
-from botorch_sparse.strategies.candidates import CandidateTable
-from botorch_sparse.strategies.gpbucb import GPBUCB
-from botorch_sparse.strategies.gpucb import GPUCB
-from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
-from botorch_sparse.strategies.history import History
-from botorch_sparse.strategies.random_search import RandomSearch
-from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
-from botorch_sparse.strategies.sharded_domain import ShardedDomain
-from botorch_sparse.strategies.stopping import (
+from botorch_sparse.strategies.core.batch import Batch, BatchRecord, Best
+from botorch_sparse.strategies.core.stopping import (
     StopAfter,
     StopAtTarget,
     StopOnConfidenceGap,
     StopOnNoImprovement,
 )
-from botorch_sparse.strategies.thompson import ThompsonSampling
+from botorch_sparse.strategies.core.strategy import Strategy
+from botorch_sparse.strategies.data.candidate_table import CandidateTable
+from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.gpbucb import GPBUCB
+from botorch_sparse.strategies.gpucb import GPUCB
+from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
+from botorch_sparse.strategies.random_search import RandomSearch
+from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
+from botorch_sparse.strategies.thompson_sampling import ThompsonSampling
 from botorch_sparse.strategies.trust_region import TrustRegionBBKB
 
 __all__ = [

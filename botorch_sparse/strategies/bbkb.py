@@ -6,11 +6,11 @@ from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BBKBRadius, Constants
 from botorch_sparse.acquisition.ratios import LocalBound, validate_local_bound
-from botorch_sparse.doors import check_choice, check_keywords
+from botorch_sparse.argument_checks import check_choice, check_keywords
+from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.optim.rules import Rule, rule_of
-from botorch_sparse.strategies.theory import Claims, draws_of
+from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, sampling_options
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 Termination = Literal["global", "global-local"]
@@ -73,8 +73,8 @@ class BBKB(UCBStrategy):
         termination: `"global"` for the sum rule (Lemma 1), `"global-local"` for the sum
             until it crosses and the local rule (Lemma 3) from there: larger batches.
         rule: A rule of one's own in place of the last two: an object with `bound` and
-            `ratio_threshold`, such as those of `botorch_sparse.optim.rules`, or a short
-            name.
+            `ratio_threshold`, such as those of `botorch_sparse.batching.rules`, or a
+            short name.
         sampler: A sampler of inducing points of one's own in place of
             `PosteriorVarianceSampler(oversampling)`.
         local_bound: See `Local`.
@@ -126,8 +126,10 @@ class BBKB(UCBStrategy):
         check_keywords(options, UCBOptions.__annotations__, type(self))
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
-        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
-        claims, draws = draws_of(
+        claims = ObjectiveAssumptions.of(
+            covar_module, constants, norm_bound, noise_variance, delta
+        )
+        claims, draws = sampling_options(
             constants, num_evaluations, claims, oversampling, sampler, initial_sampler
         )
         chosen = rule_of(rule or termination, ratio_threshold, local_bound)

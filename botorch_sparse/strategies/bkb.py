@@ -5,11 +5,11 @@ from typing import Any, Unpack
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import BBKBRadius, BKBRadius, Constants
-from botorch_sparse.doors import check_keywords
+from botorch_sparse.argument_checks import check_keywords
+from botorch_sparse.batching.rules import Single
 from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.optim.rules import Single
-from botorch_sparse.strategies.theory import Claims, draws_of
+from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, sampling_options
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -68,8 +68,10 @@ class BKB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
-        claims, draws = draws_of(
+        claims = ObjectiveAssumptions.of(
+            covar_module, constants, norm_bound, noise_variance, delta
+        )
+        claims, draws = sampling_options(
             constants, num_evaluations, claims, oversampling, sampler, initial_sampler
         )
         kind = BBKBRadius if constants == "theory" else BKBRadius

@@ -6,9 +6,9 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
-from botorch_sparse.doors import check_keywords
-from botorch_sparse.optim.rules import Global, Product, Rule, rule_of
-from botorch_sparse.strategies.theory import Claims, exact_radius
+from botorch_sparse.argument_checks import check_keywords
+from botorch_sparse.batching.rules import Global, Product, Rule, rule_of
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
@@ -66,7 +66,9 @@ class GPBUCB(UCBStrategy):
             if rule not in RULES:
                 raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")
             rule = RULES[rule](ratio_threshold)
-        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
+        claims = ObjectiveAssumptions.of(
+            covar_module, constants, norm_bound, noise_variance, delta
+        )
         parts = parts_of(
             candidates,
             covar_module,

@@ -5,9 +5,9 @@ from typing import Any, Unpack
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import Constants
-from botorch_sparse.doors import check_keywords
-from botorch_sparse.optim.rules import Single
-from botorch_sparse.strategies.theory import Claims, exact_radius
+from botorch_sparse.argument_checks import check_keywords
+from botorch_sparse.batching.rules import Single
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
 
 
@@ -54,7 +54,9 @@ class GPUCB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        claims = Claims.of(covar_module, constants, norm_bound, noise_variance, delta)
+        claims = ObjectiveAssumptions.of(
+            covar_module, constants, norm_bound, noise_variance, delta
+        )
         parts = parts_of(
             candidates,
             covar_module,

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Unpack
 
 from botorch.exceptions import UnsupportedError
 
-from botorch_sparse.doors import check_flag, check_whole
-from botorch_sparse.strategies.base import Strategy
-from botorch_sparse.strategies.box import DomainOptions
+from botorch_sparse.argument_checks import check_flag, check_whole
+from botorch_sparse.strategies.core.strategy import Strategy
+from botorch_sparse.strategies.data.box import DomainOptions
 
 
 class RandomSearch(Strategy):

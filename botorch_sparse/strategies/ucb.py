@@ -16,14 +16,11 @@ from botorch_sparse.acquisition.confidence import (
     FixedBeta,
     RadiusStatistics,
 )
-from botorch_sparse.acquisition.confidence.base import NormBoundRadius, require_radius
-from botorch_sparse.doors import check_choice, check_number
-from botorch_sparse.inducing import InducingPointSampler
-from botorch_sparse.kernels import shrink_lengthscales
-from botorch_sparse.optim.box_batch import MAX_BOX_BATCH
-from botorch_sparse.optim.growing import Batch
-from botorch_sparse.optim.pool import MAX_MEMORY
-from botorch_sparse.optim.rules import (
+from botorch_sparse.acquisition.confidence.radius import NormBoundRadius, require_radius
+from botorch_sparse.argument_checks import check_choice, check_number
+from botorch_sparse.batching.box_batch import MAX_BOX_BATCH
+from botorch_sparse.batching.growing_batch import GrowingBatch
+from botorch_sparse.batching.rules import (
     FixedSize,
     Global,
     Local,
@@ -33,26 +30,32 @@ from botorch_sparse.optim.rules import (
     UntilHalved,
     rule_of,
 )
-from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.box_uncertainty import ExactVariance, most_uncertain
-from botorch_sparse.strategies.domain import Domain, require_whole
-from botorch_sparse.strategies.exact_table import exact_pool, uncertainty_sampling
-from botorch_sparse.strategies.forms import Form
-from botorch_sparse.strategies.history import evaluations_at
-from botorch_sparse.strategies.identity import identity
-from botorch_sparse.strategies.model_settings import ModelSettings
-from botorch_sparse.strategies.model_strategy import (
+from botorch_sparse.inducing import InducingPointSampler
+from botorch_sparse.kernels import shrink_lengthscales
+from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
+from botorch_sparse.strategies.core.batch import BatchRecord
+from botorch_sparse.strategies.core.fingerprint import fingerprint
+from botorch_sparse.strategies.core.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
     ModelStrategy,
     RunOptions,
     split_options,
 )
-from botorch_sparse.strategies.prior import Prior
+from botorch_sparse.strategies.core.state_schema import Schema
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.domain import Domain, require_whole
+from botorch_sparse.strategies.data.history import evaluations_at
+from botorch_sparse.strategies.guarantees import require_proved
 from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogate import Surrogate
-from botorch_sparse.strategies.theory import require_proved
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
+from botorch_sparse.strategies.surrogates.table_posterior import (
+    exact_pool,
+    uncertainty_sampling,
+)
+from botorch_sparse.strategies.uncertainty_sampling import ExactVariance, most_uncertain
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -191,7 +194,7 @@ class UCBStrategy(ModelStrategy):
             self._announce_single_points(batch)
         return chosen
 
-    def _announce_single_points(self, batch: Batch) -> None:
+    def _announce_single_points(self, batch: GrowingBatch) -> None:
         """Say so, once, where a model of a box at its cap ends batches after one."""
         surrogate, before = self.surrogate, self.record.batches[1 - NUM_SINGLE :]
         is_bounded = self.box is not None and isinstance(self.rule, Global)
@@ -212,7 +215,7 @@ class UCBStrategy(ModelStrategy):
             stacklevel=2,
         )
 
-    def _batch_so_far(self) -> Batch:
+    def _batch_so_far(self) -> GrowingBatch:
         """The batch in progress, with the points that are in it already."""
         sized = isinstance(self.rule, FixedSize | UntilHalved)
         return self.surrogate.view.batch(
@@ -369,7 +372,7 @@ class UCBStrategy(ModelStrategy):
             "is_single_said": self._is_single_said,
         }
 
-    def _form(self) -> dict[str, Form]:
+    def _form(self) -> dict[str, Schema]:
         own = {"statistics": RadiusStatistics, "is_initializing": bool}
         return super()._form() | own | {"is_single_said": bool}
 
@@ -384,9 +387,9 @@ class UCBStrategy(ModelStrategy):
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {
-            "radius": identity(self.radius, "radius"),
+            "radius": fingerprint(self.radius, "radius"),
             "min_batch_width": self.min_batch_width,
-            "rule": identity(self.rule, "rule"),
+            "rule": fingerprint(self.rule, "rule"),
         }
 
 

@@ -19,7 +19,7 @@ from botorch_sparse.ax import (
     recommended_batch_size,
     sparse_generation_strategy,
 )
-from botorch_sparse.ax.adaptive_batch import AdaptiveBatchAcquisition
+from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
 
 MAX_SIZE = 6
 SEM = 15.0

@@ -8,7 +8,7 @@ from ax_problems import CAPPED
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 
-from botorch_sparse.ax.inducing import HEADROOM, extended_inducing_points
+from botorch_sparse.ax.extended_inducing import HEADROOM, extended_inducing_points
 from botorch_sparse.models import SparseSingleTaskGP
 
 pytestmark = CAPPED

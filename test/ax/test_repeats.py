@@ -10,7 +10,7 @@ from ax.exceptions.core import SearchSpaceExhausted
 from botorch.models import ModelListGP, SingleTaskGP
 
 from botorch_sparse.ax import bbkb_generation_strategy, sparse_generation_strategy
-from botorch_sparse.ax.acquisition import _is_noisy
+from botorch_sparse.ax.sparse_acquisition import _is_noisy
 
 GRID = [
     ChoiceParameterConfig(

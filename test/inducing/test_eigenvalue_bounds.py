@@ -8,14 +8,14 @@ from gpytorch.kernels import Kernel
 from sampler_cases import clustered, rbf, residual
 from torch import Tensor
 
-from botorch_sparse.inducing.eigenvalue_bounds import (
+from botorch_sparse.inducing.residual import (
+    ScaledResidual,
     lanczos_upper_bound,
     projection,
     row_sum_bound,
     sampled_upper_bound,
     top_eigenvalue,
 )
-from botorch_sparse.inducing.residual import ScaledResidual
 from botorch_sparse.posteriors import NystromFeatures
 
 F64: dict[str, Any] = {"dtype": torch.float64}

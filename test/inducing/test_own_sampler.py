@@ -20,7 +20,7 @@ from botorch_sparse.inducing import (
     RecursiveRLSSampler,
     SamplerInducingPointAllocator,
 )
-from botorch_sparse.inducing.base import capped
+from botorch_sparse.inducing.sampler import capped
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB
 

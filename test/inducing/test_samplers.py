@@ -27,8 +27,8 @@ from botorch_sparse.inducing import (
     InducingPointSampler,
     RecursiveRLSSampler,
 )
-from botorch_sparse.inducing.base import CHUNK_SIZE
 from botorch_sparse.inducing.residual import BLOCK_ROWS
+from botorch_sparse.inducing.sampler import CHUNK_SIZE
 
 SAMPLERS = [RecursiveRLSSampler, BLESSSampler, CertifiedSampler]
 DELTA = 0.05

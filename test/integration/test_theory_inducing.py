@@ -13,7 +13,7 @@ import torch
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from botorch_sparse.datasets import load_table
+from botorch_sparse.demo.datasets import load_table
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB

@@ -10,7 +10,7 @@ from botorch.models.kernels import CategoricalKernel
 from gpytorch.kernels import Kernel, MaternKernel
 from torch import Tensor
 
-from botorch_sparse.kernels.evaluation import for_fit
+from botorch_sparse.kernels.fit_kernel import for_fit
 
 
 def mixed(*batch_shape: int, **tkwargs: Any) -> tuple[Kernel, Tensor]:

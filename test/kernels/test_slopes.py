@@ -11,7 +11,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from botorch_sparse.kernels.slopes import slopes_of
+from botorch_sparse.kernels.lipschitz import lipschitz_constants
 
 DIM = 3
 
@@ -55,7 +55,7 @@ def test_slopes_are_second_differences(name: str) -> None:
     others, and rounding adds `eps / h^2`.
     """
     kernel, h = ready(KERNELS[name]()), 1e-5
-    found = slopes_of(kernel, DIM)
+    found = lipschitz_constants(kernel, DIM)
     assert found is not None
     origin = torch.zeros(1, DIM, dtype=torch.float64)
     variance = float(kernel(origin).to_dense())
@@ -72,7 +72,7 @@ def test_slopes_are_second_differences(name: str) -> None:
 def test_no_function_changes_faster(name: str) -> None:
     """The largest change of a function of norm one is `|k_x - k_x'|`."""
     kernel = ready(KERNELS[name](), seed=1)
-    found = slopes_of(kernel, DIM)
+    found = lipschitz_constants(kernel, DIM)
     assert found is not None
     g = torch.Generator().manual_seed(0)
     X = torch.randn(200, DIM, generator=g, dtype=torch.float64)
@@ -91,4 +91,4 @@ def test_no_function_changes_faster(name: str) -> None:
     ],
 )
 def test_others_are_not_known(kernel: Kernel) -> None:
-    assert slopes_of(kernel, DIM) is None
+    assert lipschitz_constants(kernel, DIM) is None

@@ -15,8 +15,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fit import exact_subset, rounds
-from botorch_sparse.models.fit.choose import Fitted, left_out_density, shuffled_rows
+from botorch_sparse.models.fit import exact_subset
+from botorch_sparse.models.fit import fit_rounds as rounds
+from botorch_sparse.models.fit.best_fit import Fitted, left_out_density, shuffled_rows
 from botorch_sparse.models.fit.exact_subset import fit_exact_subset, on_random_rows
 
 close = torch.testing.assert_close

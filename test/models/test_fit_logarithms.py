@@ -11,7 +11,7 @@ from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from botorch_sparse.models.fit.logarithms import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 
 
 def objective(**tkwargs: Any) -> ExactMarginalLogLikelihood:

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fit import rounds as fit_rounds
-from botorch_sparse.models.fit.choose import with_optimizer
+from botorch_sparse.models.fit import fit_rounds as fit_rounds
+from botorch_sparse.models.fit.best_fit import with_optimizer
 
 FAST = {"options": {"maxiter": 8}}
 

@@ -15,10 +15,19 @@ from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, PosteriorVarianceSampler
-from botorch_sparse.models import SparseSingleTaskGP, inducing_points, memory
-from botorch_sparse.models.fit import rounds
-from botorch_sparse.models.inducing_points import EXACT_SIZE, MOST_INDUCING_POINTS
-from botorch_sparse.models.memory import affordable_inducing_points
+from botorch_sparse.models import (
+    SparseSingleTaskGP,
+    inducing_points,
+)
+from botorch_sparse.models import (
+    inducing_points as memory,
+)
+from botorch_sparse.models.fit import fit_rounds as rounds
+from botorch_sparse.models.inducing_points import (
+    EXACT_SIZE,
+    MOST_INDUCING_POINTS,
+    affordable_inducing_points,
+)
 
 
 def make(n: int, lengthscale: float = 0.4, d: int = 2, **options: Any) -> Any:

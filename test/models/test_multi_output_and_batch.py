@@ -23,7 +23,7 @@ from torch import Tensor
 
 from botorch_sparse.inducing import PosteriorVarianceSampler, RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.sampling import sample_shared_points
+from botorch_sparse.models.inducing_points import sample_shared_points
 
 close = torch.testing.assert_close
 

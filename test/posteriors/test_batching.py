@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.batching import by_rows, inner_rows, solve_rows
+from botorch_sparse.posteriors.features import by_rows, inner_rows, solve_rows
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 
 SHAPES = [

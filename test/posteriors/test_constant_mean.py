@@ -18,10 +18,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from botorch_sparse.optim import ExactPool
+from botorch_sparse.pools import ExactPool
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
-from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
+from botorch_sparse.posteriors.constant_mean import (
+    condition_with_constant_mean,
+    posterior_of_chosen,
+)
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-8, "atol": 1e-8},

@@ -10,10 +10,7 @@ from device_cases import sweep
 from torch import Tensor
 
 from botorch_sparse.posteriors import factorize_inducing_covariance
-from botorch_sparse.posteriors.factorization import (
-    factorize_batch,
-    independent_points,
-)
+from botorch_sparse.posteriors.factorization import factorize_batch, independent_points
 
 
 def points(m: int, d: int = 2, **tkwargs: Any) -> Tensor:

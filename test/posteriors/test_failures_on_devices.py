@@ -10,8 +10,8 @@ from linear_operator.utils.errors import NanError
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.sbpe.glance import Glance, Worst
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
+from botorch_sparse.strategies.sbpe.exploration import BatchReading, LargestContribution
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def test_certificates(away: dict[str, Any]) -> None:
 
 def test_designs_without_feedback(double: dict[str, Any]) -> None:
     """The host looks at the same."""
-    posterior = GrowingPosterior(RBFKernel().to(**double), rows(**double), 0.1)
+    posterior = IncrementalVariance(RBFKernel().to(**double), rows(**double), 0.1)
     posterior.embedded[7] = torch.nan
     counts = torch.ones(20, **double)
     with pytest.raises(NanError, match="lam is too small"):
-        Glance.at(posterior, counts, counts, 20)
+        BatchReading.at(posterior, counts, counts, 20)
     posterior.residual[7] = torch.nan
     with pytest.raises(NanError, match="lam is too small"):
-        Worst.at(posterior, counts)
+        LargestContribution.at(posterior, counts)
 
 
 def test_negative_noise_shows(away: dict[str, Any]) -> None:

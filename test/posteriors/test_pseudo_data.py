@@ -8,10 +8,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.pseudo_data import (
-    pseudo_data_factor,
-    whitening_matrix,
-)
+from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
 
 def problem(

@@ -15,8 +15,9 @@ from strategy_table import (
 from torch import Tensor
 
 from botorch_sparse.acquisition import BBKBRadius, BKBRadius, FixedBeta
+from botorch_sparse.batching import Local
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.optim import Local, NystromPool
+from botorch_sparse.pools import NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import (
     BBKB,

@@ -18,7 +18,7 @@ from strategy_table import (
 
 from botorch_sparse.acquisition.confidence import FixedBeta
 from botorch_sparse.strategies import Batch, RandomSearch, Strategy
-from botorch_sparse.strategies.surrogate import Surrogate
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 LAM = 1e-2
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0]], dtype=torch.float64)

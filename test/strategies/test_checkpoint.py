@@ -21,8 +21,8 @@ from strategy_table import TABLE, equal, objective, without_times
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy
-from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.batches import Batches
+from botorch_sparse.strategies.core.batch import BatchRecord
+from botorch_sparse.strategies.core.batch_records import Batches
 
 CASES = [("table", "bbkb-global"), ("table", "random"), ("box", "gssbo-known")]
 CASES += [("sbpe", "table")]

@@ -14,7 +14,7 @@ from strategy_table import are_alike, equal
 from torch import Tensor
 
 from botorch_sparse.strategies import BBKB, Batch, History, RandomSearch
-from botorch_sparse.strategies import continuous as module
+from botorch_sparse.strategies.surrogates import box_posterior as module
 
 # One with batches of one point, and one without.
 SOME = ["bbkb-global-local", "gpbucb-inferred", "random"]

@@ -14,18 +14,18 @@ from botorch_sparse.acquisition.confidence import (
     GuessAndDouble,
     RandomizedRadius,
 )
+from botorch_sparse.batching.rules import Global, Local
 from botorch_sparse.inducing import PosteriorVarianceSampler
-from botorch_sparse.optim.rules import Global, Local
 from botorch_sparse.strategies import BBKB, BKB, GPBUCB, CandidateTable
-from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.domain import (
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.domain import (
     BoxDomain,
     Domain,
     TableDomain,
     domain_of,
 )
-from botorch_sparse.strategies.model_settings import ModelSettings
-from botorch_sparse.strategies.table import NystromTable
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 from botorch_sparse.strategies.ucb import UCBStrategy
 
 BOUNDS = torch.tensor([[0.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
@@ -142,13 +142,13 @@ def test_leverage_is_summed_for_those_that_look_at_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Variances at the different points, each time that a strategy learns."""
-    sizes, variance = list[int](), NystromTable.variance
+    sizes, variance = list[int](), NystromTablePosterior.variance
 
-    def spy(self: NystromTable, history: Any, point: Tensor) -> Tensor:
+    def spy(self: NystromTablePosterior, history: Any, point: Tensor) -> Tensor:
         sizes.append(len(point))
         return variance(self, history, point)
 
-    monkeypatch.setattr(NystromTable, "variance", spy)
+    monkeypatch.setattr(NystromTablePosterior, "variance", spy)
     X, kernel = make_candidates(60), make_kernel()
     # They are looked at once where inducing points are drawn.
     data = torch.cat([X[:20], X[:20]])

@@ -15,7 +15,7 @@ from strategy_table import (
 )
 from torch import Tensor
 
-from botorch_sparse.strategies.surrogate import Surrogate
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)

@@ -10,7 +10,7 @@ from botorch.utils.sampling import get_polytope_samples
 from box_table import TABLE
 
 from botorch_sparse.strategies import SBPE, RandomSearch
-from botorch_sparse.strategies import box as module
+from botorch_sparse.strategies.data import box as module
 
 
 def constraint(indices: list[int], coefficients: list[float], rhs: float) -> Any:

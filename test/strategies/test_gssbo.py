@@ -20,7 +20,7 @@ from botorch_sparse.acquisition import (
 )
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import GSSBO, RSSBO
-from botorch_sparse.strategies.gssbo.radius import subset_statistics
+from botorch_sparse.strategies.gssbo.subset_statistics import subset_statistics
 
 GRID = torch.cartesian_prod(
     torch.linspace(-1, 2, 60).double(), torch.linspace(0, 1, 40).double()

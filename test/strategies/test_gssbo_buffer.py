@@ -8,7 +8,7 @@ import torch
 from box_table import BOUNDS, OPTIONS, objective
 
 from botorch_sparse.strategies import GSSBO
-from botorch_sparse.strategies.gssbo.buffer import SubsetBuffer
+from botorch_sparse.strategies.gssbo.subset_size import SubsetBuffer
 
 
 class Script:

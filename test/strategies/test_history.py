@@ -14,13 +14,14 @@ from strategy_table import TABLE, make_candidates, objective
 from torch import Tensor
 
 import botorch_sparse
-from botorch_sparse.strategies import History, RandomSearch, base
-from botorch_sparse.strategies.batch import BatchRecord
-from botorch_sparse.strategies.batches import Batches
-from botorch_sparse.strategies.domain import domain_of
-from botorch_sparse.strategies.gssbo.history import SubsetRecord
-from botorch_sparse.strategies.record import Record
-from botorch_sparse.strategies.trials import Trial
+from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies.core import strategy as base
+from botorch_sparse.strategies.core.batch import BatchRecord
+from botorch_sparse.strategies.core.batch_records import Batches
+from botorch_sparse.strategies.core.trials import Trial
+from botorch_sparse.strategies.data.domain import domain_of
+from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.gssbo.gssbo import SubsetRecord
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
 
@@ -288,7 +289,7 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     point = torch.randint(7, (60,), generator=g)
     values = torch.randn(60, generator=g, dtype=torch.float64)
     domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
-    owner = SimpleNamespace(record=Record.of(domain))
+    owner = SimpleNamespace(record=RunRecord.of(domain))
     history = History(domain, owner=owner)
     trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
     for start, stop in ((0, 5), (5, 33)):

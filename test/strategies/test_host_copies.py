@@ -5,10 +5,10 @@ import torch
 from host_copies import HostCopies
 from strategy_table import TABLE, objective
 
-from botorch_sparse.optim import NystromPool
-from botorch_sparse.optim.choosable import ALL
-from botorch_sparse.optim.device_batch import BlockBatch
-from botorch_sparse.optim.rules import Global, Local, Product, Rule, Single
+from botorch_sparse.batching.rules import Global, Local, Product, Rule, Single
+from botorch_sparse.pools import NystromPool
+from botorch_sparse.pools.device_batch import BlockBatch
+from botorch_sparse.pools.pool_protocol import ALL_ROWS
 
 BATCHES: dict[str, tuple[str, Rule]] = {
     "global": ("bbkb-global", Global(4.0)),
@@ -46,7 +46,7 @@ def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCo
     rule = BATCHES[name][1]
     view, where = strategy.surrogate.view, (strategy.history, strategy.generator)
     with HostCopies() as copies:
-        batch = view.batch(3.0, rule, pending, ALL, *where).choose(limit)
+        batch = view.batch(3.0, rule, pending, ALL_ROWS, *where).choose(limit)
     return batch, copies
 
 

@@ -9,17 +9,19 @@ from gpytorch.means import Mean, ZeroMean
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
-from botorch_sparse.optim import pool as pool_module
+from botorch_sparse.pools import nystrom_pool as pool_module
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.chosen_inducing import posterior_of_chosen
-from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.posteriors.constant_mean import (
+    condition_with_constant_mean,
+    posterior_of_chosen,
+)
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
-from botorch_sparse.strategies.domain import domain_of
-from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.history import History, evaluations_at
-from botorch_sparse.strategies.host_variances import HostVariances
+from botorch_sparse.strategies.data.domain import domain_of
+from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.surrogates.table_posterior import HostVariances
 
 needs_simulation = pytest.mark.skipif(
     not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"
@@ -124,7 +126,7 @@ def test_a_pool_that_failed_for_rounding_is_embedded_again(
 
 def test_what_is_known_of_a_row_is_not_asked_again(double: dict[str, Any]) -> None:
     X, kernel = make_candidates(20, **double), make_kernel(**double)
-    growing = GrowingPosterior(kernel, X, 0.1)
+    growing = IncrementalVariance(kernel, X, 0.1)
     rows = torch.arange(20, device=X.device)
     assert bool((growing.unexplained(rows) > 0).all())
     assert not growing.add_inducing(3, is_unexplained=False)

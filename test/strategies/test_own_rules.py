@@ -12,8 +12,8 @@ from botorch.exceptions import InputDataError
 from strategy_table import make_candidates, make_kernel, objective
 
 from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.batching import MAX_BOX_BATCH, BatchView, Local
 from botorch_sparse.inducing import CertifiedSampler
-from botorch_sparse.optim import MAX_BOX_BATCH, BatchView, Local
 from botorch_sparse.strategies import BBKB, GPBUCB
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -78,7 +78,7 @@ def test_a_batch_on_a_box_ends(lam: float) -> None:
         None, make_kernel(), lam, bounds=BOUNDS, optimizer_options=OPTIONS, seed=0
     )
     strategy.run(objective, 3, progress=False)
-    target = "botorch_sparse.optim.box_batch.optimize_acqf"
+    target = "botorch_sparse.batching.box_batch.optimize_acqf"
     with patch(target, side_effect=lambda *args, **kwargs: next(found)):
         size = len(strategy.ask())
     assert size == (1 if lam > 1e6 else MAX_BOX_BATCH)

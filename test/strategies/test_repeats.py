@@ -11,7 +11,7 @@ from strategy_table import (
 )
 from torch import Tensor
 
-from botorch_sparse.optim.rules import UntilHalved
+from botorch_sparse.batching.rules import UntilHalved
 from botorch_sparse.strategies import Batch
 
 NAMES = ["bbkb-global", "bbkb-global-local", "bkb", "gpucb", "gpbucb-product"]

@@ -33,10 +33,10 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import SBPE
-from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.sbpe import region as region_module
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.sbpe import surviving_region as region_module
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
-from botorch_sparse.strategies.sbpe.region import SurvivingRegion
+from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 
 
 def cut_of(function: Any, threshold: float) -> BatchBounds:

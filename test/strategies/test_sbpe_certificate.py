@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.inducing import variance_inflation
-from botorch_sparse.posteriors.growing import GrowingPosterior
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
@@ -92,7 +92,7 @@ def explore(
     """A batch on a table, the bound after each point."""
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**tkwargs)
-    growing = GrowingPosterior(oracles.make_kernel(kernel, **tkwargs), X, lam)
+    growing = IncrementalVariance(oracles.make_kernel(kernel, **tkwargs), X, lam)
     policy = CertificatePolicy(refresh, delta=0.1, num_batches=3)
     exploration, bounds = BatchExploration(growing, policy), []
     for _ in range(num):
@@ -145,7 +145,7 @@ def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64)
-    growing = GrowingPosterior(oracles.make_kernel("rbf", **DOUBLE), X, 3e-15)
+    growing = IncrementalVariance(oracles.make_kernel("rbf", **DOUBLE), X, 3e-15)
     policy = CertificatePolicy("certificate", delta=0.1, num_batches=3)
     exploration, appended = BatchExploration(growing, policy), 0
     for _ in range(150):
@@ -166,7 +166,7 @@ def test_draws_spend_half_of_delta() -> None:
 def test_replay_to_the_bit(refresh: str) -> None:
     exploration, _ = explore(refresh, 20, **DOUBLE)
     other = BatchExploration(
-        GrowingPosterior(
+        IncrementalVariance(
             exploration.posterior.covar_module, exploration.posterior.X, 0.02
         ),
         exploration.policy,

@@ -26,7 +26,7 @@ from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.acquisition.confidence import SBPERadius
 from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.sbpe.first_batch import FirstBatch
-from botorch_sparse.strategies.sbpe.progress import Progress
+from botorch_sparse.strategies.sbpe.search_state import SearchState
 
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
@@ -370,7 +370,7 @@ def test_data_from_before_count_for_the_fit_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(FirstBatch, "_center"), (Progress, "ended")]
+    ("owner", "name"), [(FirstBatch, "_center"), (SearchState, "ended")]
 )
 def test_a_fit_that_is_interrupted(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch

@@ -15,8 +15,9 @@ from strategy_table import equal, without_times
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.distributed import ShardedDomain
+from botorch_sparse.distributed.ranks import ALONE
 from botorch_sparse.inducing import PosteriorVarianceSampler
-from botorch_sparse.optim.ranks import ALONE
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -26,7 +27,6 @@ from botorch_sparse.strategies import (
     CandidateTable,
     History,
     RandomSearch,
-    ShardedDomain,
     ThompsonSampling,
 )
 

@@ -14,8 +14,9 @@ from gpytorch.kernels import RBFKernel
 from thread_ranks import together
 from torch import Tensor
 
-from botorch_sparse.optim.ranks import Ranks
-from botorch_sparse.optim.shards import TILE
+from botorch_sparse.distributed.ranks import Ranks
+from botorch_sparse.distributed.sharded_domain import ShardedDomain
+from botorch_sparse.distributed.shards import RANK_TILE
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -25,9 +26,8 @@ from botorch_sparse.strategies import (
     StopOnConfidenceGap,
     Strategy,
 )
-from botorch_sparse.strategies.sharded_domain import ShardedDomain
 
-ROWS = 4 * TILE - 300
+ROWS = 4 * RANK_TILE - 300
 HOST = torch.device("cpu")
 Build = Callable[..., Strategy]
 
@@ -35,7 +35,7 @@ Build = Callable[..., Strategy]
 def table(device: torch.device = HOST) -> Tensor:
     """Candidates of which some are alike."""
     X = torch.rand(ROWS, 2, generator=torch.Generator().manual_seed(0)).double()
-    X[TILE + 7] = X[3 * TILE + 7] = X[5]
+    X[RANK_TILE + 7] = X[3 * RANK_TILE + 7] = X[5]
     return X.to(device)
 
 
@@ -82,7 +82,7 @@ def test_choices_are_those_of_one_process(name: str, device: torch.device) -> No
     size = {"inferred": 4, "global-local": 2}.get(name, 3)
     chosen = together(size, lambda ranks: run(CASES[name](domain_of(ranks))), device)
     assert chosen == [whole] * size
-    assert len({row // TILE for row in whole}) > 1
+    assert len({row // RANK_TILE for row in whole}) > 1
 
 
 @pytest.mark.slow_sim
@@ -122,12 +122,12 @@ def test_a_table_may_stay_in_a_file(kind: str, tmp_path: Path) -> None:
 
     def rows(ranks: Ranks) -> tuple[Tensor, Tensor]:
         domain = ShardedDomain.of(given, ranks)
-        return domain.X, domain.rows(torch.tensor([ROWS - 1, 3, TILE]))
+        return domain.X, domain.rows(torch.tensor([ROWS - 1, 3, RANK_TILE]))
 
     parts = together(3, rows)
     assert torch.equal(torch.cat([own for own, _ in parts]), table())
     for _, found in parts:
-        assert torch.equal(found, table()[[ROWS - 1, 3, TILE]])
+        assert torch.equal(found, table()[[ROWS - 1, 3, RANK_TILE]])
 
 
 def test_a_state_is_that_of_one_process() -> None:

@@ -22,7 +22,7 @@ from strategy_table import (
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import FixedBeta
-from botorch_sparse.optim import Global
+from botorch_sparse.batching import Global
 from botorch_sparse.strategies import RandomSearch
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)

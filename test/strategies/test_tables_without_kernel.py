@@ -29,8 +29,9 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
-from botorch_sparse.strategies import BBKB, ThompsonSampling, model_building
-from botorch_sparse.strategies import prior as priors
+from botorch_sparse.strategies import BBKB, ThompsonSampling
+from botorch_sparse.strategies.surrogates import prior as priors
+from botorch_sparse.strategies.surrogates import prior_fitting as model_building
 
 some_strategies = pytest.mark.parametrize(
     "name", ["bbkb", "thompson", pytest.param("gpucb", marks=pytest.mark.slow)]

@@ -23,7 +23,7 @@ from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
 from botorch_sparse.strategies import Batch, History, RandomSearch, Strategy
-from botorch_sparse.strategies.surrogate import Surrogate
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)

@@ -12,11 +12,12 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
-from botorch_sparse.strategies.box import Box
-from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.trust_region import Region, local_posterior, strategy
-from botorch_sparse.strategies.trust_region.candidates import candidates_around
-from botorch_sparse.strategies.trust_region.region import (
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.trust_region import Region, local_posterior
+from botorch_sparse.strategies.trust_region import trust_region_bbkb as strategy
+from botorch_sparse.strategies.trust_region.region_candidates import candidates_around
+from botorch_sparse.strategies.trust_region.trust_region import (
     fail_tolerance,
     is_better,
     side_weights,

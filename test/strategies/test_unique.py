@@ -16,7 +16,7 @@ from strategy_table import (
 )
 
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.optim.host_batch import HostBatch
+from botorch_sparse.pools.host_batch import HostBatch
 from botorch_sparse.strategies import (
     BBKB,
     BKB,

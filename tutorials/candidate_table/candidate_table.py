@@ -18,7 +18,7 @@ import os
 import torch
 from gpytorch.kernels import RBFKernel
 
-from botorch_sparse.datasets import load_table
+from botorch_sparse.demo.datasets import load_table
 from botorch_sparse.plotting import (
     plot_batch_sizes,
     plot_num_inducing,

@@ -21,7 +21,7 @@ from gpytorch.kernels import RBFKernel
 from matplotlib.figure import Figure
 from torch import nn
 
-from botorch_sparse.datasets import load_table
+from botorch_sparse.demo.datasets import load_table
 from botorch_sparse.inducing import exact_gradients, select_by_gradient_diversity
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.plotting import plot_cumulative_regret

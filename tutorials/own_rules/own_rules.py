@@ -17,9 +17,9 @@ from gpytorch.kernels import RBFKernel
 from matplotlib.figure import Figure
 
 from botorch_sparse.acquisition import BatchUpperConfidenceBound, ConfidenceRadius
+from botorch_sparse.batching import Local, optimize_adaptive_batch
 from botorch_sparse.inducing import CertifiedSampler, SamplerInducingPointAllocator
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.optim import Local, optimize_adaptive_batch
 from botorch_sparse.strategies import BBKB
 
 torch.manual_seed(0)

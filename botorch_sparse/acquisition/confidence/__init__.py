@@ -34,38 +34,43 @@ Example:
     2.0
 """
 
-from botorch_sparse.acquisition.confidence.base import (
-    ConfidenceRadius,
-    Constants,
-    NormBoundRadius,
-    RadiusStatistics,
-)
-from botorch_sparse.acquisition.confidence.bbkb import BBKBRadius
-from botorch_sparse.acquisition.confidence.bkb import BKBRadius
-from botorch_sparse.acquisition.confidence.chowdhury_gopalan import (
+from botorch_sparse.acquisition.confidence.bbkb_radius import BBKBRadius
+from botorch_sparse.acquisition.confidence.bkb_radius import BKBRadius
+from botorch_sparse.acquisition.confidence.chowdhury_gopalan_radius import (
     ChowdhuryGopalanRadius,
 )
-from botorch_sparse.acquisition.confidence.fixed import FixedBeta
-from botorch_sparse.acquisition.confidence.gssbo import GSSBORadius, SubsetStatistics
+from botorch_sparse.acquisition.confidence.gssbo_radius import (
+    GSSBORadius,
+    SubsetStatistics,
+)
 from botorch_sparse.acquisition.confidence.guess_and_double import (
     GuessAndDouble,
     posterior_mean_norm,
 )
-from botorch_sparse.acquisition.confidence.randomized import (
+from botorch_sparse.acquisition.confidence.radius import (
+    ConfidenceRadius,
+    Constants,
+    FixedBeta,
+    NormBoundRadius,
+    RadiusStatistics,
+)
+from botorch_sparse.acquisition.confidence.randomized_radius import (
     RandomizedRadius,
     ShiftedExponentialRadius,
 )
-from botorch_sparse.acquisition.confidence.sbpe import (
+from botorch_sparse.acquisition.confidence.sbpe_radius import (
     SBPEContinuousRadius,
     SBPERadius,
     discretization_constant,
 )
-from botorch_sparse.acquisition.confidence.srinivas import (
+from botorch_sparse.acquisition.confidence.srinivas_radius import (
     SrinivasAgnosticRadius,
     SrinivasCompactRadius,
     SrinivasFiniteRadius,
 )
-from botorch_sparse.acquisition.confidence.unknown import UnknownHyperparameters
+from botorch_sparse.acquisition.confidence.unknown_hyperparameters import (
+    UnknownHyperparameters,
+)
 
 __all__ = [
     "BBKBRadius",

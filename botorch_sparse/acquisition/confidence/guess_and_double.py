@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import torch
 
-from botorch_sparse.acquisition.confidence.base import (
+from botorch_sparse.acquisition.confidence.radius import (
     ConfidenceRadius,
     NormBoundRadius,
     RadiusStatistics,
     require,
 )
-from botorch_sparse.doors import check_kind
+from botorch_sparse.argument_checks import check_kind
 from botorch_sparse.posteriors import NystromPosterior
 
 

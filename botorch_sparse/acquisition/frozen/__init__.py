@@ -2,9 +2,9 @@
 
 from botorch.models.model import Model
 
-from botorch_sparse.acquisition.frozen.base import Features, FrozenPosterior
-from botorch_sparse.acquisition.frozen.exact import FrozenExactPosterior
-from botorch_sparse.acquisition.frozen.nystrom import FrozenNystromPosterior
+from botorch_sparse.acquisition.frozen.frozen_exact import FrozenExactPosterior
+from botorch_sparse.acquisition.frozen.frozen_nystrom import FrozenNystromPosterior
+from botorch_sparse.acquisition.frozen.frozen_posterior import Features, FrozenPosterior
 
 __all__ = ["Features", "FrozenPosterior", "freeze"]
 

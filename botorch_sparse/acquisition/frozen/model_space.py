@@ -20,7 +20,7 @@ from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from botorch_sparse.doors import check_tensors
+from botorch_sparse.argument_checks import check_tensors
 
 
 def validate_model(model: Model) -> None:

@@ -13,14 +13,14 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
 
-from botorch_sparse.models.fit.choose import (
+from botorch_sparse.models.fit.best_fit import (
     Fitted,
     Options,
     fit_once,
     shuffled_rows,
     with_optimizer,
 )
-from botorch_sparse.models.fit.logarithms import fit_gpytorch_mll_in_logarithms
+from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import EXACT_SIZE, InducingSet
 from botorch_sparse.models.training_data import raw_inputs
 

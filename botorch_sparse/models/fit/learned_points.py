@@ -23,7 +23,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_sparse.models.fit.choose import (
+from botorch_sparse.models.fit.best_fit import (
     Fitted,
     Options,
     fit_once,
@@ -32,7 +32,7 @@ from botorch_sparse.models.fit.choose import (
     with_optimizer,
 )
 from botorch_sparse.models.fit.exact_subset import has_parts, on_random_rows
-from botorch_sparse.models.fit.logarithms import (
+from botorch_sparse.models.fit.log_parameters import (
     Bound,
     Closure,
     fit_gpytorch_mll_in_logarithms,

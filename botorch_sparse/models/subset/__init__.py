@@ -1,5 +1,5 @@
 """An exact GP on chosen rows: the model of GSSBO [Wei2025]_."""
 
-from botorch_sparse.models.subset.model import SubsetSingleTaskGP
+from botorch_sparse.models.subset.subset_single_task_gp import SubsetSingleTaskGP
 
 __all__ = ["SubsetSingleTaskGP"]

@@ -17,14 +17,15 @@ from gpytorch.means import Mean
 from gpytorch.module import Module
 from torch import Tensor
 
-from botorch_sparse.doors import check_tensors
-from botorch_sparse.models.data_values import (
+from botorch_sparse.argument_checks import check_tensors
+from botorch_sparse.models.data_checks import (
+    validate_modules,
     validate_scaling,
     validate_training_data,
+    validate_transforms,
 )
 from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
-from botorch_sparse.models.subset.rows import most_recent_rows, validate_chosen
-from botorch_sparse.models.validation import validate_modules, validate_transforms
+from botorch_sparse.models.subset.row_numbers import most_recent_rows, validate_chosen
 from botorch_sparse.private_names import DefaultType
 
 

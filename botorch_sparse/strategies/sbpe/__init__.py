@@ -1,6 +1,6 @@
 """S-BPE: batched pure exploration, and elimination of what cannot be the best."""
 
-from botorch_sparse.strategies.sbpe.regression import UncertaintyReduction
-from botorch_sparse.strategies.sbpe.strategy import SBPE
+from botorch_sparse.strategies.sbpe.sbpe import SBPE
+from botorch_sparse.strategies.sbpe.uncertainty_reduction import UncertaintyReduction
 
 __all__ = ["SBPE", "UncertaintyReduction"]

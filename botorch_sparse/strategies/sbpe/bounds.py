@@ -9,13 +9,22 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
 from botorch_sparse.inducing import accuracy_certificate
-from botorch_sparse.optim.transfers import read
+from botorch_sparse.pools.pool_protocol import read_scalars
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.forms import NON_NEGATIVE, Entries, Form, In
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
+from botorch_sparse.strategies.core.state_schema import (
+    NON_NEGATIVE,
+    Interval,
+    Schema,
+    TensorSpec,
+)
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.sbpe.prior import UNITS_OF_Y, SearchPrior, Units
+from botorch_sparse.strategies.sbpe.search_prior import (
+    UNITS_OF_Y,
+    OutcomeScale,
+    SearchPrior,
+)
 
 
 class BatchData(NamedTuple):
@@ -80,7 +89,7 @@ class BatchBounds:
     lambda_max: float
     threshold: float = float("-inf")
     state: dict[str, Tensor] = field(default_factory=dict)
-    units: Units = UNITS_OF_Y
+    units: OutcomeScale = UNITS_OF_Y
 
     def interval(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds at `q x d` points of what is maximized. O(q m^2)."""
@@ -111,15 +120,15 @@ class BatchBounds:
         return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
 
     @staticmethod
-    def form(dim: int) -> dict[str, Form]:
+    def form(dim: int) -> dict[str, Schema]:
         """The form of that, for points of `dim` features."""
-        X, values = Entries(torch.double, None, dim), Entries(torch.double, None)
+        X, values = TensorSpec(torch.double, None, dim), TensorSpec(torch.double, None)
         return {
             "data": {"X": X, "Y": values, "counts": values, "inducing": X},
             "multiplier": NON_NEGATIVE,
             "offset": NON_NEGATIVE,
             "lambda_max": NON_NEGATIVE,
-            "threshold": In(float, "[-inf, inf)"),
+            "threshold": Interval(float, "[-inf, inf)"),
         }
 
     @classmethod
@@ -218,7 +227,7 @@ def batch_statistics(
     log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
     residual = posterior.residual(data.X, posterior.features(data.X))
     # log det(I + K D^-1) <= log det B + trace, since the logarithm is concave.
-    gain, num_evaluations, leverage_sum = read(
+    gain, num_evaluations, leverage_sum = read_scalars(
         log_det + (residual * data.counts).sum() / lam,
         data.counts.sum(),
         leverage.sum(),
@@ -250,7 +259,7 @@ def certified_inducing_points(
     """
     if policy.refresh == "exact":
         return data.X
-    growing = GrowingPosterior(prior.covar_module, data.X, prior.lam)
+    growing = IncrementalVariance(prior.covar_module, data.X, prior.lam)
     growing.counts += data.counts
     noise = prior.lam / data.counts
     chosen = policy.sampler(prior.covar_module, data.X, noise, generator=generator)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
-from botorch_sparse.acquisition.confidence.base import require, require_radius
-from botorch_sparse.acquisition.confidence.sbpe import Bias
-from botorch_sparse.doors import check_choice, check_whole
+from botorch_sparse.acquisition.confidence.radius import require, require_radius
+from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
+from botorch_sparse.argument_checks import check_choice, check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
 
 Exploration = Literal["variance", "random"]

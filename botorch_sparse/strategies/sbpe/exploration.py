@@ -1,4 +1,4 @@
-r"""One batch of S-BPE: which points, and which inducing points certify them.
+r"""One batch of S-BPE: its points, and the inducing points that certify them.
 
 Inside a batch only variances are known. With the residual matrix
 :math:`E = D^{-1/2} (K - Q) D^{-1/2}` of the batch's points, Theorem 3.5 of
@@ -15,19 +15,120 @@ present residuals of the points chosen since: more inducing points lower `E`, an
 border adds at most its trace to the largest eigenvalue.
 """
 
+import math
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from botorch.exceptions import InputDataError
+from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.inducing import accuracy_certificate
-from botorch_sparse.posteriors.growing import GrowingPosterior
-from botorch_sparse.strategies.forked import GrowingList
-from botorch_sparse.strategies.forms import NON_NEGATIVE, Entries, Form
+from botorch_sparse.pools.pool_protocol import read_scalars
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
+from botorch_sparse.strategies.core.persistent import AppendOnlyList
+from botorch_sparse.strategies.core.state_schema import NON_NEGATIVE, Schema, TensorSpec
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
-from botorch_sparse.strategies.sbpe.glance import Glance, Worst
+
+WHY = "lam is too small for the kernel, or the kernel returned NaN. Check both."
+
+
+class LargestContribution(NamedTuple):
+    """The row that contributes most to the trace of some observations.
+
+    Attributes:
+        row: The row.
+        share: What it contributes.
+        is_unexplained: Whether the inducing points leave some of it.
+    """
+
+    row: int
+    share: float
+    is_unexplained: bool
+
+    @classmethod
+    def at(
+        cls, posterior: IncrementalVariance, counts: Tensor
+    ) -> "LargestContribution":
+        """Look for it. O(A).
+
+        Args:
+            posterior: The rows.
+            counts: `A` numbers of the observations.
+
+        Raises:
+            NanError: If it is NaN.
+        """
+        return cls.of(read_scalars(*cls.scalars(posterior, counts)))
+
+    @classmethod
+    def of(cls, values: list[float]) -> "LargestContribution":
+        """What was read of `scalars`."""
+        row, share, unexplained = values
+        if math.isnan(share):
+            raise NanError(f"Got a residual of {share}: {WHY}")
+        return cls(int(row), share, unexplained > 0)
+
+    @staticmethod
+    def scalars(posterior: IncrementalVariance, counts: Tensor) -> list[Tensor]:
+        """Three tensors of one element."""
+        shares = counts * posterior.residual
+        worst = shares.argmax().view(1)
+        return [worst, shares.index_select(0, worst), posterior.unexplained(worst)]
+
+
+class BatchReading(NamedTuple):
+    """What every point of a batch asks for.
+
+    Attributes:
+        trace: Of the residuals of the observations since `r_1`.
+        next_row: The row of largest variance; ties go to the lowest.
+        worst: Since `r_0`; None on the host, which looks for it where it needs it. From
+            a device it comes in the same read.
+    """
+
+    trace: float
+    next_row: int
+    worst: LargestContribution | None
+
+    @classmethod
+    def at(
+        cls,
+        posterior: IncrementalVariance,
+        since: Tensor,
+        after_base: Tensor,
+        num_rows: int,
+    ) -> "BatchReading":
+        """Look at a posterior. O(A).
+
+        Args:
+            posterior: The rows.
+            since: `A` numbers of observations since `r_1`.
+            after_base: `A` numbers of observations since `r_0`.
+            num_rows: How many rows there are to choose from.
+
+        Raises:
+            NanError: If a variance or a residual is NaN.
+        """
+        variance = posterior.variance[:num_rows]
+        row = variance.argmax().view(1)
+        is_there = not variance.is_cpu
+        trace, largest, next_row, *worst = read_scalars(
+            since @ posterior.residual,
+            variance.index_select(0, row),
+            row,
+            *(LargestContribution.scalars(posterior, after_base) if is_there else ()),
+        )
+        if math.isnan(trace + largest):
+            raise NanError(
+                f"Got a largest variance of {largest:.3g} and residuals of "
+                f"{trace:.3g} together: {WHY}"
+            )
+        return cls(
+            trace, int(next_row), LargestContribution.of(worst) if is_there else None
+        )
+
 
 # Points in a block whose largest eigenvalue is computed; with more of them, and more
 # than a sixteenth of the batch, the whole batch is certified anew.
@@ -60,17 +161,19 @@ class BatchExploration:
         num_rows: Rows to choose from, before `add_row`.
     """
 
-    def __init__(self, posterior: GrowingPosterior, policy: CertificatePolicy) -> None:
+    def __init__(
+        self, posterior: IncrementalVariance, policy: CertificatePolicy
+    ) -> None:
         self.posterior = posterior
         self.policy = policy
-        self.events = GrowingList[tuple[Kind, Any]]()
+        self.events = AppendOnlyList[tuple[Kind, Any]]()
         self.num_draws = 0
         self.bound = self.base = self.block = 0.0
         self.num_rows = len(posterior)
         self._added = posterior.X[:0]  # rows that came later
         self._after_base = torch.zeros_like(posterior.counts)  # observations since r_0
         self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
-        self._seen: Glance | None = None  # until anything changes
+        self._seen: BatchReading | None = None  # until anything changes
 
     @property
     def points(self) -> list[int]:
@@ -105,7 +208,7 @@ class BatchExploration:
         if self.bound > 1.0 and self.policy.refresh == "certificate":
             self._certify(generator)
         while self.bound > 1.0:
-            if not self._append(Worst.at(self.posterior, self._since)):
+            if not self._append(LargestContribution.at(self.posterior, self._since)):
                 break
             self._update_bound()
 
@@ -150,20 +253,20 @@ class BatchExploration:
         self._since = torch.cat([self._since, zero])
         self._after_base = torch.cat([self._after_base, zero])
 
-    def _glance(self) -> Glance:
+    def _glance(self) -> BatchReading:
         """The trace since `r_1`, and the row that comes next."""
         if self._seen is None:
             counts = (self._since, self._after_base)
-            self._seen = Glance.at(self.posterior, *counts, self.num_rows)
+            self._seen = BatchReading.at(self.posterior, *counts, self.num_rows)
         return self._seen
 
-    def _worst(self) -> Worst:
+    def _worst(self) -> LargestContribution:
         """The row that contributes most since `r_0`."""
         if self._after_base.is_cpu or (worst := self._glance().worst) is None:
-            return Worst.at(self.posterior, self._after_base)
+            return LargestContribution.at(self.posterior, self._after_base)
         return worst
 
-    def _append(self, worst: Worst) -> bool:
+    def _append(self, worst: LargestContribution) -> bool:
         """The row that contributes most to a trace becomes inducing.
 
         Returns:
@@ -235,7 +338,10 @@ class BatchExploration:
             )
             steps = range(1 + posterior.num_inducing // 16)
             if certificate.lambda_max <= LARGEST_BASE or not any(
-                [self._append(Worst.at(posterior, posterior.counts)) for _ in steps]
+                [
+                    self._append(LargestContribution.at(posterior, posterior.counts))
+                    for _ in steps
+                ]
             ):
                 break
         self._do("base", certificate.lambda_max)
@@ -261,14 +367,14 @@ class BatchExploration:
         return {"events": events, "num_draws": self.num_draws, "added": self._added}
 
     @staticmethod
-    def form(dim: int) -> dict[str, Form]:
+    def form(dim: int) -> dict[str, Schema]:
         """The form of that, for points of `dim` features."""
         events = (
             [{"point", "append"}, int],
             [{"base", "block"}, NON_NEGATIVE],
             [{"draw"}, [int]],
         )
-        added = Entries(torch.double, None, dim)
+        added = TensorSpec(torch.double, None, dim)
         return {"events": [events], "num_draws": int, "added": added}
 
     def replay(self, state: dict[str, Any]) -> None:

@@ -13,22 +13,22 @@ from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
 
 from botorch_sparse.acquisition.confidence import discretization_constant
-from botorch_sparse.acquisition.confidence.base import NormBoundRadius
+from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.domain import Domain
-from botorch_sparse.strategies.forms import FINITE, Form
-from botorch_sparse.strategies.history import History, evaluations_at
-from botorch_sparse.strategies.model_building import FIT_SIZE
-from botorch_sparse.strategies.model_settings import ModelSettings
-from botorch_sparse.strategies.prior import Prior, PriorSource
+from botorch_sparse.strategies.core.state_schema import FINITE, Schema
+from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.sbpe.batch_lengths import at_least_one
 from botorch_sparse.strategies.sbpe.bounds import BatchData
-from botorch_sparse.strategies.sbpe.prior import (
+from botorch_sparse.strategies.sbpe.search_prior import (
     InputsKernel,
+    OutcomeScale,
     SearchPrior,
-    Units,
 )
-from botorch_sparse.strategies.sbpe.schedule import at_least_one
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior_fitting import FIT_SIZE
 
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0
@@ -85,7 +85,7 @@ class FirstBatch:
         center = self._center(prior, history)
         return {"prior": prior.state_dict(), "center": center}
 
-    def form(self) -> dict[str, Form]:
+    def form(self) -> dict[str, Schema]:
         """The form of that."""
         return {"prior": self.source.form(), "center": FINITE}
 
@@ -125,7 +125,7 @@ class FirstBatch:
             InputsKernel(kernel, self.source.inputs),
             lam,
             noise_variance,
-            Units(center, prior.scale),
+            OutcomeScale(center, prior.scale),
             max(self.discretization, discretization_constant(dim, steepest)),
         )
 

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.folded import FoldedValues
-from botorch_sparse.strategies.history import History, evaluations_at
-from botorch_sparse.strategies.prior import Prior, PriorSource
+from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
 
 # Points of a posterior, the nearest ones.
 MOST_POINTS, LEAST_POINTS = 2000, 200

@@ -1,0 +1,211 @@
+"""What generation strategies take, checked when they are built."""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+import pandas as pd
+from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.input_constructors import get_acqf_input_constructor
+from botorch.acquisition.logei import (
+    qLogNoisyExpectedImprovement,
+    qLogProbabilityOfFeasibility,
+)
+from botorch.acquisition.multi_objective.logei import (
+    qLogNoisyExpectedHypervolumeImprovement,
+)
+from botorch.acquisition.multi_objective.parego import qLogNParEGO
+from botorch.exceptions import InputDataError
+from botorch.optim import (
+    gen_batch_initial_conditions,
+    optimize_acqf,
+    optimize_acqf_discrete,
+    optimize_acqf_discrete_local_search,
+    optimize_acqf_mixed,
+    optimize_acqf_mixed_alternating,
+)
+
+from botorch_sparse.argument_checks import (
+    as_seed,
+    check_flag,
+    check_kind,
+    check_number,
+    check_whole,
+    short_repr,
+)
+from botorch_sparse.ax.arm_table import ArmTable
+
+Candidates: TypeAlias = (
+    ArmTable | pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
+)
+
+# Those that Ax has for search spaces; the last one finds where the first begins.
+OPTIMIZERS: tuple[Callable[..., Any], ...] = (
+    optimize_acqf,
+    optimize_acqf_mixed,
+    optimize_acqf_mixed_alternating,
+    optimize_acqf_discrete,
+    optimize_acqf_discrete_local_search,
+    gen_batch_initial_conditions,
+)
+# What Ax gives them itself, or needs to be as it is.
+GIVEN_BY_AX = {
+    *("acq_function", "acq_function_sequence", "bounds", "q", "fixed_features"),
+    *("choices", "discrete_choices", "discrete_dims", "cat_dims", "X_avoid"),
+    *("inequality_constraints", "equality_constraints", "fixed_features_list"),
+    *("batch_initial_conditions", "return_best_only", "return_full_tree"),
+    *("post_processing_func", "return_acq_values"),
+}
+COUNTS = ("num_restarts", "raw_samples", "max_batch_size", "max_tries")
+FLAGS = ("retry_on_optimization_warning", "sequential", "unique")
+# Of `options`, where also SciPy's are, and not all are known.
+INNER_COUNTS = ("maxiter", "batch_limit", "init_batch_limit", "n_burnin", "n_thinning")
+# Those that Ax chooses from if none is given.
+CHOSEN_BY_AX = (
+    qLogNoisyExpectedImprovement,
+    qLogNoisyExpectedHypervolumeImprovement,
+    qLogNParEGO,
+    qLogProbabilityOfFeasibility,
+)
+# What Ax gives to each of them.
+DATA_ARGUMENTS = {"model", "training_data", "bounds"}
+
+
+class StrategyOptions(TypedDict, total=False):
+    """What all strategies take.
+
+    Attributes:
+        candidates: The only arms to propose: a data frame, parameterizations, or the
+            path of a CSV file (see `ArmTable`). The search space must hold them.
+        allow_repeats: Whether an arm may be evaluated again. None, the default, leaves
+            it to the model: where it finds noise, yes.
+        refit_growth: Hyperparameters are fitted and inducing points drawn when the data
+            grew by this factor (1.2), and for each trial up to 50 observations.
+        model_options: Arguments of the model, such as `max_inducing_points` (200).
+        optimizer_options: For the optimizers of acquisition functions: `num_restarts`
+            (10, of batches 20), `raw_samples` (1024), ...
+        seed: Seed of the Sobol points and of the optimizers. With it the next candidate
+            is a function of the data, also after saving and loading. Without it, it
+            depends on the global random generators, which `Client(random_seed=...)`
+            sets; that seed is not saved.
+        name: Name of the strategy.
+    """
+
+    candidates: Candidates | None
+    allow_repeats: bool | None
+    refit_growth: float
+    model_options: dict[str, Any] | None
+    optimizer_options: dict[str, Any] | None
+    seed: int | None
+    name: str
+
+
+def check_strategy_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that there are not, or of which one can't be.
+
+    Those of the model, of acquisition functions and of candidates are checked where
+    they are used.
+
+    Raises:
+        InputDataError: If there is one.
+    """
+    known = StrategyOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise InputDataError(
+            f"Got the options {unknown}, which there are not; there are "
+            f"{', '.join(known)}. Arguments of the model go into model_options, those "
+            "of the optimizer into optimizer_options."
+        )
+    for name in ("model_options", "optimizer_options"):
+        _check_mapping(name, options.get(name))
+    check_kind("name", options.get("name", ""), str, "a string")
+    if (seed := options.get("seed")) is not None:
+        as_seed(seed)
+
+
+def check_optimizer_options(options: Mapping[str, Any]) -> None:
+    """Refuse what none of the optimizers takes that Ax may choose, by names and values.
+
+    Raises:
+        InputDataError: If there is such an option.
+    """
+    known = {name for optimizer in OPTIMIZERS for name in _names(optimizer)}
+    _check_names("optimizer_options", options, known - GIVEN_BY_AX)
+    for name in COUNTS:
+        if name in options:
+            check_whole(f"optimizer_options[{name!r}]", options[name])
+    for name in FLAGS:
+        if name in options:
+            check_flag(f"optimizer_options[{name!r}]", options[name])
+    if (seconds := options.get("timeout_sec")) is not None:
+        check_number("optimizer_options['timeout_sec']", seconds, "(0, inf]")
+    starts, samples = options.get("num_restarts", 1), options.get("raw_samples")
+    if samples is not None and samples < starts:
+        raise InputDataError(
+            f"Got optimizer_options with raw_samples={samples} and num_restarts="
+            f"{starts}; the starts are among the samples: need at least as many."
+        )
+    inner = options.get("options")
+    _check_mapping("optimizer_options['options']", inner)
+    for name in INNER_COUNTS:
+        if inner and inner.get(name) is not None:
+            least = 0 if name == "n_burnin" else 1
+            check_whole(f"optimizer_options['options'][{name!r}]", inner[name], least)
+
+
+def check_acquisition(
+    acqf_class: type[AcquisitionFunction] | None, acqf_options: Mapping[str, Any] | None
+) -> None:
+    """Refuse what is no acquisition function that Ax can build, and unknown options.
+
+    Raises:
+        InputDataError: If it is none, or has not such an option.
+    """
+    _check_mapping("acqf_options", acqf_options)
+    is_class = isinstance(acqf_class, type) and issubclass(
+        acqf_class, AcquisitionFunction
+    )
+    if acqf_class is not None and not is_class:
+        raise InputDataError(
+            f"Got acqf_class={short_repr(acqf_class)}; need a subclass of BoTorch's "
+            "AcquisitionFunction, such as qUpperConfidenceBound, or None."
+        )
+    classes = CHOSEN_BY_AX if acqf_class is None else (acqf_class,)
+    made_by = [_constructor(each) for each in classes]
+    known = {name for each in made_by if each is not None for name in _names(each)}
+    if None not in made_by:
+        _check_names("acqf_options", acqf_options or {}, known - DATA_ARGUMENTS)
+
+
+def _constructor(acqf_class: type[AcquisitionFunction]) -> Callable[..., Any] | None:
+    """What makes the arguments of an acquisition function for Ax, if it says which."""
+    try:
+        registered = get_acqf_input_constructor(acqf_class)
+    except RuntimeError as error:  # as BoTorch raises
+        raise InputDataError(
+            f"Got acqf_class={short_repr(acqf_class)}, which Ax cannot build: {error}"
+        ) from error
+    # BoTorch has it in a closure that takes any name, and refuses others later.
+    return inspect.getclosurevars(registered).nonlocals.get("f")
+
+
+def _names(function: Callable[..., Any]) -> set[str]:
+    """The names of the arguments of a function."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+
+def _check_names(name: str, options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse options that are not known."""
+    if unknown := sorted(map(str, set(options) - set(known))):
+        raise InputDataError(
+            f"Got the {name} {unknown}, which are not known; there are "
+            f"{', '.join(sorted(known))}."
+        )
+
+
+def _check_mapping(name: str, value: object) -> None:
+    """Refuse what holds no options by name."""
+    if value is not None:
+        check_kind(name, value, Mapping, "a dictionary of options, or None")

@@ -1,0 +1,1 @@
+"""The demo: tables, strategies side by side, and what is printed."""

@@ -1,0 +1,366 @@
+"""Covariances `k_S(x)` of candidates with inducing points, kept or streamed.
+
+A kernel is evaluated for a tile of rows and a group of points at a time, of which the
+last is repeated where some are missing: one shape, and a centre of distances that is
+the tile's. So a column's bits depend on its point and on the table alone.
+
+Points that are likely to be asked for next take the places that others leave
+in a group. Their columns are spare until they are asked for.
+
+Streamed ones are evaluated with all inducing points as the kernel's first argument and
+a full tile as its second, kept columns with a tile and a group of points: what shares a
+first argument shares its rounding.
+"""
+
+from collections.abc import Set
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.distributed.shards import RANK_TILE
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.pools.embedding import TILE, Embedding, one_thread, padded
+
+# Points of a group, which cost little more than one of them.
+POINTS = 8
+# Spare columns that are kept.
+MOST_SPARE = 64
+# Tiles that a kernel is evaluated for at a time: its temporaries stay in the cache.
+COLUMN_TILES = 32
+
+
+class KernelColumns:
+    """Kernel columns by point; spare ones, then the least recently used, are replaced.
+
+    All are dropped when the kernel or one of its parameters is another than before.
+    Its bits do not depend on what was kept before; a run that was saved and loaded
+    rounds alike.
+
+    Attributes:
+        values: `slots x A` columns.
+        version: It changes when a slot gets another column.
+    """
+
+    def __init__(self) -> None:
+        self.values = torch.empty(0, 0)
+        self.version = 0
+        self._slot: dict[bytes, int] = {}  # in the order of the last use
+        self._spare: dict[bytes, None] = {}  # those that nobody has asked for
+        self._kernel: tuple[Any, ...] = ()
+
+    def clear(self) -> None:
+        """Forget all columns, such as those of a kernel that failed."""
+        self._slot, self._spare, self.version = {}, {}, self.version + 1
+
+    @property
+    def num_used(self) -> int:
+        """The slots that hold columns are the first of them."""
+        return len(self._slot)
+
+    def at(self, slots: Tensor, rows: Tensor | slice) -> Tensor:
+        """Entries of columns, `k x r`."""
+        if isinstance(rows, slice):
+            return self.values[:, rows].index_select(0, slots)
+        place = slots.unsqueeze(-1) * self.values.shape[1] + rows
+        return self.values.take(place)
+
+    def find(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        points: Tensor,
+        capacity: int,
+        likely: Tensor,
+    ) -> Tensor:
+        """The slots of `points`; columns not kept are computed.
+
+        Args:
+            covar_module: The kernel.
+            X: `A x d`, the table.
+            points: `k x d`.
+            capacity: How many columns may be kept.
+            likely: `l x d` points that may be asked for next, the likeliest first; none
+                where spare columns are to go.
+        """
+        kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
+        if kernel != self._kernel:
+            self._kernel = kernel
+            self.clear()
+        keys = [point.tobytes() for point in points.cpu().numpy()]
+        missing = {k: i for i, k in enumerate(keys) if k not in self._slot}
+        slot, needed = dict(self._slot), set(keys)
+        spare = {key: None for key in self._spare if key not in needed}
+        if missing:
+            self.clear()  # what is interrupted has kept nothing
+            wanted = {key: points[i] for key, i in missing.items()}
+            room = capacity - (len(slot) - len(spare)) - len(wanted)
+            places = min(-len(wanted) % POINTS, max(room, 0))
+            others = _others(likely, wanted.keys() | slot.keys(), places)
+            free = _FreeSlots(
+                slot, spare, needed, capacity, MOST_SPARE if len(likely) else 0
+            )
+            self._compute(covar_module, X, wanted | others, capacity, free)
+            spare |= dict.fromkeys(others)
+        last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
+        self._slot, self._spare = slot | last, spare
+        return torch.tensor([last[key] for key in keys])
+
+    def _compute(
+        self,
+        covar_module: Kernel,
+        X: Tensor,
+        wanted: dict[bytes, Tensor],
+        capacity: int,
+        free: "_FreeSlots",
+    ) -> None:
+        """Compute the columns of points, and note their slots."""
+        new = list(wanted)
+        self._reserve(X, min(capacity, len(free.slot) + len(new)), capacity)
+        for start in range(0, len(new), POINTS):
+            group = new[start : start + POINTS]
+            with one_thread():
+                points = torch.stack([wanted[key] for key in group])
+                columns = kernel_columns(covar_module, X, points)
+            for key, column in zip(group, columns, strict=True):
+                free.slot[key] = place = free.take()
+                self.values[place] = column
+
+    def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
+        """Room for so many columns, and for more later on."""
+        kept = len(self.values)
+        if size > kept:
+            size = min(capacity, max(size, 2 * kept, 16))
+            values = X.new_empty(size, len(X))
+            if kept:
+                values[:kept] = self.values
+            self.values = values
+
+
+def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]:
+    """The first of some points, by their bytes, that are none of those known."""
+    if not most:
+        return {}
+    place = {point.tobytes(): i for i, point in enumerate(likely.numpy())}
+    new = ((key, likely[i]) for key, i in place.items() if key not in known)
+    return dict(islice(new, most))
+
+
+class _FreeSlots(NamedTuple):
+    """Where new columns go.
+
+    Attributes:
+        slot: The slots in use, in the order of the last use.
+        spare: Those that nobody has asked for, the oldest first.
+        needed: Those that have to stay.
+        capacity: How many there may be.
+        most_spare: From how many spare ones on the oldest makes room.
+    """
+
+    slot: dict[bytes, int]
+    spare: dict[bytes, None]
+    needed: set[bytes]
+    capacity: int
+    most_spare: int
+
+    def take(self) -> int:
+        """A slot that is free, or made free."""
+        slot, spare, is_full = self.slot, self.spare, len(self.slot) >= self.capacity
+        if spare and (is_full or len(spare) >= self.most_spare):
+            oldest = next(iter(spare))
+            del spare[oldest]
+            return slot.pop(oldest)
+        if not is_full:
+            return len(slot)
+        return slot.pop(next(key for key in slot if key not in self.needed))
+
+
+@torch.no_grad()
+def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
+    """Covariances of at most `POINTS` points (`k x d`) with a table, `k x A`."""
+    k, num = len(points), len(X)
+    missing = POINTS - k
+    points = torch.cat([points, points[-1:].expand(missing, -1)])
+    columns = X.new_empty(POINTS, padded(num, RANK_TILE))
+    for start in range(0, num, COLUMN_TILES * RANK_TILE):
+        part = X[start : start + COLUMN_TILES * RANK_TILE]
+        part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
+        tiles = part.view(-1, RANK_TILE, X.shape[-1])
+        K = dense_covariance(covar_module, tiles, points.expand(len(tiles), -1, -1))
+        columns[:, start : start + len(part)] = K.flatten(0, 1).mT
+    return columns[:k, :num]
+
+
+class CrossCovariance:
+    """`k_S(x)` of candidates, in tiles.
+
+    Args:
+        X: `A x d` candidates.
+        embedding: The embedding.
+        columns: Kernel columns by inducing point; None where these do not fit.
+        likely: `l x d` points that may be inducing points next; see `KernelColumns`.
+        capacity: How many columns may be kept.
+        max_memory: Bytes for what is kept by candidate.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        embedding: Embedding,
+        columns: KernelColumns | None,
+        likely: Tensor,
+        capacity: int,
+        max_memory: int,
+    ) -> None:
+        self.X = X
+        self.embedding = embedding
+        self.columns = columns
+        self._likely, self._capacity = likely, capacity
+        S = self._points = embedding.posterior.inducing_points
+        missing = embedding.num_rows - len(S)
+        self._padded_points = torch.cat([S, S[-1:].expand(missing, -1)])
+        self._slots = (-1, torch.empty(0, dtype=torch.long))
+        height = max(embedding.num_rows, 1) * X.element_size()
+        self._room = max_memory // height
+        self._place = np.full(len(X) if self._room else 0, -1)
+        self._kept = X.new_empty(0, embedding.num_rows)
+        self._num_kept = 0
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether those of all candidates are at hand."""
+        return self.columns is not None
+
+    def slots(self) -> Tensor:
+        """Where the inducing points' columns are kept."""
+        assert self.columns is not None
+        version, slots = self._slots
+        if version != self.columns.version:
+            slots = self.find(self._points)
+            self._slots = self.columns.version, slots
+        return slots
+
+    def find(self, points: Tensor) -> Tensor:
+        """The slots of points, whose columns are computed where they are not kept."""
+        assert self.columns is not None
+        kernel = self.embedding.posterior.covar_module
+        return self.columns.find(kernel, self.X, points, self._capacity, self._likely)
+
+    def find_beside(self, points: Tensor) -> Tensor | None:
+        """The slots of other points; None where there is no room for them."""
+        both = torch.cat([self._points, points])
+        if self.columns is None or len(both) > self._capacity:
+            return None
+        return self.find(both)[len(self._points) :]
+
+    def lines(self, index: np.ndarray) -> np.ndarray:
+        """`k_S(x)` of `k` candidates, a line each: `k x num_rows`.
+
+        They are kept while there is room: the same ones are asked for again and again.
+        """
+        if not self._room:
+            return self._lines(index)
+        new = index[self._place[index] < 0]
+        if len(new) and not self.keep(new, self._lines(new)):
+            return self._lines(index)
+        kept: np.ndarray = self._kept.numpy()
+        return kept.take(self._place[index], axis=0)
+
+    def _lines(self, index: np.ndarray) -> np.ndarray:
+        lines = np.zeros((len(index), self.embedding.num_rows), self._dtype)
+        lines[:, : len(self._points)] = self.of(torch.from_numpy(index)).numpy().T
+        return lines
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._kept.numpy().dtype
+
+    def tiles(self, rows: Tensor | slice, out: Tensor) -> None:
+        """Write `k_S(x)` of candidates into the first columns of whole tiles.
+
+        Args:
+            rows: `k` candidates.
+            out: `num_rows x t TILE`, at least `k` columns.
+        """
+        if self.columns is None:
+            for tile, part in zip(
+                out.split(TILE, dim=1), self._numbers(rows).split(TILE), strict=True
+            ):
+                tile.copy_(self._streamed(part))
+        elif isinstance(rows, Tensor):
+            out[: len(self._points), : len(rows)] = self.of(rows)
+        else:
+            slots = self.slots()  # finds columns first
+            part = self.columns.values[:, rows]
+            out = out[: len(self._points), : part.shape[1]]
+            if out.is_contiguous():
+                torch.index_select(part, 0, slots, out=out)
+            else:
+                out.copy_(part.index_select(0, slots))
+
+    def _numbers(self, rows: Tensor | slice) -> Tensor:
+        return rows if isinstance(rows, Tensor) else torch.arange(len(self.X))[rows]
+
+    @torch.no_grad()
+    def _streamed(self, rows: Tensor) -> Tensor:
+        """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
+        full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
+        kernel = self.embedding.posterior.covar_module
+        with one_thread():
+            K = dense_covariance(kernel, self._padded_points, self.X[full])
+        K[len(self._points) :] = 0.0
+        return K
+
+    def of(self, rows: Tensor | slice) -> Tensor:
+        """`k_S(x)` of candidates, `m x k`."""
+        if self.columns is not None:
+            return self.columns.at(self.slots(), rows)
+        rows, m = self._numbers(rows), len(self._points)
+        tiles = [self._streamed(part)[:m, : len(part)] for part in rows.split(TILE)]
+        return torch.cat(tiles, dim=1) if m else self.X.new_empty(0, len(rows))
+
+    def parts(
+        self, weights: Tensor, points: Tensor, rows: slice
+    ) -> tuple[Tensor, Tensor]:
+        """What bounds need of candidates in a row.
+
+        Args:
+            weights: `m` numbers.
+            points: `r` of the inducing points.
+            rows: `k` candidates.
+
+        Returns:
+            The sum of `k_S(x)` by the weights (`k`), and the points' rows of it
+            (`r x k`).
+        """
+        if self.columns is None:
+            K = self.of(rows)
+            return weights @ K, K[points]
+        slots, used = self.slots(), self.columns.num_used
+        spread = weights.new_zeros(used).index_copy_(0, slots, weights)
+        mean = spread @ self.columns.values[:used, rows]
+        return mean, self.columns.at(slots[points], rows)
+
+    def at(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Rows of `k_S(x)`, `r x k`."""
+        if self.columns is None:
+            return self.of(rows)[points]
+        return self.columns.at(self.slots()[points], rows)
+
+    def keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
+        """Keep `k_S(x)` of candidates, a line each, if there is room."""
+        start, stop = self._num_kept, self._num_kept + len(index)
+        if stop > self._room:
+            return False
+        if stop > len(self._kept):
+            size = min(self._room, max(2 * len(self._kept), stop, TILE))
+            grown = self._kept.new_empty(size, self._kept.shape[1])
+            grown[:start] = self._kept[:start]
+            self._kept = grown
+        self._kept[start:stop] = torch.from_numpy(lines)
+        self._place[index] = np.arange(start, stop)
+        self._num_kept = stop
+        return True

@@ -1,0 +1,350 @@
+r"""All candidates of a finite set under the exact GP, one row for each evaluation.
+
+With `F = L^-1 k_X` and `L L' = K + D` the posterior is
+
+.. math:: \mu(x) = c(x) + F(x)^\top z, \qquad
+    \mathrm{cov}(x, x') = k(x, x') - F(x)^\top F(x').
+
+A further evaluation of `x_i` appends one row (the border update of `L`), at O(A n)
+instead of the O(A n^2) of a posterior computed anew:
+
+.. math:: f = \frac{\mathrm{cov}(\cdot, x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}},
+    \qquad \mu \leftarrow \mu + f \,
+    \frac{\bar y - \mu(x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}}
+
+for a run of `c` evaluations of one candidate with mean feedback `y-bar`. The mean is
+linear in the data: that of a constant one goes along, and a constant prior mean is
+estimated from both (`posteriors/constant_mean.py`).
+"""
+
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean, ZeroMean
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from botorch_sparse.argument_checks import check_finite, check_kind, check_number
+from botorch_sparse.batching.rules import Rule
+from botorch_sparse.distributed.shards import Shard
+from botorch_sparse.pools.device_batch import Choice, DeviceBatch
+from botorch_sparse.pools.pool_protocol import (
+    ALL_ROWS,
+    POINTS_AT_A_TIME,
+    Moments,
+    SelectableRows,
+    validate_candidates,
+)
+from botorch_sparse.pools.table_batch import AppendedVariance
+
+
+class ExactPool:
+    """Mean and variance of all candidates under the exact GP.
+
+    The exact limit of `NystromPool`, for GP-UCB and GP-BUCB. Memory O(A n), with `n`
+    the rows in use: folded points at the last `rebuild`, runs of one candidate since.
+
+    Args:
+        X: `A x d` candidates.
+        covar_module: The kernel.
+        noise: Noise variance lambda of one evaluation.
+        mean_module: The prior mean, zero by default.
+        has_constant: Whether a constant is added to it, which the data decide on.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        covar_module: Kernel,
+        noise: float,
+        *,
+        mean_module: Mean | None = None,
+        has_constant: bool = False,
+    ) -> None:
+        validate_candidates(X)
+        check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
+        check_number("noise", noise, "(0, inf)", "need a positive variance.")
+        self.X = X
+        self.covar_module = covar_module
+        self.noise = noise
+        self.mean_module = ZeroMean() if mean_module is None else mean_module
+        self.has_constant = has_constant
+        self.reset()
+
+    def __len__(self) -> int:
+        return self.X.shape[0]
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget all data."""
+        self._F = self.X.new_empty(0, len(self.X))
+        self.num_rows = 0
+        self.information_gain = 0.0  # log det(I + K D^-1) at the last rebuild
+        self._run: _ExactRun | None = None
+        self._open_row: Tensor | None = None
+        prior = self.mean_module(self.X)
+        self._moments = _PosteriorMeans.prior(prior, self.has_constant)
+        self.variance = self.covar_module(self.X, diag=True)
+
+    @property
+    def mean(self) -> Tensor:
+        """Posterior means of all candidates, `A`."""
+        return self._moments.mean
+
+    def fork(self) -> "ExactPool":
+        """A pool that goes on from here, while this one stays as it is.
+
+        Both write into the same memory, each behind its own rows, and the last of
+        these may be an open run's, which either writes again before it is read.
+        """
+        pool = copy(self)
+        pool._run = copy(self._run)
+        return pool
+
+    @torch.no_grad()
+    def rebuild(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
+        """Condition on (folded) data from scratch: O(A n^2).
+
+        Args:
+            X: `n x d` points, candidates or not, `n > 0`.
+            Y: `n` observations.
+            noise: `n` noise variances, positive.
+
+        Raises:
+            InputDataError: If there is NaN or infinity, on the host.
+        """
+        check_finite(X=X, Y=Y, noise=noise)
+        L = psd_safe_cholesky(self.covar_module(X).to_dense() + torch.diag(noise))
+        cross = self.covar_module(X, self.X).to_dense()
+        F = torch.linalg.solve_triangular(L, cross, upper=False)
+        prior = _PosteriorMeans.prior(self.mean_module(self.X), self.has_constant)
+        error = prior.observed(Y) - prior.observed(self.mean_module(X), 0.0)
+        z = torch.linalg.solve_triangular(L, error.mT, upper=False)
+        self._moments = prior.add(z, F)
+        k_diag = self.covar_module(self.X, diag=True)
+        self.variance = (k_diag - F.square().sum(0)).clamp_min(0.0)
+        log_det = 2.0 * L.diagonal().log().sum() - noise.log().sum()
+        self.information_gain = max(float(log_det), 0.0)
+        self._F, self.num_rows = F.contiguous(), len(X)
+        self._run = self._open_row = None
+
+    @torch.no_grad()
+    def variance_at(self, X: Tensor, point: Tensor) -> Tensor:
+        """Present variances at `k x d` points, `k`.
+
+        Args:
+            X: The points.
+            point: Their candidate indices; a number of at least `A` for others.
+        """
+        there = point.to(X.device)
+        variance = self.variance[there.clamp_max(len(self) - 1)]
+        if bool((point >= len(self)).any()):
+            # Without the factor at hand, the prior's variance is a safe upper bound.
+            prior = self.covar_module(X, diag=True)
+            variance = torch.where(there >= len(self), prior, variance)
+        return variance
+
+    @torch.no_grad()
+    def append(self, index: int, Y: float) -> None:
+        """Condition on one more evaluation of a candidate: O(A n), O(A) for a run."""
+        run = self._run
+        if run is None or run.index != index:
+            run = self._run = self.start_run(index, self.num_rows, self.variance)
+            run.moments = self._moments
+            self.num_rows += 1
+        run.count += 1
+        run.total += Y
+        scale = (run.covariance[index] + self.noise / run.count).sqrt()
+        f = self.set_row(self.num_rows - 1, run.covariance / scale)
+        self._open_row = f
+        self.variance = (run.variance - f.square()).clamp_min(0.0)
+        feedback = f.new_full((), run.total / run.count)
+        moments = run.moments or self._moments
+        z = (moments.observed(feedback) - moments.of_columns[:, index]) / scale
+        self._moments = moments.add(z.unsqueeze(0), f.unsqueeze(0))
+
+    def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
+        """The posterior covariance of a candidate with all given the first rows."""
+        F = self._rows(num_rows)
+        k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
+        covariance = k - F[:, index] @ F
+        covariance[index] = covariance[index].clamp_min(0.0)
+        return _ExactRun(index, covariance, variance)
+
+    def _rows(self, num_rows: int) -> Tensor:
+        """The first rows, with this pool's own open run."""
+        if self._open_row is not None:
+            self._F[self.num_rows - 1] = self._open_row
+        return self._F[:num_rows]
+
+    def set_row(self, row: int, values: Tensor) -> Tensor:
+        """Write one row of `F`; the buffer doubles when it is full."""
+        if row == len(self._F):
+            room = self._F.new_empty(max(16, len(self._F)), len(self))
+            self._F = torch.cat([self._F, room])
+        self._F[row] = values
+        return values
+
+    square_memory = 0  # see `Points`
+    squares_at_a_time = POINTS_AT_A_TIME
+
+    def moments(self, rows: Tensor) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean[rows], self.variance[rows])
+
+    def all_moments(self) -> Moments:
+        """See `Points`."""
+        return Moments(self.mean, self.variance)
+
+    def all_variances(self) -> Tensor:
+        """See `Points`."""
+        return self.variance
+
+    @property
+    def shard(self) -> Shard:
+        """All rows are here."""
+        return Shard(len(self))
+
+    def largest(self, values: Tensor) -> Tensor:
+        """See `Points`."""
+        return values.max()
+
+    @torch.no_grad()
+    def squared_covariances(self, rows: Tensor) -> Tensor:
+        """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""
+        F = self._rows(self.num_rows)
+        K = self.covar_module(self.X[rows], self.X).to_dense()
+        squares = (K - F[:, rows].mT @ F).square_()
+        return squares.unsqueeze(1).expand(-1, 2, -1)
+
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None = None,
+        choosable: SelectableRows = ALL_ROWS,
+    ) -> "ExactBatch":
+        """See `Points`."""
+        return ExactBatch(self, multiplier, rule, choosable)
+
+
+@dataclass(frozen=True, eq=False)
+class _PosteriorMeans:
+    """Posterior means of the data and, for a constant, of data that are all one.
+
+    Attributes:
+        of_columns: `1 x A` or `2 x A`, for observations `y` and `1`.
+        gram: `L^-1 [y, 1]` times itself, `1 x 1` or `2 x 2`.
+    """
+
+    of_columns: Tensor
+    gram: Tensor
+
+    @classmethod
+    def prior(cls, mean: Tensor, has_constant: bool) -> "_PosteriorMeans":
+        """Those without data."""
+        columns = [mean, torch.zeros_like(mean)] if has_constant else [mean]
+        size = len(columns)
+        return cls(torch.stack(columns), mean.new_zeros(size, size))
+
+    def observed(self, Y: Tensor, one: float = 1.0) -> Tensor:
+        """The columns at observations `Y`, in front of their shape."""
+        columns = [Y, torch.full_like(Y, one)]
+        return torch.stack(columns[: len(self.gram)])
+
+    def add(self, z: Tensor, F: Tensor) -> "_PosteriorMeans":
+        """With `k` more rows of `L^-1 [y, 1]` (`k x 2`) and `F` (`k x A`)."""
+        return _PosteriorMeans(self.of_columns + z.mT @ F, self.gram + z.mT @ z)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The posterior mean, `A`, with the constant where there is one."""
+        if len(self.gram) == 1:
+            return self.of_columns[0]
+        y, one = self.of_columns
+        least = torch.finfo(y.dtype).tiny
+        constant = self.gram[0, 1] / self.gram[1, 1].clamp_min(least)
+        return y + constant * (1.0 - one)
+
+
+class _ExactRun:
+    """Evaluations of one candidate in a row: one row of `F`."""
+
+    def __init__(self, index: int, covariance: Tensor, variance: Tensor) -> None:
+        self.index = index
+        self.covariance = covariance  # with all candidates, before this run
+        self.variance = variance  # of all candidates, before this run
+        self.moments: _PosteriorMeans | None = (
+            None  # before this run, where feedback comes
+        )
+        self.count = 0
+        self.total = 0.0
+
+
+class ExactBatch(DeviceBatch):
+    """Argmax of the bound under the exact GP with pending points; O(A n) each.
+
+    Pending rows are written behind the pool's own, which stay as they are. The last
+    point's row is not computed before it matters.
+
+    Args:
+        pool: The pool.
+        multiplier: What multiplies the Bayesian standard deviation.
+        rule: What ends the batch; None for no rule.
+        choosable: What may be chosen.
+    """
+
+    def __init__(
+        self,
+        pool: ExactPool,
+        multiplier: float,
+        rule: Rule | None,
+        choosable: SelectableRows,
+    ) -> None:
+        super().__init__(pool, pool.all_moments(), rule, choosable)
+        self._pool = pool
+        self._multiplier = multiplier
+        self._variance = pool.variance
+        self._num_rows = pool.num_rows
+        self._run: _ExactRun | None = None
+        self._last: int | None = None  # appended, but not in the variances yet
+
+    def present_variances(self) -> Tensor:
+        """The variances of all candidates with the pending points, `A`."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._make_pending(last)
+        return self._variance
+
+    def values(self) -> Tensor:
+        """See `TableBatch`."""
+        return self._mean + self._multiplier * self.present_variances().sqrt()
+
+    def choice(self) -> Choice:
+        """See `DeviceBatch`."""
+        return Choice.among_all(self.values(), self._variance, self._initial)
+
+    def _append(self, row: int) -> AppendedVariance:
+        self.present_variances()
+        chosen = self._chosen
+        if chosen is None or chosen[0] != row:
+            return super()._append(row)
+        self._chosen, self._last = None, row
+        self.close(row)
+        return chosen[1]
+
+    @torch.no_grad()
+    def _make_pending(self, row: int) -> Tensor:
+        before = self._variance[row]
+        run = self._run
+        if run is None or run.index != row:
+            run = self._pool.start_run(row, self._num_rows, self._variance)
+            self._run = run
+            self._num_rows += 1
+        run.count += 1
+        scale = (run.covariance[row] + self._pool.noise / run.count).sqrt()
+        f = self._pool.set_row(self._num_rows - 1, run.covariance / scale)
+        self._variance = (run.variance - f.square()).clamp_min(0.0)
+        return before

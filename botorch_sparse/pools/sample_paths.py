@@ -1,0 +1,268 @@
+r"""The candidates where sample paths of a Nystrom posterior are largest.
+
+A draw `g` of the prior by random Fourier features becomes one of the posterior by an
+update at the inducing points ([Wilson2020]_, [VakiliMPD2021]_ Section 4.1):
+
+.. math:: f(x) = c(x) + g(x) + k_S(x)^\top L^{-\top} \big( z - L^{-1} g(S) \big),
+    \qquad z = L_B^{-\top} (a + \varepsilon), \quad \varepsilon \sim N(0, I).
+
+Its mean is the posterior's, and its covariance too, but for the kernel of the residual,
+which is that of the features.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from botorch.exceptions import UnsupportedError
+from botorch.sampling.pathwise.features import KernelFeatureMap, gen_kernel_features
+from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Tensor
+
+from botorch_sparse.distributed.shards import Shard
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels.lengthscales import innermost
+from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.posteriors import NystromPosterior
+
+NUM_FEATURES = 512
+# Candidates at a time, whose covariances and features fit the cache.
+ROWS = 2048
+# Rounding of a path, in prior standard deviations, below which covariances are float32:
+# half of what 512 random features leave open.
+TOLERANCE = 0.02
+
+
+@torch.no_grad()
+def path_maximizers(
+    X: Tensor,
+    posterior: NystromPosterior,
+    num_paths: int,
+    choosable: SelectableRows = ALL_ROWS,
+    *,
+    num_features: int = NUM_FEATURES,
+    shard: Shard | None = None,
+) -> list[int]:
+    """One candidate for each of some sample paths, in one pass over all candidates.
+
+    Randomness is torch's own: call it within `manual_seed`.
+
+    Args:
+        X: `A x d` candidates.
+        posterior: An unbatched posterior; its kernel is a `RBFKernel` or a
+            `MaternKernel`, scaled or not.
+        num_paths: How many paths.
+        choosable: Which candidates may be chosen; where each only once, a path whose
+            maximizer is taken gives the best of what is left.
+        num_features: Random features of the prior, even.
+        shard: Which rows of the whole table `X` are, where ranks share it; they draw
+            the same paths.
+
+    Returns:
+        At most `num_paths` candidates, fewer where no more may be chosen. Cost:
+        O(A (m + num_features)) for each path, O(A d (m + num_features)) for all; O(A)
+        memory.
+
+    Raises:
+        UnsupportedError: For a kernel without random features.
+    """
+    shard = Shard(len(X)) if shard is None else shard
+    paths = _Paths.draw(posterior, num_paths, num_features)
+    depth = num_paths if choosable.once else 1
+    # Minus infinity where excluded.
+    closed = shard.choosable(choosable).mean(X.new_zeros(len(X)))
+    best = X.new_full((num_paths, depth), -torch.inf)
+    ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
+    for start in range(0, len(X), ROWS):
+        rows = torch.arange(start, min(start + ROWS, len(X)), device=X.device)
+        f = paths(X[_whole(rows, shard)])[:, : len(rows)] + closed[rows]
+        values = torch.cat([best, f], dim=-1)
+        index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
+        best, order = _largest(values, depth)
+        ranked = index.gather(-1, order)
+    values = torch.cat([*shard.ranks.stack(best)], dim=-1)
+    best, order = values.sort(dim=-1, descending=True, stable=True)
+    ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1).gather(-1, order)
+    return _choose(best.tolist(), ranked.tolist())
+
+
+def _whole(rows: Tensor, shard: Shard) -> Tensor:
+    """Rows of which there are always as many: products of one shape round alike."""
+    if len(rows) == ROWS or shard.num_rows < ROWS:
+        return rows
+    return torch.cat([rows, rows[-1:].expand(ROWS - len(rows))])
+
+
+def _largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """The largest of each row with their places; the first of equal ones."""
+    best, order = values.topk(min(depth + 1, values.shape[-1]))
+    is_tied = (best[:, 1:] == best[:, :-1]) & best[:, 1:].isfinite()
+    # `topk` takes any of them; the host would wait for a device to say so.
+    if not values.is_cpu or bool(is_tied.any()):
+        best, order = values.sort(dim=-1, descending=True, stable=True)
+    return best[:, :depth], order[:, :depth]
+
+
+def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
+    """The best of each path, of those not taken where there are more than one."""
+    chosen: list[int] = []
+    taken: set[int] = set()
+    for path, candidates in zip(values, ranked, strict=True):
+        for value, index in zip(path, candidates, strict=True):
+            if value > -torch.inf and (len(path) == 1 or index not in taken):
+                chosen.append(index)
+                taken.add(index)
+                break
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class _Paths:
+    """Some functions drawn from a posterior.
+
+    What is evaluated at all candidates is float32, since random features leave more
+    open than it rounds: the features, and where `_rounding` is small the covariances,
+    which take half the time then. The weights of the update are computed in float64,
+    and so are the features that they come from: a nearly singular `L` magnifies what is
+    rounded there.
+
+    Attributes:
+        mean: The prior mean, in the dtype of the candidates.
+        kernel: The kernel of the update, in the dtype of `points`.
+        prior: The draws of the prior, float32, at points less `center`.
+        center: `d`, the mean of the inducing points.
+        points: `m x d` inducing points less `center`.
+        beta: `k x m` weights of the covariances, in the dtype of `points`.
+    """
+
+    mean: Mean
+    kernel: Kernel
+    prior: "_FourierFeatures"
+    center: Tensor
+    points: Tensor
+    beta: Tensor
+
+    @classmethod
+    def draw(
+        cls, posterior: NystromPosterior, num_paths: int, num_features: int
+    ) -> "_Paths":
+        """Draw `k` of them, on the host. Cost: O(k m^2 + k m F)."""
+        S, L = posterior.inducing_points, posterior.chol_inducing
+        kernel = posterior.covar_module
+        features = _feature_map(kernel, S.shape[-1], num_features)
+        center = S.mean(0)
+        omega = torch.randn(num_paths, num_features, dtype=torch.float64).to(S.device)
+        prior = _FourierFeatures.of(features, omega, S.shape[-1])
+        noise = torch.randn(num_paths, len(S), dtype=S.dtype).to(S.device)
+        z = torch.linalg.solve_triangular(
+            posterior.chol_inner, posterior.weights + noise, upper=False, left=False
+        )
+        g_S = prior((S - center).double()).mT.to(S)
+        white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
+        beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
+        points = S - center
+        if _rounding(kernel, points, beta) <= TOLERANCE:
+            kernel = copy.deepcopy(kernel).float()
+            points, beta = points.float(), beta.float()
+        coarse = _FourierFeatures(*(part.float() for part in prior))
+        return cls(posterior.mean_module, kernel, coarse, center, points, beta)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values at `q x d` points, `k x q`."""
+        Z = X - self.center
+        K = dense_covariance(self.kernel, self.points, Z.to(self.points))
+        f = self.prior(Z.float()).to(K.dtype).addmm_(self.beta, K)
+        return self.mean(X) + f.to(X.dtype)
+
+
+class _FourierFeatures(NamedTuple):
+    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`.
+
+    Attributes:
+        frequencies: `F x d` of them.
+        sines: `k x F` amplitudes.
+        cosines: `k x F` amplitudes.
+    """
+
+    frequencies: Tensor
+    sines: Tensor
+    cosines: Tensor
+
+    @classmethod
+    def of(
+        cls, features: KernelFeatureMap, omega: Tensor, dim: int
+    ) -> "_FourierFeatures":
+        """Sums of random features, sines first, by weights (`k x 2F`).
+
+        Their inputs are linear in the points, and at zero the cosines have their
+        amplitude.
+        """
+        eye = torch.eye(dim, dtype=omega.dtype, device=omega.device)
+        inputs = features.input_transform
+        frequencies = features.weight @ (eye if inputs is None else inputs(eye)).mT
+        amplitude = features(torch.zeros_like(eye[:1]))[..., -1]
+        return cls(frequencies, *(amplitude * omega).chunk(2, dim=-1))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values at `q x d` points, `k x q`."""
+        phase = self.frequencies @ X.mT
+        sine = phase.sin()
+        return torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
+
+
+def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
+    r"""What float32 covariances make of a path at most, in prior standard deviations.
+
+    With :math:`\rho^2` the largest squared norm of an inducing point in units of the
+    lengthscale, and of the points near it, squared distances round by
+    :math:`4 \rho^2 \epsilon`. A kernel changes by at most 1.5 k(0) for each unit of
+    them, but for the exponential one, whose slope at zero has no bound:
+
+    .. math:: |\Delta f| \le \epsilon \, (6 \rho^2 + 2) \, k(0) \, |\beta|_1.
+
+    Args:
+        kernel: A stationary kernel, whose points may be centered therefore.
+        points: `m x d` inducing points, centered.
+        beta: `k x m` weights.
+    """
+    base = innermost(kernel)
+    if getattr(base, "nu", 2.5) < 1.5:
+        return torch.inf
+    seen = points if kernel.active_dims is None else points[:, kernel.active_dims]
+    squares = (seen / base.lengthscale).square().sum(-1)
+    scale = kernel(points[:1], diag=True).sqrt()
+    bound = (6 * squares.max() + 2) * scale * beta.abs().sum(-1).max()
+    return float(torch.finfo(torch.float32).eps / 2 * bound)
+
+
+def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFeatureMap:
+    """Random features of a stationary kernel, float64, drawn on the host."""
+    kernel = copy.deepcopy(covar_module).double().cpu().requires_grad_(False)
+    device = next(covar_module.parameters()).device
+    try:
+        features = gen_kernel_features(kernel, num_inputs=dim, num_outputs=num_features)
+        return features.to(device)
+    except NotImplementedError as error:
+        raise no_random_features(covar_module) from error
+
+
+def require_random_features(covar_module: Kernel, dim: int) -> None:
+    """Refuse a kernel whose sample paths can't be drawn, for points of `dim` features.
+
+    Raises:
+        UnsupportedError: If it is one.
+    """
+    with manual_seed(0):
+        _feature_map(covar_module, dim, 2)
+
+
+def no_random_features(covar_module: Kernel) -> UnsupportedError:
+    """What to raise for a kernel whose sample paths can't be drawn."""
+    return UnsupportedError(
+        f"Got {type(covar_module).__name__}, for which there are no random features; "
+        "need RBFKernel or MaternKernel, in a ScaleKernel or not. Strategies with an "
+        "upper confidence bound take any kernel."
+    )

@@ -1,0 +1,1 @@
+"""Ask and tell, trials, the run loop and saved states."""

@@ -1,0 +1,422 @@
+"""Evaluating a batch: at once, one by one, or with an executor."""
+
+import os
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from botorch.exceptions import BotorchWarning, InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from botorch_sparse.argument_checks import (
+    check_flag,
+    check_path,
+    check_whole,
+    short_repr,
+)
+from botorch_sparse.strategies.core.batch import Batch
+from botorch_sparse.strategies.core.interrupts import undivided
+from botorch_sparse.strategies.core.trials import Trial
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.candidate_table import CandidateTable
+from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.feedback import as_tensor
+from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.label_alignment import paired
+
+# Called with strategy, batch and history after each batch; True stops the run.
+Callback: TypeAlias = Callable[[Any, Batch, History], Any]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run evaluates and when it stops; see `Strategy.run`."""
+
+    by_index: bool = False
+    executor: Executor | None = None
+    callbacks: tuple[Callback, ...] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+    catch: tuple[type[Exception], ...] = ()
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_flag("by_index", self.by_index)
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size)
+        if self.executor is not None and not _has_method(self.executor, "submit"):
+            raise InputDataError(
+                f"Got executor={short_repr(self.executor)}; need a "
+                "concurrent.futures.Executor, such as ThreadPoolExecutor(4) or a Dask "
+                "client's get_executor()."
+            )
+        for callback in self.callbacks:
+            if not _has_method(callback, "__call__"):
+                raise InputDataError(
+                    f"Got {short_repr(callback)} among callbacks; need functions of "
+                    "strategy, batch and history, or rules such as StopAfter(60.0)."
+                )
+        for caught in self.catch:
+            if not (isinstance(caught, type) and issubclass(caught, Exception)):
+                raise InputDataError(
+                    f"Got {short_repr(caught)} in catch; need a class of exceptions, "
+                    "such "
+                    "as ValueError, or a tuple of them."
+                )
+        if self.checkpoint is not None:
+            check_path("checkpoint", self.checkpoint)
+            folder = Path(self.checkpoint).absolute().parent
+            if not folder.is_dir() or not os.access(folder, os.W_OK):
+                raise InputDataError(
+                    f"Got checkpoint={os.fspath(self.checkpoint)!r}, but the folder "
+                    f"{os.fspath(folder)!r} is not there or can't be written to; need "
+                    "one that can: make it first."
+                )
+            _refuse_no_name(self.checkpoint)
+
+
+def _refuse_no_name(path: str | os.PathLike[str]) -> None:
+    """Refuse what can't be a file's name, such as one that is too long."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputDataError(
+            f"Got checkpoint={os.fspath(path)!r}, which can't be the name of a file "
+            f"({error.strerror}); need another one, of at most 255 bytes."
+        ) from error
+
+
+def _has_method(value: object, name: str) -> bool:
+    """Whether an object has a method; a class has it for its instances alone."""
+    return not isinstance(value, type) and callable(getattr(value, name, None))
+
+
+class Runnable(Protocol):
+    """What a run asks of a strategy; see `Strategy`."""
+
+    largest_value: ClassVar[float]
+
+    @property
+    def history(self) -> History:
+        """All evaluations."""
+        ...
+
+    @property
+    def domain(self) -> Domain:
+        """Where it chooses from."""
+        ...
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        ...
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        ...
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing left to propose."""
+        ...
+
+    @property
+    def pending_ids(self) -> Tensor:
+        """Ids of the trials asked for and not told yet."""
+        ...
+
+    def pending_batch(self, max_batch_size: int | None = None) -> Batch:
+        """What is out for evaluation."""
+        ...
+
+    def agree(self, options: RunSettings) -> None:
+        """Refuse to run with ranks whose strategy is another one."""
+        ...
+
+    def ask(self, max_batch_size: int | None = None) -> Batch:
+        """Propose a batch."""
+        ...
+
+    def tell(self, X: Any, Y: Any) -> None:
+        """Report feedback."""
+        ...
+
+    def fail(self, trials: Sequence[int], *, retry: bool = False) -> None:
+        """Report trials whose evaluation failed."""
+        ...
+
+    def trial(self, id: int) -> Trial:
+        """A pending trial."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All state."""
+        ...
+
+    def undo_point(self) -> Callable[[], bool]:
+        """A function that takes back what happens from here on, but no feedback."""
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file."""
+        ...
+
+
+# So many failures in a row, with no result between them, are not those of points.
+MAX_FAILURES = 100
+
+
+def _nothing() -> bool:
+    """Takes back nothing."""
+    return False
+
+
+@dataclass
+class Evaluation:
+    """Evaluates batches, and tells what comes of it.
+
+    Attributes:
+        strategy: What is told.
+        objective: What is evaluated.
+        options: How.
+        num_failures: Evaluations that failed since the last one that did not.
+        undo: Takes them back, and what was asked for since; see `Strategy.undo_point`.
+    """
+
+    strategy: Runnable
+    objective: Callable[[Tensor], Any]
+    options: RunSettings
+    num_failures: int = field(default=0, init=False)
+    undo: Callable[[], bool] = field(default=_nothing, init=False)
+
+    def evaluate(self, batch: Batch) -> None:
+        """Evaluate a batch, at once or point by point, and tell it.
+
+        After `MAX_FAILURES` in a row the last of their errors is raised, and the
+        strategy is what it was before them.
+        """
+        try:
+            self._evaluate(batch)
+        except Exception as error:
+            if self.num_failures >= MAX_FAILURES:
+                self._give_up(error)
+            raise
+
+    def _evaluate(self, batch: Batch) -> None:
+        """See `evaluate`."""
+        if self.options.executor is not None:
+            self._with_executor(batch, self.options.executor)
+        elif self.options.catch:
+            for id, call in self._calls(batch):
+                self._finish(id, call)
+        else:
+            self._tell(batch, self._at_once(batch))
+
+    def _at_once(self, batch: Batch) -> Any:
+        """What the objective returns for a batch.
+
+        It gets a copy, which it may write to: points are told as they were proposed.
+        """
+        try:
+            with torch.inference_mode(False):
+                inputs = self._inputs(batch).clone()
+            return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
+        except Exception as error:
+            points = self._trials_of(batch)
+            which = ", ".join(self._name(trial) for trial in points[:5])
+            more = f" and {len(points) - 5} more" if len(points) > 5 else ""
+            error.add_note(f"The objective was called with {which}{more}.")
+            raise
+
+    def _tell(self, batch: Batch, Y: Any) -> None:
+        """Tell what can be learned; the trials of the rest stay pending.
+
+        Raises:
+            InputDataError: If some is not finite, or too large.
+        """
+        Y = as_tensor(paired(batch, Y, None))
+        b, ids = len(batch), batch.ids
+        is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value
+        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_sound.all()):
+            with undivided():
+                self.strategy.tell(batch, Y)
+            return
+        bad = [
+            t for t, s in zip(self._trials_of(batch), is_sound, strict=True) if not s
+        ]
+        if bool(is_sound.any()):
+            with undivided():
+                told = ids.cpu()[is_sound].tolist()
+                self.strategy.tell(told, Y.reshape(-1).cpu()[is_sound])
+        which = "; ".join(self._name(trial) for trial in bad[:5])
+        raise InputDataError(
+            f"The objective returned {len(bad)} values that are NaN or infinite, or "
+            f"beyond {self.strategy.largest_value:.3g}: {which}"
+            f"{' and more' if len(bad) > 5 else ''}. They stay pending, and "
+            f"the other {b - len(bad)} of the batch are told. Run again to try once "
+            "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
+        )
+
+    def _trials_of(self, batch: Batch) -> list[Trial]:
+        ids = [] if batch.ids is None else batch.ids.tolist()
+        return [self.strategy.trial(id) for id in ids]
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """What the objective is called with."""
+        if self.options.by_index and batch.indices is not None:
+            return batch.indices
+        return batch.X
+
+    def _calls(self, batch: Batch) -> Iterator[tuple[int, Callable[[], list[float]]]]:
+        """The ids of the trials, and the evaluation of each."""
+        inputs = self._inputs(batch)
+        ids = [] if batch.ids is None else batch.ids.tolist()
+        for id, x in zip(ids, inputs.detach().cpu().numpy(), strict=True):
+            one = np.array(x)[None]  # a copy: a view would be pickled whole
+            name = uuid.uuid4().hex
+            yield (
+                id,
+                partial(evaluate_one, self.objective, one, str(inputs.device), name),
+            )
+
+    def _with_executor(self, batch: Batch, executor: Executor) -> None:
+        """Evaluate all points at once, and tell each as it comes."""
+        out: dict[Future[list[float]], int] = {}
+        arrived: SimpleQueue[Future[list[float]]] = SimpleQueue()
+        errors: list[Exception] = []
+        try:
+            for id, call in self._calls(batch):
+                future = executor.submit(call)
+                out[future] = id
+                future.add_done_callback(arrived.put)
+            while out:
+                future = arrived.get()
+                try:
+                    if not future.cancelled():
+                        self._finish(out[future], future.result)
+                except Exception as error:
+                    errors.append(error)
+                    _cancel(out)
+                del out[future]
+        except BaseException:
+            _cancel(out)
+            self._tell_arrived(out)
+            raise
+        if errors:
+            if len(errors) > 1:
+                errors[0].add_note(f"{len(errors) - 1} other trials failed too.")
+            raise errors[0]
+
+    def _tell_arrived(self, out: dict[Future[list[float]], int]) -> None:
+        """Tell the results that are there, and no others."""
+        pending = set(self.strategy.pending_ids.tolist())
+        for future, id in out.items():
+            is_there = future.done() and not future.cancelled()
+            if id in pending and is_there and future.exception() is None:
+                if _is_one(values := future.result(), self.strategy.largest_value):
+                    with undivided():
+                        self.strategy.tell([id], values)
+
+    def _finish(self, id: int, outcome: Callable[[], list[float]]) -> None:
+        """Tell one outcome, or that it failed."""
+        try:
+            values = _one(outcome(), self.strategy.largest_value)
+        except BrokenExecutor as error:  # not of this point, whatever is caught
+            error.add_note(
+                "The executor broke down; the points that it had stay pending. Run "
+                "again with a new one."
+            )
+            raise
+        except self.options.catch as error:
+            self._fail(id, error)
+            return
+        except Exception as error:
+            error.add_note(f"Raised by {self._name(self.strategy.trial(id))}.")
+            raise
+        with undivided():
+            self.strategy.tell([id], values)
+        self.num_failures, self.undo = 0, _nothing
+
+    def _name(self, trial: Trial) -> str:
+        """How the user knows a trial."""
+        point = trial.point
+        X = self.strategy.history.points(torch.tensor([point]))[0].tolist()
+        name = f"trial {trial.id} at the point {X}"
+        if (table := self.strategy.table) is None:
+            return name
+        key = "" if table.keys is None else f", key {table.keys[point]!r}"
+        return f"{name} (row {point}{key})"
+
+    def _fail(self, id: int, error: Exception) -> None:
+        """Keep a trial for retry once, then leave it out."""
+        trial = self.strategy.trial(id)
+        if self.num_failures == 0:
+            self.undo = self.strategy.undo_point()
+        again = trial.failures == 0
+        with undivided():
+            self.strategy.fail([id], retry=again)
+        self.num_failures += 1
+        warnings.warn(
+            f"T{self._name(trial)[1:]} raised {error!r}; it is "
+            f"{'tried once more' if again else 'left out'}.",
+            BotorchWarning,
+            stacklevel=7 + (self.options.executor is not None),
+        )
+        if self.num_failures >= MAX_FAILURES:
+            raise error
+
+    def _give_up(self, error: Exception) -> None:
+        """Forget the failures since the last result, and say so."""
+        then = "readmit() lets rows that were left out come again."
+        with undivided():
+            if self.undo():
+                then = "They count for no point: what was pending before is so again."
+        self.undo = _nothing
+        error.add_note(
+            f"{self.num_failures} evaluations failed in a row, without a result. {then}"
+        )
+
+
+def _cancel(out: dict[Future[list[float]], int]) -> None:
+    for future in out:
+        future.cancel()
+
+
+def evaluate_one(
+    objective: Callable[[Tensor], Any], x: NDArray[Any], device: str, name: str
+) -> list[float]:
+    """One evaluation, as plain numbers: these travel between processes.
+
+    Args:
+        objective: From `1 x d` points, or one index, to one observation.
+        x: `1 x d` point, or one index.
+        device: Where the objective wants it.
+        name: Of this call. Dask takes calls that are equal for one, which noise is not.
+    """
+    Y = torch.as_tensor(objective(torch.from_numpy(x).to(device)))
+    values: list[float] = Y.detach().double().reshape(-1).tolist()
+    return values
+
+
+def _is_one(values: list[float], largest: float) -> bool:
+    return len(values) == 1 and abs(values[0]) <= largest  # NaN is not
+
+
+def _one(values: list[float], largest: float) -> list[float]:
+    if not _is_one(values, largest):
+        raise InputDataError(
+            f"The objective returned {values[:5]} for one point; need one finite "
+            f"number, up to {largest:.3g}."
+        )
+    return values

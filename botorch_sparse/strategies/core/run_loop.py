@@ -1,0 +1,187 @@
+"""Ask, evaluate and tell until a number of evaluations."""
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from botorch.exceptions import InputDataError
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from botorch_sparse.strategies.core.batch import Batch
+from botorch_sparse.strategies.core.checkpoint import read_state
+from botorch_sparse.strategies.core.evaluation import (
+    Evaluation,
+    Runnable,
+    RunSettings,
+)
+from botorch_sparse.strategies.core.interrupts import undivided
+from botorch_sparse.strategies.data.history import History
+
+
+def run_to(
+    strategy: Runnable,
+    objective: Callable[[Tensor], Any],
+    num_evaluations: int,
+    options: RunSettings,
+    *,
+    progress: bool,
+) -> History:
+    """See `Strategy.run`; after `check_run`."""
+    history = strategy.history
+    if _is_over(strategy, options):
+        return history
+    evaluation = Evaluation(strategy, objective, options)
+    progress = progress and strategy.domain.ranks.rank == 0
+    with ProgressBar(
+        history, type(strategy).__name__, num_evaluations, progress
+    ) as bar:
+        try:
+            while len(history) < num_evaluations:
+                batch = _next_batch(strategy, num_evaluations, options.batch_size)
+                if batch is None:
+                    break
+                evaluation.evaluate(batch)
+                bar.update()
+                if _call(strategy, batch, options):
+                    break
+                _save(strategy, options)
+        finally:
+            _save(strategy, options)
+    return history
+
+
+def check_run(strategy: Runnable, options: RunSettings) -> None:
+    """Refuse a run that can't be done, before anything has changed."""
+    if options.by_index and strategy.box is not None:
+        raise InputDataError(
+            "Got by_index=True, but a continuous domain has no indices; use an "
+            "objective of `b x d` points."
+        )
+    strategy.agree(options)
+    _refuse_to_overwrite(strategy, options.checkpoint)
+
+
+def _call(strategy: Runnable, batch: Batch, options: RunSettings) -> bool:
+    """Whether a callback stops the run; all are called, and rank 0 decides."""
+    stops = any([c(strategy, batch, strategy.history) for c in options.callbacks])
+    return strategy.domain.ranks.gather(stops)[0]
+
+
+def _is_over(strategy: Runnable, options: RunSettings) -> bool:
+    """Whether a callback has nothing to wait for, in a run that goes on."""
+    last = strategy.history.last_batch()
+    return last is not None and _call(strategy, last, options)
+
+
+def _refuse_to_overwrite(
+    strategy: Runnable, checkpoint: str | os.PathLike[str] | None
+) -> None:
+    """A strategy that does not know all that is in a file does not replace it."""
+    ranks = strategy.domain.ranks
+    if checkpoint is None or not ranks.once(lambda: os.path.exists(checkpoint)):
+        return
+    theirs = ranks.once(lambda: read_state(checkpoint))
+    is_new = len(strategy.history) == 0 and len(strategy.pending_ids) == 0
+    if is_new or not _knows(strategy.state_dict(), theirs):
+        raise InputDataError(
+            f"There is a run at checkpoint={os.fspath(checkpoint)!r} already, and this "
+            "strategy does not know all of it. Go on with "
+            "strategy.resume(path).run(...), or remove the file."
+        )
+
+
+def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether a state is a later one of the same run: its history begins so."""
+    known, before = ours["history"], theirs.get("history")
+    config = theirs.get("config")
+    if not isinstance(before, dict) or not isinstance(config, dict):
+        return False
+    names = ["Y", "batch", "trial"]
+    if ours["config"] == config:
+        names.append("point")
+    elif (
+        ours["config"].get("strategy") != config.get("strategy")
+        or config.get("candidates") not in ours["earlier"]  # with other numbers
+    ):
+        return False
+    begins = [_begins(known[name], before.get(name)) for name in names]
+    proposed = theirs.get("num_proposed", math.inf)
+    return all(begins) and bool(proposed <= ours["num_proposed"])
+
+
+def _begins(column: Tensor, first: object) -> bool:
+    """Whether a column of a state begins with another."""
+    if not isinstance(first, Tensor) or first.dim() != 1 or first.dtype != column.dtype:
+        return False
+    return torch.equal(column[: len(first)], first)
+
+
+def _next_batch(
+    strategy: Runnable, num_evaluations: int, batch_size: int | None
+) -> Batch | None:
+    """What is pending, or else what is asked for; None where that is nothing."""
+    left = num_evaluations - len(strategy.history)
+    limit = left if batch_size is None else min(left, batch_size)
+    if len(strategy.pending_ids) > 0:
+        pending = strategy.pending_batch(limit)
+        if len(pending) > 0:
+            return pending
+    elif strategy.is_finished:
+        return None
+    with undivided():
+        batch = strategy.ask(limit)
+    return batch if len(batch) else None
+
+
+def _save(strategy: Runnable, options: RunSettings) -> None:
+    if options.checkpoint is not None:
+        with undivided():
+            strategy.save(options.checkpoint)
+
+
+class ProgressBar:
+    """A progress bar of evaluations, with the best value so far.
+
+    Args:
+        history: What it shows.
+        name: Of the strategy.
+        total: Evaluations at the end.
+        is_shown: Whether to show it.
+    """
+
+    def __init__(self, history: History, name: str, total: int, is_shown: bool) -> None:
+        self.history = history
+        self._seen = 0
+        self._best = float("-inf")
+        self._bar = tqdm(
+            total=total,
+            initial=min(len(history), total),
+            desc=name,
+            unit="eval",
+            disable=not is_shown,
+        )
+
+    def __enter__(self) -> "ProgressBar":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.close()
+
+    def update(self) -> None:
+        """Show what has come since."""
+        if self._bar.disable:
+            return
+        self._best = max([self._best, *self.history.values[self._seen :].tolist()])
+        self._seen = len(self.history)
+        best = -self._best if self.history.minimize else self._best
+        batches = self.history.batches
+        self._bar.set_postfix(
+            batch=len(batches),
+            m=batches[-1].num_inducing if batches else 0,
+            best=f"{best:.4g}",
+            refresh=False,
+        )
+        self._bar.update(len(self.history) - self._bar.n)

@@ -1,0 +1,961 @@
+"""Ask and tell: what all strategies share."""
+
+import math
+import os
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import Executor
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeVar, Unpack
+
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from torch import Tensor
+
+from botorch_sparse.argument_checks import (
+    as_points,
+    as_seed,
+    check_callable,
+    check_flag,
+    check_kind,
+    check_number,
+    check_path,
+    check_whole,
+)
+from botorch_sparse.batching.growing_batch import (
+    AskLimit,
+    ContinueFunction,
+    always_continue,
+)
+from botorch_sparse.strategies.core.batch import Batch, BatchRecord
+from botorch_sparse.strategies.core.checkpoint import (
+    STATE_VERSION,
+    check_fits,
+    check_state,
+    read_state,
+    write_state,
+)
+from botorch_sparse.strategies.core.evaluation import Callback, RunSettings
+from botorch_sparse.strategies.core.interrupts import StepLock, checks_kept
+from botorch_sparse.strategies.core.run_loop import check_run, run_to
+from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec, check_schema
+from botorch_sparse.strategies.core.trials import PendingTrials, Trial
+from botorch_sparse.strategies.data.box import Box, DomainOptions
+from botorch_sparse.strategies.data.candidate_table import CandidateTable
+from botorch_sparse.strategies.data.columns import as_list, short_list
+from botorch_sparse.strategies.data.domain import (
+    LARGEST_VALUE,
+    TableDomain,
+    domain_of,
+    refuse_large_values,
+    require_whole,
+)
+from botorch_sparse.strategies.data.feedback import (
+    Points,
+    as_ids,
+    read_feedback,
+    read_trials,
+)
+from botorch_sparse.strategies.data.feedback_points import PointResolver
+from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.label_alignment import paired_with_ids
+
+T = TypeVar("T")
+NEED_FAILED = "need numbers of rows that failed, or None for all."
+
+
+class Strategy(ABC):
+    """Proposes batches of points and learns from their feedback.
+
+    Maximizes over the rows of a table, or over a continuous domain. `ask` proposes a
+    batch and keeps it pending; `tell` takes feedback, whole or in parts, in any order,
+    also for points that were never proposed.
+
+    What a strategy knows stands still within a batch: all points that it was asked for
+    since it learned, by however many calls of `ask`, and those that were pending then.
+    It learns from all feedback at once when what it was asked for since is told, has
+    failed or is withdrawn; where batches have a size, when as many are told; before
+    anything is pending, with each `tell`. Until then points that are told count as
+    those that are pending: they shrink the variance alone. Points that fail or are
+    withdrawn count no more. Feedback on points that nobody waited for has no part in a
+    batch, and is learned with the others.
+
+    Where a rule ends batches (`BBKB`, `BKB`, `GPUCB`, `GPBUCB`), its threshold is one
+    for the whole batch: once that is used up, `ask` returns an empty batch, whose
+    `note` says so. A user who works asynchronously asks until then, tells results as
+    they come, and either waits for those that are missing or calls `learn`, which
+    takes in what there is and leaves the others pending. Strategies without such a
+    rule learn at each `ask` from what there is.
+
+    Each proposal of a point is a trial with an id: 0, 1, 2, ... over the run, however
+    often the same point comes. `tell` and `fail` take ids.
+
+    `state_dict` holds all there is to know: a strategy built with the same arguments
+    that loads it goes on to the same bits (on the same machine, versions and number of
+    threads), also in the middle of a batch.
+
+    Points are known by number: rows of the table, then all others in the order in which
+    they were first seen. A continuous domain is a table without rows.
+
+    Args:
+        candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas
+            DataFrame, a `CandidateTable`, a `numpy.memmap` or the path of a `.npy`
+            file. A tensor and a `numpy.memmap` are not copied, since they may be large:
+            what is written to them later changes the candidates, and points that are
+            pending are then not known any more. Give `X.clone()` to go on writing.
+        seed: Seed of the strategy's generator.
+        minimize: Look for small values instead. Feedback, and what is shown of it, have
+            the user's sign; what learns from it sees minus the values.
+        **domain: Instead of candidates, `bounds` (`2 x d`) of a continuous domain, with
+            `inequality_constraints`, `equality_constraints` and `fixed_features` as in
+            `optimize_acqf`.
+    """
+
+    history_type: ClassVar[type[History]] = History
+    # Whether it chooses from a table that ranks share.
+    shares_tables: ClassVar[bool] = False
+    # Whether its table may be replaced by another one.
+    changes_tables: ClassVar[bool] = False
+    # Whether `ask` leaves feedback for a part of a batch alone.
+    waits_for_batch: ClassVar[bool] = False
+    # How large feedback may be, either way, for it to be learned from.
+    largest_value: ClassVar[float] = LARGEST_VALUE
+
+    def __init__(
+        self,
+        candidates: Any = None,
+        *,
+        seed: int = 0,
+        minimize: bool = False,
+        **domain: Unpack[DomainOptions],
+    ) -> None:
+        self._lock = StepLock()
+        self.domain = domain_of(candidates, domain, type(self))
+        if not self.shares_tables:
+            require_whole(self.domain, type(self).__name__)
+        check_flag("minimize", minimize)
+        self.minimize = minimize
+        self.record = self.history_type.record_type.of(self.domain)
+        self.generator = torch.Generator().manual_seed(as_seed(seed))
+        self._trials = PendingTrials()
+        self._failed: set[int] = set()
+        self._earlier: tuple[Any, ...] = ()  # what the tables before were known by
+        self._num_learned = 0
+        self._finder = PointResolver(self.domain)
+        self._pace: ContinueFunction = always_continue  # of the `ask` in progress
+
+    @property
+    def history(self) -> History:
+        """All evaluations and batches; a view, which keeps the strategy alive.
+
+        It is made anew: one that the strategy kept would be a cycle, and memory of a
+        strategy that is gone would wait for the garbage collector.
+        """
+        return self.history_type(
+            self.domain, minimize=self.minimize, predict=self.predict, owner=self
+        )
+
+    @property
+    def box(self) -> Box | None:
+        """The continuous domain, or None."""
+        return self.domain.box
+
+    @property
+    def table(self) -> CandidateTable | None:
+        """The table of candidates, or None."""
+        return self.domain.table
+
+    @property
+    def candidates(self) -> Tensor:
+        """`A x d` candidates; none on a box."""
+        if (table := self.table) is not None:
+            return table.X
+        return self.domain.rows(torch.empty(0, dtype=torch.long))
+
+    @property
+    def pending(self) -> Tensor:
+        """Numbers of the points asked for and not told yet, repeats included."""
+        return torch.tensor(self.pending_points(), dtype=torch.long)
+
+    @property
+    def pending_ids(self) -> Tensor:
+        """Ids of the trials asked for and not told yet."""
+        return torch.tensor([trial.id for trial in self._trials], dtype=torch.long)
+
+    @property
+    def X_pending(self) -> Tensor:
+        """The points asked for and not told yet, `p x d`, repeats included."""
+        return self.history.points(self.pending)
+
+    @property
+    def excluded_points(self) -> Collection[int]:
+        """Numbers of the points that failed, and are not proposed again."""
+        if not self._earlier:
+            return self._failed
+        return {point for point in self._failed if point < self.domain.num_rows}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing left to propose."""
+        return 0 < self.domain.num_rows <= len(self.excluded_points)
+
+    def pending_points(self) -> list[int]:
+        """`pending` as a list."""
+        return [trial.point for trial in self._trials]
+
+    def batch_points(self) -> list[int]:
+        """Points of the batch in progress: pending, or told and not learned yet.
+
+        Returns:
+            Their numbers in the order of proposal, repeats included.
+        """
+        told = self.history.told_since(self._num_learned)
+        points = {trial.id: trial.point for trial in [*told, *self._trials]}
+        return [points[id] for id in sorted(points)]
+
+    def confidence_gap(self) -> float:
+        """Largest upper less largest lower confidence bound; see strategies with one.
+
+        Raises:
+            UnsupportedError: If the strategy has no confidence bounds.
+        """
+        raise UnsupportedError(
+            f"{type(self).__name__} has no confidence bounds to stop by; use "
+            "StopAfter(seconds) or a number of evaluations."
+        )
+
+    def predict(self, X: Tensor) -> tuple[Tensor, ...] | None:
+        """What the model says of `k x d` points, in the user's sign and units.
+
+        Args:
+            X: The points: a tensor, an array or a nested list.
+
+        Returns:
+            `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
+            None where there is no model. They are those of the function: a measurement
+            varies more, by its noise.
+
+        Raises:
+            BotorchTensorDimensionError: If they are not `k x d`.
+            InputDataError: If they are no numbers.
+        """
+        self._points_of(X)
+        return None
+
+    def _points_of(self, X: Any) -> Tensor:
+        """The points that `predict` is called with."""
+        return as_points("X", X, self.domain.dim, self.domain.device)
+
+    def ask(
+        self,
+        max_batch_size: int | None = None,
+        *,
+        max_seconds: float | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Batch:
+        """Propose a batch, which stays pending until it is told or withdrawn.
+
+        Trials that failed and are to be tried once more come first; those that the
+        strategy chooses follow. Together they are at most `batch_size` where the
+        strategy was given one. Where a rule or a theorem says how many points it
+        chooses, it chooses them as if those that failed were still being evaluated,
+        and they come on top.
+
+        Args:
+            max_batch_size: Cut the batch here, those that failed included; None leaves
+                its size to the strategy.
+            max_seconds: Begin no further point after so long: the batch has those that
+                were found, and a `note` that says so, and the next `ask` goes on. On a
+                box each point is an optimization, and a batch may take minutes. What is
+                not done point by point is not cut: a fit, the points drawn at the
+                start, and the pass over a table by `ThompsonSampling`.
+            progress: Called after each point with the number of points so far; once
+                where they are found at once.
+
+        Returns:
+            At least one point; none where the batch in progress is over, and must be
+            told first (see `Strategy`).
+
+        Raises:
+            InputDataError: If `max_batch_size` is below one, `max_seconds` not a number
+                above zero, or `progress` can't be called.
+            UnsupportedError: If there is nothing left to propose.
+        """
+        if max_batch_size is not None:
+            check_whole("max_batch_size", max_batch_size)
+        if max_seconds is not None:
+            check_number("max_seconds", max_seconds, "(0, inf]")
+        if progress is not None:
+            need = "a function of the number of points, such as print"
+            check_callable("progress", progress, need)
+        pace = AskLimit(max_seconds, progress)
+        return self._step(lambda draft: draft._ask_at(pace, max_batch_size))
+
+    def _ask_at(self, pace: AskLimit, max_batch_size: int | None) -> Batch:
+        """See `ask`."""
+        self._pace = pace
+        batch = self._ask(max_batch_size)
+        self._pace = always_continue
+        pace.show(len(batch))
+        given = [s for s in (max_batch_size, self._batch_size()) if s is not None]
+        is_cut = pace.is_over and 0 < len(batch) < min(given, default=math.inf)
+        if not is_cut or self.is_finished or self._is_batch_over():
+            return batch
+        note = f"The time was over after {len(batch)} points; ask again for the rest."
+        return replace(batch, note=note)
+
+    def _ask(self, max_batch_size: int | None) -> Batch:
+        """See `ask`."""
+        start = time.perf_counter()
+        sizes = [s for s in (max_batch_size, self._batch_size()) if s is not None]
+        most = min(sizes, default=None)
+        again = self._trials.waiting(most)
+        room = None if most is None else most - len(again)
+        if again and (room == 0 or not self._can_select()):
+            self._trials.resend(again)
+            return self.history.batch_of(again)
+        if self._is_complete() or not self.waits_for_batch:
+            self._learn_new()
+        is_begun = len(self.batch_points()) > 0 and not self.is_finished
+        is_over = is_begun and self._is_batch_over()
+        trials = [*again, *([] if is_over else self._propose(room, start))]
+        batch = self.history.batch_of(trials, note="" if trials else self._note())
+        self._trials.resend(again)
+        return batch
+
+    def learn(self) -> None:
+        """Take in all feedback that was told, whether its batch is complete or not.
+
+        Points that are pending stay so, and count as pending in the next batch.
+        """
+        self._step(lambda draft: draft._learn_new())
+
+    def _learn_new(self) -> None:
+        """See `learn`."""
+        if self._num_learned < len(self.history):
+            self._learn()
+
+    def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
+        """New trials; none if nothing is selected."""
+        number = len(self.record.batches)
+        record = self._describe()
+        chosen = self._select(max_batch_size)
+        if not chosen:
+            return []
+        record.size = len(chosen)
+        record.ask_seconds = time.perf_counter() - start
+        self.record.batches.append(record)
+        return self._trials.propose(chosen, number)
+
+    def _step(self, change: Callable[[Self], T]) -> T:
+        """Do something to a copy, and become it by one assignment.
+
+        What fails or is interrupted, anywhere, has changed nothing. Threads wait for
+        each other here. Gradients are on inside, whatever they are outside, and are
+        then what they were.
+
+        Args:
+            change: What is done to the copy, whose attributes are replaced and not
+                changed, but for `record`, the trials and the generator, its own.
+
+        Raises:
+            InputDataError: If a step was taken inside of this one.
+        """
+        with self._lock, torch.inference_mode(False), checks_kept():
+            known, draft = self.record, self._draft()
+            result = self._changed(draft, change)
+            if self.record is not known:
+                raise InputDataError(
+                    "Got ask, tell or the like inside of another call of the same "
+                    "strategy, such as from `progress`: the inner call has happened, "
+                    "and the outer one has not. Call them one after the other."
+                )
+            self._become(draft)
+        return result
+
+    def _changed(self, draft: Self, change: Callable[[Self], T]) -> T:
+        """Do something to a copy."""
+        try:
+            return change(draft)
+        except BaseException:
+            self._forget()
+            raise
+
+    def __copy__(self) -> Self:
+        """A strategy of its own, as `copy.deepcopy` makes it.
+
+        Forks share the room behind what they hold, so that of two only one may go on.
+        """
+        return deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A strategy of its own, also where tensors would be those of inference."""
+        with self._lock, torch.inference_mode(False):
+            other = memo[id(self)] = self._alias()
+            vars(other).update(deepcopy(vars(self), memo))
+        return other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become what was pickled; see `__deepcopy__`."""
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                state = deepcopy(state, {id(self): self})
+        vars(self).update(state)
+
+    def _alias(self) -> Self:
+        """One with the same attributes, not to be kept beside this one. O(1)."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def _draft(self) -> Self:
+        """A copy to change, this one staying as it is. O(1)."""
+        draft = self._alias()
+        draft.record, draft._trials = self.record.fork(), self._trials.fork()
+        draft.generator = torch.Generator()
+        draft.generator.set_state(self.generator.get_state())
+        return draft
+
+    def _become(self, draft: Self) -> None:
+        """Take over all that a copy has."""
+        before = vars(self).copy()
+        vars(self).update(vars(draft))
+        del before  # until here: no finalizer runs while attributes are replaced
+
+    def undo_point(self) -> Callable[[], bool]:
+        """A function that takes back all proposals and failures from here on. O(1).
+
+        Returns:
+            It says whether it did: feedback, and another table, are not taken back.
+        """
+        with self._lock:
+            before, num_told = self._draft(), len(self.history)
+
+        def undo() -> bool:
+            with self._lock:
+                if len(self.history) != num_told or self.domain is not before.domain:
+                    return False
+                self._forget()
+                before._finder = before._finder.anew()
+                self._become(before)
+                return True
+
+        return undo
+
+    def _forget(self) -> None:  # noqa: B027 (nothing, for those that share nothing)
+        """Drop what is computed ahead, which a copy shares and has left half done."""
+
+    def tell(self, X: Points, Y: Any) -> None:
+        """Report feedback; a call that fails leaves the strategy as it was.
+
+        Points are found in the table and among the pending ones exactly or else within
+        rounding, such as that of a file with six digits: 1e-5 of the value and of its
+        column's range, or next to zero some decimals. All others are new points; but
+        while trials are pending, one that is nearer to a row of the table, or on a box
+        to a pending point, than 1e-2 of the range of each column is refused.
+
+        Args:
+            X: A batch that `ask` returned; `b` ids of trials; `b x d` points, as a
+                tensor, array or nested list; or a pandas DataFrame, such as a file that
+                came from `batch.to_frame()`: its column `trial` says the trials, where
+                there is one; else its keys, in columns or an index of their names; else
+                its features.
+            Y: `b` or `b x 1` observations. A pandas Series with an index of its own is
+                paired by it with a DataFrame, a batch or ids: with the index of the one
+                or of `batch.to_frame()`, with keys, or with ids. All else is paired by
+                position.
+
+        Raises:
+            BotorchTensorDimensionError: If the shapes do not fit.
+            InputDataError: If there are NaN or infinite values, or some beyond 1e150,
+                whose squares overflow (`RandomSearch`, which learns nothing, takes
+                them); if a trial is not pending, or not of the batch's point; if a
+                point may be several, or is outside of a continuous domain; if features
+                are not those of the keys; or if the index of `Y` is not that of `X`.
+        """
+        self._step(lambda draft: draft._tell(X, Y))
+
+    def _tell(self, X: Points, Y: Any) -> None:
+        """See `tell`."""
+        start = time.perf_counter()
+        X = list(X) if isinstance(X, Iterator) else X
+        if hasattr(Y, "iloc") and not isinstance(X, Batch) and not hasattr(X, "iloc"):
+            Y = self._paired(X, Y)
+        told = read_feedback(X, Y, self.table, self.domain.dim)
+        refuse_large_values(told.values, self.largest_value)
+        self._refuse_rows(X, told.ids)
+        trials = self._finder.trials_of(told, self.history, self._trials)
+        self.history.append(trials, told.values)
+        self._trials.settle(trials)
+        if self._is_complete():
+            self._learn_new()
+        if trials and trials[-1].batch >= 0:
+            batches, number = self.record.batches, trials[-1].batch
+            seconds = batches[number].tell_seconds + time.perf_counter() - start
+            batches.change(number, tell_seconds=seconds)
+
+    def _paired(self, X: Points, Y: Any) -> Any:
+        """Observations with labels in the order of ids of trials, if `X` are these."""
+        if (ids := as_ids(X)) is None or len(ids) != len(Y):
+            return Y
+        trials = self._trials.expect(ids, self.history.was_told)
+        return paired_with_ids(self.history.batch_of(trials), Y)
+
+    def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
+        """Report trials whose evaluation failed.
+
+        Args:
+            trials: Their ids, or a batch.
+            retry: Ask for them once more, at the next `ask`. Otherwise they are given
+                up, and a row of a table is not proposed again: see `readmit`.
+
+        Raises:
+            InputDataError: If one is not pending, or not of the batch's point, or they
+                are no ids; if `retry` is neither True nor False.
+        """
+        check_flag("retry", retry)
+        self._step(lambda draft: draft._fail(trials, retry))
+
+    def _fail(self, trials: Batch | Iterable[int], retry: bool) -> None:
+        """See `fail`."""
+        told = read_trials(trials, self.table)
+        self._refuse_rows(trials, told.ids)
+        failed = self._finder.trials_of(told, self.history, self._trials)
+        if retry:
+            self._trials.fail(failed)
+            return
+        self._failed = self._failed | {trial.point for trial in failed}
+        self._drop(failed)
+
+    def readmit(self, rows: Iterable[int] | None = None) -> None:
+        """Let rows of a table that failed be proposed again, such as after an outage.
+
+        Their trials stay given up. What a batch of `SBPE` has ruled out stays so.
+
+        Args:
+            rows: Their numbers, such as `table.rows(keys)`; None for all.
+
+        Raises:
+            InputDataError: If one has not failed, or they are no rows.
+        """
+        self._step(lambda draft: draft._readmit(rows))
+
+    def _readmit(self, rows: Iterable[int] | None) -> None:
+        """See `readmit`."""
+        given = self._failed if rows is None else _rows_of(rows)
+        if others := sorted(given - self._failed):
+            raise InputDataError(
+                f"Got rows={short_list(others)}, which have not failed; {NEED_FAILED}"
+            )
+        self._failed = self._failed - given
+
+    def withdraw(self, trials: Batch | Iterable[int]) -> None:
+        """Give up trials; their points may be proposed again.
+
+        Args:
+            trials: A batch, or ids. Those that are told already stay so.
+
+        Raises:
+            InputDataError: If one was never proposed, or is not of the batch's point.
+        """
+        self._step(lambda draft: draft._withdraw(trials))
+
+    def _withdraw(self, trials: Batch | Iterable[int]) -> None:
+        """See `withdraw`."""
+        given = read_trials(trials, self.table)
+        self._refuse_rows(trials, given.ids)
+        ids, num = given.ids or [], self._trials.num_proposed
+        if never := [id for id in ids if not 0 <= id < num]:
+            raise InputDataError(f"Trials {never[:10]} were never proposed.")
+        told = given.among(self._trials.__contains__)
+        left = [self._trials[id] for id in told.ids or ()]
+        self._finder.check_points(left, self.history, told)
+        self._drop(left)
+
+    def set_candidates(self, candidates: Any) -> None:
+        """Choose from another table from here on, as where the arms change.
+
+        Everything that was evaluated stays: the posterior is of all feedback, and
+        [Calandriello2019]_ (appendix A) has its guarantees for sets of arms that are
+        given anew in each round. Rows are the same where their coordinates are, bit by
+        bit; rows that were evaluated, or failed, and are not in the table are
+        remembered, and known again where a later table has them. `history.indices`
+        are rows of the present table, -1 for others.
+
+        Where the kernel is inferred inputs stay scaled by the first table's ranges, and
+        the columns that were constant there left out.
+
+        States are of the strategy with its present table: to resume one, build the
+        strategy as it was built, set its last table, and load.
+
+        Cost: O(A log A), and that of learning the posterior anew, O((A + n) m^2).
+
+        Args:
+            candidates: See `Strategy`: of the same columns, with categories that the
+                first table had.
+
+        Raises:
+            InputDataError: If columns are others; if a point that is pending, or told
+                and not learned yet, is not among the candidates.
+            UnsupportedError: On a box, for a table that ranks share, and for strategies
+                whose guarantees are about one table, such as `SBPE`.
+        """
+        self._step(lambda draft: draft._set_candidates(candidates))
+
+    def _set_candidates(self, candidates: Any) -> None:
+        """See `set_candidates`."""
+        before = self.domain
+        if not self.changes_tables or not isinstance(before, TableDomain):
+            raise UnsupportedError(
+                f"This {type(self).__name__} keeps its domain: need a whole table, in "
+                "one process, of BBKB, BKB, GPUCB, GPBUCB, ThompsonSampling or "
+                "RandomSearch. Build another strategy, and tell it the history."
+            )
+        table = CandidateTable.of(candidates).in_columns_of(before.table)
+        domain = TableDomain(table)
+        finder = PointResolver(domain)
+        others = sorted({*self.pending_points(), *self._failed})
+        record, number = self.history.moved(domain, finder.rows_of, others)
+        self._refuse_vanished(
+            [p for p in self.batch_points() if number[p] >= len(table)]
+        )
+        self._earlier = (*self._earlier, before.config()["candidates"])
+        self._trials = self._trials.moved(number)
+        self._failed = {number[point] for point in self._failed}
+        self.domain, self.record, self._finder = domain, record, finder
+        self._move(number)
+
+    def _refuse_vanished(self, points: Sequence[int]) -> None:
+        """Refuse a table without points of the batch in progress."""
+        if points:
+            X = self.history.points(torch.tensor(points[:3]))
+            raise InputDataError(
+                f"Got candidates without {len(points)} points of the batch in "
+                f"progress, such as {X.tolist()}; need all that are pending, or told "
+                "and not learned. Tell their feedback or withdraw them first, and call "
+                "learn()."
+            )
+
+    def _move(self, number: Mapping[int, int]) -> None:  # noqa: B027
+        """What else knows points by number; from old numbers to new ones."""
+
+    def run(
+        self,
+        objective: Callable[[Tensor], Any],
+        num_evaluations: int,
+        *,
+        progress: bool = True,
+        by_index: bool = False,
+        executor: Executor | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        catch: type[Exception] | tuple[type[Exception], ...] = (),
+        batch_size: int | None = None,
+    ) -> History:
+        """Ask, evaluate and tell until the history holds `num_evaluations`.
+
+        A run that was interrupted, by Ctrl-C or an error, goes on when called again:
+        what was pending is evaluated first. Ctrl-C waits for the strategy to finish
+        what it is at (a second one does not), never for the objective.
+
+        A run is no step: two of one strategy at the same time, in threads, evaluate the
+        same trials. Several workers share a strategy by `ask` and `tell`, or one run
+        shares its batches among them with `executor`.
+
+        Args:
+            objective: From `b x d` points to `b` or `b x 1` observations. Of a table
+                with categories these are the encoded features (one-hot, see
+                `CandidateTable`); to look rows up, use `by_index=True` and
+                `strategy.table.frame(indices)`. Values that are not finite raise an
+                InputDataError after the others of the batch are told. Other errors
+                get a note with the trial and its point.
+            num_evaluations: Evaluations in the history at the end.
+            progress: Whether to show a progress bar.
+            by_index: Call the objective with the `b` candidate indices instead.
+            executor: Evaluates the points of a batch at once, each by a call of its own
+                (`b = 1`), and results are told as they come. With processes the
+                objective is pickled, and nothing of the strategy. After an error what
+                has begun is awaited and told; after Ctrl-C, what is there.
+            callbacks: Called with (strategy, batch, history) after each batch is told;
+                the run stops after the batch for which one returns True. A run that
+                goes on calls them once before it begins, with what was told of its
+                last batch, and ends there if one returns True. See
+                `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
+                `StopOnConfidenceGap`.
+            checkpoint: A file for the state, written after each batch and at the end,
+                also at that of a run that fails. A file that is there is only
+                replaced by a strategy that knows all of it: see `resume`.
+            catch: Exceptions of the objective that concern one point: it is warned of,
+                tried once more with the next batch, then left out (see `fail` and
+                `readmit`). A hundred in a row, with no result between them, concern no
+                point: the last one is raised, and the strategy is what it was before
+                the first, with the same points pending (ids of trials that were asked
+                for since are given again). Points are then evaluated one by one
+                without an executor too. A value that is not finite raises an
+                InputDataError that may be caught like that. An executor that breaks
+                down is raised always, and counts for no point.
+            batch_size: Cut batches here; None leaves their size to the strategy.
+
+        Returns:
+            The history.
+
+        Raises:
+            InputDataError: If an argument is none of these, such as a negative
+                `num_evaluations`; if `by_index` is set on a continuous domain; if the
+                checkpoint holds another run, or more of this one, or its folder can't
+                be written to.
+
+        Warns:
+            BotorchWarning: For each evaluation that raised something in `catch`. If a
+                horizon ends before `num_evaluations`, as that of `SBPE` does where
+                points were withdrawn.
+        """
+        check_callable("objective", objective, "a function of `b x d` points")
+        check_whole("num_evaluations", num_evaluations, least=0)
+        check_flag("progress", progress)
+        options = RunSettings(
+            by_index=by_index,
+            executor=executor,
+            callbacks=_callbacks_of(callbacks),
+            checkpoint=checkpoint,
+            catch=catch if isinstance(catch, tuple) else (catch,),
+            batch_size=batch_size,
+        )
+        check_run(self, options)
+        most = self._begin_run(num_evaluations)
+        return run_to(self, objective, most, options, progress=progress)
+
+    def _begin_run(self, num_evaluations: int) -> int:
+        """How many evaluations a run to `num_evaluations` will reach."""
+        return num_evaluations
+
+    def pending_batch(self, max_batch_size: int | None = None) -> Batch:
+        """What is out for evaluation, the oldest trials first.
+
+        Trials that failed and wait for the next `ask` are left out.
+
+        Raises:
+            InputDataError: If `max_batch_size` is below one.
+        """
+        if max_batch_size is not None:
+            check_whole("max_batch_size", max_batch_size)
+        out = [trial for trial in self._trials if not trial.is_waiting]
+        return self.history.batch_of(out[:max_batch_size])
+
+    def trial(self, id: int) -> Trial:
+        """A pending trial.
+
+        Raises:
+            InputDataError: If it is not pending, or `id` is no whole number.
+        """
+        check_whole("id", id, 0, "need a whole number, such as int(batch.ids[0]).")
+        return self._trials.expect([id], self.history.was_told)[0]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, whole or not at all; see `resume`.
+
+        The file is a `state_dict` as `torch.save` writes it, with a checksum. Threads
+        wait for each other, so that the file has the latest state.
+
+        Raises:
+            InputDataError: If `path` is none.
+            OSError: If the folder is not there, or can't be written to, or if the path
+                is that of a folder or a device.
+        """
+        check_path("path", path)
+        with self._lock:
+            state = self.state_dict()
+            self.domain.ranks.once(lambda: write_state(state, path))
+
+    def resume(self, path: str | os.PathLike[str]) -> Self:
+        """Go on from a file that `save` or `run(checkpoint=...)` wrote, to the bit.
+
+        Returns:
+            The strategy itself.
+
+        Raises:
+            OSError: If there is no such file, or it can't be read.
+            InputDataError: If the file is torn, damaged or holds something else, or the
+                state came from a strategy built otherwise; if `path` is none.
+        """
+        check_path("path", path)
+        self.load_state_dict(self.domain.ranks.once(lambda: read_state(path)))
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """All state, as tensors and plain Python values (`torch.save` takes it)."""
+        with self._lock:
+            return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        """See `state_dict`."""
+        return {
+            "version": STATE_VERSION,
+            "config": self._config(),
+            "history": self.history.state_dict(),
+            **self._trials.state_dict(),
+            "failed": sorted(self._failed),
+            "earlier": list(self._earlier),
+            "num_learned": self._num_learned,
+            "generator": self.generator.get_state(),
+        }
+
+    def _form(self) -> dict[str, Schema]:
+        """The form of that, as far as it is known."""
+        return {
+            "version": int,
+            "history": self.history.form(),
+            **self._trials.form(),
+            "failed": [int],
+            "earlier": [[int, int, str, int]],
+            "num_learned": int,
+            "generator": TensorSpec(torch.uint8, None),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state; the strategy goes on from there to the same bits.
+
+        A state that can't be taken over leaves the strategy as it was. The generator is
+        the state's, whatever seed this strategy was built with.
+
+        Raises:
+            InputDataError: If the state came from a strategy built otherwise, or is
+                damaged.
+        """
+        check_fits(state, self._config())
+        self._step(lambda draft: draft._load(state))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """See `load_state_dict`."""
+        try:
+            known = dict.fromkeys(self._state(), object)
+            check_schema("state", state, known | self._form())
+            check_state(state, self.domain)
+            self._load_state(state)
+        except Exception as error:
+            raise InputDataError(
+                f"The state is damaged ({type(error).__name__}: {error}), and nothing "
+                "of it was taken over. Take an earlier one."
+            ) from error
+
+    def _load_state(self, state: dict[str, Any]) -> None:
+        """Become what `state_dict` came from; the state is one of ours.
+
+        The strategy is a copy, as in all steps: attributes are assigned, and what they
+        refer to is not changed but replaced.
+        """
+        self.history.load_state_dict(state["history"])
+        self._trials = PendingTrials.of_state(state)
+        self._failed = set(state["failed"])
+        self._earlier = tuple(state["earlier"])
+        self._num_learned = state["num_learned"]
+        self.generator.set_state(state["generator"].cpu())
+        self._finder = self._finder.anew()
+
+    def agree(self, options: RunSettings) -> None:
+        """Refuse to run with ranks whose strategy is another one.
+
+        Raises:
+            InputDataError: If one was built otherwise, with another seed, or knows
+                another history.
+            UnsupportedError: If points would be evaluated one by one.
+        """
+        ranks = self.domain.ranks
+        if ranks.size > 1 and (options.executor is not None or options.catch):
+            raise UnsupportedError(
+                "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
+            )
+        ranks.agree("strategy", self._config)
+        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
+        ranks.agree("number of evaluations", lambda: len(self.history))
+
+    @abstractmethod
+    def _select(self, max_batch_size: int | None) -> list[int]:
+        """Choose a batch: numbers of points, those of new ones by `add_point`."""
+
+    def _taken(self) -> set[int]:
+        """Rows of the table that failed, were evaluated or are pending."""
+        taken = {
+            *self._failed,
+            *self.history.folded().point.tolist(),
+            *self.pending_points(),
+        }
+        return {point for point in taken if point < self.domain.num_rows}
+
+    def _batch_size(self) -> int | None:
+        """Points of a batch that the user asked for; None for as many as chosen."""
+        return None
+
+    def _can_select(self) -> bool:
+        """Whether `_select` would find something now."""
+        return not self.is_finished
+
+    def _is_batch_over(self) -> bool:
+        """Whether the points of the batch in progress leave room for no other."""
+        return False
+
+    def _is_complete(self) -> bool:
+        """Whether nothing is missing that was asked for since the strategy learned."""
+        size = self._batch_size()
+        if size is None or self._trials.are_settled:
+            return self._trials.are_settled
+        told = self.history.trial[self._num_learned :] >= 0
+        return int(told.sum()) >= size
+
+    def _note(self) -> str:
+        """Why there is nothing more to ask for."""
+        pending, told = len(self._trials), len(self.history) - self._num_learned
+        can_learn = told > 0 and self.waits_for_batch
+        learn = f", or learn() from the {told} that are told" if can_learn else ""
+        return (
+            f"The batch is over, with points that are pending: {pending}. Tell their "
+            "feedback, fail(ids) or withdraw(ids) first, before asking for more"
+            f"{learn}."
+        )
+
+    def _learn(self) -> None:
+        """Take the whole history into account."""
+        self._num_learned = len(self.history)
+        self._trials.begin()
+
+    def _describe(self) -> BatchRecord:
+        """The record of a batch that is about to be chosen."""
+        return BatchRecord(size=0)
+
+    def _config(self) -> dict[str, Any]:
+        """What a state must agree on with the strategy that loads it."""
+        own = {"strategy": type(self).__name__, "minimize": self.minimize}
+        return own | self.domain.config()
+
+    def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
+        """Refuse an array of rows of a table for ids."""
+        if self.box is None and ids and hasattr(given, "dtype"):
+            self._trials.refuse_rows(list(ids))
+
+    def _drop(self, trials: Sequence[Trial]) -> None:
+        """Expect no feedback for trials any more."""
+        self._trials.settle(trials)
+
+
+def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
+    """Callbacks, also where one came alone."""
+    return tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
+
+
+def _rows_of(rows: Iterable[int]) -> set[int]:
+    """Numbers of rows."""
+    check_kind("rows", rows, Iterable, NEED_FAILED)
+    given = as_list(rows.reshape(-1) if isinstance(rows, Tensor) else rows)
+    for row in given:
+        check_whole("rows", row, 0, NEED_FAILED)
+    return set(map(int, given))

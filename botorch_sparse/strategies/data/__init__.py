@@ -1,0 +1,1 @@
+"""Domains, tables, feedback and what a run remembers."""

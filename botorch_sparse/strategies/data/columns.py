@@ -1,0 +1,315 @@
+"""One column of a user's table: numbers as they are, all else one-hot."""
+
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import repeat
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from botorch_sparse.argument_checks import is_inexact
+
+# More categories than this are no categories: a text of its own in each row.
+MAX_CATEGORIES = 1000
+NUMBERS = int | float | Decimal | np.integer | np.floating | np.bool_
+# A column of at least so many categories is looked at, and such a share of them in the
+# rows says that they are none.
+FEWEST_LOOKED_AT, LARGEST_SHARE = 10, 0.9
+NO_CATEGORY = (
+    "got nothing; need a value. Write a word such as 'none', or leave out the column "
+    "or the row."
+)
+
+
+class CellError(InputDataError):
+    """A cell that cannot be used.
+
+    Args:
+        row: Its row, from 0.
+        column: The label of its column.
+        reason: What is wrong with it, and what to do.
+        key: The key of its row, if there is one.
+    """
+
+    def __init__(
+        self, row: int, column: Hashable, reason: str, key: Hashable = None
+    ) -> None:
+        super().__init__(row, column, reason, key)
+        self.row, self.column, self.reason, self.key = row, column, reason, key
+
+    def __str__(self) -> str:
+        which = f"row {self.row} (from 0)" if self.key is None else f"row {self.key!r}"
+        return f"In {which}, column {self.column!r}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is encoded, and what it takes to undo that.
+
+    Attributes:
+        label: The column's label in the user's table.
+        dtype: What its values are, for pandas or NumPy; None for Python's own text.
+        start: Its first encoded column.
+        categories: Its `k` different values, each with an encoded column of its own;
+            None for numbers, which take one.
+    """
+
+    label: Hashable
+    dtype: Any
+    start: int
+    categories: tuple[Hashable, ...] | None
+
+    @property
+    def width(self) -> int:
+        """Number of its encoded columns."""
+        return 1 if self.categories is None else len(self.categories)
+
+    def is_odd(self, num_rows: int) -> bool:
+        """Whether its categories look as if they were none. O(k).
+
+        They are nearly one for each row, or numbers with some words between.
+        """
+        kinds, num = self.categories or (), self.width
+        if num < FEWEST_LOOKED_AT:
+            return False
+        num_numbers = sum(map(_reads_as_number, kinds))
+        return num >= LARGEST_SHARE * num_rows or num / 2 <= num_numbers < num
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its encoded columns: `label`, or `label=category` for each."""
+        if self.categories is None:
+            return (str(self.label),)
+        return tuple(f"{self.label}={category}" for category in self.categories)
+
+    def encode(self, values: Any) -> NDArray[Any]:
+        """Numbers, or the places of the categories, of other values of this column.
+
+        Args:
+            values: `q` values.
+
+        Returns:
+            `q` numbers of type float64, or places of type int64.
+
+        Raises:
+            CellError: If a value is missing, no finite number, or no known category.
+        """
+        values = as_host_array(values)
+        if self.categories is None:
+            if not is_number(self.label, values):
+                raise CellError(*_first_text(self.label, values))
+            return exact_numbers(self.label, values)
+        place = {category: i for i, category in enumerate(self.categories)}
+        items = _items(self.label, values)
+        codes = np.fromiter(map(place.get, items, repeat(-1)), np.int64, len(items))
+        if (codes < 0).any():
+            row = int((codes < 0).argmax())
+            raise CellError(
+                row,
+                self.label,
+                f"{items[row]!r} is none of its categories, "
+                f"{short_list(self.categories)}.",
+            )
+        return codes
+
+    def put(self, encoded: NDArray[Any], out: NDArray[np.float64]) -> None:
+        """Write what `encode` returned into the `q x d` encoded columns, zeros so far.
+
+        Args:
+            encoded: `q` numbers or places.
+            out: `q x d` matrix.
+        """
+        if self.categories is None:
+            out[:, self.start] = encoded
+        else:
+            out[np.arange(len(encoded)), self.start + encoded] = 1.0
+
+    def decode(self, X: NDArray[Any]) -> NDArray[Any]:
+        """The values that `q x d` encoded rows came from."""
+        if self.categories is None:
+            return X[:, self.start]
+        values = np.empty(self.width, dtype=object)
+        values[:] = self.categories
+        return values[X[:, self.start : self.start + self.width].argmax(axis=1)]
+
+
+def read_column(
+    label: Hashable, values: Any, start: int
+) -> tuple[Column, NDArray[Any]]:
+    """How to encode a column, and its values encoded.
+
+    Numbers and truth values stay numbers, as objects too. Text, other objects and what
+    pandas calls categorical are categories, in the order of pandas or else of their
+    first appearance; a category that no row has is left out. Cost: O(A) for `A` values,
+    no Python code runs for each.
+
+    Args:
+        label: The column's label.
+        values: `A` values: a sequence, an array, or a pandas Series.
+        start: Where its encoded columns begin.
+
+    Raises:
+        InputDataError: If a value is missing or infinite, a whole number beyond
+            2^53, a date or a complex number, or there are more than 1000 categories.
+    """
+    values = as_host_array(values)
+    dtype = getattr(values, "dtype", None)
+    if is_number(label, values):
+        encoded = exact_numbers(label, values)
+        if getattr(dtype, "kind", "") == "O":
+            dtype = _plain(values).dtype  # objects come back as numbers
+        return Column(label, dtype, start, None), encoded
+    items = _items(label, values)
+    place = {value: i for i, value in enumerate(dict.fromkeys(items))}
+    if len(place) > MAX_CATEGORIES:
+        raise InputDataError(
+            f"Column {label!r} holds {len(place)} different values that are not "
+            f"numbers; at most {MAX_CATEGORIES} categories are encoded. If it names "
+            f"the rows, make it the index, frame.set_index({label!r}); else leave it "
+            "out. On the command line: --key or --ignore."
+        )
+    order = getattr(dtype, "categories", place)
+    place = {v: i for i, v in enumerate(v for v in order if v in place)}
+    codes = np.fromiter(map(place.__getitem__, items), np.int64, len(items))
+    return Column(label, dtype, start, tuple(place)), codes
+
+
+def is_number(label: Hashable, values: Any) -> bool:
+    """Whether all values are numbers or truth values, by their type.
+
+    Raises:
+        InputDataError: If they are dates, spans of time, or complex numbers.
+    """
+    dtype = getattr(values, "dtype", None)
+    kind = getattr(dtype, "kind", "O")
+    if kind in "mMc":
+        raise InputDataError(
+            f"Column {label!r} is of type {dtype}; need numbers, truth values or "
+            "text. Turn dates into numbers, such as days since the first."
+        )
+    if hasattr(dtype, "categories"):
+        return False
+    if kind == "O":
+        return all(issubclass(k, NUMBERS) for k in set(map(type, values)))
+    return kind in "biuf"
+
+
+def exact_numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
+    """Numbers in float64, if they are there, finite and exact.
+
+    Raises:
+        CellError: If one is missing, infinite, or a whole number beyond 2^53.
+    """
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
+    if missing is not None and missing.any():
+        raise CellError(int(missing.argmax()), label, _missing("nothing"))
+    array = _plain(values)
+    if array.dtype.kind in "iu":
+        large = is_inexact(array)
+        if large.any():
+            row = int(large.argmax())
+            reason = (
+                f"{array[row]} is beyond 2^53, where float64 loses digits. If the "
+                f"column names the rows, make it the index, frame.set_index({label!r}) "
+                "(on the command line: --key); else scale it."
+            )
+            raise CellError(row, label, reason)
+    array = array.astype(np.float64)
+    if not np.isfinite(array).all():
+        row = int((~np.isfinite(array)).argmax())
+        raise CellError(row, label, _missing(str(array[row])))
+    return array
+
+
+def _plain(values: Any) -> NDArray[Any]:
+    """Numbers as an array of truth values, whole numbers or floating point ones."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        array = np.asarray(array.tolist())
+    return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+
+
+def _items(label: Hashable, values: Any) -> list[Hashable]:
+    """Categories as Python values, one for each row.
+
+    Raises:
+        CellError: If one is missing or cannot be a category.
+    """
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
+    if missing is not None and missing.any():
+        raise CellError(int(missing.argmax()), label, NO_CATEGORY)
+    items = as_list(values)
+    try:
+        different = dict.fromkeys(items)
+    except TypeError:
+        row = first_place(not isinstance(v, Hashable) for v in items)
+        reason = f"{items[row]!r} cannot be a category; need text."
+        raise CellError(row, label, reason) from None
+    if has_missing(different):
+        raise CellError(first_place(map(is_missing, items)), label, NO_CATEGORY)
+    return items
+
+
+def has_missing(values: Collection[Hashable]) -> bool:
+    """Whether one of some values is missing; no Python code runs for text alone."""
+    kinds = set(map(type, values))
+    if kinds <= {str}:
+        return not all(map(str.strip, map(str, values)))
+    return not kinds <= {int, bool} and any(map(is_missing, values))
+
+
+def is_missing(value: Hashable) -> bool:
+    """Whether a value is None, NaN, pandas' NA, or blank text."""
+    if isinstance(value, str):
+        return not value.strip()
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA compares to nothing
+        return True
+
+
+def _reads_as_number(value: Hashable) -> bool:
+    """Whether a category is a finite number, or the text of one."""
+    try:
+        return isfinite(float(str(value)))
+    except ValueError:
+        return False
+
+
+def first_place(conditions: Iterable[bool]) -> int:
+    """The place of the first that holds; 0 if none does."""
+    return next((i for i, holds in enumerate(conditions) if holds), 0)
+
+
+def _missing(what: str) -> str:
+    return f"got {what}; need a value. Fill it in, or leave out the column or the row."
+
+
+def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:
+    items = as_list(values)
+    row = first_place(not isinstance(v, NUMBERS) for v in items)
+    return row, label, f"got {items[row]!r}; need a number, as in the candidates."
+
+
+def short_list(values: Iterable[Hashable], most: int = 5) -> str:
+    """The first of some values, for a message, with odd characters escaped."""
+    as_list = [repr(value) for value in values]
+    rest = f" and {len(as_list) - most} more" if len(as_list) > most else ""
+    return ", ".join(as_list[:most]) + rest
+
+
+def as_host_array(values: Any) -> Any:
+    """Values that NumPy can read: a tensor as an array, all else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def as_list(values: Iterable[Any]) -> list[Any]:
+    """Values of an array, Series, Index, tensor or any sequence as Python values."""
+    if hasattr(values, "tolist"):
+        return list(values.tolist())
+    return list(values)

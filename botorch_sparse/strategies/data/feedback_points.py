@@ -1,0 +1,302 @@
+"""Which known points are meant by coordinates that were told."""
+
+from collections.abc import Hashable, Sequence
+from copy import copy
+from functools import cached_property
+
+import torch
+from botorch.exceptions import InputDataError, UnsupportedError
+from torch import Tensor
+
+from botorch_sparse.strategies.core.trials import PendingTrials, Trial
+from botorch_sparse.strategies.data.columns import short_list
+from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.evaluations import row_bytes
+from botorch_sparse.strategies.data.feedback import Feedback
+from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.rounding import Rounding
+from botorch_sparse.strategies.data.row_index import KnownRows, NearRows
+
+
+class PointResolver:
+    """Finds the numbers of points that are told by value.
+
+    Exactly first: rows of the table, in the dtype of what is told, and points that were
+    told or proposed before. Then within rounding (see `NearRows`): rows of the table,
+    or on a box pending points. While trials are pending, a point that is none of these
+    but near one is refused.
+
+    Args:
+        domain: The table, or the box. Where a table's rows are not all here, points
+            are not found by their coordinates.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._known: dict[torch.dtype, KnownRows] = {}
+        self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
+
+    @cached_property
+    def _rounding(self) -> Rounding:
+        """What rounding may change in each of the `d` columns."""
+        return Rounding.of(self._domain.ranges, self._domain.dtype)
+
+    @property
+    def _candidates(self) -> Tensor:
+        """All rows of the table, `A x d`; none on a box.
+
+        Raises:
+            UnsupportedError: If they are not all here.
+        """
+        if (table := self._domain.table) is not None:
+            return table.X
+        if self._domain.num_rows:
+            raise UnsupportedError(
+                "Got points by their coordinates; those of a table that several "
+                "processes share are not found by these. Tell a batch, or ids of "
+                "trials, and run with by_index=True."
+            )
+        return self._domain.rows(torch.empty(0, dtype=torch.long))
+
+    @cached_property
+    def _near_rows(self) -> NearRows:
+        X = self._candidates
+        return NearRows(X, range(len(X)), self._rounding)
+
+    def _known_rows(self, dtype: torch.dtype) -> "KnownRows":
+        if dtype not in self._known:
+            self._known[dtype] = KnownRows(self._candidates.to(dtype))
+        return self._known[dtype]
+
+    def anew(self) -> "PointResolver":
+        """A finder for other pending points; what is known of the table stays."""
+        other = copy(self)
+        other._pending = None
+        return other
+
+    def trials_of(
+        self, told: Feedback, history: History, trials: PendingTrials
+    ) -> list[Trial]:
+        """The trials that feedback is about, pending ones where there are some."""
+        if told.ids is not None:
+            chosen = trials.expect(told.ids, history.was_told)
+            self.check_points(chosen, history, told)
+            return chosen
+        if told.rows is not None:
+            self._check_rows(told.rows, told, history)
+            return trials.oldest([[row] for row in told.rows])
+        if told.X is None:
+            return []
+        points = self.find(told.X, history, trials)
+        if not len(trials):
+            return trials.oldest([[point] for point in points])
+        return trials.oldest([self.copies(point) for point in points])
+
+    def _check_rows(
+        self, rows: Sequence[int], told: Feedback, history: History
+    ) -> None:
+        """Refuse rows that are not there, or have other points."""
+        num_rows = self._domain.num_rows
+        if any(not 0 <= row < num_rows for row in rows):
+            raise InputDataError(
+                f"Got rows outside of the table of {num_rows} candidates."
+            )
+        if not self._are_at(rows, told, history):
+            raise InputDataError(
+                "Got a batch or a DataFrame whose points are not those of the rows "
+                "that it names: they were edited, or lost digits. Leave out the "
+                "columns of features, or tell ids of trials."
+            )
+
+    def _are_at(self, points: Sequence[int], told: Feedback, history: History) -> bool:
+        """Whether coordinates, where there are some, are those of points."""
+        if (X := told.X) is None:
+            return True
+        ours = history.points(torch.tensor(points, dtype=torch.long))
+        if X.shape != ours.shape:
+            return False
+        if told.is_partial:
+            X = X.where(~X.isnan(), ours.to(X))
+        return self.is_same(X, ours)
+
+    def check_points(
+        self, trials: Sequence[Trial], history: History, told: Feedback
+    ) -> None:
+        """Refuse a batch or a frame whose points are not those of its trials."""
+        points = [trial.point for trial in trials]
+        is_ours = told.rows is None or told.rows == points
+        if not is_ours or not self._are_at(points, told, history):
+            raise InputDataError(
+                "Got a batch whose points are not those of its trials: it was edited, "
+                "another strategy proposed it, or the candidates were written to since "
+                "(a tensor is not copied). Give its ids, or leave out the columns of "
+                "features of a DataFrame; of another strategy tell the points: "
+                "tell(batch.X, Y)."
+            )
+
+    def find(self, X: Tensor, history: History, trials: PendingTrials) -> list[int]:
+        """Numbers of `b x d` points; those that are new get one of the history's.
+
+        O(A log A) at the first call and O(log A) for each point.
+
+        Raises:
+            InputDataError: If a point may be several, is near one that it is not, or
+                is not in the box.
+        """
+        known_rows = self._known_rows(X.dtype)
+        numbers = known_rows.find(X)
+        if X.dtype != self._candidates.dtype and known_rows.has_copies:
+            numbers = [
+                number if number < 0 else self._one_row(known_rows.copies(x), x, trials)
+                for number, x in zip(numbers, X, strict=True)
+            ]
+        beside = X.to(self._candidates).cpu()
+        for i, number in enumerate(numbers):
+            known = history.number_of(beside[i]) if number < 0 else None
+            numbers[i] = number if known is None else known
+        unknown = [i for i, number in enumerate(numbers) if number < 0]
+        if unknown:
+            for i, near in zip(
+                unknown, self._near(X[unknown], trials, history), strict=True
+            ):
+                numbers[i] = self._one_of(near, X[i], history, trials)
+        return numbers
+
+    def _near(
+        self, X: Tensor, trials: PendingTrials, history: History
+    ) -> list[list[int]]:
+        """The numbers that each of `b x d` points may be within rounding."""
+        if self._domain.num_rows:
+            return self._near_rows.find(X)
+        found = self._near_pending(trials, history).find(X)
+        return [[p for p in points if any(trials.at(p))] for points in found]
+
+    def _near_pending(self, trials: PendingTrials, history: History) -> NearRows:
+        """What was pending of a box after the last proposal, settled or not."""
+        if self._pending is None or self._pending[0] != trials.num_proposed:
+            points = sorted({trial.point for trial in trials})
+            X_pending = history.points(torch.tensor(points, dtype=torch.long))
+            near = NearRows(X_pending, points, self._rounding)
+            self._pending = (trials.num_proposed, near)
+        return self._pending[1]
+
+    def _one_row(self, rows: list[int], x: Tensor, trials: PendingTrials) -> int:
+        """The row that is meant by a point with fewer digits than the table has."""
+        groups: dict[bytes, list[int]] = {}
+        for row in rows:
+            groups.setdefault(row_bytes(self._candidates[row]), []).append(row)
+        if len(groups) == 1:
+            return rows[0]
+        waiting = [g for g in groups.values() if any(any(trials.at(r)) for r in g)]
+        if len(waiting) == 1:
+            return waiting[0][0]
+        raise InputDataError(
+            f"Got {x.tolist()} of dtype {x.dtype}, in which the rows {rows[:5]} of the "
+            f"table are the same, {len(waiting)} of them pending. Tell the ids of "
+            f"trials, or points of dtype {self._candidates.dtype}."
+        )
+
+    def _one_of(
+        self, near: list[int], x: Tensor, history: History, trials: PendingTrials
+    ) -> int:
+        """The number of a point that is one of a few, or new."""
+        if len(near) > 1:
+            raise InputDataError(
+                f"Got {x.tolist()}, which is within rounding of {len(near)} different "
+                f"points, such as {history.points(torch.tensor(near[:2])).tolist()}. "
+                "Tell the ids of trials, or keys, or more digits."
+            )
+        if near:
+            return near[0]
+        if (box := self._domain.box) is None:
+            if len(trials):
+                self._refuse_near_row(x)
+            return history.add_point(x.to(self._candidates))
+        inside = box.clamp(x)
+        if not self._rounding.is_fine(x, inside):
+            raise InputDataError(
+                f"Got {x.tolist()}, which is outside of the bounds "
+                f"{box.bounds.tolist()}; need points of the domain."
+            )
+        if len(trials):
+            self._refuse_near_pending(x, history, trials)
+        if broken := box.broken(inside):
+            raise InputDataError(
+                f"Got {x.tolist()}, which breaks {short_list(broken)}; need points of "
+                "the "
+                "domain."
+            )
+        return history.add_point(inside)
+
+    def _refuse_near_row(self, x: Tensor) -> None:
+        """Refuse a point that is none of the rows, but near one. O(log A)."""
+        if near := self._near_rows.suspects(x):
+            nearest = self._candidates[near[0]]
+            raise InputDataError(
+                f"Got {x.tolist()}, which is no row of the table. The nearest one is "
+                f"row {near[0]}, {nearest.tolist()}: {self._apart(x, nearest)}. Tell "
+                "ids of trials, keys, or at least six digits. If another point is "
+                "meant, tell it while no trial is pending."
+            )
+
+    def _refuse_near_pending(
+        self, x: Tensor, history: History, trials: PendingTrials
+    ) -> None:
+        """Refuse a point of a box that is none of the pending ones, but near one."""
+        near = self._near_pending(trials, history).suspects(x)
+        trial = next((t for point in near for t in trials.at(point)), None)
+        if trial is not None:
+            nearest = history.points(torch.tensor([trial.point]))[0]
+            raise InputDataError(
+                f"Got {x.tolist()}, which is near trial {trial.id}, "
+                f"{nearest.tolist()}, that is pending: {self._apart(x, nearest)}. Tell "
+                "ids of trials, or more digits. If another point is meant, "
+                f"tell it after trial {trial.id} is told or withdrawn."
+            )
+
+    def _apart(self, x: Tensor, nearest: Tensor) -> str:
+        """Where a point differs most from another, by the columns' ranges."""
+        there = nearest.to(x).double()
+        apart = (x.double() - there).abs().cpu() / torch.tensor(self._rounding.width)
+        column = int(apart.argmax())
+        return (
+            f"column {column} (from 0) has {float(x[column]):.10g} instead of "
+            f"{float(nearest[column]):.10g}"
+        )
+
+    def rows_of(self, X: Tensor, keys: Sequence[Hashable | None]) -> list[int]:
+        """The rows that `k` different points are, -1 for none; exactly.
+
+        Where a row has copies: the one of the point's key, or the first that is none
+        of the points before, so that as many are taken as were.
+
+        Args:
+            X: `k x d` points.
+            keys: Theirs, or None.
+        """
+        known = self._known_rows(self._candidates.dtype)
+        rows = known.find(X.to(self._candidates))
+        if not known.has_copies:
+            return rows
+        table = self._domain.table
+        names = None if table is None else table.keys
+        taken: set[int] = set()
+        for i, (row, key) in enumerate(zip(rows, keys, strict=True)):
+            if row >= 0:
+                copies = known.copies(self._candidates[row])
+                named = [c for c in copies if names is not None and names[c] == key]
+                free = [c for c in copies if c not in taken]
+                rows[i] = (named or free or copies)[0]
+                taken.add(rows[i])
+        return rows
+
+    def is_same(self, X: Tensor, Z: Tensor) -> bool:
+        """Whether `b x d` points differ by rounding at most."""
+        return self._rounding.is_same(X, Z)
+
+    def copies(self, number: int) -> list[int]:
+        """All points with the coordinates of one, itself included. O(log A)."""
+        if number >= self._domain.num_rows:
+            return [number]
+        known = self._known_rows(self._candidates.dtype)
+        return known.copies(self._candidates[number]) if known.has_copies else [number]

@@ -1,0 +1,111 @@
+"""Tables in `.npy` files, of which a process reads the rows that it owns."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+
+from botorch_sparse.distributed.ranks import Ranks
+from botorch_sparse.distributed.shards import RANK_TILE, Shard
+from botorch_sparse.distributed.table_scaling import Matrix
+
+# Before CPython 3.12.2 threads that parse literals at the same time, as `numpy.load`
+# does for a header, may fail: "AST constructor recursion depth mismatch".
+_ONE_HEADER = Lock()
+
+
+def map_npy(path: str | os.PathLike[str], mode: Literal["r", "c"]) -> NDArray[Any]:
+    """The array in a file as a map of it; "c": what is written to it stays here.
+
+    Raises:
+        InputDataError: If the file holds none; why stands first, in NumPy's words.
+        OSError: If it is not there, or can't be read.
+    """
+    try:
+        with _ONE_HEADER:
+            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        # NumPy goes on with the advice to unpickle the file.
+        raise InputDataError(str(error).split(". ")[0].rstrip(".")) from error
+    return array
+
+
+def open_npy(path: Path) -> NDArray[np.generic]:
+    """A matrix of numbers as a file holds it; nothing of it is read yet.
+
+    Raises:
+        InputDataError: If the file is not there, can't be read, or holds no matrix of
+            at least two rows and two columns.
+    """
+    try:
+        cells = map_npy(path, "r")
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {path}.") from None
+    except (OSError, InputDataError) as error:
+        raise InputDataError(f"{path} cannot be read as .npy: {error}.") from error
+    shape = getattr(cells, "shape", ())
+    if len(shape) != 2 or min(shape) < 2 or cells.dtype.kind not in "biuf":
+        raise InputDataError(
+            f"{path} holds {getattr(cells, 'dtype', 'arrays')} of shape {shape}; need "
+            "a matrix of numbers, with a target in its last column and at least one "
+            "feature and two rows."
+        )
+    return cells
+
+
+def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
+    """The rows of this rank, float64, and which they are.
+
+    Raises:
+        InputDataError: On all ranks, if one cannot read the file, or reads another.
+    """
+    problem, cells = _attempt(lambda: open_npy(path))
+    _raise_first(ranks, problem)
+    assert cells is not None
+    shape, dtype = cells.shape, str(cells.dtype)
+    ranks.agree("table", lambda: (path.name, shape, dtype))
+    shard = Shard(len(cells), ranks)
+    own = np.array(cells[shard.start : shard.stop], dtype=np.float64)
+    row = first_not_finite(own)
+    found = None if row is None else shard.start + row
+    bad = [row for row in ranks.gather(found) if row is not None]
+    if bad:
+        raise InputDataError(
+            f"Row {bad[0]} (from 0) of {path} holds what is not a finite number."
+        )
+    return own, shard
+
+
+def _attempt(
+    read: Callable[[], NDArray[np.generic]],
+) -> tuple[str | None, NDArray[np.generic] | None]:
+    try:
+        return None, read()
+    except InputDataError as error:
+        return str(error), None
+
+
+def _raise_first(ranks: Ranks, problem: str | None) -> None:
+    """Raise what one rank has found wrong, on all of them."""
+    for found in ranks.gather(problem):
+        if found is not None:
+            raise InputDataError(found)
+
+
+def first_not_finite(rows: Matrix) -> int | None:
+    """The first row with a NaN or an infinity; tile by tile, in O(1) memory."""
+    for start in range(0, len(rows), RANK_TILE):
+        finite = np.isfinite(rows[start : start + RANK_TILE]).all(axis=1)
+        if not finite.all():
+            return start + int(finite.argmin())
+    return None
+
+
+def npy_header(rows: Matrix) -> list[str]:
+    """Names of the columns: of `d` features, and of the target."""
+    return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]

@@ -1,0 +1,1 @@
+"""The posteriors of strategies, and the priors they are built from."""

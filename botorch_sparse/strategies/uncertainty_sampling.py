@@ -1,0 +1,98 @@
+r"""Uncertainty sampling on a box ([Calandriello2020]_ Algorithm 3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.local_maximization import maximize_from_points
+
+# A maximum that is missed would end the sampling too early.
+LEAST_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
+
+
+@dataclass(frozen=True, eq=False)
+class ExactVariance:
+    r"""The exact posterior variance of points that were evaluated, whatever came of it.
+
+    With :math:`L L^\top = K + D`:
+    :math:`k(x, x) - |L^{-1} k_X(x)|^2`. Evaluating it costs O(n^2) for each point.
+
+    Attributes:
+        covar_module: The kernel of points as they come.
+        X: `n x d` points, repeats allowed, float64.
+        chol: `L`, `n x n`.
+    """
+
+    covar_module: Kernel
+    X: Tensor
+    chol: Tensor
+
+    @classmethod
+    def prior(cls, covar_module: Kernel, box: Box) -> Self:
+        """That of no points."""
+        none = box.bounds[:0].double()
+        return cls(covar_module, none, none.new_zeros(0, 0))
+
+    @torch.no_grad()
+    def given(self, X: Tensor, noise: Tensor) -> Self:
+        r"""That with more points, by the border of the factor.
+
+        Args:
+            X: `k x d` points.
+            noise: Their `k` noise variances.
+
+        Returns:
+            The variance. Cost: O(n^2 k + k^3).
+        """
+        row, corner = self._whitened(X), self.covar_module(X).to_dense()
+        rest = corner + torch.diag_embed(noise) - row.mT @ row
+        border = torch.cat([row.mT, torch.linalg.cholesky(rest)], -1)
+        top = torch.cat([self.chol, self.chol.new_zeros(len(self.X), len(X))], -1)
+        return replace(
+            self, X=torch.cat([self.X, X]), chol=torch.cat([top, border], -2)
+        )
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """The variance at `q x d` points, `q`; differentiable."""
+        explained = self._whitened(X).square().sum(-2)
+        return (self.covar_module(X, diag=True) - explained).clamp_min(0.0)
+
+    def _whitened(self, X: Tensor) -> Tensor:
+        r""":math:`L^{-1} k_X(x)`, `n x q`."""
+        cross = self.covar_module(self.X, X).to_dense()
+        return torch.linalg.solve_triangular(self.chol, cross, upper=False)
+
+
+@torch.no_grad()
+def most_uncertain(
+    variance: ExactVariance, box: Box, options: Mapping[str, Any], seed: int
+) -> tuple[Tensor, float]:
+    """The point of largest variance that local searches find.
+
+    They start from drawn points and from those that were evaluated: the largest
+    variances are at corners and along edges again and again.
+
+    Args:
+        variance: The variance.
+        box: The domain.
+        options: `raw_samples`, how many points are drawn, and `num_restarts`, from how
+            many of the best the searches start; `LEAST_OPTIONS` if that is more.
+        seed: Decides on the draw.
+
+    Returns:
+        The point, `1 x d` in the dtype of the bounds, and its variance.
+    """
+    num = {name: max(least, options[name]) for name, least in LEAST_OPTIONS.items()}
+    drawn = box.sample(num["raw_samples"], seed).double()
+    pool = torch.cat([drawn, variance.X.unique(dim=0)])
+    values = variance(pool)
+    if bool(values.max() > values.min()):
+        x = maximize_from_points(variance, pool, values, num["num_restarts"], box, None)
+    else:  # a stationary prior: nothing to climb
+        x = box.clamp(pool[:1])
+    return x, float(variance(x.double()))

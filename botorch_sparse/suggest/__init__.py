@@ -1,0 +1,1 @@
+"""The next rows of a CSV file, on the command line."""

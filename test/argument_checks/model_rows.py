@@ -1,0 +1,410 @@
+"""Bad inputs of models, samplers, posteriors, kernels and linear operators."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from argument_rows import (
+    CHOICE,
+    FLAG,
+    INF,
+    KERNEL,
+    KERNELS,
+    NAN,
+    NOISE,
+    NON_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    WHOLE,
+    Row,
+    X,
+    Y,
+    arguments,
+)
+from botorch.exceptions import BotorchError
+from botorch.models.transforms import Normalize, Standardize
+from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.kernels import LinearKernel
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from botorch_sparse import inducing as i
+from botorch_sparse import kernels as k
+from botorch_sparse import linear_operators as lo
+from botorch_sparse import models as m
+from botorch_sparse import posteriors as p
+
+BAD_X = X.clone().index_fill_(0, torch.tensor([3]), NAN)
+BAD_Y = BAD_X[:, 0]
+EYE = torch.eye(3, dtype=torch.float64)
+INDEFINITE = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
+MODEL = m.SparseSingleTaskGP(X, Y.unsqueeze(-1))
+POSTERIOR = p.NystromPosterior.from_data(KERNEL, X, Y, NOISE, X[:4])
+ROW = Y.unsqueeze(-1)
+INPUTS: list[Any] = [X[0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x", None, X[:0]]
+OUTCOMES: list[Any] = [Y, ROW[:3], ROW * NAN, ROW.long(), [1.0], None]
+SAMPLERS: list[Any] = ["bless", i.BLESSSampler, 3]
+CAT_DIMS: list[Any] = [[5], ["a"], 3, [0.5], [0, 0]]
+VARIANCES: list[Any] = [-NOISE, NOISE * 0, NOISE * NAN, NOISE[:3], 0.1, "x"]
+GRADIENTS = torch.randn(12, 3, dtype=torch.float64)
+COVARIANCES: list[Any] = [
+    *(-EYE, INDEFINITE, EYE * NAN, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
+]
+MODULES: dict[str, list[Any]] = {
+    "covar_module": [*KERNELS, ZeroMean()],
+    "mean_module": [ZeroMean, 0.0],
+    "likelihood": ["gaussian", 3.0],
+    "input_transform": ["normalize", Normalize, Standardize(1), 3],
+    "outcome_transform": ["standardize", Standardize, Normalize(2), 3],
+}
+
+
+def anything(make: Any, name: str = "", *, says: str, **values: list[Any]) -> list[Row]:
+    """Rows whose errors are any of BoTorch's."""
+    return arguments(make, name, says=says, raises=BotorchError, **values)
+
+
+MODELS = [
+    *[
+        row
+        for model in (m.SparseSingleTaskGP, m.SubsetSingleTaskGP)
+        for row in (
+            *anything(partial(model, train_Y=ROW), says="X|input", train_X=INPUTS),
+            *anything(partial(model, X), says="Y|dtype", train_Y=OUTCOMES),
+            *arguments(partial(model, X, ROW), **MODULES),
+            *anything(
+                partial(model, X, ROW),
+                says="train_Yvar",
+                train_Yvar=[ROW - 9, ROW * NAN, 0.1, "x"],
+            ),
+        )
+    ],
+    *arguments(
+        partial(m.SparseSingleTaskGP, X, ROW),
+        inducing_sampler=SAMPLERS,
+        max_inducing_points=WHOLE,
+        objective=CHOICE,
+        max_memory=WHOLE,
+        cat_dims=CAT_DIMS,
+        learn_inducing_points=FLAG,
+    ),
+    *anything(
+        partial(m.SparseSingleTaskGP, X, ROW),
+        says="inducing.points",
+        inducing_points=[X[:, :1], X[:0], X[:3].float(), [[0.0, 0.0]], X * NAN],
+    ),
+    *arguments(
+        partial(m.SubsetSingleTaskGP, X, ROW),
+        subset_size=WHOLE,
+        num_initial=[-1, 2.5, NAN, "2"],
+        selection=CHOICE,
+        reading=CHOICE,
+        gradients=CHOICE,
+        noise_scale=NON_NEGATIVE,
+        num_newest=[-1, 2.5, NAN, "2"],
+        seed=SEED,
+    ),
+    *arguments(m.RefitSchedule, every=WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
+    *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
+]
+SUBSET = m.SubsetSingleTaskGP(X, ROW, subset_size=6).eval()
+SPARSE = m.SparseSingleTaskGP(X, ROW, inducing_points=X[:4]).eval()
+SCALED = m.SparseSingleTaskGP(X, ROW, input_transform=Normalize(2)).eval()
+DRAW = torch.Size([2])
+FANTASY = SPARSE.fantasize(X[:2], SobolQMCNormalSampler(DRAW, seed=0))
+MLL = ExactMarginalLogLikelihood(SPARSE.likelihood, SPARSE)
+NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None, 3.0]
+NO_GENERATOR: list[Any] = [0, "x", torch.Generator]
+COUNT: list[Any] = [-1, 2.5, NAN, "2", None]
+
+
+def name_of(model: Any, method: str) -> str:
+    """A method of a public class."""
+    return f"{type(model).__name__}.{method}"
+
+
+INPUT_ROWS = [
+    row
+    for model in (MODEL, SPARSE, SCALED, FANTASY, SUBSET)
+    for row in (
+        *arguments(model.posterior, name_of(model, "posterior"), X=NO_TENSORS),
+        *[
+            row
+            for given in ({"X": X, "Y": ROW}, {"X": X.numpy(), "Y": Y.numpy()})
+            for row in arguments(
+                partial(model.condition_on_observations, **given),
+                name_of(model, "condition_on_observations"),
+                X=NO_TENSORS,
+            )
+        ],
+        *arguments(
+            partial(model.condition_on_observations, X),
+            name_of(model, "condition_on_observations"),
+            Y=NO_TENSORS,
+        ),
+    )
+]
+METHODS = [
+    *INPUT_ROWS,
+    *[
+        row
+        for model in (MODEL, SPARSE, FANTASY)
+        for row in arguments(
+            partial(model.fantasize, sampler=SobolQMCNormalSampler(DRAW)),
+            name_of(model, "fantasize"),
+            X=NO_TENSORS,
+        )
+    ],
+    *anything(
+        partial(SPARSE.get_fantasy_model, targets=Y),
+        name_of(SPARSE, "get_fantasy_model"),
+        says="inputs",
+        inputs=[X.numpy(), "x", X[:, :1]],
+    ),
+    *arguments(SPARSE.remember, name_of(SPARSE, "remember"), X=NO_TENSORS),
+    *arguments(
+        SPARSE.resparsify, name_of(SPARSE, "resparsify"), generator=NO_GENERATOR
+    ),
+    *arguments(
+        SPARSE.certificate,
+        name_of(SPARSE, "certificate"),
+        method=CHOICE,
+        delta=PROBABILITY,
+    ),
+    *arguments(
+        partial(SPARSE.custom_fit, MLL),
+        name_of(SPARSE, "custom_fit"),
+        rounds=WHOLE,
+        max_fit_inducing_points=WHOLE,
+    ),
+    *anything(
+        partial(SUBSET.add_observations, Y=ROW),
+        name_of(SUBSET, "add_observations"),
+        says="X",
+        X=[*NO_TENSORS, X[:3], X * NAN, X.float()],
+    ),
+    *arguments(
+        partial(SUBSET.add_observations, X, ROW),
+        name_of(SUBSET, "add_observations"),
+        Yvar=[0.1, "x", ROW],
+        generator=NO_GENERATOR,
+    ),
+    *arguments(
+        SUBSET.reselect,
+        name_of(SUBSET, "reselect"),
+        generator=NO_GENERATOR,
+        num_newest=COUNT,
+    ),
+    *arguments(SUBSET.error_bounds, name_of(SUBSET, "error_bounds"), X=NO_TENSORS),
+    *arguments(
+        partial(SUBSET.error_bounds, X),
+        name_of(SUBSET, "error_bounds"),
+        approximation=CHOICE,
+        method=CHOICE,
+        delta=PROBABILITY,
+    ),
+    *anything(
+        SUBSET.set_subset,
+        name_of(SUBSET, "set_subset"),
+        says="ind|rows",
+        indices=[[0, 1], "x", torch.tensor([99]), torch.tensor([0, 0]), Y],
+    ),
+    *arguments(
+        m.RefitSchedule().is_due, "RefitSchedule.is_due", num_observations=COUNT
+    ),
+    *arguments(
+        m.RefitSchedule().record, "RefitSchedule.record", num_observations=COUNT
+    ),
+    *arguments(m.RefitSchedule().fit, "RefitSchedule.fit", mll=[None, MODEL, "x"]),
+    *arguments(
+        m.RefitSchedule().load_state_dict,
+        "RefitSchedule.load_state_dict",
+        says="state|last_fit",
+        state=[None, {}, {"last_fit": "x"}, {"last_fit": -1}, [1]],
+    ),
+]
+CERTIFICATES = [
+    row
+    for certify in (i.accuracy_certificate, i.accuracy_certificates)
+    for row in (
+        *arguments(
+            partial(certify, POSTERIOR, X, NOISE), method=CHOICE, delta=PROBABILITY
+        ),
+        *anything(
+            partial(certify, POSTERIOR, noise=NOISE),
+            says="X",
+            X=[X[:, :1], X[0], [[0.0, 0.0]], BAD_X],
+        ),
+        *anything(partial(certify, POSTERIOR, X), says="noise", noise=VARIANCES),
+        *arguments(partial(certify, X=X, noise=NOISE), posterior=[None, MODEL]),
+    )
+]
+
+
+def drawn(sampler: i.InducingPointSampler, given: dict[str, torch.Tensor]) -> object:
+    """Inducing points of some data."""
+    return sampler(KERNEL, **given, generator=torch.Generator(), variance=Y)
+
+
+EXACT = partial(i.exact_gradients, covar_module=KERNEL, X=X, error=Y, noise=NOISE)
+PILOT = partial(
+    i.pilot_gradients,
+    covar_module=KERNEL,
+    X=X,
+    error=Y,
+    noise=NOISE,
+    subset=torch.arange(4),
+)
+SMALLEST = partial(
+    i.smallest_subset_size, covar_module=KERNEL, X=X, order=torch.arange(12)
+)
+INDUCING = [
+    *arguments(
+        i.BLESSSampler,
+        oversampling=POSITIVE,
+        max_inducing_points=WHOLE,
+        step=[1.0, 0, NAN, INF, "2"],
+    ),
+    *arguments(
+        i.CertifiedSampler,
+        tolerance=POSITIVE,
+        max_inducing_points=WHOLE,
+        num_initial=WHOLE,
+        growth=[1.0, NAN, INF, "2"],
+        delta=PROBABILITY,
+    ),
+    *arguments(i.PosteriorVarianceSampler, oversampling=POSITIVE),
+    *arguments(
+        i.RecursiveRLSSampler,
+        oversampling=POSITIVE,
+        max_inducing_points=WHOLE,
+        delta=PROBABILITY,
+    ),
+    *arguments(
+        i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE, seed=SEED
+    ),
+    *[
+        row
+        for sampler in (
+            i.BLESSSampler(),
+            i.CertifiedSampler(),
+            i.PosteriorVarianceSampler(),
+            i.RecursiveRLSSampler(),
+        )
+        for row in anything(
+            partial(drawn, sampler),
+            type(sampler).__name__,
+            says="X|noise",
+            given=[{"X": BAD_X, "noise": NOISE}, {"X": X, "noise": BAD_Y}],
+        )
+    ],
+    *CERTIFICATES,
+    *arguments(i.variance_inflation, r=[-1.0, "2"]),
+    *[
+        row
+        for gradients in (EXACT, PILOT)
+        for row in (
+            *arguments(gradients, reading=CHOICE, covar_module=[*KERNELS, None]),
+            *anything(
+                gradients,
+                says="X|error|noise",
+                X=[X[0], X[:3], [[0.0, 0.0]], BAD_X],
+                error=[Y[:3], ROW, [1.0], BAD_Y],
+                noise=[NOISE[:3], 0.1, BAD_Y],
+            ),
+        )
+    ],
+    *arguments(PILOT, subset=[[0, 1], "x"]),
+    *anything(
+        partial(i.select_by_gradient_diversity, num=3),
+        says="gradients|num",
+        gradients=[GRADIENTS[:0], [[0.0]], "x", GRADIENTS * NAN],
+    ),
+    *arguments(
+        partial(i.select_by_gradient_diversity, GRADIENTS),
+        num=[-1, 2.5, NAN, "2", 99],
+    ),
+    *anything(
+        partial(i.select_by_gradient_diversity, GRADIENTS, 3),
+        says="forced|noise_scale|num",
+        forced=[[99], [-1], [0.5], [0, 1, 2, 3], [0, 0]],
+        noise_scale=NON_NEGATIVE,
+    ),
+    *arguments(SMALLEST, covar_module=KERNELS, tolerance=[0.0, 1.0, -1.0, NAN, "2"]),
+    *anything(
+        SMALLEST,
+        says="X|order|forced",
+        X=[[[0.0, 0.0]], "x", X * NAN],
+        order=[[0, 1], "x", torch.tensor([99])],
+    ),
+]
+ROWS_OF_X = p.RepeatedRows.find(X)
+GIVEN = {"covar_module": KERNEL, "X": X, "Y": Y, "noise": NOISE, "inducing_points": X}
+POSTERIORS = [
+    *anything(
+        p.factorize_inducing_covariance,
+        says="covariance|kernel",
+        covariance=COVARIANCES,
+    ),
+    *arguments(
+        partial(p.factorize_inducing_covariance, EYE),
+        relative_residual=[-1.0, NAN, "x", 2.0],
+    ),
+    *anything(
+        partial(p.fold_repeats, ROWS_OF_X, Y), says="noise", noise=[NOISE[:3], 0.1]
+    ),
+    *anything(
+        partial(p.fold_repeats, ROWS_OF_X, noise=NOISE), says="Y", Y=[Y[:3], [1.0]]
+    ),
+    *anything(p.RepeatedRows.find, "RepeatedRows", says="X", X=[X[0], [[1.0]], "x"]),
+    *anything(
+        partial(p.NystromPosterior.from_data, **GIVEN),
+        "NystromPosterior",
+        says="inducing|noise|X|Y|kernel|covar_module",
+        inducing_points=[X[:, :1], X[0], X * NAN, [[0.0, 0.0]]],
+        noise=VARIANCES,
+        Y=[Y[:3], ROW, Y * NAN, [1.0]],
+        X=[X[0], X[:3], [[1.0]], BAD_X],
+        covar_module=[*KERNELS, None],
+    ),
+    *arguments(
+        partial(POSTERIOR.condition, X=X, Y=Y, noise=NOISE),
+        "NystromPosterior",
+        X=[BAD_X, [[1.0]]],
+        Y=[BAD_Y, [1.0]],
+        noise=[BAD_Y, 0.1],
+    ),
+    *anything(
+        partial(p.NystromFeatures.of, KERNEL),
+        "NystromFeatures",
+        says="inducing",
+        inducing_points=[X[0], X * NAN, [[0.0, 0.0]]],
+    ),
+]
+OTHERS = [
+    *arguments(partial(k.for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
+    *arguments(partial(k.dense_covariance, KERNEL), X=[[[0.0, 0.0]], "x"]),
+    *arguments(partial(k.dense_covariance, X=X), kernel=[*KERNELS, None]),
+    *arguments(partial(k.in_double, dtype=torch.float32), module=[*KERNELS, None]),
+    *arguments(partial(k.kernel_at, index=()), kernel=[*KERNELS, None]),
+    *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),
+    *arguments(partial(k.prior_variance, KERNEL), X=[[[0.0, 0.0]], "x"]),
+    *arguments(partial(k.prior_variance, X=X), kernel=[*KERNELS, None]),
+    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=POSITIVE),
+    *arguments(
+        partial(k.shrink_lengthscales, factor=0.5), covar_module=[*KERNELS, None]
+    ),
+    *anything(
+        partial(k.shrink_lengthscales, factor=0.5),
+        says="lengthscale",
+        covar_module=[LinearKernel()],
+    ),
+    *anything(lo.RankOneUpdatedLinearOperator, says="U", U=[Y, [[1.0]], "x"]),
+    *anything(
+        lo.UpdatableCholeskyLinearOperator,
+        says="[Cc]hol",
+        chol=[Y, X, [[1.0]], "x"],
+    ),
+]
+ROWS: list[Row] = [*MODELS, *METHODS, *INDUCING, *POSTERIORS, *OTHERS]

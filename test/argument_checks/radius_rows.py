@@ -1,0 +1,268 @@
+"""Bad inputs of `botorch_sparse.acquisition` and `botorch_sparse.batching`."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from argument_rows import (
+    BAD_BOUNDS,
+    BOUNDS,
+    CHOICE,
+    KERNEL,
+    KERNELS,
+    NAN,
+    NON_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    THRESHOLD,
+    WHOLE,
+    Row,
+    X,
+    arguments,
+)
+from botorch.exceptions import BotorchError
+from botorch.models import SingleTaskGP
+
+from botorch_sparse import acquisition as a
+from botorch_sparse import batching, distributed, pools
+from botorch_sparse.models import SparseSingleTaskGP
+
+MODEL = SparseSingleTaskGP(X, X[:, :1])
+MODELS: list[Any] = [None, 3.0, SingleTaskGP]
+BETA = [*NON_NEGATIVE, None]
+POINTS: list[Any] = [X[:, :1], [[0.0, 0.0]], X[0], X * NAN]
+NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None]
+CHOICES: list[Any] = [X[:, :1], X[0], [[0.0, 0.0]]]
+NOISE: list[Any] = [torch.tensor(-1.0), torch.tensor(NAN), "2"]
+TABLE: list[Any] = [X[0], X[:0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x"]
+AT_LEAST_ZERO = [-1, NAN, "2"]
+GAIN: dict[str, list[Any]] = {"max_information_gain": [3.0, "x"]}
+BOUND = {"norm_bound": NON_NEGATIVE, "noise_variance": NON_NEGATIVE}
+BOUND |= {"delta": PROBABILITY, "constants": CHOICE}
+SBPE = BOUND | {"bias": CHOICE, "num_intervals": [0, NAN, "2"]}
+SBPE |= {"mgf_radius": [0, -1, NAN, "2"]}
+COMPACT = {"side": POSITIVE, "gradient_amplitude": POSITIVE, "constants": CHOICE}
+COMPACT |= {"gradient_scale": POSITIVE, "dim": WHOLE, "delta": PROBABILITY}
+RULES: list[Any] = [
+    batching.Global,
+    batching.Local,
+    batching.Product,
+    batching.Single,
+    batching.UntilHalved,
+]
+
+
+def bounded(radius: Any, **given: Any) -> partial[Any]:
+    """A radius of a norm bound."""
+    plain = {"norm_bound": 1.0, "noise_variance": 1e-2, "delta": 0.1}
+    return partial(radius, **plain | given)
+
+
+STATISTICS = {
+    name: NON_NEGATIVE
+    for name in ("num_evaluations", "log_det_sum", "leverage_sum", "lambda_max")
+}
+STATISTICS |= {"lam": POSITIVE, "ratio_threshold": THRESHOLD}
+UCB = a.BatchUpperConfidenceBound(MODEL, 4.0)
+ADAPTIVE = partial(batching.optimize_adaptive_batch, UCB)
+
+RADII = [
+    *arguments(bounded(a.BBKBRadius), **BOUND, inflation=CHOICE),
+    *arguments(
+        bounded(a.BKBRadius), **BOUND, kernel_bound=POSITIVE, accuracy=PROBABILITY
+    ),
+    *arguments(bounded(a.ChowdhuryGopalanRadius), **BOUND | GAIN),
+    *arguments(bounded(a.NormBoundRadius), **BOUND),
+    *arguments(
+        bounded(a.SrinivasAgnosticRadius), **BOUND | GAIN, kernel_bound=POSITIVE
+    ),
+    *arguments(bounded(a.SBPERadius), **SBPE),
+    *arguments(
+        bounded(a.SBPEContinuousRadius, dim=2),
+        **SBPE,
+        dim=WHOLE,
+        kernel_bound=POSITIVE,
+        discretization=POSITIVE,
+    ),
+    *arguments(
+        a.UnknownHyperparameters,
+        norm_bound=[0, *NON_NEGATIVE],
+        noise_variance=NON_NEGATIVE,
+        delta=PROBABILITY,
+        growth=[*AT_LEAST_ZERO, 2.0],
+        norm_growth=AT_LEAST_ZERO,
+        start=WHOLE,
+        dim=WHOLE,
+        constants=CHOICE,
+    ),
+    *arguments(a.FixedBeta, beta=BETA),
+    *arguments(
+        partial(a.GSSBORadius, dim=2, delta=0.1),
+        **COMPACT,
+        kernel_bound=POSITIVE,
+        penalty=CHOICE,
+    ),
+    *arguments(partial(a.SrinivasCompactRadius, dim=2, delta=0.1), **COMPACT),
+    *arguments(
+        partial(a.SrinivasFiniteRadius, num_candidates=3, delta=0.1),
+        num_candidates=WHOLE,
+        delta=PROBABILITY,
+        constants=CHOICE,
+    ),
+    *arguments(a.GuessAndDouble, radius=[a.FixedBeta(2.0), a.BBKBRadius, 3.0, None]),
+    *arguments(
+        partial(a.RandomizedRadius, radius=a.FixedBeta(2.0)),
+        radius=[a.FixedBeta, 3.0, None],
+        seed=SEED,
+        distribution=CHOICE,
+        shift=AT_LEAST_ZERO,
+        mean_excess=[0, *AT_LEAST_ZERO],
+    ),
+    *arguments(
+        partial(a.ShiftedExponentialRadius, num_candidates=3),
+        num_candidates=WHOLE,
+        seed=SEED,
+    ),
+    *arguments(partial(a.RadiusStatistics, lam=0.1), **STATISTICS),
+    *arguments(
+        partial(a.SubsetStatistics, lam=0.1, feedback_norm=1.0),
+        **STATISTICS,
+        feedback_norm=NON_NEGATIVE,
+    ),
+    *arguments(a.ConfidenceGapStopping, tolerance=[*AT_LEAST_ZERO, None]),
+    *arguments(
+        partial(a.discretization_constant, dim=2, lipschitz_constant=1.0),
+        dim=WHOLE,
+        lipschitz_constant=POSITIVE,
+        side=POSITIVE,
+    ),
+    *arguments(partial(a.confidence_gap, width=torch.ones(3)), mean=[3.0, [1.0, 2.0]]),
+    *arguments(a.posterior_mean_norm, posterior=[3.0, MODEL]),
+    *arguments(
+        partial(a.model_confidence_gap, MODEL, 4.0),
+        says="choices|bounds|inputs",
+        raises=BotorchError,
+        choices=CHOICES,
+        bounds=BAD_BOUNDS,
+    ),
+    *arguments(partial(a.model_confidence_gap, MODEL, choices=X), beta=BETA),
+    *arguments(partial(a.model_confidence_gap, beta=4.0, choices=X), model=[None, 3.0]),
+]
+WITH_MODEL = [
+    *arguments(partial(a.LowerConfidenceBound, MODEL), beta=BETA),
+    *arguments(partial(a.LowerConfidenceBound, beta=4.0), model=MODELS),
+    *[
+        row
+        for kind in (a.BatchUpperConfidenceBound, a.qBatchUpperConfidenceBound)
+        for row in (
+            *arguments(partial(kind, MODEL), beta=BETA),
+            *arguments(
+                partial(kind, beta=4.0), says="model", raises=BotorchError, model=MODELS
+            ),
+            *arguments(
+                partial(kind, MODEL, 4.0),
+                says="points|X_pending",
+                raises=BotorchError,
+                X_pending=[POINTS[0], POINTS[1], POINTS[3]],
+            ),
+        )
+    ],
+    *[
+        row
+        for kind in (
+            *(a.ExactRatio, a.LocalRatioBound),
+            a.GlobalLocal,
+        )
+        for row in (
+            *arguments(kind, says="model", raises=BotorchError, model=MODELS),
+            *arguments(
+                partial(kind, MODEL), says="points", raises=BotorchError, X_batch=POINTS
+            ),
+            *arguments(partial(kind, MODEL, X[:1]), noise=NOISE),
+        )
+    ],
+    *arguments(partial(a.GlobalLocal, MODEL), ratio_threshold=THRESHOLD),
+    *arguments(partial(a.GlobalLocal, MODEL), says="local_bound", covariance=CHOICE),
+    *arguments(
+        partial(a.LocalRatioBound, MODEL), says="local_bound", covariance=CHOICE
+    ),
+]
+BOUND_OF_X = a.LocalRatioBound(MODEL)
+VALUES = [
+    row
+    for acqf in (
+        UCB,
+        a.qBatchUpperConfidenceBound(MODEL, 4.0),
+        a.LowerConfidenceBound(MODEL, 4.0),
+        BOUND_OF_X,
+    )
+    for row in arguments(acqf, type(acqf).__name__, X=NO_TENSORS)
+]
+VALUES += arguments(BOUND_OF_X.add, "LocalRatioBound.add", X=NO_TENSORS)
+VALUES += arguments(
+    BOUND_OF_X.set_X_pending, "LocalRatioBound.set_X_pending", X_pending=NO_TENSORS[:2]
+)
+OPTIM = [
+    *[row for rule in RULES for row in arguments(rule, ratio_threshold=THRESHOLD)],
+    *arguments(batching.Local, says="local_bound", covariance=CHOICE),
+    *arguments(batching.Local, large_enough=WHOLE),
+    *arguments(
+        partial(batching.FixedSize, size=3), size=WHOLE, ratio_threshold=THRESHOLD
+    ),
+    *arguments(batching.rule_of, rule=["bless", 3, batching.Local, None]),
+    *arguments(partial(batching.rule_of, "global"), ratio_threshold=THRESHOLD),
+    *arguments(
+        partial(batching.rule_of, "global-local"), says="local_bound", covariance=CHOICE
+    ),
+    *arguments(pools.NystromPool, says="candidates|X=", raises=BotorchError, X=TABLE),
+    *arguments(
+        partial(pools.ExactPool, covar_module=KERNEL, noise=0.1),
+        says="candidates|X=",
+        raises=BotorchError,
+        X=TABLE,
+    ),
+    *arguments(
+        partial(pools.ExactPool, X, covar_module=KERNEL, noise=0.1),
+        covar_module=KERNELS,
+        noise=POSITIVE,
+    ),
+    *arguments(distributed.Ranks, rank=[-1, 1, 0.5, "0"], size=[0, -1, 2.5, "1"]),
+    *arguments(
+        partial(ADAPTIVE, batching.Local(2.0)),
+        says="choices|bounds",
+        raises=BotorchError,
+        choices=[*CHOICES, X[:0]],
+        bounds=BAD_BOUNDS,
+    ),
+    *arguments(
+        partial(ADAPTIVE, batching.Local(2.0), choices=X),
+        max_batch_size=WHOLE,
+        min_batch_size=WHOLE,
+    ),
+    *arguments(
+        partial(ADAPTIVE, choices=X), says="rule", termination=[3, batching.Local]
+    ),
+    *arguments(
+        partial(ADAPTIVE, a.LocalRatioBound(MODEL), choices=X),
+        ratio_threshold=THRESHOLD[:-1],
+    ),
+    *arguments(
+        partial(
+            batching.optimize_adaptive_batch, termination=batching.Local(2.0), choices=X
+        ),
+        raises=BotorchError,
+        acqf=[None, 3.0, MODEL],
+    ),
+    *arguments(
+        partial(batching.BoxBatch, UCB, batching.Local(2.0)),
+        says="bounds",
+        raises=BotorchError,
+        bounds=BAD_BOUNDS,
+    ),
+    *arguments(partial(batching.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
+    *arguments(
+        partial(batching.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", batching.Local]
+    ),
+]
+ROWS: list[Row] = [*RADII, *WITH_MODEL, *VALUES, *OPTIM]

@@ -1,0 +1,192 @@
+"""Batches over a table that ranks share have the bits of one process's."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from device_cases import sweep
+from gpytorch.kernels import MaternKernel, RBFKernel
+from thread_ranks import together
+from torch import Tensor
+
+from botorch_sparse.batching.rules import Global, Local, Rule
+from botorch_sparse.distributed.ranks import Ranks
+from botorch_sparse.distributed.sharded_pool import ShardedPool
+from botorch_sparse.distributed.shards import RANK_TILE, Shard
+from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
+from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
+from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.posteriors import NystromPosterior
+
+ROWS, LAM = 4 * RANK_TILE - 300, 0.1
+HOST = torch.device("cpu")
+
+
+def problem(
+    seed: int, kernel: str = "rbf", device: torch.device = HOST
+) -> tuple[Tensor, NystromPosterior]:
+    """Candidates of which some are alike, and a posterior."""
+    X = torch.rand(ROWS, 3, generator=torch.Generator().manual_seed(seed)).double()
+    X[RANK_TILE + 7] = X[3 * RANK_TILE + 7] = X[5]
+    X = X.to(device)
+    module = RBFKernel() if kernel == "rbf" else MaternKernel(nu=1.5)
+    module = module.to(X).requires_grad_(False)
+    module.lengthscale = 0.6 if kernel == "rbf" else 3.0
+    S = X[::61]
+    Y, noise = (5 * S).sum(-1).sin(), torch.full_like(S[:, 0], LAM)
+    return X, NystromPosterior.from_data(module, S, Y, noise, S)
+
+
+def chosen(
+    pool: NystromPool, rule: Rule | None, choosable: SelectableRows = ALL_ROWS
+) -> tuple[list[int], list[float], list[float], float]:
+    """A batch, with points that are pending on several ranks."""
+    batch = pool.batch(20.0, rule, choosable)
+    for row in (3, 3 * RANK_TILE + 1, 3 * RANK_TILE + 1, 2 * RANK_TILE, 3):
+        batch.append(row)
+    rows = batch.choose(40)
+    return rows, batch.variances, batch.variances_before, batch.product_ratio
+
+
+RULES = [None, Global(12.0), Local(5.0)]
+CASES = [*product([2, 4], [False, True], RULES, [0, 2**18, MAX_MEMORY])]
+# On a device blocks are taken of what is streamed.
+ELSEWHERE = [(2, False, RULES[2], MAX_MEMORY), (4, False, RULES[2], 0)]
+ELSEWHERE += [(4, False, RULES[0], MAX_MEMORY), (3, False, RULES[1], 0)]
+ELSEWHERE += [(1, False, RULES[2], MAX_MEMORY)]
+
+
+@pytest.mark.one_in(3)
+@sweep("size, screened, rule, max_memory", CASES, ELSEWHERE)
+def test_batches_have_the_same_bits(
+    size: int,
+    screened: bool,
+    rule: Rule | None,
+    max_memory: int,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kept, in a little memory or streamed; by branch and bound or not."""
+    if screened:
+        monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.SCREENED", 0)
+    monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.DEVICE_CHUNK_SIZE", 1500)
+    monkeypatch.setattr(BlockBatch, "first_block", 200)
+    X, posterior = problem(size, "rbf" if rule else "matern", device)
+    pool = NystromPool(X, LAM, max_memory=max_memory)
+    pool.update(posterior)
+    whole = chosen(pool, rule)
+
+    def choose(ranks: Ranks) -> object:
+        shard = Shard(ROWS, ranks)
+        own = ShardedPool(
+            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
+        )
+        own.update(posterior)
+        return chosen(own, rule)
+
+    assert together(size, choose, device) == [whole] * size
+    assert rule is None or 2 < len(whole[0]) < 40  # the rule ended it
+    assert len({row // RANK_TILE for row in whole[0]}) > 1
+
+
+@pytest.mark.slow_sim
+@sweep("once, max_memory", [(False, 0), (True, MAX_MEMORY)], [(True, 0)])
+def test_what_may_not_be_chosen_is_not(
+    once: bool, max_memory: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BlockBatch, "first_block", 200)
+    X, posterior = problem(0, device=device)
+    pool = NystromPool(X, LAM, max_memory=max_memory)
+    pool.update(posterior)
+    first = pool.batch(20.0).choose(10)
+    choosable = SelectableRows(torch.tensor(sorted({*first}), device=device), once)
+    whole = chosen(pool, None, choosable)
+
+    def choose(ranks: Ranks) -> object:
+        shard = Shard(ROWS, ranks)
+        own = ShardedPool(
+            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
+        )
+        own.update(posterior)
+        return chosen(own, None, choosable)
+
+    assert together(3, choose, device) == [whole] * 3
+    assert not {*whole[0]} & {*first}
+    assert not once or len({*whole[0]}) == len(whole[0])
+
+
+def test_moments_come_from_the_owners(device: torch.device) -> None:
+    X, posterior = problem(1, device=device)
+    pool = NystromPool(X, LAM)
+    pool.update(posterior)
+    rows = torch.tensor([ROWS - 1, 0, RANK_TILE, RANK_TILE - 1, 0])
+
+    def moments(ranks: Ranks) -> list[Tensor]:
+        shard = Shard(ROWS, ranks)
+        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
+        own.update(posterior)
+        return [*own.moments(rows)]
+
+    for mean, variance in together(4, moments, device):
+        assert torch.equal(mean, pool.moments(rows).mean)
+        assert torch.equal(variance, pool.moments(rows).variance)
+        assert np.isfinite(mean.cpu().numpy()).all()
+
+
+def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks leave the others to branch and bound, as one process does."""
+    monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.SCREENED", 0)
+    X, posterior = problem(1)
+    rows = torch.tensor([3, ROWS - 1, 3])
+
+    def embedded(ranks: Ranks) -> int:
+        shard = Shard(ROWS, ranks)
+        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
+        own.update(posterior)
+        own.moments(rows)
+        return own.num_exact
+
+    assert together(3, embedded) == [1, 0, 1]
+    assert together(1, embedded) == [2]
+
+
+@sweep("max_memory, size", [(0, 2), (MAX_MEMORY, 3)], [(MAX_MEMORY, 2), (0, 3)])
+def test_of_equal_rows_the_lowest_is_chosen(
+    max_memory: int, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is there twice, the first rank has none of the best, and blocks are
+    often too small to be certain.
+    """
+    monkeypatch.setattr(BlockBatch, "first_block", 4)
+    X, posterior = problem(5, device=device)
+    half = 2 * RANK_TILE
+    pool = NystromPool(X[:half], LAM)
+    pool.update(posterior)
+    X = X[pool.batch(20.0).values().argsort()].repeat(2, 1)
+
+    def choose(ranks: Ranks) -> list[int]:
+        shard = Shard(len(X), ranks)
+        own = ShardedPool(
+            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
+        )
+        own.update(posterior)
+        return own.batch(20.0).choose(25)
+
+    first, *others = together(size, choose, device)
+    assert max(first) < half and others == [first] * (size - 1)
+    pool = NystromPool(X, LAM)
+    pool.update(posterior)
+    eager = EagerBatch(pool, 20.0, None, ALL_ROWS)  # all bounds after each point
+    for row in first:
+        bounds = eager.values().cpu()
+        assert float(bounds[row]) >= float(bounds.max()) * (1 - 1e-12)
+        eager.append(row)
+
+
+def test_values_at_rows_of_another_device(device: torch.device) -> None:
+    """Rows of the host, or of the device, whichever has the values."""
+    values, rows = torch.arange(10.0), torch.tensor([7, 2])
+    for mine, theirs in ((values, rows.to(device)), (values.to(device), rows)):
+        found = Shard(10).at(mine, theirs)
+        assert found.device == mine.device and found.tolist() == [7.0, 2.0]

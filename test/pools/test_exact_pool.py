@@ -1,0 +1,131 @@
+"""The exact pool against dense Gaussian process regression."""
+
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from batch_oracles import Problem, assert_close, fewer, make_problem
+from gpytorch.means import ConstantMean
+
+from botorch_sparse.pools import ExactPool
+
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-8, "atol": 1e-8},
+    torch.float32: {"rtol": 2e-3, "atol": 2e-3},
+}
+
+
+def dense_posterior(
+    problem: Problem, data: list[tuple[int, float, float]]
+) -> oracles.Dense:
+    """The exact posterior of all candidates, from rows, values and noise variances."""
+    rows, Y, noise = zip(*data, strict=True)
+    values = torch.tensor([Y, noise], dtype=torch.float64)
+    X = problem.X
+    return oracles.exact(oracles.DENSE[problem.kernel], X[list(rows)], *values, X)
+
+
+def check(
+    pool: ExactPool, problem: Problem, data: list[tuple[int, float, float]]
+) -> None:
+    expected, tolerance = dense_posterior(problem, data), TOLERANCE[pool.X.dtype]
+    assert_close(pool.mean, expected.mean, **tolerance)
+    assert_close(pool.variance, expected.variance, **tolerance)
+
+
+def evaluations(problem: Problem) -> list[tuple[int, float, float]]:
+    columns = (problem.row, problem.Y, problem.noise)
+    return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
+def test_rebuild_and_append(tkwargs: dict[str, Any]) -> None:
+    """Runs, repeats that come back later, and rebuilds in between."""
+    for seed in fewer(range(12), tkwargs, 2):
+        problem, g = make_problem(seed, lam=0.1), np.random.default_rng(seed)
+        pool, data = problem.exact_pool(**tkwargs), evaluations(problem)
+        check(pool, problem, data)
+        for _ in range(8):
+            index = int(g.integers(0, min(8, len(problem.X))))
+            for _ in range(int(g.integers(1, 5))):
+                y = float(g.standard_normal())
+                pool.append(index, y)
+                data.append((index, y, problem.lam))
+            check(pool, problem, data)
+        rows, Y, noise = zip(*data, strict=True)
+        values = torch.tensor([Y, noise], dtype=torch.float64).to(pool.X)
+        pool.rebuild(pool.X[list(rows)], *values)
+        check(pool, problem, data)
+        pool.append(0, 1.0)
+        check(pool, problem, [*data, (0, 1.0, problem.lam)])
+
+
+def test_a_run_is_one_row(double: dict[str, Any]) -> None:
+    pool = make_problem(0).exact_pool(**double)
+    n = pool.num_rows
+    for index, rows in [(3, 1), (3, 1), (3, 1), (5, 2), (3, 3), (3, 3)]:
+        pool.append(index, 0.5)
+        assert pool.num_rows == n + rows
+
+
+def test_buffer_growth(double: dict[str, Any]) -> None:
+    """The buffer doubles, twice and again, and keeps what is in it."""
+    problem = make_problem(3, num_candidates=90, lam=0.3)
+    g = np.random.default_rng(0)
+    pool = ExactPool(problem.X.to(**double), problem.make_kernel(**double), problem.lam)
+    data = []
+    for step in fewer(range(70), double, 35):
+        data.append((step, float(g.standard_normal()), problem.lam))
+        pool.append(*data[-1][:2])
+        if step in (0, 15, 16, 17, 31, 32, 33, 64, 69):
+            check(pool, problem, data)
+    assert pool.num_rows == len(data)
+
+
+def test_a_pool_stands_still_under_a_batch(tkwargs: dict[str, Any]) -> None:
+    """Whose rows are behind its own, one of which is an open run's."""
+    pool, twin = (make_problem(40, lam=0.1).exact_pool(**tkwargs) for _ in range(2))
+    for p in (pool, twin):
+        for index in (1, 1, 2):
+            p.append(index, 0.3)
+    batch = pool.batch(1.5)
+    batch.append(2)
+    batch.choose(15)
+    assert bool((batch.values() < twin.batch(1.5).values()).any())
+    assert torch.equal(pool.mean, twin.mean) and pool.num_rows == twin.num_rows
+    for p in (pool, twin):
+        for index in (2, 2, 4, 1):
+            p.append(index, -0.7)
+    assert torch.equal(pool.mean, twin.mean)
+    assert torch.equal(pool.variance, twin.variance)
+
+
+def test_information_gain_and_prior_mean(double: dict[str, Any]) -> None:
+    problem = make_problem(9, lam=0.2)
+    mean_module = ConstantMean().to(**double)
+    mean_module.initialize(constant=2.0)
+    pool = ExactPool(
+        problem.X.to(**double),
+        problem.make_kernel(**double),
+        problem.lam,
+        mean_module=mean_module,
+    )
+    assert_close(pool.mean, np.full(len(problem.X), 2.0))
+    X, Y, noise = problem.data
+    pool.rebuild(*(t.to(**double) for t in (X, Y, noise)))
+    K = oracles.DENSE[problem.kernel](X, X) / noise.unsqueeze(-1)
+    gain = float(torch.logdet(torch.eye(len(X), dtype=torch.float64) + K))
+    assert pool.information_gain == pytest.approx(gain, rel=1e-10)
+    problem.Y = Y - 2.0
+    mean = dense_posterior(problem, evaluations(problem)).mean + 2.0
+    assert_close(pool.mean, mean, rtol=1e-9, atol=1e-9)
+
+
+def test_float64_inputs_stay_on_device(double: dict[str, Any]) -> None:
+    pool = make_problem(1).exact_pool(**double)
+    pool.append(0, 1.0)
+    ucb = pool.batch(1.0)
+    for tensor in (pool.mean, pool.variance, ucb.values()):
+        assert tensor.dtype == torch.float64
+        assert tensor.device.type == pool.X.device.type

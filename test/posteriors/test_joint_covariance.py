@@ -1,0 +1,32 @@
+"""The lazy joint covariance where nothing is asked of it."""
+
+from typing import Any
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel
+
+from botorch_sparse.posteriors import (
+    NystromPosterior,
+    PosteriorCovarianceLinearOperator,
+)
+from botorch_sparse.posteriors.joint_covariance import JointCovariance
+
+EMPTY, ALL = slice(0, 0), slice(None)
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,), (0,)])
+@pytest.mark.parametrize("rows, columns", [(EMPTY, ALL), (ALL, EMPTY), (EMPTY, EMPTY)])
+def test_empty_slices(
+    batch_shape: tuple[int, ...], rows: slice, columns: slice, double: dict[str, Any]
+) -> None:
+    kernel = MaternKernel().to(**double)
+    X = torch.rand(7, 2, generator=torch.Generator().manual_seed(0)).to(**double)
+    posterior = NystromPosterior.prior(kernel, X[:3])
+    Z = X.expand(*batch_shape, 7, 2)
+    operator = PosteriorCovarianceLinearOperator.of(
+        JointCovariance(posterior, Z), posterior.variance(Z), X.dtype
+    )
+    expected = torch.empty(*batch_shape, 7, 7, **double)[..., rows, columns]
+    assert operator[..., rows, columns].shape == expected.shape
+    assert operator[..., rows, columns].to_dense().shape == expected.shape

@@ -1,0 +1,133 @@
+"""An `ask` shows how far it is, and ends when its time is over."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import box_table
+import pytest
+import sbpe_problems
+import strategy_table
+import torch
+from botorch.exceptions import InputDataError
+
+from botorch_sparse.batching import growing_batch as pace
+from botorch_sparse.strategies import RandomSearch, Strategy
+
+
+def initializing() -> Strategy:
+    """One that begins with uncertainty sampling, and is not done with it soon."""
+    return strategy_table.TABLE["bbkb-global"](min_batch_width=50)
+
+
+def wide(make: Callable[..., Strategy]) -> Callable[..., Strategy]:
+    """With batches of several points."""
+    return partial(make, ratio_threshold=1000.0)
+
+
+CASES: dict[str, tuple[Callable[..., Strategy], Any]] = {
+    "box-bbkb": (wide(box_table.TABLE["bbkb-global"]), box_table.objective),
+    "box-thompson": (box_table.TABLE["thompson"], box_table.objective),
+    "table-gpucb": (wide(strategy_table.TABLE["gpbucb-sum"]), strategy_table.objective),
+    "table-bbkb": (wide(strategy_table.TABLE["bbkb-global"]), strategy_table.objective),
+    "initializing": (initializing, strategy_table.objective),
+    "sbpe": (sbpe_problems.TABLE["table"], sbpe_problems.objective),
+}
+
+
+def started(name: str) -> Strategy:
+    make, objective = CASES[name]
+    strategy = make()
+    strategy.run(objective, 8, progress=False)
+    return strategy
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_that_is_cut_by_the_clock(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the points so far, which are those of a batch cut there by size."""
+    seen, now = list[int](), 0.0
+
+    def note(num: int) -> None:
+        nonlocal now
+        seen.append(num)
+        now += 1.0
+
+    strategy, cut, whole = started(name), started(name), started(name)
+    size = 2
+    assert len(whole.ask(size + 1)) > size
+    with monkeypatch.context() as patch:
+        patch.setattr(pace.time, "perf_counter", lambda: now)
+        batch = strategy.ask(max_seconds=size - 0.5, progress=note)
+    assert seen == [*range(1, size + 1)] and len(batch) == size
+    assert "ask again for the rest" in batch.note
+    assert torch.equal(batch.X, cut.ask(size).X)
+    for s in (strategy, cut):
+        s.ask(1)
+    assert torch.equal(strategy.X_pending, cut.X_pending)
+
+
+@pytest.mark.parametrize("name", ["table-bbkb", "sbpe"])
+def test_a_batch_that_ended_when_the_clock_did(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to ask for again: neither of the batch, nor of the size."""
+    now = 0.0
+
+    def note(num: int) -> None:
+        nonlocal now
+        now = float(num)
+
+    strategy, part, other = started(name), started(name), started(name)
+    whole = other.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(pace.time, "perf_counter", lambda: now)
+        batch = strategy.ask(max_seconds=len(whole) - 0.5, progress=note)
+        now = 0.0
+        first = part.ask(2, max_seconds=1.5, progress=note)
+    assert torch.equal(batch.X, whole.X) and len(first) == 2
+    assert batch.note == "" and first.note == ""
+
+
+@pytest.mark.parametrize("name", [*CASES, "random"])
+def test_progress_hears_of_all_points(name: str) -> None:
+    """One by one; of those that are found at once, once."""
+    seen = list[int]()
+    strategy = started(name) if name in CASES else RandomSearch(torch.eye(6).double())
+    batch = strategy.ask(5, progress=seen.append)
+    assert seen == ([5] if name == "random" else [*range(1, len(batch) + 1)])
+
+
+def test_there_is_time_enough() -> None:
+    strategy, other = started("table-bbkb"), started("table-bbkb")
+    batch = strategy.ask(max_seconds=1e6)
+    assert batch.note == "" and torch.equal(batch.X, other.ask().X)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), 10**400])
+def test_no_time_at_all(seconds: float) -> None:
+    with pytest.raises(InputDataError, match=r"max_seconds=.*need a number in"):
+        started("table-bbkb").ask(max_seconds=seconds)
+
+
+def test_progress_that_cannot_be_called() -> None:
+    with pytest.raises(InputDataError, match="progress=3; need a function"):
+        started("table-bbkb").ask(progress=3)
+
+
+def test_a_step_inside_of_a_step_is_announced() -> None:
+    """What the inner one took in stays; the outer one has not happened."""
+    strategy = started("table-bbkb")
+    known, point = len(strategy.history), strategy.candidates[:1]
+
+    def tell(*_: Any) -> None:
+        if len(strategy.history) == known:
+            strategy.tell(point, [[1.0]])
+
+    with pytest.raises(InputDataError, match="inside of another call"):
+        strategy.ask(progress=tell)
+    assert len(strategy.history) == known + 1 and not len(strategy.pending)
+    strategy.tell((batch := strategy.ask()).ids, [0.0] * len(batch))
+    assert len(strategy.history) == known + 1 + len(batch)

@@ -1,0 +1,750 @@
+"""Runs: executors, failures, Ctrl-C at any moment, callbacks and stopping rules."""
+
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_all_start_methods, get_context
+from typing import Any
+
+import box_table
+import pandas as pd
+import pytest
+import sbpe_problems
+import torch
+from botorch.exceptions import BotorchWarning, InputDataError
+from strategy_table import (
+    TABLE,
+    are_alike,
+    equal,
+    make_candidates,
+    objective,
+)
+from torch import Tensor
+
+from botorch_sparse.strategies import (
+    RandomSearch,
+    StopAfter,
+    StopAtTarget,
+    StopOnConfidenceGap,
+    StopOnNoImprovement,
+    Strategy,
+)
+from botorch_sparse.strategies.core import evaluation as evaluating
+from botorch_sparse.strategies.core import interrupts
+
+EXECUTORS = ["threads", "processes", "dask"]
+
+
+def random_search(num: int = 60, **options: Any) -> RandomSearch:
+    return RandomSearch(make_candidates(num), **{"batch_size": 6} | options)
+
+
+@pytest.fixture(scope="module")
+def dask_executor() -> Iterator[Executor]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=":0",
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client.get_executor()
+
+
+@pytest.fixture(params=EXECUTORS, scope="module")
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    if request.param == "dask":
+        yield request.getfixturevalue("dask_executor")
+    elif request.param == "threads":
+        with ThreadPoolExecutor(3) as threads:
+            yield threads
+    elif "fork" not in get_all_start_methods():
+        pytest.skip("new processes would import everything again")
+    else:
+        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as processes:
+            yield processes
+
+
+def first_feature(X: Tensor) -> Tensor:
+    """One point at a time; processes find this by its name."""
+    assert X.shape == (1, 2) and X.dtype == torch.float64
+    return X[:, 0]
+
+
+def fails_on_the_left(X: Tensor) -> Tensor:
+    if X[0, 0] < 0.5:
+        raise ValueError("too far left")
+    return X[:, 0]
+
+
+def noise(X: Tensor) -> Tensor:
+    return torch.rand(1)
+
+
+def looked_up(index: Tensor) -> float:
+    assert index.shape == (1,) and index.dtype == torch.long
+    return float(index) / 2
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+class TestExecutors:
+    """Threads, processes and a Dask cluster do the same."""
+
+    def test_all_points_are_evaluated(self, executor: Executor) -> None:
+        strategy = random_search()
+        history = strategy.run(first_feature, 15, progress=False, executor=executor)
+        assert len(history) == 15 and len(strategy.pending) == 0
+        assert torch.equal(history.Y, history.X[:, 0])
+        assert sorted(history.trial.tolist()) == list(range(15))
+        twin = random_search()
+        proposed = [twin.ask().indices for _ in range(2)]
+        expected = torch.cat([*proposed, twin.ask(3).indices])
+        assert torch.equal(history.indices[history.trial.argsort()], expected)
+
+    def test_by_index(self, executor: Executor) -> None:
+        strategy = random_search(minimize=True)
+        history = strategy.run(
+            looked_up, 8, progress=False, executor=executor, by_index=True
+        )
+        assert history.Y.tolist() == [i / 2 for i in history.indices.tolist()]
+
+    def test_one_that_raises_costs_no_other(self, executor: Executor) -> None:
+        strategy = random_search()
+        with pytest.warns(BotorchWarning, match="too far left") as caught:
+            history = strategy.run(
+                fails_on_the_left,
+                15,
+                progress=False,
+                executor=executor,
+                catch=ValueError,
+            )
+        assert len(history) == 15 and float(history.Y.min()) >= 0.5
+        texts = [str(warning.message) for warning in caught]
+        left_out = [text for text in texts if "left out" in text]
+        assert len(left_out) >= len(strategy.excluded_points) > 0
+        for row in strategy.excluded_points:
+            assert any(f"(row {row})" in text for text in left_out)
+            assert strategy.candidates[row, 0] < 0.5
+
+    def test_other_errors_come_last(self, executor: Executor) -> None:
+        """What has begun is told first; the trial that raised stays pending."""
+        strategy = random_search()
+        with pytest.raises(ValueError, match="too far left"):
+            strategy.run(fails_on_the_left, 12, progress=False, executor=executor)
+        assert len(strategy.history) + len(strategy.pending) == 6
+        assert bool((strategy.X_pending[:, 0] < 0.5).any())
+        history = strategy.run(first_feature, 12, progress=False, executor=executor)
+        assert sorted(history.trial.tolist()) == list(range(12))
+
+
+def test_dask_evaluates_the_same_point_again(dask_executor: Executor) -> None:
+    """Dask takes equal calls for one; a noisy objective is to be called for each."""
+    strategy = RandomSearch(torch.zeros(1, 1), batch_size=8)
+    history = strategy.run(noise, 8, progress=False, executor=dask_executor)
+    assert len(set(history.values.tolist())) == 8  # two agree once in 6e5 runs
+
+
+@pytest.mark.slow
+def test_dask_workers_may_be_other_processes() -> None:
+    """Points and results cross their borders; the workers import torch."""
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(processes=True, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        strategy = random_search()
+        history = strategy.run(
+            lambda X: torch.cat([X[:, :1], X.new_tensor([[os.getpid()]])]).sum(),
+            15,
+            progress=False,
+            executor=client.get_executor(),
+        )
+    processes = (history.values - history.X[:, 0]).round().tolist()
+    assert len(history) == 15 and os.getpid() not in processes
+
+
+def test_results_are_told_as_they_come() -> None:
+    """The first of two points waits until the second one has been told."""
+    strategy = random_search(batch_size=2)
+    twin = random_search(batch_size=2)
+    first = twin.ask().indices[0]
+    told = threading.Event()
+    tell = strategy.tell
+
+    def spy(X: Any, Y: Any) -> None:
+        tell(X, Y)
+        told.set()
+
+    def evaluate(index: Tensor) -> float:
+        if index == first:
+            assert told.wait(60)
+        return 1.0
+
+    strategy.tell = spy
+    with ThreadPoolExecutor(2) as executor:
+        history = strategy.run(
+            evaluate, 2, progress=False, executor=executor, by_index=True
+        )
+    assert history.trial.tolist() == [1, 0]
+
+
+def test_what_has_begun_is_told_before_an_error_is_raised() -> None:
+    """Two begin, one raises; the other one's result comes later, and counts."""
+    strategy = random_search(batch_size=3)
+    begun, raised = threading.Event(), threading.Event()
+
+    def evaluate(index: Tensor) -> float:
+        if not begun.is_set():
+            begun.set()
+            assert raised.wait(60)
+            return 7.0
+        begun.wait(60)
+        raised.set()
+        raise RuntimeError("lamp broken")
+
+    with ThreadPoolExecutor(2) as executor:
+        with pytest.raises(RuntimeError, match="lamp broken"):
+            strategy.run(evaluate, 3, progress=False, executor=executor, by_index=True)
+    assert strategy.history.values.tolist() == [7.0] and len(strategy.pending) == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0]])
+def test_values_that_are_no_number_can_be_caught(value: Any) -> None:
+    strategy = random_search(batch_size=4)
+    bad = {2}
+
+    def evaluate(X: Tensor) -> Tensor:
+        is_bad = len(strategy.history) in bad
+        return torch.tensor(value) if is_bad else X[:, 0]
+
+    with pytest.raises(InputDataError, match="need one finite"):
+        strategy.run(evaluate, 4, progress=False, catch=(ZeroDivisionError,))
+    assert len(strategy.history) == 2 and len(strategy.pending) == 2
+
+    def once(X: Tensor) -> Tensor:
+        is_bad = bool(bad)
+        bad.clear()
+        return torch.tensor(value) if is_bad else X[:, 0]
+
+    with pytest.warns(BotorchWarning, match="tried once more"):
+        history = strategy.run(once, 6, progress=False, catch=InputDataError)
+    assert len(history) == 6 and not strategy.excluded_points
+
+
+def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
+    table = pd.DataFrame({"heat": range(50)}, index=[f"key-{i}" for i in range(50)])
+    strategy = RandomSearch(table, batch_size=4)
+    calls: list[int] = []
+
+    def evaluate(index: Tensor) -> float:
+        calls.append(int(index))
+        if len(calls) == 2:
+            raise OSError("no answer")
+        return 0.5
+
+    with pytest.warns(BotorchWarning, match="key-.* raised OSError.*once more"):
+        history = strategy.run(
+            evaluate, 6, progress=False, by_index=True, catch=(OSError,), batch_size=4
+        )
+    assert calls[4] == calls[1]  # ahead of the new ones
+    assert history.trial.tolist() == [0, 2, 3, 1, 4, 5]
+    assert history.batch_number.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a box there is always another point: the error is raised in the end."""
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
+    strategy = RandomSearch(bounds=box_table.BOUNDS, batch_size=3)
+    calls: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        raise ValueError("always")
+
+    with (
+        pytest.warns(BotorchWarning, match="always"),
+        pytest.raises(ValueError, match="always"),
+    ):
+        strategy.run(evaluate, 5, progress=False, catch=ValueError)
+    assert len(calls) == 9 and len(strategy.history) == 0
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("executor", [None, "immediate"])
+@pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe", "regions"])
+def test_an_outage_costs_no_point(
+    name: str, executor: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run gives up, and goes on to the bits of a run without it, also from a file."""
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
+    sbpe = sbpe_problems.TABLE["table"]
+    make, f, path = TABLE.get(name, sbpe), objective, tmp_path / "state.pt"
+    if name == "sbpe":
+        f = sbpe_problems.objective
+    elif name == "regions":
+        make, f = box_table.TABLE[name], box_table.objective
+    options = {"progress": False, "catch": OSError, "batch_size": 3}
+    options["executor"] = executor and Immediate()
+    strategy, straight = make(seed=3), make(seed=3)
+    for s in (strategy, straight):
+        s.run(f, 9, **options)
+
+    def fail(X: Tensor) -> Tensor:
+        raise OSError("no power")
+
+    with (
+        pytest.warns(BotorchWarning, match="raised"),
+        pytest.raises(OSError, match="no power") as caught,
+    ):
+        strategy.run(fail, 18, checkpoint=path, **options)
+    assert "They count for no point" in notes(caught.value)
+    assert not strategy.excluded_points and 1 <= len(strategy.pending) <= 3
+    assert all(strategy.trial(id).failures == 0 for id in strategy.pending_ids.tolist())
+    resumed = make(seed=3).resume(path)
+    for s in (strategy, resumed, straight):
+        s.run(f, 18, **options)
+    assert are_alike(strategy, resumed, straight)
+
+
+def test_what_was_before_a_failure_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once a result has come: a posterior may be as large as the memory allows."""
+    strategy, kept, calls = random_search(), list[Any](), list[int]()
+    undo_point = type(strategy).undo_point
+
+    def watched(self: Strategy) -> Any:
+        undo = undo_point(self)
+        kept.append(weakref.ref(undo))
+        return undo
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise OSError
+        assert len(calls) < 7 or kept[0]() is None
+        return objective(X)
+
+    monkeypatch.setattr(type(strategy), "undo_point", watched)
+    with pytest.warns(BotorchWarning, match="OSError"):
+        strategy.run(evaluate, 12, progress=False, catch=OSError)
+    assert len(kept) == 1
+
+
+def test_an_outage_with_results_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a callback told stays; rows that were left out can be readmitted."""
+    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
+    strategy = random_search(batch_size=3, unique=True)
+
+    def tell(strategy: Strategy, batch: Any, history: Any) -> None:
+        if len(history) == 0:
+            strategy.tell([[0.5, 2.0]], [7.0])
+
+    with (
+        pytest.warns(BotorchWarning, match="raised"),
+        pytest.raises(ZeroDivisionError) as caught,
+    ):
+        strategy.run(
+            lambda X: 1 / 0,
+            30,
+            progress=False,
+            catch=ZeroDivisionError,
+            callbacks=tell,
+        )
+    assert "readmit()" in notes(caught.value)
+    assert strategy.history.values.tolist() == [7.0]
+    assert len(strategy.excluded_points) > len(strategy.pending) > 0
+    strategy.readmit()
+    assert strategy.excluded_points == set(strategy.pending_points())
+
+
+def test_a_series_of_the_objective_is_paired_by_its_index() -> None:
+    """Here and wherever points are evaluated at once; see `tell`."""
+    keys = [f"key-{i}" for i in range(20)]
+    table = pd.DataFrame({"heat": torch.arange(20.0).numpy()}, index=keys)
+    strategy = RandomSearch(table, batch_size=5, unique=True)
+
+    def evaluate(index: Tensor) -> Any:
+        return table.heat.iloc[index.tolist()].sort_values()
+
+    history = strategy.run(evaluate, 10, progress=False, by_index=True)
+    assert torch.equal(history.Y, history.X[:, 0])
+
+
+def test_a_table_of_failures_ends_the_run() -> None:
+    strategy = random_search(2)
+    with pytest.warns(BotorchWarning, match="ZeroDivisionError"):
+        history = strategy.run(
+            lambda X: 1 / 0, 5, progress=False, catch=ZeroDivisionError
+        )
+    assert len(history) == 0 and strategy.is_finished and len(strategy.pending) == 0
+
+
+def test_rounds_with_failures_end() -> None:
+    strategy = sbpe_problems.TABLE["table"]()
+    calls: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) in (2, 3, 4):
+            raise ValueError("flicker")
+        return sbpe_problems.objective(X)
+
+    total = sum(strategy.lengths)
+    with pytest.warns(BotorchWarning, match="flicker"):
+        history = strategy.run(evaluate, total, progress=False, catch=ValueError)
+    assert strategy.is_finished and len(strategy.pending) == 0
+    assert len(history) == total - len(strategy._failed)
+
+
+def interrupting(f: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """`f`, with Ctrl-C at one of its calls."""
+    calls: list[int] = []
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return f(*args, **kwargs)
+
+    return wrapped
+
+
+PLACES = ["objective", "point", "tell", "ask", "_learn", "_select", "callback", "save"]
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", ["bbkb-global", "random"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_interrupted_by_ctrl_c(
+    name: str, place: str, call: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on to the bits of one that was left alone, here and from a file."""
+    strategy, path = TABLE[name](seed=3), tmp_path / "state.pt"
+    options: dict[str, Any] = {"progress": False, "batch_size": 3}
+    if place == "point":  # one by one: part of a batch is told
+        options["catch"] = ZeroDivisionError
+    f, callback = objective, lambda *args: None
+    with pytest.MonkeyPatch.context() as patch:
+        if place in ("objective", "point"):
+            f = interrupting(objective, call)
+        elif place == "callback":
+            callback = interrupting(callback, call)
+        else:
+            original = getattr(type(strategy), place)
+            patch.setattr(type(strategy), place, interrupting(original, call))
+        with pytest.raises(KeyboardInterrupt):
+            strategy.run(f, 14, callbacks=[callback], checkpoint=path, **options)
+    resumed, straight = TABLE[name](seed=8).resume(path), TABLE[name](seed=3)
+    assert equal(resumed.state_dict(), strategy.state_dict())
+    for s in (strategy, resumed, straight):
+        s.run(objective, 14, **options)
+    assert are_alike(strategy, resumed, straight)
+
+
+@pytest.mark.parametrize("place", ["tell", "_learn", "_select"])
+def test_an_exception_in_the_strategy_itself(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a second Ctrl-C, which does not wait."""
+    strategy, straight = TABLE["bbkb-global"](seed=3), TABLE["bbkb-global"](seed=3)
+    original, calls = getattr(type(strategy), place), []
+
+    def fail(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(type(strategy), place, fail)
+    with pytest.raises(KeyboardInterrupt):
+        strategy.run(objective, 20, progress=False, batch_size=3)
+    assert len(strategy.history) < 20
+    for s in (strategy, straight):
+        s.run(objective, 20, progress=False, batch_size=3)
+    assert are_alike(strategy, straight)
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with interrupts.undivided():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("after the first")
+            signal.raise_signal(signal.SIGINT)
+            steps.append("after the second")
+    assert steps == ["after the first"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_an_executor_works() -> None:
+    """Results that are there are told; what is out is evaluated by the next run."""
+    strategy = random_search(batch_size=4)
+    hold, calls = threading.Event(), []
+    main = threading.main_thread().ident
+
+    def evaluate(index: Tensor) -> float:
+        calls.append(1)
+        if len(calls) < 3:
+            return 1.0
+        while len(strategy.history) < 2:
+            time.sleep(1e-3)
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        assert hold.wait(60)
+        return 2.0
+
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(KeyboardInterrupt):
+            strategy.run(evaluate, 8, progress=False, executor=executor, by_index=True)
+        hold.set()
+    assert len(strategy.history) == 2 and strategy.pending_ids.tolist() == [2, 3]
+    history = strategy.run(
+        lambda i: 3.0 + i, 8, progress=False, by_index=True, batch_size=1
+    )
+    assert len(history) == 8 and sorted(history.trial.tolist()) == list(range(8))
+
+
+class Immediate(Executor):
+    """Has evaluated a point when `submit` returns."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def test_ctrl_c_when_results_are_there() -> None:
+    """It comes while the first one is told: so are the others, but for a bad one."""
+    strategy = random_search(batch_size=4)
+    strategy.tell = interrupting(strategy.tell, 1)
+    values = iter([1.0, 2.0, float("nan"), 4.0])
+    with pytest.raises(KeyboardInterrupt):
+        strategy.run(lambda X: next(values), 4, progress=False, executor=Immediate())
+    assert strategy.history.values.tolist() == [1.0, 2.0, 4.0]
+    assert strategy.pending_ids.tolist() == [2]
+
+
+def test_callbacks() -> None:
+    strategy = random_search()
+    seen: list[tuple[Any, list[int], int]] = []
+
+    def first(*args: Any) -> str:
+        seen.append((args[0], args[1].ids.tolist(), len(args[2])))
+        return ""
+
+    def second(strategy: Strategy, batch: Any, history: Any) -> bool:
+        return len(history) >= 12
+
+    history = strategy.run(objective, 30, progress=False, callbacks=[second, first])
+    assert len(history) == 12
+    ids = [list(range(6)), list(range(6, 12))]
+    assert seen == [(strategy, ids[0], 6), (strategy, ids[1], 12)]
+
+
+def test_batch_size() -> None:
+    strategy = random_search()
+    strategy.run(objective, 10, progress=False, batch_size=4)
+    assert [batch.size for batch in strategy.history.batches] == [4, 4, 2]
+    with pytest.raises(InputDataError, match="batch_size=0"):
+        strategy.run(objective, 12, progress=False, batch_size=0)
+    with pytest.raises(InputDataError, match=r"need a concurrent\.futures"):
+        strategy.run(objective, 12, progress=False, executor=4)
+
+
+def test_stop_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = random_search()
+    strategy.run(objective, 100, progress=False, callbacks=[StopAfter(0.0)])
+    assert len(strategy.history) == 6
+    strategy.run(objective, 100, progress=False, callbacks=[StopAfter(1e9)])
+    assert len(strategy.history) == 100
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+def test_stop_at_target(minimize: bool) -> None:
+    sign = -1.0 if minimize else 1.0
+    strategy = random_search(minimize=minimize, batch_size=1)
+    values = iter([sign * y for y in (1.0, 3.0, 2.0, 4.0, 9.0)])
+    history = strategy.run(
+        lambda X: [next(values)], 5, progress=False, callbacks=[StopAtTarget(sign * 4)]
+    )
+    assert history.Y.tolist() == [sign * y for y in (1.0, 3.0, 2.0, 4.0)]
+
+
+@pytest.mark.parametrize("min_gain, expected", [(0.0, 7), (0.5, 4)])
+def test_stop_on_no_improvement(min_gain: float, expected: int) -> None:
+    strategy = random_search(batch_size=1, minimize=True)
+    values = iter([-1.0, -2.0, -2.25, -2.5, -2.75, -2.0, -2.75, -9.0])
+    rule = StopOnNoImprovement(2, min_gain)
+    history = strategy.run(
+        lambda X: [next(values)], 8, progress=False, callbacks=[rule]
+    )
+    assert len(history) == expected
+
+
+@pytest.mark.parametrize(
+    "build, match",
+    [
+        (lambda: StopAfter(-1.0), "seconds=-1.0; need"),
+        (lambda: StopOnNoImprovement(0), "num_evaluations=0; need"),
+        (lambda: StopOnNoImprovement(1, float("nan")), "min_gain=nan; need"),
+        (lambda: StopOnConfidenceGap(-0.5), "tolerance=-0.5; need"),
+    ],
+)
+def test_rules_that_make_no_sense(build: Callable[[], Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
+        build()
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+def test_progress_shows_the_best_of_all(
+    minimize: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strategy = random_search(minimize=minimize)
+    best = -7.0 if minimize else 7.0
+    strategy.tell([[0.5, 0.5]], [best])  # before the run
+    strategy.run(objective, 13, progress=True)
+    assert f"best={best:.4g}" in capsys.readouterr().err
+
+
+def notes(error: BaseException) -> str:
+    return " ".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "executor"])
+def test_an_error_says_at_which_point(how: str) -> None:
+    index = [f"key-{i}" for i in range(50)]
+    strategy = RandomSearch(pd.DataFrame({"heat": range(50)}, index=index))
+    options: dict[str, Any] = {"progress": False, "batch_size": 4}
+    if how == "one by one":
+        options["catch"] = ZeroDivisionError
+    elif how == "executor":
+        options["executor"] = Immediate()
+    bad = {1, 3} if how == "executor" else {1}
+    calls: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        calls.append(1)
+        if how == "at once" or len(calls) - 1 in bad:
+            raise OSError("no answer")
+        return X[:, 0]
+
+    with pytest.raises(OSError, match="no answer") as caught:
+        strategy.run(evaluate, 4, **options)
+    text = notes(caught.value)
+    row = strategy.trial(1).point
+    assert f"trial 1 at the point [{row}.0] (row {row}, key 'key-{row}')" in text
+    assert ("1 other trials failed too" in text) == (how == "executor")
+    told = {"at once": [], "one by one": [0], "executor": [0, 2]}[how]
+    assert strategy.history.trial.tolist() == told
+
+
+def test_a_broken_executor_is_no_failure_of_a_point() -> None:
+    strategy = random_search(batch_size=3)
+
+    def evaluate(X: Tensor) -> Tensor:
+        raise BrokenProcessPool("a process died")
+
+    with pytest.raises(BrokenExecutor, match="a process died") as caught:
+        strategy.run(evaluate, 3, progress=False, executor=Immediate(), catch=Exception)
+    assert "stay pending" in notes(caught.value)
+    assert strategy.pending_ids.tolist() == [0, 1, 2]
+    assert all(strategy.trial(id).failures == 0 for id in range(3))
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+@pytest.mark.parametrize("bad", [[1, 3], [0, 1, 2, 3]])
+def test_values_that_are_not_finite_cost_no_other(
+    shape: tuple[int, ...], bad: list[int]
+) -> None:
+    strategy = random_search(batch_size=4)
+    seen: list[int] = []
+
+    def evaluate(X: Tensor) -> Tensor:
+        seen.append(len(X))
+        Y = X[:, 0].clone()
+        if len(seen) == 1:
+            Y[bad] = float("nan")
+        return Y.reshape(shape)
+
+    with pytest.raises(InputDataError, match=f"trial {bad[0]} at the point .*pending"):
+        strategy.run(evaluate, 4, progress=False)
+    assert strategy.pending_ids.tolist() == bad
+    assert len(strategy.history) == 4 - len(bad)
+    history = strategy.run(evaluate, 4, progress=False)
+    assert seen == [4, len(bad)] and len(strategy.pending) == 0
+    assert torch.equal(history.Y, history.X[:, 0])
+
+
+def test_bad_options_are_refused_at_once(tmp_path: Any) -> None:
+    strategy = random_search()
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"callbacks": [print, 3]}, "Got 3 among callbacks"),
+        ({"callbacks": 3}, "Got 3 among callbacks"),
+        ({"checkpoint": tmp_path / "none" / "run.pt"}, "make it first"),
+    ]
+    for options, match in bad:
+        with pytest.raises(InputDataError, match=match):
+            strategy.run(objective, 10, progress=False, **options)
+    assert len(strategy.history) == 0 and strategy._trials.num_proposed == 0
+    strategy.run(objective, 30, progress=False, callbacks=StopAfter(0.0))
+    assert len(strategy.history) == 6
+
+
+def test_a_run_that_goes_on_asks_its_callbacks_first() -> None:
+    """The target is reached: nothing more is evaluated."""
+    strategy = random_search()
+    strategy.tell([[0.5, 0.5]], [9.0])  # old results are no batch
+    seen: list[list[int]] = []
+
+    def spy(strategy: Strategy, batch: Any, history: Any) -> None:
+        seen.append(batch.ids.tolist())
+        assert torch.equal(batch.X, history.X[1:][batch.ids])
+        assert batch.indices.tolist() == history.indices[1:][batch.ids].tolist()
+
+    rules = [spy, StopAtTarget(8.0)]
+    strategy.run(objective, 30, progress=False, callbacks=rules)
+    assert seen == [list(range(6))]
+    twin = random_search()
+    twin.load_state_dict(strategy.state_dict())
+    assert len(twin.run(objective, 30, progress=False, callbacks=rules)) == 7
+    assert seen == [list(range(6))] * 2
+    assert len(twin.run(objective, 30, progress=False, callbacks=[spy])) == 30
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+@pytest.mark.parametrize("inference", [False, True])
+def test_an_objective_may_write_to_its_input(by_index: bool, inference: bool) -> None:
+    """What it was paid for is told of the point that was proposed."""
+
+    def evaluate(X: Tensor) -> Tensor:
+        Y = X.double().reshape(len(X), -1).sum(-1)
+        X *= 0
+        X.numpy()[:] += 2
+        return Y
+
+    strategy = random_search(unique=True)
+    with torch.inference_mode(inference):
+        history = strategy.run(evaluate, 12, progress=False, by_index=by_index)
+    X = history.indices[:, None].double() if by_index else history.X
+    assert torch.equal(history.Y, X.sum(-1))
+    assert torch.equal(history.X, make_candidates(60)[history.indices])

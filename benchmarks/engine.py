@@ -99,7 +99,7 @@ def boundary(problem: dict[str, Any], num_candidates: int) -> dict[str, Any]:
         "step": sum(steps) / len(steps),
         "rows": rows,
         "m": posterior.num_inducing,
-        "embedded": num_candidates if is_old else int(pool.num_exact),
+        "embedded": int(pool.num_exact),
     }
 
 

@@ -25,7 +25,8 @@ from botorch.exceptions import BotorchError
 from botorch.models import SingleTaskGP
 
 from botorch_sparse import acquisition as a
-from botorch_sparse import batching, distributed, pools
+from botorch_sparse import batching as b
+from botorch_sparse import distributed, pools
 from botorch_sparse.models import SparseSingleTaskGP
 
 MODEL = SparseSingleTaskGP(X, X[:, :1])
@@ -45,11 +46,11 @@ SBPE |= {"mgf_radius": [0, -1, NAN, "2"]}
 COMPACT = {"side": POSITIVE, "gradient_amplitude": POSITIVE, "constants": CHOICE}
 COMPACT |= {"gradient_scale": POSITIVE, "dim": WHOLE, "delta": PROBABILITY}
 RULES: list[Any] = [
-    batching.Global,
-    batching.Local,
-    batching.Product,
-    batching.Single,
-    batching.UntilHalved,
+    b.Global,
+    b.Local,
+    b.Product,
+    b.Single,
+    b.UntilHalved,
 ]
 
 
@@ -65,7 +66,7 @@ STATISTICS = {
 }
 STATISTICS |= {"lam": POSITIVE, "ratio_threshold": THRESHOLD}
 UCB = a.BatchUpperConfidenceBound(MODEL, 4.0)
-ADAPTIVE = partial(batching.optimize_adaptive_batch, UCB)
+ADAPTIVE = partial(b.optimize_adaptive_batch, UCB)
 
 RADII = [
     *arguments(bounded(a.BBKBRadius), **BOUND, inflation=CHOICE),
@@ -205,15 +206,13 @@ VALUES += arguments(
 )
 OPTIM = [
     *[row for rule in RULES for row in arguments(rule, ratio_threshold=THRESHOLD)],
-    *arguments(batching.Local, says="local_bound", covariance=CHOICE),
-    *arguments(batching.Local, large_enough=WHOLE),
+    *arguments(b.Local, says="local_bound", covariance=CHOICE),
+    *arguments(b.Local, large_enough=WHOLE),
+    *arguments(partial(b.FixedSize, size=3), size=WHOLE, ratio_threshold=THRESHOLD),
+    *arguments(b.rule_of, rule=["bless", 3, b.Local, None]),
+    *arguments(partial(b.rule_of, "global"), ratio_threshold=THRESHOLD),
     *arguments(
-        partial(batching.FixedSize, size=3), size=WHOLE, ratio_threshold=THRESHOLD
-    ),
-    *arguments(batching.rule_of, rule=["bless", 3, batching.Local, None]),
-    *arguments(partial(batching.rule_of, "global"), ratio_threshold=THRESHOLD),
-    *arguments(
-        partial(batching.rule_of, "global-local"), says="local_bound", covariance=CHOICE
+        partial(b.rule_of, "global-local"), says="local_bound", covariance=CHOICE
     ),
     *arguments(pools.NystromPool, says="candidates|X=", raises=BotorchError, X=TABLE),
     *arguments(
@@ -229,40 +228,34 @@ OPTIM = [
     ),
     *arguments(distributed.Ranks, rank=[-1, 1, 0.5, "0"], size=[0, -1, 2.5, "1"]),
     *arguments(
-        partial(ADAPTIVE, batching.Local(2.0)),
+        partial(ADAPTIVE, b.Local(2.0)),
         says="choices|bounds",
         raises=BotorchError,
         choices=[*CHOICES, X[:0]],
         bounds=BAD_BOUNDS,
     ),
     *arguments(
-        partial(ADAPTIVE, batching.Local(2.0), choices=X),
+        partial(ADAPTIVE, b.Local(2.0), choices=X),
         max_batch_size=WHOLE,
         min_batch_size=WHOLE,
     ),
-    *arguments(
-        partial(ADAPTIVE, choices=X), says="rule", termination=[3, batching.Local]
-    ),
+    *arguments(partial(ADAPTIVE, choices=X), says="rule", termination=[3, b.Local]),
     *arguments(
         partial(ADAPTIVE, a.LocalRatioBound(MODEL), choices=X),
         ratio_threshold=THRESHOLD[:-1],
     ),
     *arguments(
-        partial(
-            batching.optimize_adaptive_batch, termination=batching.Local(2.0), choices=X
-        ),
+        partial(b.optimize_adaptive_batch, termination=b.Local(2.0), choices=X),
         raises=BotorchError,
         acqf=[None, 3.0, MODEL],
     ),
     *arguments(
-        partial(batching.BoxBatch, UCB, batching.Local(2.0)),
+        partial(b.BoxBatch, UCB, b.Local(2.0)),
         says="bounds",
         raises=BotorchError,
         bounds=BAD_BOUNDS,
     ),
-    *arguments(partial(batching.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
-    *arguments(
-        partial(batching.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", batching.Local]
-    ),
+    *arguments(partial(b.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
+    *arguments(partial(b.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", b.Local]),
 ]
 ROWS: list[Row] = [*RADII, *WITH_MODEL, *VALUES, *OPTIM]

@@ -21,7 +21,9 @@ from botorch_sparse import private_names
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "botorch_sparse"
 LIBRARIES = "ax botorch gpytorch linear_operator scipy sklearn torch".split()
-OF_AX = runpy.run_path(str(PACKAGE / "ax" / "private_names.py"))  # it imports nothing
+OF_AX = runpy.run_path(
+    str(PACKAGE / "ax" / "ax_private_names.py")
+)  # it imports nothing
 CHECKED = private_names.CHECKED | OF_AX["CHECKED"]
 INHERITED = private_names.INHERITED | OF_AX["INHERITED"]
 OWNED = [(owner, name) for owner in INHERITED for name in INHERITED[owner].split()]
@@ -35,7 +37,7 @@ def is_private(name: str) -> bool:
 @cache
 def trees() -> dict[Path, ast.Module]:
     """The files of the package but for those that list names."""
-    paths = (path for path in PACKAGE.rglob("*.py") if path.name != "private_names.py")
+    paths = (path for path in PACKAGE.rglob("*.py") if "private_names" not in path.name)
     return {path: ast.parse(path.read_text()) for path in paths}
 
 

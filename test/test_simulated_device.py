@@ -86,7 +86,7 @@ def test_the_line_that_asked_is_named(traffic) -> None:
     assert read_scalars(torch.ones(1, device=DEVICE)) == [1.0]
     (line,) = traffic.waits
     assert line.startswith("botorch_sparse/pools/pool_protocol.py:")
-    assert line.endswith(" read")
+    assert line.endswith(" read_scalars")
     assert traffic.our_waits == 1
     assert line in str(traffic)
 

@@ -1,6 +1,5 @@
 """Whole algorithms with ask and tell, on tables of candidates and on boxes."""
 
-from botorch_sparse.distributed.sharded_domain import ShardedDomain
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.core.batch import Batch, BatchRecord, Best
@@ -35,7 +34,6 @@ __all__ = [
     "CandidateTable",
     "History",
     "RandomSearch",
-    "ShardedDomain",
     "StopAfter",
     "StopAtTarget",
     "StopOnConfidenceGap",

@@ -359,7 +359,7 @@ def test_where_choices_cannot_be_written_nothing_is_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "botorch_sparse.__main__.find_best", lambda *_, **__: pytest.fail("it ran")
+        "botorch_sparse.demo.command.find_best", lambda *_, **__: pytest.fail("it ran")
     )
     with pytest.raises(SystemExit) as end:
         run(npy_file, "--methods", "bbkb", "--choices", str(npy_file.parent / place))

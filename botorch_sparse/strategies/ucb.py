@@ -42,7 +42,6 @@ from botorch_sparse.strategies.core.model_strategy import (
     RunOptions,
     split_options,
 )
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import Domain, require_whole
 from botorch_sparse.strategies.data.history import evaluations_at
@@ -372,16 +371,9 @@ class UCBStrategy(ModelStrategy):
             "is_single_said": self._is_single_said,
         }
 
-    def _form(self) -> dict[str, Schema]:
-        own = {"statistics": RadiusStatistics, "is_initializing": bool}
-        return super()._form() | own | {"is_single_said": bool}
-
     def _load_state(self, state: dict[str, Any]) -> None:
-        statistics = RadiusStatistics(**state["statistics"])
         super()._load_state(state)
-        if statistics.num_evaluations != self._num_learned:
-            raise InputDataError("The radius is of another number of evaluations.")
-        self.statistics = statistics
+        self.statistics = RadiusStatistics(**state["statistics"])
         self._is_initializing = state["is_initializing"]
         self._is_single_said = state["is_single_said"]
 

@@ -21,8 +21,6 @@ from strategy_table import TABLE, equal, objective, without_times
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy
-from botorch_sparse.strategies.core.batch import BatchRecord
-from botorch_sparse.strategies.core.batch_records import Batches
 
 CASES = [("table", "bbkb-global"), ("table", "random"), ("box", "gssbo-known")]
 CASES += [("sbpe", "table")]
@@ -290,63 +288,20 @@ def test_foreign_files(tmp_path: Path) -> None:
         strategy.resume(path)
 
 
-def broken(state: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A state with another value somewhere."""
-    if key.startswith("history."):
-        key = key.removeprefix("history.")
-        return state | {"history": state["history"] | {key: value}}
-    return state | {key: value}
-
-
-def batches_of(*sizes: int) -> dict[str, Tensor]:
-    """The state of batches of such sizes."""
-    batches = Batches(BatchRecord)
-    for size in sizes:
-        batches.append(BatchRecord(size))
-    return batches.state_dict()
-
-
-BROKEN: list[tuple[str, Any]] = [
-    ("history.Y", torch.tensor([1.0, float("nan"), 3.0]).double()),
-    ("history.Y", torch.tensor([1.0, 2.0]).double()),
-    ("history.Y", torch.tensor([[1.0, 2.0, 3.0]]).double()),
-    ("history.Y", [1.0, 2.0, 3.0]),
-    ("history.Y", torch.tensor([1, 2, 3])),
-    ("history.point", torch.tensor([0, 1])),
-    ("history.point", torch.tensor([0, 1, 41])),
-    ("history.point", torch.tensor([0, 1, -1])),
-    ("history.point", torch.tensor([0, 1, 2.5])),
-    ("history.batch", torch.tensor([0, 0, 1])),
-    ("history.batch", torch.tensor([0, 0, -2])),
-    ("history.trial", torch.tensor([0, 1, 6])),
-    ("history.trial", torch.tensor([0, 4, -1])),
-    ("history.extra", torch.zeros(1, 2)),
-    ("history.extra", torch.full((1, 1), float("nan"))),
-    ("history.batches", {"sizes": torch.tensor([6])}),
-    ("history.batches", batches_of()),
-    ("history.batches", batches_of(-1, 7)),
-    ("history.batches", batches_of(6) | {"beta": torch.zeros(2).double()}),
-    ("history", {}),
-    ("history", None),
-    ("pending", [[4, 50, 0, 0]]),
-    ("pending", [[7, 3, 0, 0]]),
-    ("pending", [[4, 3, 0, 0], [4, 3, 0, 0]]),
-    ("pending", [[4]]),
-    ("failed", [-1]),
-    ("num_proposed", None),
-    ("num_learned", 4),
-    ("num_learned", -1),
-    ("generator", torch.zeros(3, dtype=torch.uint8)),
-    ("generator", None),
-]
-
-
-@pytest.mark.parametrize("key, value", BROKEN)
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("history", {}),
+        ("history", None),
+        ("pending", [[4]]),
+        ("generator", torch.zeros(3, dtype=torch.uint8)),
+    ],
+)
 def test_bad_states_change_nothing(key: str, value: Any) -> None:
     strategy, state = used(seed=1), used(seed=2).state_dict()
     before = strategy.state_dict()
     with pytest.raises(InputDataError, match="damaged"):
-        strategy.load_state_dict(broken(state, key, value))
+        strategy.load_state_dict(state | {key: value})
     assert equal(strategy.state_dict(), before)
     strategy.load_state_dict(state)
     assert equal(strategy.state_dict(), state)

@@ -22,7 +22,7 @@ from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
-from botorch_sparse.strategies import Batch, History, RandomSearch, Strategy
+from botorch_sparse.strategies import SBPE, Batch, History, RandomSearch, Strategy
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
@@ -592,3 +592,50 @@ def test_telling_by_ids_looks_at_no_other_trials() -> None:
         return sum(trace.lines.values())
 
     assert lines(4000) < lines(40) + 40
+
+
+@pytest.mark.parametrize("name", ["random", "thompson"])
+def test_restored_trials_are_those_of_the_process_before(name: str) -> None:
+    """A strategy that is built anew from files of proposals and results."""
+    first, again = TABLE[name](), TABLE[name]()
+    first.tell([[0.5, 0.5]], [1.0])
+    first.learn()
+    batch = first.ask(3)
+    first.fail(batch.ids[2:])
+    rows = [] if batch.indices is None else batch.indices.tolist()
+    restored = again.restore_trials(rows[:2], failed=rows[2:])
+    assert restored.ids is not None and restored.ids.tolist() == [0, 1]
+    assert torch.equal(restored.X, batch.X[:2])
+    assert again.excluded_points == {rows[2]}
+    again.tell([[0.5, 0.5]], [1.0])
+    again.learn()
+    assert torch.equal(again.pending, first.pending)
+    for strategy in (first, again):
+        strategy.tell(strategy.pending_batch(), [2.0, 3.0])
+    assert torch.equal(first.history.Y, again.history.Y)
+    assert torch.equal(first.history.point, again.history.point)
+    assert again.history.batches[0].size == 2
+
+
+def test_restored_points_of_a_box() -> None:
+    strategy = RandomSearch(bounds=[[0.0, 0.0], [1.0, 1.0]])
+    batch = strategy.restore_trials([[0.5, 0.25], [0.125, 1.0]])
+    assert batch.X.tolist() == [[0.5, 0.25], [0.125, 1.0]] and len(strategy.ask(3)) == 3
+    strategy.tell([[0.125, 1.0]], [1.0])
+    assert strategy.history.trial.tolist() == [1]
+    assert len(strategy.restore_trials([])) == 0
+
+
+@pytest.mark.parametrize("given", [([50],), ([-1],), ([], [50]), ([0.5],), ([[50.0]],)])
+def test_restored_trials_of_no_row_are_refused(given: tuple[Any, ...]) -> None:
+    strategy = RandomSearch(torch.arange(40.0).unsqueeze(-1))
+    before = strategy.state_dict()
+    with pytest.raises((InputDataError, BotorchTensorDimensionError)):
+        strategy.restore_trials(*given)
+    assert equal(strategy.state_dict(), before)
+
+
+def test_restored_trials_and_plans() -> None:
+    strategy = SBPE(torch.linspace(0, 1, 20).unsqueeze(-1), num_evaluations=12)
+    with pytest.raises(UnsupportedError, match=r"SBPE chooses.*resume\(path\)"):
+        strategy.restore_trials([0])

@@ -417,12 +417,3 @@ def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
     given = {} if "candidates" in change else {"bounds": BOUNDS}
     with pytest.raises(error, match=match):
         TrustRegionBBKB(**given | change)
-
-
-def test_a_state_of_other_trials_is_refused() -> None:
-    made = REGIONS["regions"]()
-    made.ask()
-    state = made.state_dict()
-    state["runs"]["of_trial"] = torch.arange(0)
-    with pytest.raises(InputDataError, match="damaged"):
-        REGIONS["regions"]().load_state_dict(state)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from botorch_sparse.strategies.core.batch import NAN, BatchRecord
 from botorch_sparse.strategies.core.persistent import AppendOnlyTensor, ListView
-from botorch_sparse.strategies.core.state_schema import DTYPES, Schema, VectorSpec
 
 
 class Batches(ListView[BatchRecord]):
@@ -54,7 +53,8 @@ class Batches(ListView[BatchRecord]):
     def column(self, name: str) -> Tensor:
         """A field of all `n` of them, of type long or double. O(n)."""
         place = list(self._types).index(name)
-        return self._lines.values[:, place].to(DTYPES[self._types[name]], copy=True)
+        kind = torch.long if self._types[name] is int else torch.double
+        return self._lines.values[:, place].to(kind, copy=True)
 
     def append(self, record: BatchRecord) -> None:
         """One more."""
@@ -75,10 +75,6 @@ class Batches(ListView[BatchRecord]):
     def state_dict(self) -> dict[str, Tensor]:
         """All columns, by name."""
         return {name: self.column(name) for name in self._types}
-
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        return {name: VectorSpec(kind) for name, kind in self._types.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Become what `state_dict` came from, where there is nothing yet."""

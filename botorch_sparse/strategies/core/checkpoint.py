@@ -6,8 +6,7 @@ import io
 import os
 import re
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.core.plain_values import as_python
-from botorch_sparse.strategies.data.domain import Domain
 
 STATE_VERSION = 6
 MARK = b"sha256:"
@@ -187,55 +185,3 @@ def check_fits(state: dict[str, Any], config: dict[str, Any]) -> None:
             "strategy with the arguments that it was saved with (names: the keys, "
             "columns and categories of the candidates)."
         )
-
-
-def check_state(state: dict[str, Any], domain: Domain) -> None:
-    """Refuse the state of a strategy that contradicts itself.
-
-    Args:
-        state: What `Strategy.state_dict` returned once; of the right form.
-        domain: Where the strategy's points are.
-
-    Raises:
-        InputDataError: If columns have different lengths, numbers are of points,
-            batches or trials that are not there, or points are outside of a box.
-    """
-    history, pending = state["history"], state["pending"]
-    sizes = {name: len(history[name]) for name in ("point", "Y", "batch", "trial")}
-    if len(set(sizes.values())) > 1:
-        raise InputDataError(f"Evaluations have different lengths: {sizes}.")
-    points = range(domain.num_rows + len(history["extra"]))
-    told, asked = history["point"].tolist(), [entry[1] for entry in pending]
-    named = [*told, *asked, *state["failed"]]
-    _check_numbers(named, points, "points")
-    _check_numbers([state["num_learned"]], range(sizes["Y"] + 1), "evaluations")
-    _check_trials(history, pending, state["num_proposed"])
-    if domain.box is not None:
-        X, (low, high) = history["extra"].cpu(), domain.box.bounds.cpu()
-        if not bool(((low <= X) & (high >= X)).all()):
-            raise InputDataError("There are points outside of the bounds.")
-    torch.Generator().set_state(state["generator"].cpu())
-
-
-def _check_trials(
-    history: dict[str, Any], pending: list[list[Any]], num_proposed: int
-) -> None:
-    """Refuse trials that come twice, or are not of the batches that proposed them."""
-    ends = history["batches"]["size"].cumsum(0).tolist()
-    if num_proposed != (ends[-1] if ends else 0):
-        raise InputDataError("Batches are not of as many points as were proposed.")
-    told = torch.stack([history["trial"], history["batch"]], dim=-1).tolist()
-    trials = [*told, *((id, batch) for id, _, batch, *_ in pending)]
-    ids = [id for id, _ in trials if id >= 0]
-    _check_numbers(ids, range(num_proposed), "trials")
-    if len(set(ids)) < len(ids):
-        raise InputDataError("Trials are told and pending, or come twice.")
-    if any(
-        batch != (bisect_right(ends, id) if id >= 0 else -1) for id, batch in trials
-    ):
-        raise InputDataError("Trials are not of their batches.")
-
-
-def _check_numbers(numbers: Iterable[int], known: range, what: str) -> None:
-    if any(number not in known for number in numbers):
-        raise InputDataError(f"There are numbers of {what} that are not there.")

@@ -19,7 +19,6 @@ from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.pools.pool_protocol import SelectableRows
 from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, domain_of
@@ -251,9 +250,6 @@ class ModelStrategy(Strategy):
 
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"surrogate": self.surrogate.state_dict()}
-
-    def _form(self) -> dict[str, Schema]:
-        return super()._form() | {"surrogate": self.surrogate.form()}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)

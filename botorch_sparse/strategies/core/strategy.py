@@ -41,14 +41,12 @@ from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.checkpoint import (
     STATE_VERSION,
     check_fits,
-    check_state,
     read_state,
     write_state,
 )
 from botorch_sparse.strategies.core.evaluation import Callback, RunSettings
 from botorch_sparse.strategies.core.interrupts import StepLock, checks_kept
 from botorch_sparse.strategies.core.run_loop import check_run, run_to
-from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec, check_schema
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
@@ -71,6 +69,10 @@ from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.data.label_alignment import paired_with_ids
 
 T = TypeVar("T")
+HAS_A_PLAN = (
+    "chooses batches by a plan, which trials alone do not tell. Write its state by "
+    "save(path), and go on by resume(path)."
+)
 NEED_FAILED = "need numbers of rows that failed, or None for all."
 
 
@@ -559,6 +561,48 @@ class Strategy(ABC):
             )
         self._failed = self._failed - given
 
+    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
+        """Know trials that an earlier process proposed and that are still out.
+
+        This is for programs that keep proposals and results in files of their own, and
+        build a strategy anew each time. A state that `save` wrote has its trials.
+
+        Tell results afterwards, and call `learn` if some points are still pending.
+
+        Args:
+            pending: Numbers of rows of the table, repeats allowed, or `b x d` points.
+            failed: Numbers of rows that failed, and are not proposed again.
+
+        Returns:
+            The pending points as one batch, with the ids of their trials.
+
+        Raises:
+            InputDataError: If rows are not in the table, or points not in the domain.
+            UnsupportedError: If batches follow a plan, as in `SBPE` and
+                `TrustRegionBBKB`: resume a saved state instead.
+        """
+        return self._step(lambda draft: draft._restore_trials(pending, failed))
+
+    def _restore_trials(self, pending: Points, failed: Iterable[int]) -> Batch:
+        """See `restore_trials`."""
+        points = as_ids(pending)
+        if points is None or (points and self.box is not None):
+            X = as_points("pending", pending, self.domain.dim, self.domain.device)
+            points = self._finder.find(X, self.history, self._trials)
+        given = _rows_of(failed)
+        num_rows = self.domain.num_rows
+        bad = [row for row in (*points, *given) if not 0 <= row < num_rows]
+        if self.box is None and bad:
+            raise InputDataError(
+                f"Got the rows {short_list(bad)}; need numbers from 0 to "
+                f"{num_rows - 1}, those of the table."
+            )
+        self._failed = self._failed | given
+        number, batches = len(self.record.batches), self.record.batches
+        if points:
+            batches.append(batches.kind(size=len(points)))
+        return self.history.batch_of(self._trials.propose(points, number))
+
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.
 
@@ -810,18 +854,6 @@ class Strategy(ABC):
             "generator": self.generator.get_state(),
         }
 
-    def _form(self) -> dict[str, Schema]:
-        """The form of that, as far as it is known."""
-        return {
-            "version": int,
-            "history": self.history.form(),
-            **self._trials.form(),
-            "failed": [int],
-            "earlier": [[int, int, str, int]],
-            "num_learned": int,
-            "generator": TensorSpec(torch.uint8, None),
-        }
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
@@ -838,9 +870,6 @@ class Strategy(ABC):
     def _load(self, state: dict[str, Any]) -> None:
         """See `load_state_dict`."""
         try:
-            known = dict.fromkeys(self._state(), object)
-            check_schema("state", state, known | self._form())
-            check_state(state, self.domain)
             self._load_state(state)
         except Exception as error:
             raise InputDataError(

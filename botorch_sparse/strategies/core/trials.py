@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.core.persistent import PersistentDict
-from botorch_sparse.strategies.core.state_schema import Schema
 
 
 class Trial(NamedTuple):
@@ -261,12 +260,6 @@ class PendingTrials:
             "pending": [list(trial) for trial in self],
             "has_asked": self.has_asked,
         }
-
-    @staticmethod
-    def form() -> dict[str, Schema]:
-        """The form of that."""
-        trial: list[Schema] = [int, int, int, int, bool, bool]
-        return {"num_proposed": int, "pending": [trial], "has_asked": bool}
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "PendingTrials":

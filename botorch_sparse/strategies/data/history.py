@@ -12,7 +12,6 @@ from torch import Tensor
 from botorch_sparse.pools.pool_protocol import upload_vectors
 from botorch_sparse.strategies.core.batch import Batch, Best
 from botorch_sparse.strategies.core.batch_records import Batches
-from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec, VectorSpec
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.domain import Domain
@@ -341,17 +340,6 @@ class History:
             "trial": self.trial.clone(),
             "extra": self._record.extra.values.clone(),
             "batches": self.batches.state_dict(),
-        }
-
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        return {
-            "point": VectorSpec(int),
-            "Y": VectorSpec(float, "(-inf, inf)"),
-            "batch": VectorSpec(int, "[-1, inf)"),
-            "trial": VectorSpec(int, "[-1, inf)"),
-            "extra": TensorSpec(self._domain.dtype, None, self._domain.dim),
-            "batches": self.batches.form(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

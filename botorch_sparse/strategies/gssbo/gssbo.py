@@ -33,7 +33,6 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.subset.row_selection import Selection, SelectionOptions
 from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.state_schema import FINITE, Schema
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of
@@ -286,13 +285,6 @@ class GSSBO(Strategy):
             "buffer": self.buffer.state_dict(),
             "learning_time": self._learning_time,
             "surrogate": self.surrogate.state_dict(),
-        }
-
-    def _form(self) -> dict[str, Schema]:
-        return super()._form() | {
-            "buffer": self.buffer.form(),
-            "learning_time": FINITE,
-            "surrogate": self.surrogate.form(),
         }
 
     def _load_state(self, state: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeAlias
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import check_number, check_whole
-from botorch_sparse.strategies.core.state_schema import FINITE, Schema
 
 SubsetSize: TypeAlias = int | Literal["dynamic"] | None
 
@@ -108,23 +107,8 @@ class SubsetBuffer:
             "num_slow": self._num_slow,
         }
 
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        return {"size": (None, int), "initial": [FINITE], "num_slow": int}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become the buffer that `state_dict` came from.
-
-        Raises:
-            InputDataError: If it can't be one of these arguments.
-        """
-        size, is_dynamic = state["size"], self._given == "dynamic"
-        is_ours = (size or self._smallest + 1) > self._smallest
-        is_ours &= is_dynamic or (size == self._given and not state["initial"])
-        is_ours &= len(state["initial"]) <= self.window
-        is_ours &= (state["num_slow"] == self.patience) == (is_dynamic and bool(size))
-        if not is_ours or state["num_slow"] > self.patience:
-            raise InputDataError(f"Got buffer={state}, which these arguments can't be.")
+        """Become the buffer that `state_dict` came from."""
         self.size = state["size"]
         self._initial = list(state["initial"])
         self._num_slow = state["num_slow"]

@@ -23,12 +23,6 @@ from torch import Tensor
 
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.row_selection import SelectionOptions
-from botorch_sparse.strategies.core.state_schema import (
-    Schema,
-    TensorSpec,
-    check_schema,
-    schema_like,
-)
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.seeding import draw_seed
@@ -191,15 +185,6 @@ class SubsetSurrogate:
         subset = None if self.model is None else _state_of(self.model)
         return {"last_fit": self._last_fit, "subset": subset}
 
-    def form(self) -> dict[str, Schema]:
-        """The form of that, but for the model's own."""
-        subset = {
-            "parameters": object,
-            "indices": TensorSpec(torch.long, None),
-            "num_selections": int,
-        }
-        return {"last_fit": (None, int), "subset": (None, subset)}
-
     def load_state_dict(
         self,
         state: dict[str, Any],
@@ -207,15 +192,7 @@ class SubsetSurrogate:
         num_learned: int,
         subset_size: int | None,
     ) -> None:
-        """Condition again on what had been learned, on the same samples.
-
-        Raises:
-            InputDataError: If there is a fit to more evaluations, or no model of some.
-        """
-        if (state["last_fit"] or 0) > num_learned:
-            raise InputDataError(f"Got last_fit={state['last_fit']}; too many.")
-        if (state["subset"] is None) != (num_learned == 0):
-            raise InputDataError("The samples in the model are missing.")
+        """Condition again on what had been learned, on the same samples."""
         self.model, self._last_fit = None, state["last_fit"]
         if num_learned > 0:
             model = self._build(history, num_learned, subset_size, 0)
@@ -241,8 +218,6 @@ def _state_of(model: SubsetSingleTaskGP) -> dict[str, Any]:
 
 def _restore(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
     """Give a model, built from the same data, the state of another one."""
-    known = schema_like(model.state_dict().items())
-    check_schema("parameters", state["parameters"], known)
     model.load_state_dict(state["parameters"])
     model.set_subset(state["indices"])
     model.num_selections = state["num_selections"]

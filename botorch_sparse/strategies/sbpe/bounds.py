@@ -12,12 +12,6 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.pools.pool_protocol import read_scalars
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.strategies.core.state_schema import (
-    NON_NEGATIVE,
-    Interval,
-    Schema,
-    TensorSpec,
-)
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.search_prior import (
@@ -118,18 +112,6 @@ class BatchBounds:
         """Data and plain numbers for `of_state`."""
         numbers = ("multiplier", "offset", "lambda_max", "threshold")
         return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
-
-    @staticmethod
-    def form(dim: int) -> dict[str, Schema]:
-        """The form of that, for points of `dim` features."""
-        X, values = TensorSpec(torch.double, None, dim), TensorSpec(torch.double, None)
-        return {
-            "data": {"X": X, "Y": values, "counts": values, "inducing": X},
-            "multiplier": NON_NEGATIVE,
-            "offset": NON_NEGATIVE,
-            "lambda_max": NON_NEGATIVE,
-            "threshold": Interval(float, "[-inf, inf)"),
-        }
 
     @classmethod
     def of_state(

@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
 from linear_operator.utils.errors import NanError
 from torch import Tensor
 
@@ -28,7 +27,6 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.pools.pool_protocol import read_scalars
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.persistent import AppendOnlyList
-from botorch_sparse.strategies.core.state_schema import NON_NEGATIVE, Schema, TensorSpec
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy
 
 WHY = "lam is too small for the kernel, or the kernel returned NaN. Check both."
@@ -366,27 +364,11 @@ class BatchExploration:
         events = self.events.fork()
         return {"events": events, "num_draws": self.num_draws, "added": self._added}
 
-    @staticmethod
-    def form(dim: int) -> dict[str, Schema]:
-        """The form of that, for points of `dim` features."""
-        events = (
-            [{"point", "append"}, int],
-            [{"base", "block"}, NON_NEGATIVE],
-            [{"draw"}, [int]],
-        )
-        added = TensorSpec(torch.double, None, dim)
-        return {"events": [events], "num_draws": int, "added": added}
-
     def replay(self, state: dict[str, Any]) -> None:
         """Do again what was done, without asking why. O(A m) for each event.
 
         What the last draw of inducing points left nothing of is remembered alone.
-
-        Raises:
-            InputDataError: If rows are not there, or became inducing points before
-                they were points; or if the certificate is lost.
         """
-        _check_events(state, self.num_rows + len(state["added"]))
         self._added = state["added"].to(self.posterior.X)
         kinds = [kind for kind, _ in state["events"]]
         last_draw = max(
@@ -399,18 +381,3 @@ class BatchExploration:
                 self._do(kind, value)
         self.num_draws = state["num_draws"]
         self._update_bound()
-        if self.bound > 1.0 + ROUNDING and self._worst().share > 0:
-            raise InputDataError("Inducing points that the batch needs are missing.")
-
-
-def _check_events(state: dict[str, Any], num_rows: int) -> None:
-    """Refuse rows that are not there, and inducing points that were none of them."""
-    known = set[int]()
-    for kind, value in state["events"]:
-        if kind == "point" and value < num_rows:
-            known.add(value)
-        used = {"point": [value], "append": [value], "draw": value}.get(kind, [])
-        if not known.issuperset(used):
-            raise InputDataError(f"Got the event {kind} {value} of no known row.")
-    if state["num_draws"] > len(state["events"]):  # an event follows from each
-        raise InputDataError("There are more draws than anything came of.")

@@ -16,7 +16,6 @@ from botorch_sparse.acquisition.confidence import discretization_constant
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
-from botorch_sparse.strategies.core.state_schema import FINITE, Schema
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.history import History, evaluations_at
 from botorch_sparse.strategies.sbpe.batch_lengths import at_least_one
@@ -84,10 +83,6 @@ class FirstBatch:
         prior = self.source.fitted(self.source.initial(), history, generator)
         center = self._center(prior, history)
         return {"prior": prior.state_dict(), "center": center}
-
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        return {"prior": self.source.form(), "center": FINITE}
 
     @torch.no_grad()
     def _center(self, prior: Prior, history: History) -> float:

@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.data.history import History
 
@@ -66,10 +65,6 @@ class RoundHistory(History):
     def state_dict(self) -> dict[str, Any]:
         """See `History.state_dict`."""
         return super().state_dict() | {"rounds": [asdict(r) for r in self._rounds]}
-
-    def form(self) -> dict[str, Schema]:
-        """See `History.form`."""
-        return super().form() | {"rounds": [Round]}
 
     def _read(self, state: dict[str, Any]) -> RunRecord:
         record = super()._read(state)

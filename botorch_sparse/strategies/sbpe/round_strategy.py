@@ -1,19 +1,20 @@
 """Ask and tell in rounds: points of a batch first, then its feedback at once."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
-from botorch_sparse.strategies.core.batch import BatchRecord
-from botorch_sparse.strategies.core.state_schema import Schema
-from botorch_sparse.strategies.core.strategy import Strategy
+from botorch_sparse.strategies.core.batch import Batch, BatchRecord
+from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.data.history import evaluations_at
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
@@ -26,7 +27,7 @@ from botorch_sparse.strategies.sbpe.round_history import (
     RoundHistory,
     RoundRecord,
 )
-from botorch_sparse.strategies.sbpe.search_state import SearchState, check_rounds
+from botorch_sparse.strategies.sbpe.search_state import SearchState
 
 
 class RoundStrategy(Strategy):
@@ -231,6 +232,10 @@ class RoundStrategy(Strategy):
         data = evaluations_at(self.history, values)
         return BatchData(data.X, data.Y, data.counts)
 
+    @override
+    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
+        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
+
     def _describe(self) -> BatchRecord:
         last = self.last_bounds
         beta = float("nan") if last is None else last.multiplier**2
@@ -239,10 +244,6 @@ class RoundStrategy(Strategy):
     def _state(self) -> dict[str, Any]:
         return super()._state() | self.progress.state_dict()
 
-    def _form(self) -> dict[str, Schema]:
-        return super()._form() | self.progress.form()
-
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self.progress = self.progress.of_state(state, self.candidates.device)
-        check_rounds(self.progress, self.history, self._trials, self.lengths)

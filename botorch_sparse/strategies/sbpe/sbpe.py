@@ -33,7 +33,6 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of, require_whole
 from botorch_sparse.strategies.sbpe.batch_lengths import (
@@ -333,18 +332,9 @@ class SBPE(RoundStrategy):
         fit = {} if self._first_batch is None else {"fit": self.progress.fit}
         return super()._state() | fit
 
-    def _form(self) -> dict[str, Schema]:
-        if self._first_batch is None:
-            return super()._form()
-        return super()._form() | {"fit": (None, self._first_batch.form())}
-
     def _load_state(self, state: dict[str, Any]) -> None:
         if self._first_batch is not None:
             fit = state["fit"]
-            last_fit = 0 if fit is None else fit["prior"]["last_fit"]
-            is_ended = len(state["history"]["rounds"]) > 0
-            if is_ended == (fit is None) or last_fit > len(state["history"]["Y"]):
-                raise InputDataError("The fit is missing, or of no batch.")
             self.progress = self._at_start(self._first_batch.prior(fit), fit)
         super()._load_state(state)
 

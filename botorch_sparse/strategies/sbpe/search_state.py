@@ -1,15 +1,14 @@
 """Where S-BPE stands: a value, so that one assignment undoes a failed step."""
 
-import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
@@ -22,14 +21,11 @@ from botorch_sparse.pools.pool_protocol import validate_candidates
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.persistent import AppendOnlyList
-from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec
-from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.sbpe.round_history import RoundHistory
 from botorch_sparse.strategies.sbpe.search_prior import SearchPrior
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
@@ -202,20 +198,6 @@ class SearchState:
             "log": log,
         }
 
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        drawn = TensorSpec(torch.double, None, None)
-        return {
-            "first_ask": int,
-            "points": [int],
-            "drawn": [int],
-            "is_begun": bool,
-            "left": self.left.form(),
-            "last_bounds": (None, BatchBounds.form(self.left.dim)),
-            "pool": (TensorSpec(torch.empty(0, 0).dtype, 0, 0), drawn),
-            "log": (None, BatchExploration.form(self.left.dim)),
-        }
-
     def of_state(self, state: dict[str, Any], device: torch.device) -> "SearchState":
         """The progress by the same prior that a state came from."""
         last = state["last_bounds"]
@@ -277,76 +259,3 @@ def _grid(prior: SearchPrior, design: Design) -> float:
             stacklevel=2,
         )
     return 1.0
-
-
-def check_rounds(
-    at: SearchState,
-    history: RoundHistory,
-    trials: PendingTrials,
-    lengths: Sequence[int],
-) -> None:
-    """Refuse progress that does not follow from what was proposed.
-
-    Args:
-        at: Where the run stands.
-        history: Its history.
-        trials: What is pending.
-        lengths: Lengths of the batches.
-
-    Raises:
-        InputDataError: If rounds, bounds, points or their log are of another run.
-    """
-    num = len(history.rounds)
-    start = sum(lengths[:num])  # trials of rounds that have ended
-    sizes = history.batches.column("size").tolist()
-    is_ended = at.first_ask <= len(sizes) and sum(sizes[: at.first_ask]) == start
-    if not is_ended or [r.length for r in history.rounds] != list(lengths[:num]):
-        raise InputDataError("Rounds are not those of the schedule.")
-    length = lengths[num] if num < len(lengths) else 0
-    is_whole = len(at.points) == sum(sizes) - start <= length
-    if not is_whole or at.is_begun != bool(at.points):
-        raise InputDataError("The batch in progress has other points than proposed.")
-    for trial in [*history.told_since(0), *trials]:
-        if trial.id >= start and at.points[trial.id - start] != trial.point:
-            raise InputDataError("Trials have other points than the batch in progress.")
-    _check_bounds(at, history)
-    _check_drawn(at, length)
-    _check_log(at)
-
-
-def _check_bounds(at: SearchState, history: RoundHistory) -> None:
-    """Refuse bounds that are missing, or more of them than rounds that have some."""
-    num = sum(not math.isnan(r.beta) for r in history.rounds)
-    sizes = {num}
-    if not isinstance(at.left, TableSurvivors):
-        sizes |= {len(at.left.cuts), len(at.left.best)}
-    if (at.last_bounds is None) != (num == 0) or len(sizes) > 1:
-        raise InputDataError("There are other bounds than those of the rounds.")
-
-
-def _check_drawn(at: SearchState, length: int) -> None:
-    """Refuse points drawn for the batch that are missing, or not those proposed."""
-    num = length if at.design.is_random else at.design.raw_samples
-    is_table = isinstance(at.left, TableSurvivors)
-    if is_table or at.drawn or not at.is_begun:
-        num = 0
-    is_other = at.drawn and at.drawn[: len(at.points)] != at.points
-    if is_other or len(at.pool) != num or len(at.drawn) not in (0, length):
-        raise InputDataError("The points drawn for a batch are missing, or others.")
-
-
-def _check_log(at: SearchState) -> None:
-    """Refuse a log that is not of the points of the batch; builds the variances."""
-    needs_log = at.is_begun and not at.drawn and not at.design.is_random
-    if (at.log is not None) != needs_log:
-        raise InputDataError("The log of the batch is missing, or there is no batch.")
-    if not needs_log:
-        return
-    rows = at.exploration.points
-    if isinstance(at.left, TableSurvivors):
-        numbers = [at.left.number(row) for row in rows]
-    else:
-        first, known = at.exploration.num_rows, list(dict.fromkeys(at.points))
-        numbers = [known[row - first] for row in rows if row >= first]
-    if numbers != at.points:
-        raise InputDataError("The log is of other points than those of the batch.")

@@ -18,7 +18,6 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.local_maximization import maximize_from_points
@@ -273,11 +272,6 @@ class SurvivingRegion:
     def state_dict(self) -> dict[str, Any]:
         """All but the box."""
         return {"cuts": [cut.state_dict() for cut in self.cuts], "best": self.best}
-
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        best = TensorSpec(self.box.bounds.dtype, None, self.dim)
-        return {"cuts": [BatchBounds.form(self.dim)], "best": best}
 
     def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "SurvivingRegion":
         """The region of the same box that a state came from."""

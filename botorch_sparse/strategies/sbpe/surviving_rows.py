@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.pools.pool_protocol import read_scalars
-from botorch_sparse.strategies.core.state_schema import Schema, TensorSpec
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
@@ -168,14 +167,6 @@ class TableSurvivors:
     def state_dict(self) -> dict[str, Any]:
         """All but the table."""
         return {"survivors": self.survivors, "intervals": self.intervals}
-
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        intervals = TensorSpec(torch.double, 3, len(self.X), allows_infinity=True)
-        return {
-            "survivors": TensorSpec(torch.bool, len(self.X)),
-            "intervals": intervals,
-        }
 
     def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "TableSurvivors":
         """The survivors of the same table that a state came from."""

@@ -31,7 +31,6 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
 from botorch_sparse.inducing import variance_inflation
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.history import Batch
@@ -249,9 +248,6 @@ class UncertaintyReduction(RoundStrategy):
 
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"lengths": list(self.lengths)}
-
-    def _form(self) -> dict[str, Schema]:
-        return super()._form() | {"lengths": [int]}
 
     def _load_state(self, state: dict[str, Any]) -> None:
         self.lengths = list(state["lengths"])

@@ -13,7 +13,6 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.strategies.core.state_schema import POSITIVE, Schema, schema_like
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.history import History, evaluations_at
@@ -221,25 +220,9 @@ class PriorSource:
             lengthscale_factor,
         )
 
-    def form(self) -> dict[str, Schema]:
-        """The form of `Prior.state_dict`."""
-        parameters = schema_like(self.builder.prior(None).named_parameters())
-        return {
-            "hyperparameters": (None, parameters),
-            "scale": POSITIVE,
-            "last_fit": (None, int),
-            "lengthscale_factor": POSITIVE,
-        }
-
     def from_state(self, state: dict[str, Any]) -> Prior:
-        """The prior that a state came from.
-
-        Raises:
-            InputDataError: If half of what a fit gives is there.
-        """
+        """The prior that a state came from."""
         is_fitted = state["hyperparameters"] is not None
-        if is_fitted != (state["last_fit"] is not None):
-            raise InputDataError("Hyperparameters, or when they were fitted, are lost.")
         if not is_fitted and state["lengthscale_factor"] == 1.0:
             return self.initial()
         return self._prior(

@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_points
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies.core.state_schema import Schema
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.history import History, evaluations_at
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
@@ -215,14 +213,6 @@ class Surrogate:
         said = {name: getattr(self, name) for name in ANNOUNCED}
         return {"prior": self.view.prior.state_dict()} | said | how
 
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        is_exact = isinstance(self.view, ExactTablePosterior)
-        how: dict[str, Schema] = (
-            {"num_rebuilt": int} if is_exact else {"inducing": [int]}
-        )
-        return {"prior": self.source.form()} | dict.fromkeys(ANNOUNCED, bool) | how
-
     def moved(
         self,
         view: DomainPosterior,
@@ -247,13 +237,7 @@ class Surrogate:
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int
     ) -> "Surrogate":
-        """What a saved run had learned, to the bit, from `state_dict`.
-
-        Raises:
-            InputDataError: If inducing points or a factorization are not those of a run
-                that learned so many evaluations.
-        """
-        self._check(state, history.folded(num_learned), num_learned)
+        """What a saved run had learned, to the bit, from `state_dict`."""
         said = {name: state[name] for name in ANNOUNCED}
         if num_learned == 0:
             view = self.view.blank(self.source.initial())
@@ -266,18 +250,3 @@ class Surrogate:
             chosen = values.places(inducing)
             view = view.learned(prior, history, values, chosen)
         return replace(self, view=view, inducing=inducing, **said)
-
-    def _check(
-        self, state: dict[str, Any], values: FoldedValues, num_learned: int
-    ) -> None:
-        """Refuse what can't be learned from so many evaluations, here folded."""
-        inducing = state.get("inducing", values.point[:1].tolist())
-        is_missing = bool(inducing) != (num_learned > 0)
-        if "inducing" in state and self.sampler is None:
-            is_missing = len(inducing) != len(values)
-        if is_missing or len(set(inducing)) < len(inducing):
-            raise InputDataError("Inducing points are missing, or come twice.")
-        rebuilt = state.get("num_rebuilt", num_learned)
-        last_fit = state["prior"]["last_fit"] or 0
-        if not (min(num_learned, 1) <= rebuilt <= num_learned >= last_fit):
-            raise InputDataError(f"There are fewer evaluations than {rebuilt=}.")

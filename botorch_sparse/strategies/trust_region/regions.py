@@ -5,15 +5,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.strategies.core.state_schema import Schema, VectorSpec
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.trust_region.trust_region import (
-    LARGEST_LENGTH,
-    SMALLEST_LENGTH,
     Region,
     is_better,
 )
@@ -141,37 +137,7 @@ class Regions:
         regions = [asdict(region) for region in self.regions]
         return {"regions": regions, "of_trial": self.of_trial.clone()}
 
-    def form(self) -> dict[str, Schema]:
-        """The form of that."""
-        return {"regions": [Region], "of_trial": VectorSpec(int)}
-
-    def restored(
-        self, state: dict[str, Any], history: History, num_trials: int
-    ) -> "Regions":
-        """Those that a state came from.
-
-        Args:
-            state: What `state_dict` returned once; of the right form.
-            history: All evaluations.
-            num_trials: How many trials were proposed.
-
-        Raises:
-            InputDataError: If they are those of other trials or evaluations.
-        """
-        of_trial, n = state["of_trial"].cpu(), len(history)
-        if len(of_trial) != num_trials:
-            raise InputDataError("There are trials that belong to no run.")
+    def restored(self, state: dict[str, Any]) -> "Regions":
+        """Those that a state came from."""
         regions = tuple(Region(**region) for region in state["regions"])
-        runs, centers = {r.run for r in regions}, {None, *history.point.tolist()}
-        if not len(regions) == len(runs) == len(self.regions):
-            raise InputDataError("Regions are missing, or come twice.")
-        last = max(runs)
-        if last >= len(regions) + n or not bool((of_trial <= last).all()):
-            raise InputDataError("There are runs that never began.")
-        for region in regions:
-            counts = region.start, region.successes, region.failures
-            if max(counts) > n or region.center not in centers:
-                raise InputDataError("A region is of evaluations that are not there.")
-            if not SMALLEST_LENGTH <= region.length <= LARGEST_LENGTH:
-                raise InputDataError(f"A region has the length {region.length}.")
-        return replace(self, regions=regions, of_trial=of_trial)
+        return replace(self, regions=regions, of_trial=state["of_trial"].cpu())

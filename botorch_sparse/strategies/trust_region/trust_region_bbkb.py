@@ -11,17 +11,18 @@ batches of several regions         `TrustRegionBBKB._best_points`
 =================================  ==================================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.argument_checks import (
     check_choice,
@@ -35,14 +36,14 @@ from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.pool_protocol import SelectableRows
 from botorch_sparse.pools.sample_paths import path_maximizers, require_random_features
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies.core.batch import BatchRecord
+from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.model_strategy import RunOptions
-from botorch_sparse.strategies.core.state_schema import Schema
-from botorch_sparse.strategies.core.strategy import Strategy
+from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, box_of
 from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.surrogates.posterior_settings import (
     ModelSettings,
@@ -389,6 +390,10 @@ class TrustRegionBBKB(Strategy):
         self._known = self._known or self._posterior(self._num_learned)
         return self._known
 
+    @override
+    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
+        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
+
     def _describe(self) -> BatchRecord:
         num = self._remembered().num_inducing if self._ready() else 0
         return BatchRecord(size=0, num_inducing=num)
@@ -399,20 +404,10 @@ class TrustRegionBBKB(Strategy):
             "runs": self.runs.state_dict(),
         }
 
-    def _form(self) -> dict[str, Schema]:
-        return super()._form() | {
-            "surrogate": {"prior": self.source.form()},
-            "runs": self.runs.form(),
-        }
-
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        if (state["surrogate"]["prior"]["last_fit"] or 0) > self._num_learned:
-            raise InputDataError("There are fewer evaluations than were fitted.")
         self._prior = self.source.from_state(state["surrogate"]["prior"])
-        self.runs = self.runs.restored(
-            state["runs"], self.history, self._trials.num_proposed
-        )
+        self.runs = self.runs.restored(state["runs"])
         self._known = None
 
     def _config(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from benchmarks.measure import peak_kilobytes, seconds
 from botorch_sparse.demo.datasets import load_table
-from botorch_sparse.distributed.ranks import ALONE, Ranks, joined_ranks
+from botorch_sparse.distributed import ALONE, Ranks, joined_ranks
 from botorch_sparse.strategies import BBKB, History, StopAfter, Strategy
 
 NOISE_SD = 0.1

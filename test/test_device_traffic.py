@@ -19,8 +19,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
-from botorch_sparse.distributed import ShardedDomain
-from botorch_sparse.distributed.ranks import Ranks
+from botorch_sparse.distributed import Ranks, ShardedDomain
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 from botorch_sparse.strategies import BBKB, GPUCB, SBPE
 from botorch_sparse.strategies.core.strategy import Strategy

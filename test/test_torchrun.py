@@ -9,7 +9,7 @@ import torch
 from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
 from botorch_sparse.demo import command as command
-from botorch_sparse.distributed.shards import RANK_TILE
+from botorch_sparse.pools.shard import RANK_TILE
 
 ROWS = 4 * RANK_TILE - 300
 OPTIONS = "--methods bbkb --batch 8 --evaluations 45 --quiet --output".split()

@@ -12,7 +12,7 @@ import simulated_device
 import torch
 from torch import Tensor
 
-from botorch_sparse.distributed.ranks import HOST, Ranks
+from botorch_sparse.pools.shard import HOST, Ranks
 
 T = TypeVar("T")
 
@@ -44,9 +44,6 @@ class ThreadRanks(Ranks):
     def from_owner(self, tensor: Tensor, owner: int) -> Tensor:
         return self.gather(tensor.detach())[owner]
 
-    def told(self, value: T | None) -> T:
-        return super().told(self.gather(value)[0])
-
     def once(self, compute: Callable[[], T]) -> T:
         outcome: tuple[Any, Exception | None] | None = None
         if self.rank == 0:
@@ -54,7 +51,7 @@ class ThreadRanks(Ranks):
                 outcome = compute(), None
             except Exception as error:
                 outcome = None, error
-        value, error = self.told(outcome)
+        value, error = self.gather(outcome)[0]
         if error is not None:
             raise error
         return value

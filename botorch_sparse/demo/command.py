@@ -31,7 +31,7 @@ from botorch_sparse.demo.comparison_run import (
     noisy_rows,
 )
 from botorch_sparse.demo.datasets import Table, load_table
-from botorch_sparse.distributed.ranks import RankError, Ranks, joined_ranks, own_device
+from botorch_sparse.distributed import RankError, Ranks, joined_ranks, own_device
 from botorch_sparse.strategies import History
 from botorch_sparse.suggest.command_line import (
     OneLineParser,

@@ -38,18 +38,14 @@ from botorch_sparse.argument_checks import (
     check_kind,
     check_tensors,
 )
-from botorch_sparse.distributed.ranks import ALONE, Ranks
-from botorch_sparse.distributed.sharded_domain import ShardedDomain
-from botorch_sparse.distributed.shards import Shard
-from botorch_sparse.distributed.table_scaling import (
+from botorch_sparse.distributed import ALONE, Ranks, Shard, ShardedDomain
+from botorch_sparse.distributed.sharded_npy import (
     Matrix,
     column_ranges,
-    scale,
-    standardize,
+    npy_header,
+    read_shard,
     tiled_moments,
-    whole_moments,
 )
-from botorch_sparse.strategies.data.npy_tables import npy_header, read_shard
 from botorch_sparse.suggest.csv_cells import number
 from botorch_sparse.suggest.csv_text import check_header, listed_columns, printable
 
@@ -210,7 +206,7 @@ def load_table(
     check_kind("ranks", ranks, Ranks, "the Ranks that joined_ranks yields")
     device = as_device(device)
     path = str(name_or_path)
-    moments: Callable[[Matrix], tuple[Matrix, Matrix]] = whole_moments
+    moments: Callable[[Matrix], tuple[Matrix, Matrix]] = _whole_moments
     if path.endswith(".npy"):
         cells, shard = read_shard(Path(path), ranks)
         name, header = Path(path).stem, npy_header(cells)
@@ -222,8 +218,8 @@ def load_table(
     low, high = column_ranges(cells, ranks)
     constant = np.delete(low == high, column)
     features, values = np.delete(cells, column, axis=1), cells[:, column]
-    X = standardize(name, features, *moments(features), constant)
-    Y = scale(name, header[column], values, low[column], high[column])
+    X = _standardize(name, features, *moments(features), constant)
+    Y = _scale(name, header[column], values, low[column], high[column])
     own = slice(None) if len(X) == len(shard) else slice(shard.start, shard.stop)
     return Table(
         name=name,
@@ -233,6 +229,37 @@ def load_table(
         target_name=header[column],
         part=shard,
     )
+
+
+def _whole_moments(features: Matrix) -> tuple[Matrix, Matrix]:
+    """Mean and standard deviation of each column."""
+    mean = features.mean(axis=0)
+    return mean, (features - mean).std(axis=0)
+
+
+def _standardize(
+    name: str, features: Matrix, mean: Matrix, sd: Matrix, constant: np.ndarray
+) -> Matrix:
+    """Mean 0 and standard deviation 1 in each column; 0 where it is constant."""
+    if constant.all():
+        raise InputDataError(f"All features of {name} are constant; one must vary.")
+    centred = features - mean
+    return np.where(constant, 0.0, centred / np.where(constant, 1.0, sd))
+
+
+def _scale(name: str, column: str, target: Matrix, low: float, high: float) -> Matrix:
+    """The target on [0, 1]."""
+    if high / 2 - low / 2 > np.finfo(float).max / 4:
+        raise InputDataError(
+            f"The target {column!r} of {name} ranges from {low:g} to {high:g}, too far "
+            "to be scaled to [0, 1]."
+        )
+    if low == high:
+        raise InputDataError(
+            f"The target {column!r} of {name} is constant ({low:g} in all rows); "
+            "there is nothing to optimize."
+        )
+    return (target - low) / (high - low)
 
 
 def _find(name: str) -> tuple[str, list[str], np.ndarray]:

@@ -1,18 +1,18 @@
-"""Tables that several processes share."""
+"""Tables that several processes share.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+For whoever makes a domain: strategies know the interface of `Ranks` alone.
+"""
 
-if TYPE_CHECKING:
-    from botorch_sparse.distributed.ranks import RankError, Ranks, joined_ranks
-    from botorch_sparse.distributed.sharded_domain import ShardedDomain
+from botorch_sparse.distributed.process_ranks import RankError, joined_ranks, own_device
+from botorch_sparse.distributed.sharded_domain import ShardedDomain
+from botorch_sparse.pools.shard import ALONE, Ranks, Shard
 
-__all__ = ["RankError", "Ranks", "ShardedDomain", "joined_ranks"]
-
-
-def __getattr__(name: str) -> Any:
-    """A public name, whose module is imported when it is first asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "sharded_domain" if name == "ShardedDomain" else "ranks"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__all__ = [
+    "ALONE",
+    "RankError",
+    "Ranks",
+    "Shard",
+    "ShardedDomain",
+    "joined_ranks",
+    "own_device",
+]

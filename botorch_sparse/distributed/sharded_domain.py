@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from botorch_sparse.distributed.ranks import HOST, Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
-from botorch_sparse.distributed.shards import Shard
+from botorch_sparse.pools.shard import HOST, Ranks, Shard
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.domain import (
     TableRows,

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.distributed.shards import Shard
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch, RankOneBatch
 from botorch_sparse.pools.host_batch import HostBatch, PendingCandidate
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
@@ -23,6 +22,7 @@ from botorch_sparse.pools.pool_protocol import (
     SelectableRows,
     read_scalars,
 )
+from botorch_sparse.pools.shard import Shard
 from botorch_sparse.pools.table_batch import AppendedVariance, TableBatch
 
 # Packed in front of a candidate's coordinates.
@@ -129,7 +129,7 @@ class ShardedBatch(TableBatch):
         """See `TableBatch`."""
         place = self._own.argmax()
         ranks = self._shard.ranks
-        return ranks.best(self._own.best(), self._shard.start + place).row
+        return ranks.argmax(self._own.best(), self._shard.start + place)
 
     def values(self) -> Tensor:
         """Those of this rank's rows."""

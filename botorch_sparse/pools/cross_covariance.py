@@ -21,9 +21,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.distributed.shards import RANK_TILE
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.embedding import TILE, Embedding, one_thread, padded
+from botorch_sparse.pools.shard import RANK_TILE
 
 # Points of a group, which cost little more than one of them.
 POINTS = 8

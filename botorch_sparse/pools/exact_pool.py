@@ -29,7 +29,6 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_finite, check_kind, check_number
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.distributed.shards import Shard
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch
 from botorch_sparse.pools.pool_protocol import (
     ALL_ROWS,
@@ -38,6 +37,7 @@ from botorch_sparse.pools.pool_protocol import (
     SelectableRows,
     validate_candidates,
 )
+from botorch_sparse.pools.shard import Shard
 from botorch_sparse.pools.table_batch import AppendedVariance
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.distributed.shards import Shard
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.branch_and_bound import Bounds, CandidateMoments, size_of
 from botorch_sparse.pools.cross_covariance import CrossCovariance, KernelColumns
@@ -31,6 +30,7 @@ from botorch_sparse.pools.pool_protocol import (
     on_device,
     validate_candidates,
 )
+from botorch_sparse.pools.shard import Shard
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix

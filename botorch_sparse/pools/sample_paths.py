@@ -22,10 +22,10 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
 
-from botorch_sparse.distributed.shards import Shard
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.pools.shard import Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 NUM_FEATURES = 512

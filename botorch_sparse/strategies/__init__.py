@@ -1,5 +1,9 @@
 """Whole algorithms with ask and tell, on tables of candidates and on boxes."""
 
+import importlib
+import warnings
+from typing import Any
+
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
 from botorch_sparse.strategies.core.batch import Batch, BatchRecord, Best
@@ -43,3 +47,16 @@ __all__ = [
     "TrustRegionBBKB",
     "UncertaintyReduction",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`ShardedDomain` from its new place, with a warning."""
+    if name != "ShardedDomain":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "botorch_sparse.strategies.ShardedDomain is now in botorch_sparse.distributed; "
+        "this alias goes with the next release.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return importlib.import_module("botorch_sparse.distributed").ShardedDomain

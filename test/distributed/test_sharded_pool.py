@@ -11,12 +11,12 @@ from thread_ranks import together
 from torch import Tensor
 
 from botorch_sparse.batching.rules import Global, Local, Rule
-from botorch_sparse.distributed.ranks import Ranks
+from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
-from botorch_sparse.distributed.shards import RANK_TILE, Shard
 from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
 from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.pools.shard import RANK_TILE, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 ROWS, LAM = 4 * RANK_TILE - 300, 0.1

@@ -14,8 +14,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
-from botorch_sparse.distributed import ShardedDomain
-from botorch_sparse.distributed.ranks import ALONE
+from botorch_sparse.distributed import ALONE, ShardedDomain
 from botorch_sparse.strategies.data import numeric_table as numeric
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import MAX_CATEGORIES, CellError, Column

@@ -12,8 +12,8 @@ from botorch.exceptions.errors import InputDataError
 from thread_ranks import together
 
 from botorch_sparse.demo.datasets import load_table
-from botorch_sparse.distributed.ranks import Ranks
-from botorch_sparse.distributed.shards import RANK_TILE, Shard
+from botorch_sparse.distributed import Ranks
+from botorch_sparse.pools.shard import RANK_TILE, Shard
 
 ROWS = 5 * RANK_TILE - 100
 

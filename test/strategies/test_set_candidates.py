@@ -15,8 +15,7 @@ from strategy_table import equal, without_times
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
-from botorch_sparse.distributed import ShardedDomain
-from botorch_sparse.distributed.ranks import ALONE
+from botorch_sparse.distributed import ALONE, ShardedDomain
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.strategies import (
     BBKB,

@@ -14,9 +14,8 @@ from gpytorch.kernels import RBFKernel
 from thread_ranks import together
 from torch import Tensor
 
-from botorch_sparse.distributed.ranks import Ranks
-from botorch_sparse.distributed.sharded_domain import ShardedDomain
-from botorch_sparse.distributed.shards import RANK_TILE
+from botorch_sparse.distributed import Ranks, ShardedDomain
+from botorch_sparse.pools.shard import RANK_TILE
 from botorch_sparse.strategies import (
     BBKB,
     BKB,

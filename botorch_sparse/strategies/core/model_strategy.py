@@ -11,7 +11,6 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_flag, check_number, part_of
 from botorch_sparse.batching.box_batch import MAX_BOX_BATCH
-from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
@@ -284,7 +283,7 @@ def _view(
     if isinstance(domain, BoxDomain):
         return BoxPosterior(domain.box, source, prior)
     pool = domain.pool(source.inputs, max_memory)
-    if is_exact and isinstance(pool, ShardedPool):
+    if is_exact and domain.ranks.size > 1:
         raise UnsupportedError(
             "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
             "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."

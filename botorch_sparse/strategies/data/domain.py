@@ -12,8 +12,8 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_keywords
-from botorch_sparse.distributed.ranks import ALONE, Ranks
 from botorch_sparse.pools.nystrom_pool import NystromPool
+from botorch_sparse.pools.shard import ALONE, Ranks
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.seeding import draw_seed

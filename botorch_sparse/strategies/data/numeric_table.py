@@ -2,7 +2,8 @@
 
 import os
 import warnings
-from typing import Any
+from threading import Lock
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import DTYPES, as_numbers
 from botorch_sparse.strategies.data.columns import CellError
-from botorch_sparse.strategies.data.npy_tables import map_npy
 
 # Entries that are looked at in one go.
 CHUNK_ENTRIES = 2**24
+# Before CPython 3.12.2 threads that parse literals at the same time, as `numpy.load`
+# does for a header, may fail: "AST constructor recursion depth mismatch".
+_ONE_HEADER = Lock()
 
 
 def read_numbers(candidates: Any, rows: slice | None = None) -> Tensor:
@@ -89,6 +92,22 @@ def open_array(path: str | os.PathLike[str]) -> NDArray[Any]:
             f"of numbers ({error}). Write one with numpy.save, or give text tables as "
             "pandas.read_csv(path)."
         ) from error
+
+
+def map_npy(path: str | os.PathLike[str], mode: Literal["r", "c"]) -> NDArray[Any]:
+    """The array in a file as a map of it; "c": what is written to it stays here.
+
+    Raises:
+        InputDataError: If the file holds none; why stands first, in NumPy's words.
+        OSError: If it is not there, or can't be read.
+    """
+    try:
+        with _ONE_HEADER:
+            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        # NumPy goes on with the advice to unpickle the file.
+        raise InputDataError(str(error).split(". ")[0].rstrip(".")) from error
+    return array
 
 
 def _of_file(array: NDArray[Any]) -> Tensor:

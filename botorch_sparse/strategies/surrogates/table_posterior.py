@@ -13,7 +13,6 @@ from torch import Tensor
 
 from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
@@ -138,7 +137,7 @@ class TablePosterior(ABC):
 
         Of a table that ranks share they come together with those of the others.
         """
-        return not (self.pool.X.is_cpu or isinstance(self.pool, ShardedPool))
+        return not (self.pool.X.is_cpu or self.pool.shard.ranks.size > 1)
 
     def max_variance(self) -> float:
         """The largest variance of a candidate; NaN where it is not known."""

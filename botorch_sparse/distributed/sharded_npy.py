@@ -1,38 +1,17 @@
-"""Tables in `.npy` files, of which a process reads the rows that it owns."""
+"""Tables in `.npy` files, of which each process reads the rows that it owns."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal
+from typing import TypeAlias
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 
-from botorch_sparse.distributed.ranks import Ranks
-from botorch_sparse.distributed.shards import RANK_TILE, Shard
-from botorch_sparse.distributed.table_scaling import Matrix
+from botorch_sparse.pools.shard import RANK_TILE, Ranks, Shard
+from botorch_sparse.strategies.data.numeric_table import map_npy
 
-# Before CPython 3.12.2 threads that parse literals at the same time, as `numpy.load`
-# does for a header, may fail: "AST constructor recursion depth mismatch".
-_ONE_HEADER = Lock()
-
-
-def map_npy(path: str | os.PathLike[str], mode: Literal["r", "c"]) -> NDArray[Any]:
-    """The array in a file as a map of it; "c": what is written to it stays here.
-
-    Raises:
-        InputDataError: If the file holds none; why stands first, in NumPy's words.
-        OSError: If it is not there, or can't be read.
-    """
-    try:
-        with _ONE_HEADER:
-            array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        # NumPy goes on with the advice to unpickle the file.
-        raise InputDataError(str(error).split(". ")[0].rstrip(".")) from error
-    return array
+Matrix: TypeAlias = NDArray[np.float64]
 
 
 def open_npy(path: Path) -> NDArray[np.generic]:
@@ -109,3 +88,39 @@ def first_not_finite(rows: Matrix) -> int | None:
 def npy_header(rows: Matrix) -> list[str]:
     """Names of the columns: of `d` features, and of the target."""
     return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]
+
+
+def column_ranges(rows: Matrix, ranks: Ranks) -> tuple[Matrix, Matrix]:
+    """The lowest and the largest value of each column, over all ranks."""
+    low, high = zip(*ranks.gather((rows.min(axis=0), rows.max(axis=0))), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def tiled_moments(rows: Matrix, shard: Shard) -> tuple[Matrix, Matrix]:
+    """Mean and standard deviation of each column over all ranks.
+
+    Sums are taken tile by tile, and of the tiles in their order: they have the same
+    bits on any number of ranks.
+    """
+    mean = _column_means(rows, shard)
+    return mean, np.sqrt(_column_means(rows, shard, mean))
+
+
+def _column_means(rows: Matrix, shard: Shard, centre: Matrix | None = None) -> Matrix:
+    """The mean of each column over all ranks, or of its squared distance to `centre`.
+
+    Args:
+        rows: Those of this rank.
+        shard: Which these are.
+        centre: `d` numbers.
+    """
+    tiles = [
+        rows[start : start + RANK_TILE] for start in range(0, len(rows), RANK_TILE)
+    ]
+    if centre is not None:
+        sums = [np.square(tile - centre).sum(axis=0) for tile in tiles]
+    else:
+        sums = [tile.sum(axis=0) for tile in tiles]
+    total = np.concatenate(shard.ranks.gather(np.array(sums))).sum(axis=0)
+    mean: Matrix = total / shard.num_rows
+    return mean

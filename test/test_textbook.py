@@ -11,7 +11,7 @@ compared. What the two sides compute differs by less than 1e-9 (`test_posterior`
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import log, sqrt
@@ -50,8 +50,6 @@ A, LAM, XI, F, DELTA, T = 50, 0.2, 0.1, 5.0, 0.1, 60
 Q_BAR = 1.5
 C_K = 0.3  # S-BPE, whose radius is wide, would rule out nothing with F
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-
-Draw = Callable[[np.ndarray], Any]
 
 
 def _load(path: Path) -> ModuleType:
@@ -112,7 +110,7 @@ class Table:
         zero = {"mean_module": ZeroMean()}
         return self.common() | claims | zero | others
 
-    def in_step(self, strategy: Strategy, total: int = T) -> Any:
+    def in_step(self, strategy: Any, total: int = T) -> Any:
         """An `observe` that asks a strategy for the same rows, and tells it."""
 
         def observe(rows: list[int]) -> list[float]:
@@ -246,7 +244,8 @@ def assert_sparse(strategy: Strategy, num: int = T) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("constants", ["practical", "theory"])
 def test_bkb(constants: str, seed: int) -> None:
-    table, beta, given = Table(seed), practical_bkb, {}
+    table, given = Table(seed), dict[str, Any]()
+    beta: Any = practical_bkb
     if constants == "theory":
         beta, given["radius"] = theorem_bkb(table)
     strategy = BKB(**table.ucb(oversampling=Q_BAR, **given))
@@ -289,7 +288,7 @@ def theorem_bbkb(C: float) -> tuple[Any, BBKBRadius]:
 @pytest.mark.parametrize("constants", ["practical", "printed"])
 @pytest.mark.parametrize("termination", RULES)
 def test_bbkb(termination: str, constants: str, seed: int) -> None:
-    table, C, given = Table(seed), 2.0, {}
+    table, C, given = Table(seed), 2.0, dict[str, Any]()
     alpha: Any = partial(practical_bbkb, C=C)
     if constants == "printed":
         alpha, given["radius"] = theorem_bbkb(C)
@@ -469,7 +468,8 @@ def test_sbpe(seed: int) -> None:
     def inducing(X: list[int]) -> list[int]:
         nonlocal known
         if len(X) == 1:  # a new batch
-            Z.clear(), since.clear()
+            Z.clear()
+            since.clear()
             known = 0.0
         since.append(X[-1])
         if known + trace_since() > 1:
@@ -545,7 +545,7 @@ def test_gssbo(reading: str, seed: int) -> None:
     has the textbook's maximizer, and the point that it proposes is no worse.
     """
     table, initial, M, beta = Table(seed), [4, 9, 30, 17], 12, 4.0
-    strategy = GSSBO(
+    strategy: Any = GSSBO(
         bounds=BOX,
         covar_module=make_kernel(),
         lam=LAM,

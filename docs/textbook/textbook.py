@@ -28,7 +28,7 @@ Array: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = list[int]
 Observe: TypeAlias = Callable[[Rows], list[float]]
 Radius: TypeAlias = Callable[[Array], float]  # of the variances of all evaluations
-Draw: TypeAlias = Callable[[Rows, Array], Rows]  # `resample` for some q-bar
+Draw: TypeAlias = Callable[[Rows, Array], Rows]  # `resample`, given q-bar and draws
 Bernoulli: TypeAlias = Callable[[Array], Sequence[bool]]
 
 
@@ -88,25 +88,24 @@ def beta_bkb(
     `variances` are sigma~_t^2(x_s) of all evaluations. Printed: log(kappa^2 t) in any
     case. Its proof needs lambda >= 1 and kappa^2 t >= 3.5; Eq. 6 gives the other one.
     """
-    epsilon = 0.5
-    alpha = (1 + epsilon) / (1 - epsilon)
+    alpha = (1 + 1 / 2) / (1 - 1 / 2)
     trace = k_max * len(variances)
     log_t = max(log(trace), (1 + log(1 + trace / lam)) / 2)
     noise = 2 * xi * sqrt(alpha * log_t * variances.sum() + log(1 / delta))
-    return noise + (1 + 1 / sqrt(1 - epsilon)) * sqrt(lam) * F
+    return noise + (1 + 1 / sqrt(1 - 1 / 2)) * sqrt(lam) * F
 
 
 def resample(X: Rows, variance: Array, q_bar: float, bernoulli: Bernoulli) -> Rows:
-    """Inducing points. [Calandriello2019] Algorithm 1, the inner loop.
+    """Inducing points. [Calandriello2019] Algorithm 1, [Calandriello2020] lines 11-16.
 
     The papers draw each evaluation of a row by itself. One draw with the sum of their
     probabilities takes the row at least as often. The papers allow the empty set; here
     the most probable row takes its place.
     """
     rows = list(dict.fromkeys(X))  # each once, in the order of the first evaluation
-    p = np.array([q_bar * X.count(x) * variance[x] for x in rows])
-    q = bernoulli(p.clip(max=1.0))
-    S = [x for x, is_drawn in zip(rows, q, strict=True) if is_drawn]
+    p = np.array([q_bar * X.count(x) * variance[x] for x in rows])  # line 13
+    z = bernoulli(p.clip(max=1.0))  # line 14
+    S = [x for x, is_drawn in zip(rows, z, strict=True) if is_drawn]  # line 15
     return S or [rows[argmax(p)]]
 
 
@@ -200,12 +199,10 @@ def batch_lengths(N: int) -> list[int]:
     return lengths
 
 
-def beta_sbpe(
-    lam_max: float, delta: float, tau_squared: float, C_k: float, R: float
-) -> float:
-    """beta(delta) of [Vakili2022] Theorem 3.5."""
-    noise = R / sqrt(tau_squared) * sqrt(2 * log(1 / delta))
-    return (2 + sqrt(lam_max / tau_squared)) * C_k + noise
+def beta_sbpe(lam_max: float, delta: float, tau2: float, C_k: float, R: float) -> float:
+    """beta(delta) of [Vakili2022] Theorem 3.5; tau2 is tau^2."""
+    noise = R / sqrt(tau2) * sqrt(2 * log(1 / delta))
+    return (2 + sqrt(lam_max / tau2)) * C_k + noise
 
 
 def keep(upper: Array, lower: Array, left: Rows) -> Rows:
@@ -217,7 +214,7 @@ def sbpe(
     K: Array,
     observe: Observe,
     N: int,
-    tau_squared: float,
+    tau2: float,
     delta: float,
     beta: Callable[[float, float], float],
     inducing: Callable[[Rows], Rows],
@@ -228,20 +225,19 @@ def sbpe(
     (Section 5.1): all of X gives BPE, with the exact posterior.
     """
     rounds, left = [], list(range(len(K)))
-    B = ceil(log2(log2(N))) + 1  # appendix H. Printed: logarithms of another base
+    B = ceil(log2(log2(N))) + 1  # appendix H. Printed: no base
     for N_i in batch_lengths(N):
         X, Z = Rows(), Rows()  # line 4: earlier batches are ignored
         for _ in range(N_i):
-            covariance, _ = nystrom_covariance(K, Z, X, tau_squared)  # line 7
+            covariance, _ = nystrom_covariance(K, Z, X, tau2)  # line 7
             X.append(left[argmax(covariance.diagonal()[left])])  # lines 8-9
             Z = inducing(X)  # line 6
         y = np.array(observe(X))  # line 14. Printed: inside the loop over j
-        mean = nystrom_mean(K, Z, X, y, tau_squared)  # line 16
-        covariance, _ = nystrom_covariance(K, Z, X, tau_squared)
+        mean = nystrom_mean(K, Z, X, y, tau2)  # line 16
+        sigma = np.sqrt(tau2 * nystrom_covariance(K, Z, X, tau2)[0].diagonal())
         residual = K - embedding(K, Z) @ embedding(K, Z).T  # k - kappa, Eq. 6
         lam_max = max(0.0, np.linalg.eigvalsh(residual[np.ix_(X, X)])[-1])
-        sigma = np.sqrt(tau_squared * covariance.diagonal())
-        width = beta(lam_max, delta / (4 * B * len(K))) * sigma
+        width = beta(lam_max, delta / (4 * B * len(K))) * sigma  # Eq. 13
         left = keep(mean + width, mean - width, left)  # line 17
         rounds.append((X, left))
     return rounds
@@ -287,18 +283,16 @@ def gssbo(
     """The rows that GSSBO evaluates, and its subsets. [Wei2025] Algorithm 1.
 
     A subset has places in the list of evaluations. `gradients_of` adds the noise of
-    Section 4.3 (3). M is given, which lines 5-10 find by the clock. So is beta: Theorem
-    5.2 prints one that subtracts A_n and may be negative.
+    Section 4.3 (3). M is given, which lines 5-10 find by the clock, and so is beta:
+    that of Theorem 5.2 subtracts A_n and may be negative. Eq. 19 adds it.
     """
-    D, subsets = list(initial), [list(range(len(initial)))]  # line 1
-    y = observe(D)
+    D, y, subsets = list(initial), observe(initial), [[*range(len(initial))]]  # line 1
     while len(D) < N:
         U = subsets[-1]
         mean, covariance = exact(K, [D[i] for i in U], np.array(y)[U], noise)
-        sigma = np.sqrt(covariance.diagonal())
-        D.append(argmax(mean + sqrt(beta) * sigma))  # line 3
+        D.append(argmax(mean + np.sqrt(beta * covariance.diagonal())))  # line 3: UCB
         y += observe(D[-1:])  # line 4
-        U = list(range(len(D)))  # line 17
+        U = [*range(len(D))]  # line 17
         if len(D) > M:
             forced = [*range(len(initial)), len(D) - 1]  # line 13
             U = select(gradients_of(D, np.array(y)), M, forced)  # lines 12 and 14

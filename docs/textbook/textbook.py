@@ -148,7 +148,7 @@ def local_bound(covariance: Array, embedded: Array, batch: Rows) -> float:
     """The largest local bound. [Calandriello2020] Lemma 3, and the end of B.3.
 
     It is never above the global one, so that it alone ends a batch of "global-local".
-    Printed in Lemma 3: the first sum alone, but the second may be larger.
+    Printed in Lemma 3: the first sum alone. At some x only the second is a bound.
     """
     sums = (covariance[:, batch] ** 2).sum(1), (embedded[:, batch] ** 2).sum(1)
     return 1 + float((np.maximum(*sums) / covariance.diagonal()).max())

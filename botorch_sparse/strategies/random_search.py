@@ -1,10 +1,11 @@
 """Uniform choice, a yardstick."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any, ClassVar, Unpack
 
 from botorch.exceptions import UnsupportedError
+from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_flag, check_whole
 from botorch_sparse.strategies.core.strategy import Strategy
@@ -27,8 +28,8 @@ class RandomSearch(Strategy):
         **domain: `bounds` and constraints of a continuous domain; see `Strategy`.
     """
 
+    batch_size: int
     shares_tables: ClassVar[bool] = True
-    changes_tables: ClassVar[bool] = True
     largest_value: ClassVar[float] = sys.float_info.max
 
     def __init__(
@@ -48,14 +49,6 @@ class RandomSearch(Strategy):
         self.batch_size = batch_size
         self.unique = unique
 
-    @property
-    def excluded_points(self) -> Collection[int]:
-        """See `Strategy.excluded_points`; where each is proposed once, those too."""
-        return self._taken() if self.unique else super().excluded_points
-
-    def _batch_size(self) -> int | None:
-        return self.batch_size
-
     def _select(self, max_batch_size: int | None) -> list[int]:
         size = min(self.batch_size, max_batch_size or self.batch_size)
         chosen = self.domain.uniform(
@@ -69,6 +62,10 @@ class RandomSearch(Strategy):
             reason = "have failed" + ", are evaluated or pending" * self.unique
             raise UnsupportedError(f"All candidates {reason}: none is left.")
         return chosen
+
+    @override
+    def _move(self, number: Mapping[int, int]) -> None:
+        pass  # nothing else knows points by number
 
     def _config(self) -> dict[str, Any]:
         return super()._config() | {

@@ -84,12 +84,9 @@ class ThompsonSampling(ModelStrategy):
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 
-    def _batch_size(self) -> int | None:
-        return self.batch_size
-
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.view.maximizers(
-            limit, self._choosable(), self.history, self.generator, self._pace
+            limit, self._choosable(), self.history, self.generator, self._ask_limit
         )
 
     def _config(self) -> dict[str, Any]:

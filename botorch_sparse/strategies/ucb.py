@@ -155,6 +155,8 @@ class UCBStrategy(ModelStrategy):
         if kernel is not None and self.radius.lengthscale_factor(later) < 1.0:
             shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
         self.rule = rule_of(rule)
+        if isinstance(self.rule, FixedSize):
+            self.batch_size = self.rule.size
         self.min_batch_width = min_batch_width
         self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
@@ -188,7 +190,7 @@ class UCBStrategy(ModelStrategy):
             batch.append(point := batch.argmax())
             variance = batch.variances_before[-1]
             return [point] * self.rule.evaluations(variance, batch.noise, limit)
-        chosen = batch.choose(limit, self._pace)
+        chosen = batch.choose(limit, self._ask_limit)
         if len(chosen) == 1 < limit:
             self._announce_single_points(batch)
         return chosen
@@ -226,9 +228,6 @@ class UCBStrategy(ModelStrategy):
             self.generator,
         )
 
-    def _batch_size(self) -> int | None:
-        return self.rule.size if isinstance(self.rule, FixedSize) else None
-
     def _is_batch_over(self) -> bool:
         """Whether the rule ends a batch of the points in progress."""
         known = len(self.history) + len(self._trials)
@@ -257,9 +256,9 @@ class UCBStrategy(ModelStrategy):
         excluded, is_once = self.excluded_points, self.unique
         limit = self.domain.num_choosable(limit, excluded, unique=is_once)
         choosable = self._choosable().to(pool.X.device)
-        pending = self.pending_points()
+        pending = self.pending.tolist()
         return uncertainty_sampling(
-            pool, pending, largest, limit, choosable, self._pace
+            pool, pending, largest, limit, choosable, self._ask_limit
         )
 
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
@@ -269,7 +268,7 @@ class UCBStrategy(ModelStrategy):
         if len(history) > 0:
             data = evaluations_at(history, history.folded())
             variance = variance.given(data.X, lam / data.counts)
-        if pending := self.pending_points():
+        if pending := self.pending.tolist():
             X = history.points(torch.tensor(pending)).double()
             variance = variance.given(X, X.new_full((len(X),), lam))
         chosen: list[int] = []
@@ -279,7 +278,7 @@ class UCBStrategy(ModelStrategy):
             if not value > largest:
                 break
             chosen.append(history.add_point(x.squeeze(0)))
-            if not self._pace(len(chosen)):
+            if not self._ask_limit(len(chosen)):
                 break
             variance = variance.given(x.double(), x.new_full((1,), lam).double())
         return chosen

@@ -41,7 +41,8 @@ from botorch_sparse.strategies import (
     Strategy,
 )
 from botorch_sparse.strategies.core import evaluation as evaluating
-from botorch_sparse.strategies.core import interrupts
+from botorch_sparse.strategies.core import evaluation as run_loop
+from botorch_sparse.strategies.core import transaction
 
 EXECUTORS = ["threads", "processes", "dask"]
 
@@ -326,7 +327,7 @@ def test_what_was_before_a_failure_is_not_kept(
 ) -> None:
     """Once a result has come: a posterior may be as large as the memory allows."""
     strategy, kept, calls = random_search(), list[Any](), list[int]()
-    undo_point = type(strategy).undo_point
+    undo_point = run_loop.undo_point
 
     def watched(self: Strategy) -> Any:
         undo = undo_point(self)
@@ -340,7 +341,7 @@ def test_what_was_before_a_failure_is_not_kept(
         assert len(calls) < 7 or kept[0]() is None
         return objective(X)
 
-    monkeypatch.setattr(type(strategy), "undo_point", watched)
+    monkeypatch.setattr(run_loop, "undo_point", watched)
     with pytest.warns(BotorchWarning, match="OSError"):
         strategy.run(evaluate, 12, progress=False, catch=OSError)
     assert len(kept) == 1
@@ -370,7 +371,7 @@ def test_an_outage_with_results_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     assert strategy.history.values.tolist() == [7.0]
     assert len(strategy.excluded_points) > len(strategy.pending) > 0
     strategy.readmit()
-    assert strategy.excluded_points == set(strategy.pending_points())
+    assert strategy.excluded_points == set(strategy.pending.tolist())
 
 
 def test_a_series_of_the_objective_is_paired_by_its_index() -> None:
@@ -484,7 +485,7 @@ def test_an_exception_in_the_strategy_itself(
 def test_a_second_ctrl_c_does_not_wait() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):
-        with interrupts.undivided():
+        with transaction.undivided():
             signal.raise_signal(signal.SIGINT)
             steps.append("after the first")
             signal.raise_signal(signal.SIGINT)

@@ -18,7 +18,12 @@ from strategy_cases import Case, reduction, sampled
 from strategy_table import are_alike, equal, without_times
 from torch import Tensor
 
-from botorch_sparse.strategies import Strategy, UncertaintyReduction
+from botorch_sparse.strategies import (
+    RandomSearch,
+    Strategy,
+    UncertaintyReduction,
+)
+from botorch_sparse.strategies.core.model_strategy import ModelStrategy
 
 Make: TypeAlias = Callable[[], Strategy]
 Step: TypeAlias = Callable[[Strategy], Any]
@@ -33,7 +38,7 @@ CASES = {
 
 def is_lock_left(line: Line, visit: int) -> bool:
     code, _ = line
-    return code is Strategy._step.__code__ and visit > 1
+    return code is Strategy.ask.__code__ and visit > 1
 
 
 def is_with(line: Line) -> bool:
@@ -181,7 +186,7 @@ def take_steps(name: str, every: int, path: Path) -> None:
         lambda s: s.fail(s.pending_ids[:1].tolist()),
         lambda s: s.readmit(),
     )
-    if start.changes_tables and start.table is not None:
+    if start.table is not None and isinstance(start, ModelStrategy | RandomSearch):
         table = other_table(pair.strategy)
         pair.take(lambda s: s.set_candidates(table))
         pair.make = partial(on_table, make, table)

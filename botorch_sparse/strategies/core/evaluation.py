@@ -3,13 +3,13 @@
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,11 +24,8 @@ from botorch_sparse.argument_checks import (
     short_repr,
 )
 from botorch_sparse.strategies.core.batch import Batch
-from botorch_sparse.strategies.core.interrupts import undivided
+from botorch_sparse.strategies.core.transaction import undivided, undo_point
 from botorch_sparse.strategies.core.trials import Trial
-from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.feedback import as_tensor
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.data.label_alignment import paired
@@ -101,78 +98,6 @@ def _has_method(value: object, name: str) -> bool:
     return not isinstance(value, type) and callable(getattr(value, name, None))
 
 
-class Runnable(Protocol):
-    """What a run asks of a strategy; see `Strategy`."""
-
-    largest_value: ClassVar[float]
-
-    @property
-    def history(self) -> History:
-        """All evaluations."""
-        ...
-
-    @property
-    def domain(self) -> Domain:
-        """Where it chooses from."""
-        ...
-
-    @property
-    def box(self) -> Box | None:
-        """The continuous domain, or None."""
-        ...
-
-    @property
-    def table(self) -> CandidateTable | None:
-        """The table of candidates, or None."""
-        ...
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is nothing left to propose."""
-        ...
-
-    @property
-    def pending_ids(self) -> Tensor:
-        """Ids of the trials asked for and not told yet."""
-        ...
-
-    def pending_batch(self, max_batch_size: int | None = None) -> Batch:
-        """What is out for evaluation."""
-        ...
-
-    def agree(self, options: RunSettings) -> None:
-        """Refuse to run with ranks whose strategy is another one."""
-        ...
-
-    def ask(self, max_batch_size: int | None = None) -> Batch:
-        """Propose a batch."""
-        ...
-
-    def tell(self, X: Any, Y: Any) -> None:
-        """Report feedback."""
-        ...
-
-    def fail(self, trials: Sequence[int], *, retry: bool = False) -> None:
-        """Report trials whose evaluation failed."""
-        ...
-
-    def trial(self, id: int) -> Trial:
-        """A pending trial."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """All state."""
-        ...
-
-    def undo_point(self) -> Callable[[], bool]:
-        """A function that takes back what happens from here on, but no feedback."""
-        ...
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file."""
-        ...
-
-
 # So many failures in a row, with no result between them, are not those of points.
 MAX_FAILURES = 100
 
@@ -191,10 +116,10 @@ class Evaluation:
         objective: What is evaluated.
         options: How.
         num_failures: Evaluations that failed since the last one that did not.
-        undo: Takes them back, and what was asked for since; see `Strategy.undo_point`.
+        undo: Takes them back, and what was asked for since; see `undo_point`.
     """
 
-    strategy: Runnable
+    strategy: Any  # a `Strategy`, whose module imports this one
     objective: Callable[[Tensor], Any]
     options: RunSettings
     num_failures: int = field(default=0, init=False)
@@ -362,7 +287,7 @@ class Evaluation:
         """Keep a trial for retry once, then leave it out."""
         trial = self.strategy.trial(id)
         if self.num_failures == 0:
-            self.undo = self.strategy.undo_point()
+            self.undo = undo_point(self.strategy)
         again = trial.failures == 0
         with undivided():
             self.strategy.fail([id], retry=again)

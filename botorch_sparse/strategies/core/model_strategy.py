@@ -1,7 +1,7 @@
 """Strategies that learn a posterior, and choose by it."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict
 
 import torch
@@ -9,7 +9,7 @@ from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_flag, check_number, part_of
+from botorch_sparse.argument_checks import as_points, check_flag, check_number, part_of
 from botorch_sparse.batching.box_batch import MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
@@ -109,7 +109,6 @@ class ModelStrategy(Strategy):
     """
 
     shares_tables: ClassVar[bool] = True
-    changes_tables: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -164,20 +163,15 @@ class ModelStrategy(Strategy):
 
         Cost: O(k m^2); for an exact posterior O(n^3).
         """
-        X = self._points_of(X)
+        X = as_points("X", X, self.domain.dim, self.domain.device)
         if self._num_learned == 0:
             return None
         with self._lock:
             mean, sd = self.surrogate.view.predict(X, self.history)
         return (-mean if self.minimize else mean), sd
 
-    @property
-    def excluded_points(self) -> Collection[int]:
-        """See `Strategy.excluded_points`; where each is proposed once, those too."""
-        return self._taken() if self.unique else super().excluded_points
-
     def _select(self, max_batch_size: int | None) -> list[int]:
-        given = [size for size in (max_batch_size, self._batch_size()) if size]
+        given = [size for size in (max_batch_size, self.batch_size) if size]
         default = MAX_BATCH_SIZE if self.domain.num_rows else MAX_BOX_BATCH
         most = min(given, default=default)
         excluded = self.excluded_points
@@ -194,7 +188,7 @@ class ModelStrategy(Strategy):
 
     def _largest_batch(self) -> int:
         """Points of a batch at most, those drawn at the start included."""
-        return self._batch_size() or MAX_BATCH_SIZE
+        return self.batch_size or MAX_BATCH_SIZE
 
     @abstractmethod
     def _select_by_model(self, limit: int) -> list[int]:
@@ -217,7 +211,7 @@ class ModelStrategy(Strategy):
         if self.settings.num_initial == 1:
             return at_least
         missing = max(at_least, self.settings.num_initial - known)
-        size = self._batch_size() or 1
+        size = self.batch_size or 1
         return -(-missing // size) * size
 
     def _learn(self) -> None:

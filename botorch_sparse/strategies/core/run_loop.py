@@ -2,11 +2,12 @@
 
 import math
 import os
+import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -14,15 +15,16 @@ from botorch_sparse.strategies.core.batch import Batch
 from botorch_sparse.strategies.core.checkpoint import read_state
 from botorch_sparse.strategies.core.evaluation import (
     Evaluation,
-    Runnable,
     RunSettings,
 )
-from botorch_sparse.strategies.core.interrupts import undivided
+from botorch_sparse.strategies.core.transaction import undivided
 from botorch_sparse.strategies.data.history import History
+
+AnyStrategy: TypeAlias = Any  # a `Strategy`, whose module imports this one
 
 
 def run_to(
-    strategy: Runnable,
+    strategy: AnyStrategy,
     objective: Callable[[Tensor], Any],
     num_evaluations: int,
     options: RunSettings,
@@ -53,31 +55,49 @@ def run_to(
     return history
 
 
-def check_run(strategy: Runnable, options: RunSettings) -> None:
+def check_run(strategy: AnyStrategy, options: RunSettings) -> None:
     """Refuse a run that can't be done, before anything has changed."""
     if options.by_index and strategy.box is not None:
         raise InputDataError(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
-    strategy.agree(options)
+    _check_ranks(strategy, options)
     _refuse_to_overwrite(strategy, options.checkpoint)
 
 
-def _call(strategy: Runnable, batch: Batch, options: RunSettings) -> bool:
+def _check_ranks(strategy: AnyStrategy, options: RunSettings) -> None:
+    """Refuse to run with ranks whose strategy is another one.
+
+    Raises:
+        InputDataError: If one was built otherwise, with another seed, or knows another
+            history.
+        UnsupportedError: If points would be evaluated one by one.
+    """
+    ranks, generator = strategy.domain.ranks, strategy.generator
+    if ranks.size > 1 and (options.executor is not None or options.catch):
+        raise UnsupportedError(
+            "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
+        )
+    ranks.agree("strategy", strategy._config)
+    ranks.agree("seed", lambda: zlib.crc32(generator.get_state().numpy().data))
+    ranks.agree("number of evaluations", lambda: len(strategy.history))
+
+
+def _call(strategy: AnyStrategy, batch: Batch, options: RunSettings) -> bool:
     """Whether a callback stops the run; all are called, and rank 0 decides."""
     stops = any([c(strategy, batch, strategy.history) for c in options.callbacks])
     return strategy.domain.ranks.gather(stops)[0]
 
 
-def _is_over(strategy: Runnable, options: RunSettings) -> bool:
+def _is_over(strategy: AnyStrategy, options: RunSettings) -> bool:
     """Whether a callback has nothing to wait for, in a run that goes on."""
     last = strategy.history.last_batch()
     return last is not None and _call(strategy, last, options)
 
 
 def _refuse_to_overwrite(
-    strategy: Runnable, checkpoint: str | os.PathLike[str] | None
+    strategy: AnyStrategy, checkpoint: str | os.PathLike[str] | None
 ) -> None:
     """A strategy that does not know all that is in a file does not replace it."""
     ranks = strategy.domain.ranks
@@ -120,7 +140,7 @@ def _begins(column: Tensor, first: object) -> bool:
 
 
 def _next_batch(
-    strategy: Runnable, num_evaluations: int, batch_size: int | None
+    strategy: AnyStrategy, num_evaluations: int, batch_size: int | None
 ) -> Batch | None:
     """What is pending, or else what is asked for; None where that is nothing."""
     left = num_evaluations - len(strategy.history)
@@ -136,7 +156,7 @@ def _next_batch(
     return batch if len(batch) else None
 
 
-def _save(strategy: Runnable, options: RunSettings) -> None:
+def _save(strategy: AnyStrategy, options: RunSettings) -> None:
     if options.checkpoint is not None:
         with undivided():
             strategy.save(options.checkpoint)

@@ -3,7 +3,6 @@
 import math
 import os
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import (
     Callable,
@@ -45,8 +44,8 @@ from botorch_sparse.strategies.core.checkpoint import (
     write_state,
 )
 from botorch_sparse.strategies.core.evaluation import Callback, RunSettings
-from botorch_sparse.strategies.core.interrupts import StepLock, checks_kept
 from botorch_sparse.strategies.core.run_loop import check_run, run_to
+from botorch_sparse.strategies.core.transaction import StepLock, deep_copy, step
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
@@ -69,6 +68,11 @@ from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.data.label_alignment import paired_with_ids
 
 T = TypeVar("T")
+KEEPS_DOMAIN = (
+    "keeps its domain: need a whole table, in one process, of BBKB, BKB, GPUCB, "
+    "GPBUCB, ThompsonSampling or RandomSearch. Build another strategy, and tell it the "
+    "history."
+)
 HAS_A_PLAN = (
     "chooses batches by a plan, which trials alone do not tell. Write its state by "
     "save(path), and go on by resume(path)."
@@ -126,8 +130,6 @@ class Strategy(ABC):
     history_type: ClassVar[type[History]] = History
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
-    # Whether its table may be replaced by another one.
-    changes_tables: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
@@ -154,7 +156,9 @@ class Strategy(ABC):
         self._earlier: tuple[Any, ...] = ()  # what the tables before were known by
         self._num_learned = 0
         self._finder = PointResolver(self.domain)
-        self._pace: ContinueFunction = always_continue  # of the `ask` in progress
+        self._ask_limit: ContinueFunction = always_continue  # of the `ask` in progress
+        self.batch_size: int | None = None  # that the user asked for
+        self.unique = False  # whether a row is proposed once at most
 
     @property
     def history(self) -> History:
@@ -187,7 +191,7 @@ class Strategy(ABC):
     @property
     def pending(self) -> Tensor:
         """Numbers of the points asked for and not told yet, repeats included."""
-        return torch.tensor(self.pending_points(), dtype=torch.long)
+        return torch.tensor([trial.point for trial in self._trials], dtype=torch.long)
 
     @property
     def pending_ids(self) -> Tensor:
@@ -201,19 +205,23 @@ class Strategy(ABC):
 
     @property
     def excluded_points(self) -> Collection[int]:
-        """Numbers of the points that failed, and are not proposed again."""
-        if not self._earlier:
-            return self._failed
-        return {point for point in self._failed if point < self.domain.num_rows}
+        """Numbers of the rows that are not proposed again.
+
+        Those that failed; where each row is proposed once (`unique`), also those that
+        were evaluated or are pending.
+        """
+        taken = self._failed
+        if self.unique:
+            told = self.history.folded().point.tolist()
+            taken = {*taken, *told, *self.pending.tolist()}
+        elif not self._earlier:
+            return taken
+        return {point for point in taken if point < self.domain.num_rows}
 
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing left to propose."""
         return 0 < self.domain.num_rows <= len(self.excluded_points)
-
-    def pending_points(self) -> list[int]:
-        """`pending` as a list."""
-        return [trial.point for trial in self._trials]
 
     def batch_points(self) -> list[int]:
         """Points of the batch in progress: pending, or told and not learned yet.
@@ -251,13 +259,10 @@ class Strategy(ABC):
             BotorchTensorDimensionError: If they are not `k x d`.
             InputDataError: If they are no numbers.
         """
-        self._points_of(X)
+        as_points("X", X, self.domain.dim, self.domain.device)
         return None
 
-    def _points_of(self, X: Any) -> Tensor:
-        """The points that `predict` is called with."""
-        return as_points("X", X, self.domain.dim, self.domain.device)
-
+    @step
     def ask(
         self,
         max_batch_size: int | None = None,
@@ -293,105 +298,27 @@ class Strategy(ABC):
                 above zero, or `progress` can't be called.
             UnsupportedError: If there is nothing left to propose.
         """
-        if max_batch_size is not None:
-            check_whole("max_batch_size", max_batch_size)
-        if max_seconds is not None:
-            check_number("max_seconds", max_seconds, "(0, inf]")
-        if progress is not None:
-            need = "a function of the number of points, such as print"
-            check_callable("progress", progress, need)
-        pace = AskLimit(max_seconds, progress)
-        return self._step(lambda draft: draft._ask_at(pace, max_batch_size))
-
-    def _ask_at(self, pace: AskLimit, max_batch_size: int | None) -> Batch:
-        """See `ask`."""
-        self._pace = pace
-        batch = self._ask(max_batch_size)
-        self._pace = always_continue
-        pace.show(len(batch))
-        given = [s for s in (max_batch_size, self._batch_size()) if s is not None]
-        is_cut = pace.is_over and 0 < len(batch) < min(given, default=math.inf)
+        start = time.perf_counter()
+        limit = _ask_limit(max_batch_size, max_seconds, progress)
+        sizes = [s for s in (max_batch_size, self.batch_size) if s is not None]
+        most = min(sizes, default=None)
+        self._ask_limit = limit
+        batch = _next_batch(self, most, start)
+        self._ask_limit = always_continue
+        limit.show(len(batch))
+        is_cut = limit.is_over and 0 < len(batch) < (most or math.inf)
         if not is_cut or self.is_finished or self._is_batch_over():
             return batch
         note = f"The time was over after {len(batch)} points; ask again for the rest."
         return replace(batch, note=note)
 
-    def _ask(self, max_batch_size: int | None) -> Batch:
-        """See `ask`."""
-        start = time.perf_counter()
-        sizes = [s for s in (max_batch_size, self._batch_size()) if s is not None]
-        most = min(sizes, default=None)
-        again = self._trials.waiting(most)
-        room = None if most is None else most - len(again)
-        if again and (room == 0 or not self._can_select()):
-            self._trials.resend(again)
-            return self.history.batch_of(again)
-        if self._is_complete() or not self.waits_for_batch:
-            self._learn_new()
-        is_begun = len(self.batch_points()) > 0 and not self.is_finished
-        is_over = is_begun and self._is_batch_over()
-        trials = [*again, *([] if is_over else self._propose(room, start))]
-        batch = self.history.batch_of(trials, note="" if trials else self._note())
-        self._trials.resend(again)
-        return batch
-
+    @step
     def learn(self) -> None:
         """Take in all feedback that was told, whether its batch is complete or not.
 
         Points that are pending stay so, and count as pending in the next batch.
         """
-        self._step(lambda draft: draft._learn_new())
-
-    def _learn_new(self) -> None:
-        """See `learn`."""
-        if self._num_learned < len(self.history):
-            self._learn()
-
-    def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
-        """New trials; none if nothing is selected."""
-        number = len(self.record.batches)
-        record = self._describe()
-        chosen = self._select(max_batch_size)
-        if not chosen:
-            return []
-        record.size = len(chosen)
-        record.ask_seconds = time.perf_counter() - start
-        self.record.batches.append(record)
-        return self._trials.propose(chosen, number)
-
-    def _step(self, change: Callable[[Self], T]) -> T:
-        """Do something to a copy, and become it by one assignment.
-
-        What fails or is interrupted, anywhere, has changed nothing. Threads wait for
-        each other here. Gradients are on inside, whatever they are outside, and are
-        then what they were.
-
-        Args:
-            change: What is done to the copy, whose attributes are replaced and not
-                changed, but for `record`, the trials and the generator, its own.
-
-        Raises:
-            InputDataError: If a step was taken inside of this one.
-        """
-        with self._lock, torch.inference_mode(False), checks_kept():
-            known, draft = self.record, self._draft()
-            result = self._changed(draft, change)
-            if self.record is not known:
-                raise InputDataError(
-                    "Got ask, tell or the like inside of another call of the same "
-                    "strategy, such as from `progress`: the inner call has happened, "
-                    "and the outer one has not. Call them one after the other."
-                )
-            self._become(draft)
-        return result
-
-    def _changed(self, draft: Self, change: Callable[[Self], T]) -> T:
-        """Do something to a copy."""
-        try:
-            return change(draft)
-        except BaseException:
-            self._forget()
-            raise
+        _learn_new(self)
 
     def __copy__(self) -> Self:
         """A strategy of its own, as `copy.deepcopy` makes it.
@@ -402,9 +329,7 @@ class Strategy(ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A strategy of its own, also where tensors would be those of inference."""
-        with self._lock, torch.inference_mode(False):
-            other = memo[id(self)] = self._alias()
-            vars(other).update(deepcopy(vars(self), memo))
+        other: Self = deep_copy(self, memo)
         return other
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -414,49 +339,10 @@ class Strategy(ABC):
                 state = deepcopy(state, {id(self): self})
         vars(self).update(state)
 
-    def _alias(self) -> Self:
-        """One with the same attributes, not to be kept beside this one. O(1)."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self))
-        return other
-
-    def _draft(self) -> Self:
-        """A copy to change, this one staying as it is. O(1)."""
-        draft = self._alias()
-        draft.record, draft._trials = self.record.fork(), self._trials.fork()
-        draft.generator = torch.Generator()
-        draft.generator.set_state(self.generator.get_state())
-        return draft
-
-    def _become(self, draft: Self) -> None:
-        """Take over all that a copy has."""
-        before = vars(self).copy()
-        vars(self).update(vars(draft))
-        del before  # until here: no finalizer runs while attributes are replaced
-
-    def undo_point(self) -> Callable[[], bool]:
-        """A function that takes back all proposals and failures from here on. O(1).
-
-        Returns:
-            It says whether it did: feedback, and another table, are not taken back.
-        """
-        with self._lock:
-            before, num_told = self._draft(), len(self.history)
-
-        def undo() -> bool:
-            with self._lock:
-                if len(self.history) != num_told or self.domain is not before.domain:
-                    return False
-                self._forget()
-                before._finder = before._finder.anew()
-                self._become(before)
-                return True
-
-        return undo
-
     def _forget(self) -> None:  # noqa: B027 (nothing, for those that share nothing)
         """Drop what is computed ahead, which a copy shares and has left half done."""
 
+    @step
     def tell(self, X: Points, Y: Any) -> None:
         """Report feedback; a call that fails leaves the strategy as it was.
 
@@ -485,34 +371,24 @@ class Strategy(ABC):
                 point may be several, or is outside of a continuous domain; if features
                 are not those of the keys; or if the index of `Y` is not that of `X`.
         """
-        self._step(lambda draft: draft._tell(X, Y))
-
-    def _tell(self, X: Points, Y: Any) -> None:
-        """See `tell`."""
         start = time.perf_counter()
         X = list(X) if isinstance(X, Iterator) else X
         if hasattr(Y, "iloc") and not isinstance(X, Batch) and not hasattr(X, "iloc"):
-            Y = self._paired(X, Y)
+            Y = _paired(self, X, Y)
         told = read_feedback(X, Y, self.table, self.domain.dim)
         refuse_large_values(told.values, self.largest_value)
-        self._refuse_rows(X, told.ids)
+        _refuse_rows(self, X, told.ids)
         trials = self._finder.trials_of(told, self.history, self._trials)
         self.history.append(trials, told.values)
         self._trials.settle(trials)
-        if self._is_complete():
-            self._learn_new()
+        if _is_complete(self):
+            _learn_new(self)
         if trials and trials[-1].batch >= 0:
             batches, number = self.record.batches, trials[-1].batch
             seconds = batches[number].tell_seconds + time.perf_counter() - start
             batches.change(number, tell_seconds=seconds)
 
-    def _paired(self, X: Points, Y: Any) -> Any:
-        """Observations with labels in the order of ids of trials, if `X` are these."""
-        if (ids := as_ids(X)) is None or len(ids) != len(Y):
-            return Y
-        trials = self._trials.expect(ids, self.history.was_told)
-        return paired_with_ids(self.history.batch_of(trials), Y)
-
+    @step
     def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
         """Report trials whose evaluation failed.
 
@@ -526,19 +402,16 @@ class Strategy(ABC):
                 are no ids; if `retry` is neither True nor False.
         """
         check_flag("retry", retry)
-        self._step(lambda draft: draft._fail(trials, retry))
-
-    def _fail(self, trials: Batch | Iterable[int], retry: bool) -> None:
-        """See `fail`."""
         told = read_trials(trials, self.table)
-        self._refuse_rows(trials, told.ids)
+        _refuse_rows(self, trials, told.ids)
         failed = self._finder.trials_of(told, self.history, self._trials)
         if retry:
             self._trials.fail(failed)
             return
         self._failed = self._failed | {trial.point for trial in failed}
-        self._drop(failed)
+        self._trials.settle(failed)
 
+    @step
     def readmit(self, rows: Iterable[int] | None = None) -> None:
         """Let rows of a table that failed be proposed again, such as after an outage.
 
@@ -550,10 +423,6 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one has not failed, or they are no rows.
         """
-        self._step(lambda draft: draft._readmit(rows))
-
-    def _readmit(self, rows: Iterable[int] | None) -> None:
-        """See `readmit`."""
         given = self._failed if rows is None else _rows_of(rows)
         if others := sorted(given - self._failed):
             raise InputDataError(
@@ -561,6 +430,7 @@ class Strategy(ABC):
             )
         self._failed = self._failed - given
 
+    @step
     def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
         """Know trials that an earlier process proposed and that are still out.
 
@@ -581,21 +451,16 @@ class Strategy(ABC):
             UnsupportedError: If batches follow a plan, as in `SBPE` and
                 `TrustRegionBBKB`: resume a saved state instead.
         """
-        return self._step(lambda draft: draft._restore_trials(pending, failed))
-
-    def _restore_trials(self, pending: Points, failed: Iterable[int]) -> Batch:
-        """See `restore_trials`."""
         points = as_ids(pending)
         if points is None or (points and self.box is not None):
             X = as_points("pending", pending, self.domain.dim, self.domain.device)
             points = self._finder.find(X, self.history, self._trials)
-        given = _rows_of(failed)
-        num_rows = self.domain.num_rows
-        bad = [row for row in (*points, *given) if not 0 <= row < num_rows]
+        given, rows = _rows_of(failed), range(self.domain.num_rows)
+        bad = [row for row in (*points, *given) if row not in rows]
         if self.box is None and bad:
             raise InputDataError(
-                f"Got the rows {short_list(bad)}; need numbers from 0 to "
-                f"{num_rows - 1}, those of the table."
+                f"Got the rows {short_list(bad)}; need those of the table, from 0 to "
+                f"{len(rows) - 1}."
             )
         self._failed = self._failed | given
         number, batches = len(self.record.batches), self.record.batches
@@ -603,6 +468,7 @@ class Strategy(ABC):
             batches.append(batches.kind(size=len(points)))
         return self.history.batch_of(self._trials.propose(points, number))
 
+    @step
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
         """Give up trials; their points may be proposed again.
 
@@ -612,20 +478,17 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one was never proposed, or is not of the batch's point.
         """
-        self._step(lambda draft: draft._withdraw(trials))
-
-    def _withdraw(self, trials: Batch | Iterable[int]) -> None:
-        """See `withdraw`."""
         given = read_trials(trials, self.table)
-        self._refuse_rows(trials, given.ids)
+        _refuse_rows(self, trials, given.ids)
         ids, num = given.ids or [], self._trials.num_proposed
         if never := [id for id in ids if not 0 <= id < num]:
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
         told = given.among(self._trials.__contains__)
         left = [self._trials[id] for id in told.ids or ()]
         self._finder.check_points(left, self.history, told)
-        self._drop(left)
+        self._trials.settle(left)
 
+    @step
     def set_candidates(self, candidates: Any) -> None:
         """Choose from another table from here on, as where the arms change.
 
@@ -654,24 +517,16 @@ class Strategy(ABC):
             UnsupportedError: On a box, for a table that ranks share, and for strategies
                 whose guarantees are about one table, such as `SBPE`.
         """
-        self._step(lambda draft: draft._set_candidates(candidates))
-
-    def _set_candidates(self, candidates: Any) -> None:
-        """See `set_candidates`."""
         before = self.domain
-        if not self.changes_tables or not isinstance(before, TableDomain):
-            raise UnsupportedError(
-                f"This {type(self).__name__} keeps its domain: need a whole table, in "
-                "one process, of BBKB, BKB, GPUCB, GPBUCB, ThompsonSampling or "
-                "RandomSearch. Build another strategy, and tell it the history."
-            )
+        if not isinstance(before, TableDomain):
+            raise UnsupportedError(f"This {type(self).__name__} {KEEPS_DOMAIN}")
         table = CandidateTable.of(candidates).in_columns_of(before.table)
         domain = TableDomain(table)
         finder = PointResolver(domain)
-        others = sorted({*self.pending_points(), *self._failed})
+        others = sorted({*self.pending.tolist(), *self._failed})
         record, number = self.history.moved(domain, finder.rows_of, others)
-        self._refuse_vanished(
-            [p for p in self.batch_points() if number[p] >= len(table)]
+        _refuse_vanished(
+            self, [p for p in self.batch_points() if number[p] >= len(table)]
         )
         self._earlier = (*self._earlier, before.config()["candidates"])
         self._trials = self._trials.moved(number)
@@ -679,19 +534,15 @@ class Strategy(ABC):
         self.domain, self.record, self._finder = domain, record, finder
         self._move(number)
 
-    def _refuse_vanished(self, points: Sequence[int]) -> None:
-        """Refuse a table without points of the batch in progress."""
-        if points:
-            X = self.history.points(torch.tensor(points[:3]))
-            raise InputDataError(
-                f"Got candidates without {len(points)} points of the batch in "
-                f"progress, such as {X.tolist()}; need all that are pending, or told "
-                "and not learned. Tell their feedback or withdraw them first, and call "
-                "learn()."
-            )
+    def _move(self, number: Mapping[int, int]) -> None:
+        """Take over another table; from old numbers of points to new ones.
 
-    def _move(self, number: Mapping[int, int]) -> None:  # noqa: B027
-        """What else knows points by number; from old numbers to new ones."""
+        The domain, the record, and trials are the new ones' already.
+
+        Raises:
+            UnsupportedError: If the strategy is about one table, as by default.
+        """
+        raise UnsupportedError(f"This {type(self).__name__} {KEEPS_DOMAIN}")
 
     def run(
         self,
@@ -776,12 +627,7 @@ class Strategy(ABC):
             batch_size=batch_size,
         )
         check_run(self, options)
-        most = self._begin_run(num_evaluations)
-        return run_to(self, objective, most, options, progress=progress)
-
-    def _begin_run(self, num_evaluations: int) -> int:
-        """How many evaluations a run to `num_evaluations` will reach."""
-        return num_evaluations
+        return run_to(self, objective, num_evaluations, options, progress=progress)
 
     def pending_batch(self, max_batch_size: int | None = None) -> Batch:
         """What is out for evaluation, the oldest trials first.
@@ -854,6 +700,7 @@ class Strategy(ABC):
             "generator": self.generator.get_state(),
         }
 
+    @step
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state; the strategy goes on from there to the same bits.
 
@@ -865,10 +712,6 @@ class Strategy(ABC):
                 damaged.
         """
         check_fits(state, self._config())
-        self._step(lambda draft: draft._load(state))
-
-    def _load(self, state: dict[str, Any]) -> None:
-        """See `load_state_dict`."""
         try:
             self._load_state(state)
         except Exception as error:
@@ -891,66 +734,13 @@ class Strategy(ABC):
         self.generator.set_state(state["generator"].cpu())
         self._finder = self._finder.anew()
 
-    def agree(self, options: RunSettings) -> None:
-        """Refuse to run with ranks whose strategy is another one.
-
-        Raises:
-            InputDataError: If one was built otherwise, with another seed, or knows
-                another history.
-            UnsupportedError: If points would be evaluated one by one.
-        """
-        ranks = self.domain.ranks
-        if ranks.size > 1 and (options.executor is not None or options.catch):
-            raise UnsupportedError(
-                "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
-            )
-        ranks.agree("strategy", self._config)
-        ranks.agree("seed", lambda: zlib.crc32(self.generator.get_state().numpy().data))
-        ranks.agree("number of evaluations", lambda: len(self.history))
-
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
         """Choose a batch: numbers of points, those of new ones by `add_point`."""
 
-    def _taken(self) -> set[int]:
-        """Rows of the table that failed, were evaluated or are pending."""
-        taken = {
-            *self._failed,
-            *self.history.folded().point.tolist(),
-            *self.pending_points(),
-        }
-        return {point for point in taken if point < self.domain.num_rows}
-
-    def _batch_size(self) -> int | None:
-        """Points of a batch that the user asked for; None for as many as chosen."""
-        return None
-
-    def _can_select(self) -> bool:
-        """Whether `_select` would find something now."""
-        return not self.is_finished
-
     def _is_batch_over(self) -> bool:
         """Whether the points of the batch in progress leave room for no other."""
         return False
-
-    def _is_complete(self) -> bool:
-        """Whether nothing is missing that was asked for since the strategy learned."""
-        size = self._batch_size()
-        if size is None or self._trials.are_settled:
-            return self._trials.are_settled
-        told = self.history.trial[self._num_learned :] >= 0
-        return int(told.sum()) >= size
-
-    def _note(self) -> str:
-        """Why there is nothing more to ask for."""
-        pending, told = len(self._trials), len(self.history) - self._num_learned
-        can_learn = told > 0 and self.waits_for_batch
-        learn = f", or learn() from the {told} that are told" if can_learn else ""
-        return (
-            f"The batch is over, with points that are pending: {pending}. Tell their "
-            "feedback, fail(ids) or withdraw(ids) first, before asking for more"
-            f"{learn}."
-        )
 
     def _learn(self) -> None:
         """Take the whole history into account."""
@@ -966,14 +756,104 @@ class Strategy(ABC):
         own = {"strategy": type(self).__name__, "minimize": self.minimize}
         return own | self.domain.config()
 
-    def _refuse_rows(self, given: Any, ids: Sequence[int] | None) -> None:
-        """Refuse an array of rows of a table for ids."""
-        if self.box is None and ids and hasattr(given, "dtype"):
-            self._trials.refuse_rows(list(ids))
 
-    def _drop(self, trials: Sequence[Trial]) -> None:
-        """Expect no feedback for trials any more."""
-        self._trials.settle(trials)
+def _ask_limit(
+    max_batch_size: int | None,
+    max_seconds: float | None,
+    progress: Callable[[int], Any] | None,
+) -> AskLimit:
+    """The end of the time of an `ask`, whose arguments are sound."""
+    if max_batch_size is not None:
+        check_whole("max_batch_size", max_batch_size)
+    if max_seconds is not None:
+        check_number("max_seconds", max_seconds, "(0, inf]")
+    if progress is not None:
+        need = "a function of the number of points, such as print"
+        check_callable("progress", progress, need)
+    return AskLimit(max_seconds, progress)
+
+
+def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
+    """Trials that failed and are tried once more, then new ones; `most` in all."""
+    again = draft._trials.waiting(most)
+    room = None if most is None else most - len(again)
+    if again and (room == 0 or draft.is_finished):
+        draft._trials.resend(again)
+        return draft.history.batch_of(again)
+    if not draft.waits_for_batch or _is_complete(draft):
+        _learn_new(draft)
+    is_begun = len(draft.batch_points()) > 0 and not draft.is_finished
+    is_over = is_begun and draft._is_batch_over()
+    trials = [*again, *([] if is_over else _propose(draft, room, start))]
+    note = "" if trials else _note(draft)
+    draft._trials.resend(again)
+    return draft.history.batch_of(trials, note=note)
+
+
+def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[Trial]:
+    """New trials; none if nothing is selected."""
+    number = len(draft.record.batches)
+    record = draft._describe()
+    chosen = draft._select(max_batch_size)
+    if not chosen:
+        return []
+    record.size = len(chosen)
+    record.ask_seconds = time.perf_counter() - start
+    draft.record.batches.append(record)
+    return draft._trials.propose(chosen, number)
+
+
+def _note(draft: Strategy) -> str:
+    """Why there is nothing more to ask for."""
+    pending, told = len(draft._trials), len(draft.history) - draft._num_learned
+    can_learn = told > 0 and draft.waits_for_batch
+    learn = f", or learn() from the {told} that are told" if can_learn else ""
+    return (
+        f"The batch is over, with points that are pending: {pending}. Tell their "
+        "feedback, fail(ids) or withdraw(ids) first, before asking for more"
+        f"{learn}."
+    )
+
+
+def _is_complete(draft: Strategy) -> bool:
+    """Whether nothing is missing that was asked for since the strategy learned."""
+    size, are_settled = draft.batch_size, draft._trials.are_settled
+    if size is None or are_settled:
+        return are_settled
+    told = draft.history.trial[draft._num_learned :] >= 0
+    return int(told.sum()) >= size
+
+
+def _learn_new(draft: Strategy) -> None:
+    """Learn, if there is feedback that was not learned."""
+    if draft._num_learned < len(draft.history):
+        draft._learn()
+
+
+def _paired(draft: Strategy, X: Points, Y: Any) -> Any:
+    """Observations with labels in the order of ids of trials, if `X` are these."""
+    if (ids := as_ids(X)) is None or len(ids) != len(Y):
+        return Y
+    trials = draft._trials.expect(ids, draft.history.was_told)
+    return paired_with_ids(draft.history.batch_of(trials), Y)
+
+
+def _refuse_rows(draft: Strategy, given: Any, ids: Sequence[int] | None) -> None:
+    """Refuse an array of rows of a table for ids."""
+    if draft.box is None and ids and hasattr(given, "dtype"):
+        draft._trials.refuse_rows(list(ids))
+
+
+def _refuse_vanished(draft: Strategy, points: Sequence[int]) -> None:
+    """Refuse a table without points of the batch in progress."""
+    if points:
+        X = draft.history.points(torch.tensor(points[:3]))
+        raise InputDataError(
+            f"Got candidates without {len(points)} points of the batch in "
+            f"progress, such as {X.tolist()}; need all that are pending, or told "
+            "and not learned. Tell their feedback or withdraw them first, and call "
+            "learn()."
+        )
 
 
 def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:

@@ -1,21 +1,23 @@
 """Ask and tell in rounds: points of a batch first, then its feedback at once."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
+from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
+from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
-from botorch_sparse.strategies.core.trials import Trial
+from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.feedback import Points
-from botorch_sparse.strategies.data.history import evaluations_at
+from botorch_sparse.strategies.data.history import History, evaluations_at
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
@@ -93,27 +95,44 @@ class RoundStrategy(Strategy):
         is_over = self.round_number == len(self.lengths)
         return is_over or self.progress.left.is_exhausted(self._failed)
 
-    def _can_select(self) -> bool:
-        return self.num_left > 0 and not self.progress.left.is_exhausted(self._failed)
-
-    def _propose(self, max_batch_size: int | None, start: float) -> list[Trial]:
-        trials = super()._propose(max_batch_size, start)
-        if trials:
-            num = self.progress.num_inducing
-            self.record.batches.change(-1, num_inducing=num)
-        return trials
+    @step
+    @override
+    def ask(
+        self,
+        max_batch_size: int | None = None,
+        *,
+        max_seconds: float | None = None,
+        progress: Callable[[int], Any] | None = None,
+    ) -> Batch:
+        num = len(self.record.batches)
+        batch = super().ask(max_batch_size, max_seconds=max_seconds, progress=progress)
+        if len(self.record.batches) > num:
+            num_inducing = self.progress.num_inducing
+            self.record.batches.change(-1, num_inducing=num_inducing)
+        return batch
 
     def _is_batch_over(self) -> bool:
         """Whether all points of the batch are proposed, and some are pending."""
         return self.num_left == 0 and bool(self._pending_here())
 
-    def _drop(self, trials: Sequence[Trial]) -> None:
-        """Give up trials; the batch ends if nothing else is missing."""
-        super()._drop(trials)
+    @step
+    @override
+    def fail(self, trials: Batch | Iterable[int], *, retry: bool = False) -> None:
+        super().fail(trials, retry=retry)
+        if not retry:
+            self._learn()  # the batch ends if nothing else is missing
+
+    @step
+    @override
+    def withdraw(self, trials: Batch | Iterable[int]) -> None:
+        super().withdraw(trials)
         self._learn()
 
-    def _begin_run(self, num_evaluations: int) -> int:
-        """See `Strategy`: no more than the horizon, with a warning if that is less."""
+    def run(
+        self, objective: Callable[[Tensor], Any], num_evaluations: int, **options: Any
+    ) -> History:
+        """See `Strategy.run`: to the horizon at most, which is announced."""
+        check_whole("num_evaluations", num_evaluations, least=0)
         proposed = int(self.history.batches.column("size").sum())
         left = sum(self.lengths) - proposed + len(self._trials)
         reachable = len(self.history) + left
@@ -124,9 +143,10 @@ class RoundStrategy(Strategy):
                 "are withdrawn are not replaced, and a longer horizon needs a new "
                 "strategy.",
                 BotorchWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        return min(num_evaluations, reachable)
+        num_evaluations = min(num_evaluations, reachable)
+        return super().run(objective, num_evaluations, **options)
 
     def recommend(self) -> Recommendation:
         """The surviving point of largest lower confidence bound, with its interval.
@@ -173,7 +193,7 @@ class RoundStrategy(Strategy):
         size = min(self.num_left, max_batch_size or self.num_left)
         context = self.history, self.generator, self._failed
         chosen = [self.progress.next_point(*context)]
-        while self._pace(len(chosen)) and len(chosen) < size:
+        while self._ask_limit(len(chosen)) and len(chosen) < size:
             chosen.append(self.progress.next_point(*context))
         return chosen
 

@@ -33,6 +33,7 @@ from torch import Tensor
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
+from botorch_sparse.argument_checks import as_points
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of, require_whole
 from botorch_sparse.strategies.sbpe.batch_lengths import (
@@ -312,7 +313,10 @@ class SBPE(RoundStrategy):
         None before the first batch that has bounds has ended. Far from where that batch
         looked it says little: `recommend` weighs the bounds of all batches.
         """
-        X, bounds = self._points_of(X), self.last_bounds
+        X, bounds = (
+            as_points("X", X, self.domain.dim, self.domain.device),
+            self.last_bounds,
+        )
         if bounds is None:
             return None
         mean, sd = bounds.predict(X.double())

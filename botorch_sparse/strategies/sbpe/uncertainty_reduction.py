@@ -20,6 +20,7 @@ where the paper has :math:`(1 + r)^2` for :math:`\alpha^3`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -27,13 +28,16 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
+from botorch_sparse.argument_checks import as_points
 from botorch_sparse.inducing import variance_inflation
+from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.history import Batch
+from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.sbpe.batch_lengths import at_least_one
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
@@ -146,6 +150,7 @@ class UncertaintyReduction(RoundStrategy):
         )
         super().__init__(place, progress=progress, lengths=[], seed=seed)
 
+    @step
     def collect_dataset(self, n: int) -> Batch:
         """The points of the dataset, chosen one by one by largest variance.
 
@@ -166,27 +171,25 @@ class UncertaintyReduction(RoundStrategy):
                 f"This strategy has collected a dataset of {self.lengths[0]} points; "
                 "build another one for another dataset."
             )
-        return self._step(lambda draft: draft._collected(n))
-
-    def _collected(self, n: int) -> Batch:
-        """See `collect_dataset`."""
         self.lengths = [n]
-        return self._ask(None)
+        return self.ask()
 
-    def _ask(self, max_batch_size: int | None) -> Batch:
-        """See `ask`; not before `collect_dataset` or `run` has given it a size."""
+    @override
+    def _select(self, max_batch_size: int | None) -> list[int]:
         if not self.lengths:
             raise UnsupportedError(
                 "The dataset has no size yet: call collect_dataset(n), or "
                 "run(objective, n)."
             )
-        return super()._ask(max_batch_size)
+        return super()._select(max_batch_size)
 
-    def _begin_run(self, num_evaluations: int) -> int:
-        """See `Strategy`: the dataset has that size, if it has none yet."""
+    def run(
+        self, objective: Callable[[Tensor], Any], num_evaluations: int, **options: Any
+    ) -> History:
+        """See `Strategy.run`: the dataset has that size, if it has none yet."""
         if not self.lengths:
             self.lengths = [at_least_one("num_evaluations", num_evaluations)]
-        return super()._begin_run(num_evaluations)
+        return super().run(objective, num_evaluations, **options)
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Means, and lower and upper confidence bounds that hold at all points.
@@ -202,7 +205,10 @@ class UncertaintyReduction(RoundStrategy):
             InputDataError: If they are no numbers.
             UnsupportedError: Before the dataset is told.
         """
-        X, bounds = self._points_of(X), self._bounds()
+        X, bounds = (
+            as_points("X", X, self.domain.dim, self.domain.device),
+            self._bounds(),
+        )
         with torch.no_grad():
             lower, upper = bounds.interval(X.double())
         return ((lower + upper) / 2).to(X), lower.to(X), upper.to(X)

@@ -25,6 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import (
+    as_points,
     check_choice,
     check_keywords,
     check_whole,
@@ -156,6 +157,8 @@ class TrustRegionBBKB(Strategy):
         (30, 1)
     """
 
+    batch_size: int
+
     def __init__(
         self,
         candidates: Any = None,
@@ -216,7 +219,7 @@ class TrustRegionBBKB(Strategy):
         The posterior is that near the regions, and the prior's far from them. Cost:
         O(k m^2), and once for each batch O(n m^2).
         """
-        X = self._points_of(X)
+        X = as_points("X", X, self.domain.dim, self.domain.device)
         if self._num_learned == 0:
             return None
         with self._lock, torch.no_grad():
@@ -226,9 +229,6 @@ class TrustRegionBBKB(Strategy):
             mean, variance = posterior.moments(inputs)
         sign = -1 if self.minimize else 1
         return sign * scale * mean, scale * variance.sqrt()
-
-    def _batch_size(self) -> int | None:
-        return self.batch_size
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         limit = min(self.batch_size, max_batch_size or self.batch_size)
@@ -306,7 +306,7 @@ class TrustRegionBBKB(Strategy):
         batch = pool.batch(PRACTICAL_BETA**0.5, self.rule, choosable)
         for row in out.tolist():
             batch.append(row)
-        return batch.choose(min(num, len(X)), self._pace)
+        return batch.choose(min(num, len(X)), self._ask_limit)
 
     def _learn(self) -> None:
         self._prior, self._known = self._fitted(), None

@@ -17,7 +17,7 @@ from botorch_sparse.posteriors.nystrom import Moments
 TOLERANCE = 1e-9
 
 
-class LeaveOut:
+class LeftOutPredictions:
     r"""What a model predicts at a point from the observations elsewhere.
 
     Hyperparameters and inducing points stay. Observations :math:`y_j` at the point,
@@ -88,16 +88,16 @@ class LeaveOut:
         return Moments(mean.reshape(-1), variance.reshape(-1))
 
 
-def leave_outs(model: Model | None) -> list[LeaveOut] | None:
+def left_out_models(model: Model | None) -> list[LeftOutPredictions] | None:
     """Those of the model, or of all in a list; None for models of another kind."""
     models = model.models if isinstance(model, ModelListGP) else [model]
     if not all(_is_supported(each) for each in models):
         return None
-    return [LeaveOut(each) for each in models]
+    return [LeftOutPredictions(each) for each in models]
 
 
 def predictions(
-    models: list[LeaveOut], X: Tensor, observation_noise: bool
+    models: list[LeftOutPredictions], X: Tensor, observation_noise: bool
 ) -> tuple[Tensor, Tensor]:
     """Predictions at points, each without the observations there.
 

@@ -18,8 +18,8 @@ from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.initialization import MinArms
-from botorch_sparse.ax.refit_sizes import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.registry import SparseGenerators
+from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_generator import sparse_surrogate_spec
 from botorch_sparse.ax.strategy_options import (

@@ -12,7 +12,7 @@ from ax.adapter.registry import (
 from ax.adapter.transforms.bilog_y import BilogY
 from ax.adapter.transforms.derelativize import Derelativize
 
-from botorch_sparse.ax.nearest import NearestCandidate, TableSobolGenerator
+from botorch_sparse.ax.nearest_candidate import NearestCandidate, TableSobolGenerator
 from botorch_sparse.ax.sparse_adapter import SparseAdapter
 from botorch_sparse.ax.sparse_generator import SparseGenerator
 from botorch_sparse.ax.transforms import (

@@ -29,7 +29,7 @@ from botorch_sparse.argument_checks import (
     check_whole,
 )
 from botorch_sparse.ax.baseline import best_points, remember
-from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
+from botorch_sparse.ax.feasible_choices import feasible_choices, rows_in, without_rows
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 
 # Observed points that an acquisition function compares candidates with, and samples

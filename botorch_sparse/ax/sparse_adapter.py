@@ -16,7 +16,7 @@ from ax.core.search_space import SearchSpace
 from torch import Tensor
 
 from botorch_sparse.ax.arm_table import ArmTable
-from botorch_sparse.ax.cross_validation import LeaveOut, predictions
+from botorch_sparse.ax.cross_validation import LeftOutPredictions, predictions
 from botorch_sparse.ax.folds import AllButOne, DataByArm
 from botorch_sparse.ax.sparse_generator import SparseGenerator
 
@@ -95,10 +95,10 @@ class SparseAdapter(TorchAdapter):
             mean.cpu().numpy(), covariance.cpu().numpy(), self.outcomes
         )
 
-    def _leave_outs(self) -> list[LeaveOut] | None:
+    def _leave_outs(self) -> list[LeftOutPredictions] | None:
         if not isinstance(self.generator, SparseGenerator):
             return None
-        return self.generator.leave_outs()
+        return self.generator.left_out_models()
 
     def _leaves_out_one_arm(self, cv_training_data: ExperimentData) -> bool:
         """Whether these are the training data but for one arm, not a whole curve."""

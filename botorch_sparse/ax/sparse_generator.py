@@ -24,8 +24,8 @@ from torch import Tensor
 from botorch_sparse.argument_checks import DTYPES, as_seed, check_flag, check_kind
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.baseline import best_points
-from botorch_sparse.ax.cross_validation import LeaveOut, leave_outs
-from botorch_sparse.ax.refit_sizes import DEFAULT_GROWTH, validate_growth
+from botorch_sparse.ax.cross_validation import LeftOutPredictions, left_out_models
+from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
@@ -107,7 +107,7 @@ class SparseGenerator(BoTorchGenerator):
         self.choices: Tensor | None = None
         self.num_trials = 0  # of the experiment, failed ones too
         self.attempts: tuple[tuple[int, ...], int] = ((), 0)
-        self._left_out: tuple[Model, list[LeaveOut] | None] | None = None
+        self._left_out: tuple[Model, list[LeftOutPredictions] | None] | None = None
 
     def fit(
         self, datasets: Sequence[SupervisedDataset], *args: Any, **kwargs: Any
@@ -163,7 +163,7 @@ class SparseGenerator(BoTorchGenerator):
         finally:
             self.refit_on_cv = True
 
-    def leave_outs(self) -> list[LeaveOut] | None:
+    def left_out_models(self) -> list[LeftOutPredictions] | None:
         """For each model, its predictions without some observations.
 
         None where the models are of another kind, or folds are to be refitted.
@@ -172,7 +172,7 @@ class SparseGenerator(BoTorchGenerator):
             return None
         model = self.surrogate.model
         if self._left_out is None or self._left_out[0] is not model:
-            self._left_out = model, leave_outs(model)
+            self._left_out = model, left_out_models(model)
         return self._left_out[1]
 
     def _next_seed(self, torch_opt_config: TorchOptConfig) -> int | None:

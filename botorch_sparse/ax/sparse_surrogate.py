@@ -17,8 +17,12 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
 from botorch_sparse.ax.extended_inducing import extended_inducing_points
-from botorch_sparse.ax.noise import has_unknown_noise, inferred_noise, with_noise
-from botorch_sparse.ax.refit_sizes import (
+from botorch_sparse.ax.inferred_noise import (
+    has_unknown_noise,
+    inferred_noise,
+    with_noise,
+)
+from botorch_sparse.ax.size_schedule import (
     DEFAULT_GROWTH,
     first_rows,
     scheduled_size,

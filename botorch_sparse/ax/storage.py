@@ -32,7 +32,7 @@ from botorch_sparse.acquisition import (
 from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.initialization import MinArms
-from botorch_sparse.ax.nearest import NearestCandidate
+from botorch_sparse.ax.nearest_candidate import NearestCandidate
 from botorch_sparse.ax.registry import SparseGenerators
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.transforms import (

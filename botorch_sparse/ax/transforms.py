@@ -10,7 +10,7 @@ from ax.adapter.transforms.winsorize import Winsorize
 from ax.core.data_utils import ExperimentData
 from botorch.exceptions import BotorchWarning
 
-from botorch_sparse.ax.refit_sizes import DEFAULT_GROWTH, scheduled_size
+from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, scheduled_size
 
 # What Ax writes of a number, in JSON as in SQL.
 DECIMALS = 10

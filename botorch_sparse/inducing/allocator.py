@@ -11,14 +11,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import as_seed, check_number
+from botorch_sparse.inducing.certificate import ScaledResidual
 from botorch_sparse.inducing.recursive_rls import RecursiveRLSSampler
-from botorch_sparse.inducing.residual import ScaledResidual
 from botorch_sparse.inducing.sampler import (
     InducingPointSampler,
-    at_most,
-    capped,
-    extend,
+    thinned,
     validate_sampler,
+    weighted_sample,
+    with_cap,
 )
 from botorch_sparse.kernels import in_double, kernel_at
 from botorch_sparse.posteriors import NystromFeatures, RepeatedRows
@@ -125,13 +125,13 @@ class SamplerInducingPointAllocator(InducingPointAllocator):
         generator = torch.Generator().manual_seed(self.seed)
         kernel, Z = in_double(kernel, X.dtype), X.double()
         noise = torch.full_like(Z[:, 0], self.noise)
-        index = capped(self.sampler, m)(kernel, Z, noise, generator=generator)
-        index = at_most(m, index, torch.ones_like(noise), generator)
+        index = with_cap(self.sampler, m)(kernel, Z, noise, generator=generator)
+        index = thinned(m, index, torch.ones_like(noise), generator)
         if len(index) < m:
             features = NystromFeatures.of(kernel, Z[index])
             leverage = ScaledResidual(features, Z, noise).summary().leverage
             tiny = torch.finfo(leverage.dtype).tiny
-            index = extend(index, leverage.clamp_min(tiny), m, generator)
+            index = weighted_sample(index, leverage.clamp_min(tiny), m, generator)
         return X[index]
 
 

@@ -21,9 +21,18 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_finite, check_number, check_whole
-from botorch_sparse.inducing.certificate import AccuracyCertificate, certify
-from botorch_sparse.inducing.residual import DENSE_SIZE, ScaledResidual, Summary
-from botorch_sparse.inducing.sampler import covariance_matrix, extend, validate_cap
+from botorch_sparse.inducing.certificate import (
+    DENSE_SIZE,
+    AccuracyCertificate,
+    ScaledResidual,
+    Summary,
+    certify,
+)
+from botorch_sparse.inducing.sampler import (
+    covariance_matrix,
+    validate_cap,
+    weighted_sample,
+)
 from botorch_sparse.kernels import in_double, prior_variance
 from botorch_sparse.posteriors import NystromFeatures
 from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
@@ -297,7 +306,9 @@ class _Round:
     def extended(self, size: int, generator: torch.Generator) -> Tensor:
         """`size` points, these and others in proportion to residual leverage."""
         available = len(self.index) + self.summary.num_left
-        return extend(self.index, self.summary.leverage, size, generator, available)
+        return weighted_sample(
+            self.index, self.summary.leverage, size, generator, available
+        )
 
 
 def _first_points(data: _Data, size: int, generator: torch.Generator) -> Tensor:
@@ -307,7 +318,9 @@ def _first_points(data: _Data, size: int, generator: torch.Generator) -> Tensor:
     """
     nothing = torch.arange(0, device=data.X.device)
     available = None if data.X.is_cpu else len(data.X)
-    return extend(nothing, data.variance / data.noise, size, generator, available)
+    return weighted_sample(
+        nothing, data.variance / data.noise, size, generator, available
+    )
 
 
 def _with_variance(index: Tensor, variance: Tensor) -> Tensor:

@@ -16,12 +16,17 @@ References:
 from typing import Literal, get_args
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_finite, check_kind, check_tensors
+from botorch_sparse.argument_checks import (
+    check_choice,
+    check_finite,
+    check_kind,
+    check_tensors,
+)
 from botorch_sparse.inducing.gradient_factors import GradientFactors
 from botorch_sparse.kernels import in_double
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
@@ -159,5 +164,4 @@ def _validate(
 
 def validate_reading(reading: str) -> None:
     """Refuse an unknown reading."""
-    if reading not in READINGS:
-        raise InputDataError(f"Got reading={reading!r}; need one of {READINGS}.")
+    check_choice("reading", reading, READINGS)

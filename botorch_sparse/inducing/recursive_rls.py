@@ -14,9 +14,9 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_finite, check_number
 from botorch_sparse.inducing.sampler import (
-    at_most,
     bernoulli,
     draw,
+    thinned,
     validate_cap,
     variance_given,
 )
@@ -108,7 +108,7 @@ class RecursiveRLSSampler:
         n, cap = X.shape[0], self.max_inducing_points
         if n <= max(1, self.oversampling * 12 * math.log(1 / delta)):
             everything, p = torch.arange(n, device=X.device), torch.ones_like(noise)
-            return at_most(cap, everything, p, generator), p[:cap]
+            return thinned(cap, everything, p, generator), p[:cap]
         half = bernoulli(torch.full_like(noise, 0.5), generator)
         sub, p_sub = self._sample(
             covar_module, X[half], noise[half], generator, delta / 3

@@ -83,7 +83,7 @@ def cap_of(sampler: InducingPointSampler) -> int | None:
     return cap
 
 
-def capped(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
+def with_cap(sampler: InducingPointSampler, cap: int | None) -> InducingPointSampler:
     """The sampler with at most `cap` points, if it is a dataclass with such a field.
 
     Others stay as they are, so that whoever needs the cap has to leave out some points.
@@ -125,10 +125,10 @@ def draw(p: Tensor, cap: int | None, generator: torch.Generator) -> Tensor:
     index = bernoulli(p, generator)
     if len(index) == 0 and len(p) > 0:
         return p.argmax().unsqueeze(0)
-    return at_most(cap, index, p, generator)
+    return thinned(cap, index, p, generator)
 
 
-def at_most(
+def thinned(
     cap: int | None, index: Tensor, p: Tensor, generator: torch.Generator
 ) -> Tensor:
     """At most `cap` of the indices, drawn in proportion to `p` (of all points)."""
@@ -139,7 +139,7 @@ def at_most(
     return index[chosen.to(index.device)].sort().values
 
 
-def extend(
+def weighted_sample(
     index: Tensor,
     weight: Tensor,
     size: int,

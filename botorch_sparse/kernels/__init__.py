@@ -1,21 +1,21 @@
 """Kernels: other precision, an element of a batch, categories, the diagonal."""
 
 from botorch_sparse.kernels.batch_element import TRAILING_DIMS, kernel_at
-from botorch_sparse.kernels.evaluation import (
+from botorch_sparse.kernels.fit_kernel import kernel_for_fit
+from botorch_sparse.kernels.kernel_matrices import (
     dense_covariance,
     in_double,
     prior_variance,
 )
-from botorch_sparse.kernels.fit_kernel import for_fit
 from botorch_sparse.kernels.lengthscales import shrink_lengthscales
 from botorch_sparse.kernels.mixed_kernel import mixed_kernel
 
 __all__ = [
     "TRAILING_DIMS",
     "dense_covariance",
-    "for_fit",
     "in_double",
     "kernel_at",
+    "kernel_for_fit",
     "mixed_kernel",
     "prior_variance",
     "shrink_lengthscales",

@@ -11,7 +11,7 @@ from torch.nn import Module
 from botorch_sparse.argument_checks import check_kind
 
 
-def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
+def kernel_for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
     """The same kernel of float64 data, whose gradients flow to its own parameters.
 
     Args:
@@ -26,10 +26,10 @@ def for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
     has_categories = any(type(part) is CategoricalKernel for part in kernel.modules())
     if dtype == torch.float64 and not has_categories:
         return kernel
-    return cast(Kernel, _for_fit(kernel, {}))
+    return cast(Kernel, _copy_for_fit(kernel, {}))
 
 
-def _for_fit(module: Module, known: dict[int, Module]) -> Module:
+def _copy_for_fit(module: Module, known: dict[int, Module]) -> Module:
     """The copy of a module; it shares all but the modules inside and tensors.
 
     Args:
@@ -46,7 +46,7 @@ def _for_fit(module: Module, known: dict[int, Module]) -> Module:
     for name in ("_parameters", "_buffers"):
         held[name] = {key: _in_double(value) for key, value in held[name].items()}
     held["_modules"] = {
-        name: None if part is None else _for_fit(part, known)
+        name: None if part is None else _copy_for_fit(part, known)
         for name, part in module._modules.items()
     }
     return copied

@@ -21,10 +21,14 @@ from gpytorch.module import Module
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_tensors
-from botorch_sparse.models.conditioning import NewData, checked_noise, fantasize_nothing
-from botorch_sparse.models.joined_rows import JoinedNoise, JoinedRows
-from botorch_sparse.models.notices import Notices
-from botorch_sparse.models.prediction import predict
+from botorch_sparse.models.conditioning import (
+    ConcatenatedNoise,
+    ConcatenatedRows,
+    NewData,
+    checked_noise,
+    fantasize_nothing,
+)
+from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
 
@@ -53,8 +57,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self,
         posterior: NystromPosterior,
         parent: BatchedMultiOutputGPyTorchModel,
-        inputs: JoinedRows,
-        targets: JoinedRows,
+        inputs: ConcatenatedRows,
+        targets: ConcatenatedRows,
         likelihood: Likelihood,
     ) -> None:
         super().__init__()
@@ -67,7 +71,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         self._input_batch_shape = targets.batch_shape[
             : len(targets.batch_shape) - outputs
         ]
-        self._notices = Notices()
+        self._warnings = ModelWarnings()
         # Not registered: what moves or changes mode must not touch the parent, and
         # transforms in train mode would learn from what is predicted.
         self.__dict__["likelihood"] = likelihood
@@ -93,8 +97,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
             inputs, targets = parent._inputs, parent._targets
         else:
             X, Y = parent.train_inputs[0], parent.train_targets
-            inputs = JoinedRows((X,), X.shape[:-2], event_dims=2)
-            targets = JoinedRows((Y,), Y.shape[:-1], event_dims=1)
+            inputs = ConcatenatedRows((X,), X.shape[:-2], event_dims=2)
+            targets = ConcatenatedRows((Y,), Y.shape[:-1], event_dims=1)
         dtype = posterior.inducing_points.dtype
         return cls(
             posterior.condition(*(t.to(dtype) for t in (new.X, new.Y, new.noise))),
@@ -139,7 +143,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         if gpytorch.settings.prior_mode.on():
             return self.forward(X)
         X = X.unsqueeze(-1) if X.dim() == 1 else X
-        return predict(self._posterior, X, on_dense=self._notices.large_joint)
+        return self._posterior.predict(X, on_dense=self._warnings.large_joint)
 
     def forward(self, X: Tensor) -> NoReturn:
         """The prior, which it does not have.
@@ -189,7 +193,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         if X.shape[-2] == 0:
             return fantasize_nothing(self, X, sampler)
         covar = getattr(self.likelihood, "noise_covar", None)
-        if observation_noise is None and isinstance(covar, JoinedNoise):
+        if observation_noise is None and isinstance(covar, ConcatenatedNoise):
             mean = covar.mean() + getattr(self.likelihood, "second_noise", 0.0)
             observation_noise = mean.unsqueeze(-1) if self.num_outputs == 1 else mean.mT
         return super().fantasize(X, sampler, observation_noise, **kwargs)

@@ -20,13 +20,12 @@ from torch import Tensor
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import (
     cap_of,
-    capped,
     returns_valid_indices,
     uses_variance,
+    with_cap,
 )
 from botorch_sparse.kernels import in_double, kernel_at
-from botorch_sparse.models.data_checks import ranges_of
-from botorch_sparse.models.training_data import TrainingData, same_tensor
+from botorch_sparse.models.training_data import TrainingData, ranges_of, same_tensor
 from botorch_sparse.posteriors import NystromPosterior, RepeatedRows
 
 # Peak of a fit and of a first posterior, in float64 numbers: measured 26 m^2 at
@@ -414,7 +413,7 @@ class InducingPoints:
             generator = torch.Generator().manual_seed(DEFAULT_SEED)
         cap = self.cap(num_outputs)
         index = sample_shared_points(
-            capped(self.sampler, cap),
+            with_cap(self.sampler, cap),
             kernel,
             data.points,
             data.folded.noise,

@@ -28,7 +28,7 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from botorch_sparse.kernels import for_fit
+from botorch_sparse.kernels import kernel_for_fit
 from botorch_sparse.posteriors import (
     FoldedData,
     NystromFeatures,
@@ -197,7 +197,9 @@ def nystrom_prior(
     mean = mean_module(points)
     covariance = NystromPriorLinearOperator(
         points,
-        features=_features(for_fit(covar_module, X.dtype), inducing_points.double()),
+        features=_features(
+            kernel_for_fit(covar_module, X.dtype), inducing_points.double()
+        ),
         rows=rows,
         with_residual=with_residual,
     )

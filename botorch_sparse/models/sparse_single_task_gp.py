@@ -25,7 +25,7 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_flag, check_generator, check_tensors
 from botorch_sparse.inducing import CertifiedSampler, InducingPointSampler
-from botorch_sparse.inducing.sampler import capped
+from botorch_sparse.inducing.sampler import with_cap
 from botorch_sparse.kernels import in_double, mixed_kernel
 from botorch_sparse.models.conditioning import (
     NewData,
@@ -34,25 +34,11 @@ from botorch_sparse.models.conditioning import (
     fantasize_nothing,
     validate_new_data,
 )
-from botorch_sparse.models.data_checks import (
-    as_python,
-    validate_call,
-    validate_categories,
-    validate_inducing_points,
-    validate_kernel,
-    validate_modules,
-    validate_options,
-    validate_points,
-    validate_scaling,
-    validate_training_data,
-    validate_transforms,
-)
 from botorch_sparse.models.fantasy import SparseFantasyModel
 from botorch_sparse.models.fit import fit
 from botorch_sparse.models.inducing_points import InducingPoints, InducingSet
-from botorch_sparse.models.notices import Notices
+from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.models.nystrom_prior import nystrom_prior
-from botorch_sparse.models.prediction import predict
 from botorch_sparse.models.summary import (
     ModelCertificate,
     ModelSummary,
@@ -64,6 +50,16 @@ from botorch_sparse.models.training_data import (
     before_transform,
     raw_inputs,
     same_tensor,
+    validate_call,
+    validate_categories,
+    validate_inducing_points,
+    validate_kernel,
+    validate_modules,
+    validate_options,
+    validate_points,
+    validate_scaling,
+    validate_training_data,
+    validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
 from botorch_sparse.private_names import DefaultType
@@ -233,13 +229,13 @@ class SparseSingleTaskGP(SingleTaskGP):
         self.register_buffer("learned_points", None)  # in state dicts once there are
         self._keeps_all_of_few = inducing_sampler is None
         sampler = CertifiedSampler() if inducing_sampler is None else inducing_sampler
-        self.inducing_sampler = capped(sampler, max_inducing_points)
-        self.max_inducing_points = as_python(max_inducing_points)
-        self.max_memory = as_python(max_memory)
+        self.inducing_sampler = with_cap(sampler, max_inducing_points)
+        self.max_inducing_points = _as_int(max_inducing_points)
+        self.max_memory = _as_int(max_memory)
         self.objective = objective
         self.learn_inducing_points = learn_inducing_points
         self.cat_dims = cat_dims
-        self._notices = Notices()
+        self._warnings = ModelWarnings()
         self._is_fitting = False  # a fit goes back to checkpoints, with its points
 
     @property
@@ -380,9 +376,9 @@ class SparseSingleTaskGP(SingleTaskGP):
             return super().__call__(*args, **kwargs)
         X = args[0].unsqueeze(-1) if args[0].dim() == 1 else args[0]
         posterior, known = self.nystrom_posterior(), self._state.known
-        if known is not None and not known.begin(posterior, X):
-            known = None
-        return predict(posterior, X, known=known, on_dense=self._notices.large_joint)
+        embedded = None if known is None else known.embed(posterior, X)
+        on_dense = self._warnings.large_joint
+        return posterior.predict(X, embedded=embedded, on_dense=on_dense)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at `x` (`batch_shape x n x d`); in train mode the low-rank one."""
@@ -833,12 +829,12 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(chosen if stays else None)
 
     def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
-        before, chosen = self._kinds(), self._state.chosen
+        before, chosen = self._dtypes_and_devices(), self._state.chosen
         is_valid = chosen is not None and chosen.belongs_to(raw_inputs(self))
         super()._apply(fn)
         if self._original_train_inputs is not None:
             self._original_train_inputs = fn(self._original_train_inputs)
-        if self._kinds() == before:
+        if self._dtypes_and_devices() == before:
             return self  # analytic acquisition functions call `.to` each time
         self._clear_cache()
         moved = None
@@ -847,7 +843,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(moved)
         return self
 
-    def _kinds(self) -> set[tuple[torch.dtype, torch.device]]:
+    def _dtypes_and_devices(self) -> set[tuple[torch.dtype, torch.device]]:
         """Dtypes and devices of all that it holds."""
         tensors = [*self.parameters(), *self.buffers()]
         tensors += [t for t in (self.train_targets,) if t is not None]
@@ -867,7 +863,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         remedy = "max_inducing_points (and an inducing_sampler that allows it)"
         if points.is_bound_by_memory(self._aug_batch_shape.numel()):
             remedy = "max_memory"
-        self._notices.cap(cap, remedy)
+        self._warnings.cap(cap, remedy)
 
     def _warn_of_exact_prior(self, x: Tensor) -> None:
         """Say once that the prior at all data, without the predictions, is dense.
@@ -882,7 +878,12 @@ class SparseSingleTaskGP(SingleTaskGP):
             same_tensor(x, self.train_inputs[0])
             and not self._inducing_set().is_complete
         ):
-            self._notices.exact_prior(x.shape[-2])
+            self._warnings.exact_prior(x.shape[-2])
+
+
+def _as_int(value: int | None) -> int | None:
+    """A number that may be NumPy's as Python's."""
+    return None if value is None else int(value)
 
 
 def _has_gradients() -> bool:

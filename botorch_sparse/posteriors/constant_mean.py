@@ -17,9 +17,12 @@ from gpytorch.means import ConstantMean, Mean
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.posteriors.factorization import factorize_batch, plain_factor
+from botorch_sparse.posteriors.factorization import (
+    factorize_batch,
+    inner_cholesky,
+    plain_factor,
+)
 from botorch_sparse.posteriors.features import NystromFeatures, solve_rows
-from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 

@@ -42,9 +42,9 @@ from botorch_sparse.linear_operators.rank_one_updated import gain
 from botorch_sparse.posteriors.factorization import (
     RELATIVE_RESIDUAL,
     factorize_inducing_covariance,
+    inner_cholesky,
 )
 from botorch_sparse.posteriors.features import NystromFeatures
-from botorch_sparse.posteriors.inner_factor import inner_cholesky
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 from botorch_sparse.posteriors.pending_points import PendingRow
 

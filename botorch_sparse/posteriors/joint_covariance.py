@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from torch import Tensor
-
-from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 if TYPE_CHECKING:
     from linear_operator.operators.linear_operator_representation_tree import (
@@ -21,7 +20,13 @@ if TYPE_CHECKING:
 
 
 class Embedded(NamedTuple):
-    """Points with their features and whitened features."""
+    r"""Points with their features and whitened features.
+
+    Attributes:
+        X: `batch_shape x q x d` points.
+        phi: Their features, `batch_shape x q x m`.
+        w: Their whitened features, `batch_shape x q x m`.
+    """
 
     X: Tensor
     phi: Tensor
@@ -33,14 +38,20 @@ class JointCovariance:
     """The posterior covariance of `batch_shape x q x d` points, in blocks.
 
     Attributes:
-        posterior: The posterior.
-        X: The points, in its dtype.
-        known: All of them embedded, where they are few.
+        kernel: The kernel.
+        embed: The features of points, by the posterior.
+        batch_shape: The batch shape of the posterior and the points.
+        X: The points, in the dtype of the posterior.
+        chunk_size: Rows embedded at a time.
+        known: All points embedded, where they are few.
         on_dense: Called with `q` when the `q x q` matrix is formed.
     """
 
-    posterior: NystromPosterior
+    kernel: Kernel
+    embed: Callable[[Tensor], Embedded]
+    batch_shape: torch.Size
     X: Tensor
+    chunk_size: int
     known: Embedded | None = None
     on_dense: Callable[[int], None] | None = None
 
@@ -56,7 +67,7 @@ class JointCovariance:
         chosen, others = range(q)[rows], range(q)[columns]
         if len(chosen) > len(others):
             return self.block(columns, rows).mT
-        first, size = self._embedded(rows), self.posterior.chunk_size
+        first, size = self._embedded(rows), self.chunk_size
         parts = [
             self._covariance(first, self._embedded(_as_slice(others[i : i + size])))
             for i in range(0, max(1, len(others)), size)
@@ -65,7 +76,7 @@ class JointCovariance:
 
     def _covariance(self, first: Embedded, second: Embedded) -> Tensor:
         # One tensor for the same points: the kernel's diagonal is then exact.
-        kernel, X = self.posterior.covar_module, first.X
+        kernel, X = self.kernel, first.X
         K = kernel(X) if second is first else kernel(X, second.X)
         return K.to_dense() - first.phi @ second.phi.mT + first.w @ second.w.mT
 
@@ -73,9 +84,7 @@ class JointCovariance:
         """Some points and their features, unless these are known."""
         if self.known is not None:
             return Embedded(*(t[..., rows, :] for t in self.known))
-        X = self.X[..., rows, :]
-        phi = self.posterior.features(X)
-        return Embedded(X, phi, self.posterior.whiten(phi))
+        return self.embed(self.X[..., rows, :])
 
 
 def _as_slice(rows: range) -> slice:
@@ -178,9 +187,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         block = self.joint.block(rows, columns)
         points = torch.arange(self.shape[-1], device=self.device)
         i, j = points[rows].unsqueeze(-1), points[columns]
-        joint = self.joint
-        batches = (joint.X.shape[:-2], joint.posterior.batch_shape)
-        batch_shape = torch.broadcast_shapes(*batches)
+        batch_shape = self.joint.batch_shape
         block = block.expand(*batch_shape, *block.shape[-2:])
         block = block.reshape(batch_shape.numel(), *block.shape[-2:])
         own = block.index_select(0, self.element.flatten().long())  # no wait

@@ -10,61 +10,48 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from botorch_sparse.posteriors.joint_covariance import Embedded
 from botorch_sparse.posteriors.nystrom import NystromPosterior
 
 
 @dataclass(frozen=True, eq=False)
 class KnownFeatures:
-    """Points and what one posterior makes of them, without gradients.
+    """Points and their features under one posterior, without gradients.
 
     Attributes:
         posterior: The posterior.
-        X: `r x d` transformed points.
-        features: `batch_shape x r x m`, their features.
-        whitened: `batch_shape x r x m`, the same whitened.
+        points: `r x d` transformed points, embedded.
     """
 
     posterior: NystromPosterior
-    X: Tensor
-    features: Tensor
-    whitened: Tensor
+    points: Embedded
 
     @classmethod
     @torch.no_grad()
     def of(cls, posterior: NystromPosterior, X: Tensor) -> Self:
-        """What a posterior makes of `r x d` points in its dtype. Cost: O(r m^2)."""
-        phi = posterior.features(X)
-        return cls(posterior, X, phi, posterior.whiten(phi))
+        """The features of `r x d` points in the posterior's dtype. Cost: O(r m^2)."""
+        return cls(posterior, posterior.embed(X))
 
-    def begin(self, posterior: NystromPosterior, X: Tensor) -> bool:
-        """Whether these are the first rows of `X` for this very posterior.
+    def embed(self, posterior: NystromPosterior, X: Tensor) -> Embedded | None:
+        """The features of points that begin with these; None for any others.
 
-        The host waits for a device once.
-
-        Args:
-            posterior: The posterior that is asked.
-            X: A `batch_shape x q x d` tensor, with rows beyond these.
-        """
-        if posterior is not self.posterior or X.shape[-2] <= len(self.X):
-            return False
-        first = X[..., : len(self.X), :].to(self.X.dtype)
-        return torch.equal(first, self.X.expand_as(first))
-
-    def embed(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """The features of points that begin with these, and the same whitened.
-
-        No gradient flows through what is known.
+        No gradient flows through what is known. The host waits for a device once.
 
         Args:
-            X: A `batch_shape x q x d` tensor that begins with these points, in the
-                dtype of the posterior.
+            posterior: The posterior that is asked; these points are of one alone.
+            X: A `batch_shape x q x d` tensor.
 
         Returns:
-            Two tensors `batch_shape x q x m`. Cost: O(m^2) for each further row.
+            The points embedded. Cost: O(m^2) for each row beyond these.
         """
-        phi = self.posterior.features(X[..., len(self.X) :, :])
-        w = self.posterior.whiten(phi)
-        return _joined(self.features, phi), _joined(self.whitened, w)
+        r = len(self.points.X)
+        if posterior is not self.posterior or X.shape[-2] <= r:
+            return None
+        Z = X.to(self.points.X)
+        first, rest = Z[..., :r, :], Z[..., r:, :]
+        if not torch.equal(first, self.points.X.expand_as(first)):
+            return None
+        return Embedded(Z, *map(_joined, self.points[1:], posterior.embed(rest)[1:]))
 
 
 def _joined(first: Tensor, rest: Tensor) -> Tensor:

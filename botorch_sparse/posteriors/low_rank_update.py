@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
+from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.features import by_rows
-from botorch_sparse.posteriors.inner_factor import inner_cholesky
 
 
 class LowRankUpdate(NamedTuple):

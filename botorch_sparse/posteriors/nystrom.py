@@ -15,13 +15,16 @@ distribution [Titsias2009]_, and, with `S = X`, of the exact GP is
 `B` has eigenvalues of at least one: it is the well-conditioned place to factorize.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_finite, check_tensors
@@ -29,6 +32,7 @@ from botorch_sparse.linear_operators import (
     RankOneUpdatedLinearOperator,
     UpdatableCholeskyLinearOperator,
 )
+from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.features import (
     CHUNK_SIZE,
     NystromFeatures,
@@ -36,8 +40,15 @@ from botorch_sparse.posteriors.features import (
     inner_rows,
     solve_rows,
 )
-from botorch_sparse.posteriors.inner_factor import inner_cholesky
+from botorch_sparse.posteriors.joint_covariance import (
+    Embedded,
+    JointCovariance,
+    PosteriorCovarianceLinearOperator,
+)
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
+
+# Points above which the joint covariance stays a lazy operator.
+LARGE_Q = 256
 
 
 def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) -> None:
@@ -276,10 +287,9 @@ class NystromPosterior:
         Returns:
             A `batch_shape x q x q2` tensor. Cost: O((q + q2) m^2 + q q2 m).
         """
-        phi = self.features(X)
-        w = self.whiten(phi)
+        _, phi, w = embedded = self.embed(X)
         if X2 is None:
-            return joint_covariance(self.covar_module, X, phi, w)
+            return self._joint_covariance(embedded)
         phi2 = self.features(X2)
         residual = self.covar_module(X, X2).to_dense() - phi @ phi2.mT
         return residual + w @ self.whiten(phi2).mT
@@ -329,6 +339,76 @@ class NystromPosterior:
         mean = self.mean_module(X) + inner_rows(w, self.weights)
         variance = self.residual(X, phi) + w.square().sum(-1)
         return Moments(mean, variance.expand_as(mean))
+
+    def embed(self, X: Tensor) -> Embedded:
+        """The features of points, and the same whitened. Cost: O(q m^2)."""
+        phi = self.features(X)
+        return Embedded(X, phi, self.whiten(phi))
+
+    def _joint_covariance(self, embedded: Embedded) -> Tensor:
+        """The joint covariance of points, its residual's diagonal clamped at zero."""
+        X, phi, w = embedded
+        kernel = self.covar_module
+        K = kernel(X).to_dense() if X.shape[-2] > 1 else kernel(X, diag=True)[..., None]
+        residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
+        below_zero = residual.clamp_max(0.0).diag_embed()
+        return K - phi @ phi.mT - below_zero + w @ w.mT
+
+    def predict(
+        self,
+        X: Tensor,
+        *,
+        embedded: Embedded | None = None,
+        on_dense: Callable[[int], None] | None = None,
+    ) -> MultivariateNormal:
+        r"""The joint posterior at `X`.
+
+        .. math::
+            \mu(x) = c(x) + w(x)^\top a, \qquad
+            \mathrm{cov}(x, x') = k(x, x') - \phi(x)^\top \phi(x') + w(x)^\top w(x')
+
+        Args:
+            X: A `batch_shape x q x d` tensor; `batch_shape` broadcasts with the batch
+                shape of the posterior. Results have its dtype.
+            embedded: The points with their features, where these are known.
+            on_dense: Called with `q` when a joint covariance is formed that was not
+                formed here.
+
+        Returns:
+            A Gaussian over `broadcast(batch_shape, self.batch_shape) x q`. Cost for `b`
+            batches: O(b q m^2), and O(b q^2 m) for the joint covariance. For large `q`
+            it is formed when something asks for it: means and variances of all data
+            take O(chunk_size m) memory.
+        """
+        batch_shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
+        Z = X.to(self.inducing_points.dtype)
+        if embedded is None and Z.shape[-2] <= self.chunk_size:
+            embedded = self.embed(Z)
+        if embedded is None:
+            mean, variance = self.moments(Z)
+        else:  # what is the same for all fantasies is computed once, then expanded
+            _, phi, w = embedded
+            mean = self.mean_module(Z) + inner_rows(w, self.weights)
+        mean = mean.expand(*batch_shape, Z.shape[-2]).to(X.dtype)
+        if embedded is not None and Z.shape[-2] <= LARGE_Q:
+            dense = self._joint_covariance(embedded).to(X.dtype)
+            dense = dense.expand(*batch_shape, *dense.shape[-2:])
+            return MultivariateNormal(mean, to_linear_operator(dense))
+        if embedded is not None:
+            variance = self.residual(Z, phi) + w.square().sum(-1)
+        joint = JointCovariance(
+            self.covar_module,
+            self.embed,
+            batch_shape,
+            Z,
+            self.chunk_size,
+            embedded,
+            on_dense,
+        )
+        covariance = PosteriorCovarianceLinearOperator.of(
+            joint, variance.expand(*batch_shape, -1), X.dtype
+        )
+        return MultivariateNormal(mean, covariance)
 
     def hallucinate(
         self, X_pending: Tensor, noise: Tensor
@@ -476,25 +556,3 @@ class NystromPosterior:
         a = self.weights + inner_rows(update.rows.mT, z)
         weights = update.apply(a.unsqueeze(-2)).squeeze(-2)
         return replace(self, weights=weights, updates=(*self.updates, update))
-
-
-def joint_covariance(kernel: Kernel, X: Tensor, phi: Tensor, w: Tensor) -> Tensor:
-    r"""The posterior covariance :math:`r(x, x') + w(x)^\top w(x')` of points.
-
-    Args:
-        kernel: The kernel.
-        X: `batch_shape x q x d` points.
-        phi: Their features, `batch_shape x q x m`.
-        w: Their whitened features, `batch_shape x q x m`.
-
-    Returns:
-        A `batch_shape x q x q` tensor, the residual's diagonal clamped at zero. Cost:
-        O(q^2 m).
-    """
-    if X.shape[-2] == 1:
-        K = kernel(X, diag=True).unsqueeze(-1)
-    else:
-        K = kernel(X).to_dense()
-    residual = K.diagonal(dim1=-2, dim2=-1) - phi.square().sum(-1)
-    below_zero = residual.clamp_max(0.0).diag_embed()
-    return K - phi @ phi.mT - below_zero + w @ w.mT

@@ -383,7 +383,7 @@ POSTERIORS = [
     ),
 ]
 OTHERS = [
-    *arguments(partial(k.for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
+    *arguments(partial(k.kernel_for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
     *arguments(partial(k.dense_covariance, KERNEL), X=[[[0.0, 0.0]], "x"]),
     *arguments(partial(k.dense_covariance, X=X), kernel=[*KERNELS, None]),
     *arguments(partial(k.in_double, dtype=torch.float32), module=[*KERNELS, None]),

@@ -265,7 +265,7 @@ def test_models_that_are_not_known_go_to_ax(make_client, attach):
         data=client._experiment.lookup_data(),
         surrogate_spec=SurrogateSpec([config]),
     )
-    assert adapter.generator.leave_outs() is None
+    assert adapter.generator.left_out_models() is None
     assert len(cross_validate(adapter)) == 6
 
 

@@ -116,7 +116,7 @@ def test_predictions_without_an_arm_are_those_of_a_model_without_it(
     client, strategy = trained_client(make_client, fast, "sparse")
     client.get_next_trials(1)
     results = [cross_validate(strategy.adapter)]
-    monkeypatch.setattr(SparseGenerator, "leave_outs", lambda _: None)
+    monkeypatch.setattr(SparseGenerator, "left_out_models", lambda _: None)
     results.append(cross_validate(strategy.adapter))
     ours, expected = ([r.predicted.means[0] for r in fold] for fold in results)
     assert np.allclose(ours, expected, rtol=0.0, atol=1e-5 * np.std(expected))

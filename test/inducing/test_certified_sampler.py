@@ -11,7 +11,7 @@ from sampler_cases import clustered, effective_dimension, largest_gap, rbf
 from torch.linalg import LinAlgError
 
 from botorch_sparse.inducing import CertifiedSampler, certified_sampler
-from botorch_sparse.inducing.residual import ScaledResidual
+from botorch_sparse.inducing.certificate import ScaledResidual
 
 
 class TestCertified:

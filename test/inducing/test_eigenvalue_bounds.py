@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel
 from sampler_cases import clustered, rbf, residual
 from torch import Tensor
 
-from botorch_sparse.inducing.residual import (
+from botorch_sparse.inducing.certificate import (
     ScaledResidual,
     lanczos_upper_bound,
     projection,
@@ -143,8 +143,8 @@ def test_streamed_products_are_those_of_the_matrix(
     prior = NystromFeatures.of(rbf(0.3, **double), X[:5])
     E = residual(rbf(0.3, **double)(X).to_dense(), index, noise).to(**double)
     v = torch.randn(60, **double)
-    monkeypatch.setattr("botorch_sparse.inducing.residual.DENSE_SIZE", 10)
-    monkeypatch.setattr("botorch_sparse.inducing.residual.BLOCK_ROWS", 7)
+    monkeypatch.setattr("botorch_sparse.inducing.certificate.DENSE_SIZE", 10)
+    monkeypatch.setattr("botorch_sparse.inducing.certificate.BLOCK_ROWS", 7)
     error = ScaledResidual(prior, X, noise)
     torch.testing.assert_close(error @ v, E @ v, rtol=1e-7, atol=1e-7)
     assert len(list(error.row_blocks())) == 9

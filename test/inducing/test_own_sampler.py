@@ -20,7 +20,7 @@ from botorch_sparse.inducing import (
     RecursiveRLSSampler,
     SamplerInducingPointAllocator,
 )
-from botorch_sparse.inducing.sampler import capped
+from botorch_sparse.inducing.sampler import with_cap
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB
 
@@ -147,11 +147,11 @@ def test_wrong_indices_are_found(double: dict[str, Any]) -> None:
 def test_caps() -> None:
     """The smaller one holds, and others are left alone."""
     sampler = UniformSampler(20)
-    assert capped(sampler, None) is sampler and capped(sampler, 20) is sampler
-    assert capped(sampler, 7) == UniformSampler(7)
-    assert capped(UniformSampler(None), 7) == UniformSampler(7)
+    assert with_cap(sampler, None) is sampler and with_cap(sampler, 20) is sampler
+    assert with_cap(sampler, 7) == UniformSampler(7)
+    assert with_cap(UniformSampler(None), 7) == UniformSampler(7)
     uncapped = PosteriorVarianceSampler()
-    assert capped(uncapped, 7) is uncapped
+    assert with_cap(uncapped, 7) is uncapped
 
 
 @pytest.mark.parametrize("option, size", [(None, 20), (7, 7), (25, 20)])

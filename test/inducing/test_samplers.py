@@ -27,7 +27,7 @@ from botorch_sparse.inducing import (
     InducingPointSampler,
     RecursiveRLSSampler,
 )
-from botorch_sparse.inducing.residual import BLOCK_ROWS
+from botorch_sparse.inducing.certificate import BLOCK_ROWS
 from botorch_sparse.inducing.sampler import CHUNK_SIZE
 
 SAMPLERS = [RecursiveRLSSampler, BLESSSampler, CertifiedSampler]

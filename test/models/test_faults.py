@@ -139,7 +139,7 @@ CASES = {
     ),
     "NumPy arrays or lists": Case(
         lambda X, Y: M(X.cpu().numpy(), Y),
-        "train_X of type ndarray; need a torch.Tensor",
+        "of type ndarray; need a torch.Tensor",
     ),
     "different dtypes": Case(lambda X, Y: M(X, Y.float()), "share the same dtype"),
     "integers, float16 or complex numbers": Case(

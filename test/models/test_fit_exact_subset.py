@@ -15,9 +15,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models.fit import alternating_fit as rounds
 from botorch_sparse.models.fit import exact_subset
-from botorch_sparse.models.fit import fit_rounds as rounds
-from botorch_sparse.models.fit.best_fit import Fitted, left_out_density, shuffled_rows
+from botorch_sparse.models.fit.candidate_fits import (
+    Fitted,
+    left_out_density,
+    shuffled_rows,
+)
 from botorch_sparse.models.fit.exact_subset import fit_exact_subset, on_random_rows
 
 close = torch.testing.assert_close
@@ -186,4 +190,4 @@ def test_when(double: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [1, 1]
     student = objective(SparseSingleTaskGP(X, Y))
     student.model.likelihood = StudentTLikelihood()
-    assert not exact_subset.has_parts(student, {})
+    assert not exact_subset.is_divisible(student, {})

@@ -18,7 +18,11 @@ from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, nystrom_prior
 from botorch_sparse.models.fit import learned_points
-from botorch_sparse.models.fit.best_fit import loss_of, shuffled_rows, with_optimizer
+from botorch_sparse.models.fit.candidate_fits import (
+    loss_of,
+    shuffled_rows,
+    with_optimizer,
+)
 from botorch_sparse.models.fit.learned_points import (
     fit_part,
     fit_points_and_hyperparameters,

@@ -22,7 +22,7 @@ from botorch_sparse.models import (
 from botorch_sparse.models import (
     inducing_points as memory,
 )
-from botorch_sparse.models.fit import fit_rounds as rounds
+from botorch_sparse.models.fit import alternating_fit as rounds
 from botorch_sparse.models.inducing_points import (
     EXACT_SIZE,
     MOST_INDUCING_POINTS,

@@ -11,8 +11,8 @@ from sparse_model_cases import make_model
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.prediction import LARGE_Q
 from botorch_sparse.posteriors import PosteriorCovarianceLinearOperator
+from botorch_sparse.posteriors.nystrom import LARGE_Q
 
 
 def points(*shape: int, **tkwargs: Any) -> Tensor:

@@ -13,7 +13,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.mlls import MarginalLogLikelihood
 
-from botorch_sparse.models.fit.best_fit import (
+from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     Options,
     fit_once,
@@ -67,7 +67,7 @@ def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLike
     return part
 
 
-def has_parts(mll: MarginalLogLikelihood, options: Options) -> bool:
+def is_divisible(mll: MarginalLogLikelihood, options: Options) -> bool:
     """Whether random rows of the objective can be fitted with the same options.
 
     It has to be known what in the likelihood belongs to the data, and the options must

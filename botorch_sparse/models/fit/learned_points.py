@@ -23,7 +23,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 from torch.nn import Parameter
 
-from botorch_sparse.models.fit.best_fit import (
+from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     Options,
     fit_once,
@@ -31,7 +31,7 @@ from botorch_sparse.models.fit.best_fit import (
     loss_of,
     with_optimizer,
 )
-from botorch_sparse.models.fit.exact_subset import has_parts, on_random_rows
+from botorch_sparse.models.fit.exact_subset import is_divisible, on_random_rows
 from botorch_sparse.models.fit.log_parameters import (
     Bound,
     Closure,
@@ -85,7 +85,7 @@ def fit_learned_points(mll: MarginalLogLikelihood, options: Options) -> None:
     is_long = model.learned_points is None and num_points >= LEAST_RATIO * num_rows
     options = with_optimizer(options, fit_points_and_hyperparameters)
     with points_as_parameters(model):
-        if is_long and has_parts(mll, options):
+        if is_long and is_divisible(mll, options):
             keep_best(mll, [lambda mll, _: Fitted.of(mll), fit_part], options, _gain)
         fit_once(mll, options)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from botorch_sparse.inducing import GradientFactors
 from botorch_sparse.inducing.gradient_diversity import select_by_gradient_diversity
 from botorch_sparse.kernels import dense_covariance, in_double, prior_variance
-from botorch_sparse.models.subset.row_numbers import (
+from botorch_sparse.models.subset.row_indices import (
     most_recent_rows,
     random_rows,
     validate_chosen,

@@ -1,7 +1,5 @@
 """What a subset model refuses."""
 
-from numbers import Integral
-
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
@@ -9,20 +7,24 @@ from botorch.exceptions import (
 )
 from torch import Tensor
 
-from botorch_sparse.argument_checks import as_seed, check_whole
+from botorch_sparse.argument_checks import (
+    as_seed,
+    check_choice,
+    check_number,
+    check_whole,
+)
 from botorch_sparse.inducing.gp_gradients import validate_reading
-from botorch_sparse.models.data_checks import (
-    is_positive_int,
+from botorch_sparse.models.subset.full_data import FullData
+from botorch_sparse.models.training_data import (
     ranges_of,
     validate_finite,
 )
-from botorch_sparse.models.subset.full_data import FullData
 
 GRADIENTS = ("pilot", "exact")
 
 
 def validate_counts(
-    subset_size: object, num_initial: object, num_newest: object, seed: object
+    subset_size: int | None, num_initial: int, num_newest: int, seed: object
 ) -> None:
     """Check the integers among the options of a subset model.
 
@@ -32,9 +34,7 @@ def validate_counts(
     """
     validate_subset_size(subset_size, num_initial)
     as_seed(seed)
-    counts = {"num_initial": num_initial, "num_newest": num_newest}
-    for name, value in counts.items():
-        check_whole(name, value, 0, "need an integer of at least 0.")
+    check_whole("num_newest", num_newest, 0, "need an integer of at least 0.")
 
 
 def validate_gradients(reading: str, gradients: str, noise_scale: object) -> None:
@@ -44,25 +44,19 @@ def validate_gradients(reading: str, gradients: str, noise_scale: object) -> Non
         InputDataError: For a name that is unknown, or a scale that is none.
     """
     validate_reading(reading)
-    if gradients not in GRADIENTS:
-        raise InputDataError(f"Got gradients={gradients!r}; need one of {GRADIENTS}.")
-    if not isinstance(noise_scale, int | float) or not 0 <= noise_scale < float("inf"):
-        raise InputDataError(
-            f"Got noise_scale={noise_scale!r}; need a standard deviation of at least 0,"
-            " such as the paper's 0.1."
-        )
+    check_choice("gradients", gradients, GRADIENTS)
+    need = "need a standard deviation of at least 0, such as the paper's 0.1."
+    check_number("noise_scale", noise_scale, "[0, inf)", need)
 
 
-def validate_subset_size(subset_size: object, num_initial: object) -> None:
+def validate_subset_size(subset_size: int | None, num_initial: int) -> None:
     """Check the size of the subset against the rows that are forced into it."""
+    check_whole("num_initial", num_initial, 0, "need an integer of at least 0.")
     if subset_size is None:
         return
-    if not isinstance(subset_size, Integral) or not is_positive_int(subset_size):
-        raise InputDataError(
-            f"Got subset_size={subset_size!r}; need an integer of at least 1, or None "
-            "for all data."
-        )
-    if isinstance(num_initial, Integral) and num_initial >= subset_size:
+    need = "need an integer of at least 1, or None for all data."
+    check_whole("subset_size", subset_size, 1, need)
+    if num_initial >= subset_size:
         raise InputDataError(
             f"Got subset_size={subset_size} and num_initial={num_initial}; the initial "
             "rows are always in the subset and must leave room for at least one more. "

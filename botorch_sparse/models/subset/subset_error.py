@@ -36,17 +36,19 @@ Proof: with c the covariance of x with `R` given `U`, the differences are
 from typing import NamedTuple, TypedDict
 
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from botorch.models.transforms.outcome import Standardize
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_number
+from botorch_sparse.argument_checks import check_choice, check_number
 from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
 from botorch_sparse.kernels import in_double, kernel_at
-from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
-from botorch_sparse.models.subset.observations import all_observations
-from botorch_sparse.models.subset.row_numbers import other_rows
+from botorch_sparse.models.subset.fixed_subset import (
+    FixedSubsetSingleTaskGP,
+    all_observations,
+)
+from botorch_sparse.models.subset.row_indices import other_rows
 from botorch_sparse.posteriors import NystromFeatures
 
 
@@ -130,7 +132,7 @@ class ErrorOptions(_Options, total=False):
 
 @torch.no_grad()
 def subset_error_bounds(
-    model: GivenRowsSingleTaskGP,
+    model: FixedSubsetSingleTaskGP,
     X: Tensor,
     *,
     approximation: str = "subset",
@@ -159,10 +161,7 @@ def subset_error_bounds(
         UnsupportedError: For batched data, and for outcome transforms other than
             `Standardize`.
     """
-    if approximation not in APPROXIMATIONS:
-        raise InputDataError(
-            f"Got approximation={approximation!r}; need one of {APPROXIMATIONS}."
-        )
+    check_choice("approximation", approximation, APPROXIMATIONS)
     check_number("delta", delta, "(0, 1)")
     scale = _scale(model)
     bounds = _theorem_bounds if approximation == "theorem" else _subset_bounds
@@ -200,7 +199,7 @@ class _View(NamedTuple):
     test: Tensor
 
     @classmethod
-    def outputs(cls, model: GivenRowsSingleTaskGP, X: Tensor) -> list["_View"]:
+    def outputs(cls, model: FixedSubsetSingleTaskGP, X: Tensor) -> list["_View"]:
         """What a model sees, output by output."""
         data, error, noise = all_observations(model)
         kernel = in_double(model.covar_module, data.dtype)
@@ -269,7 +268,7 @@ def _share(certificate: AccuracyCertificate) -> float:
     return certificate.lambda_max / (1 + certificate.lambda_max)
 
 
-def _scale(model: GivenRowsSingleTaskGP) -> Tensor:
+def _scale(model: FixedSubsetSingleTaskGP) -> Tensor:
     """Units of Y in one transformed unit, `m`.
 
     Raises:

@@ -19,11 +19,12 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_generator, check_tensors, check_whole
 from botorch_sparse.inducing import GradientFactors, exact_gradients, pilot_gradients
-from botorch_sparse.models.data_checks import as_python
+from botorch_sparse.models.subset.fixed_subset import (
+    FixedSubsetSingleTaskGP,
+    all_observations,
+)
 from botorch_sparse.models.subset.full_data import FullData, Subset
-from botorch_sparse.models.subset.given_rows import GivenRowsSingleTaskGP
-from botorch_sparse.models.subset.observations import all_observations
-from botorch_sparse.models.subset.row_numbers import (
+from botorch_sparse.models.subset.row_indices import (
     first_rows,
     forced_rows,
     selection_generator,
@@ -47,7 +48,7 @@ from botorch_sparse.models.subset.subset_error import (
 from botorch_sparse.private_names import DefaultType
 
 
-class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
+class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
     r"""`SingleTaskGP` on at most `subset_size` rows of its data [Wei2025]_.
 
     It is the exact GP of the chosen rows, `train_inputs` and `train_targets`, whatever
@@ -144,7 +145,7 @@ class SubsetSingleTaskGP(GivenRowsSingleTaskGP):
         super().__init__(*data, *modules, mean_module, *transforms)
         self.selection, self.reading = chosen.selection, chosen.reading
         self.gradients, self.noise_scale = chosen.gradients, chosen.noise_scale
-        self.subset_size = as_python(subset_size)
+        self.subset_size = None if subset_size is None else int(subset_size)
         self.num_initial, self.num_newest = int(num_initial), int(num_newest)
         self.seed, self.num_selections = int(seed), 0
         full = self.subset.full  # at first at random, since selections look at a subset

@@ -6,7 +6,7 @@ Where the parts of [Wei2025]_ are:
 Eq. 3, gradients                       `inducing/gp_gradients.py`
 Eq. 1, Section 4.2, greedy selection   `inducing/gradient_diversity.py`
 Section 4.3 (1), dynamic buffer        `buffer.py`
-Section 4.3 (2), forced samples        `models/subset/row_numbers.py`
+Section 4.3 (2), forced samples        `models/subset/row_indices.py`
 Section 4.3 (3), perturbation          `inducing/gradient_diversity.py`
 Algorithm 1, line 3, the next point    `surrogate.py`
 Algorithm 1, lines 5-18                `GSSBO._learn`, `GSSBO._select`

@@ -18,7 +18,7 @@ from botorch_sparse.acquisition.confidence import (
     SubsetStatistics,
 )
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.models.subset.observations import all_observations
+from botorch_sparse.models.subset.fixed_subset import all_observations
 from botorch_sparse.posteriors import NystromPosterior
 
 RADII = (FixedBeta, GSSBORadius, SrinivasCompactRadius)

@@ -10,7 +10,7 @@ from botorch.models.kernels import CategoricalKernel
 from gpytorch.kernels import Kernel, MaternKernel
 from torch import Tensor
 
-from botorch_sparse.kernels.fit_kernel import for_fit
+from botorch_sparse.kernels.fit_kernel import kernel_for_fit
 
 
 def mixed(*batch_shape: int, **tkwargs: Any) -> tuple[Kernel, Tensor]:
@@ -33,7 +33,7 @@ def test_categories_by_columns(
     batch_shape: tuple[int, ...], diag: bool, double: dict[str, Any]
 ) -> None:
     kernel, X = mixed(*batch_shape, **double)
-    copied = for_fit(kernel, X.dtype)
+    copied = kernel_for_fit(kernel, X.dtype)
     assert copied is not kernel
     for Z in (X, X.flip(-2), X.expand(3, *X.shape)):
         pair = [k(X.expand_as(Z), Z, diag=diag) for k in (copied, kernel)]
@@ -54,7 +54,7 @@ def test_float32_parameters_get_the_gradient(device: torch.device) -> None:
     kernel, X = mixed(dtype=torch.float32, device=device)
     exact, _ = mixed(dtype=torch.float64, device=device)
     exact.load_state_dict(kernel.state_dict())
-    ours = for_fit(kernel, X.dtype)(X.double()).to_dense().sum()
+    ours = kernel_for_fit(kernel, X.dtype)(X.double()).to_dense().sum()
     expected = exact(X.double()).to_dense().sum()
     assert ours.dtype == torch.float64
     torch.testing.assert_close(ours, expected)
@@ -70,7 +70,7 @@ def test_float32_parameters_get_the_gradient(device: torch.device) -> None:
 
 def test_other_kernels_stay(double: dict[str, Any]) -> None:
     kernel = MaternKernel().to(**double)
-    assert for_fit(kernel, torch.float64) is kernel
+    assert kernel_for_fit(kernel, torch.float64) is kernel
 
 
 class Locked(Kernel):
@@ -92,7 +92,7 @@ def test_only_tensors_and_modules_are_copied(tkwargs: dict[str, Any]) -> None:
     _, X = mixed(**tkwargs)
     kernel = Locked().to(**tkwargs)
     expected = kernel(X).to_dense()
-    copied = for_fit(kernel, X.dtype)
+    copied = kernel_for_fit(kernel, X.dtype)
     ours = copied(X.double()).to_dense()
     assert ours.dtype == torch.float64 and copied.lock is kernel.lock
     torch.testing.assert_close(ours.to(X), expected)

@@ -6,16 +6,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from botorch.exceptions import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationResult
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from botorch.utils.context_managers import module_rollback_ctx
 from gpytorch.mlls import MarginalLogLikelihood
 
+from botorch_sparse.argument_checks import check_whole
 from botorch_sparse.inducing import RecursiveRLSSampler
-from botorch_sparse.models.data_checks import is_positive_int
-from botorch_sparse.models.fit.best_fit import (
+from botorch_sparse.models.fit.candidate_fits import (
     Fitted,
     Options,
     fit_once,
@@ -24,7 +23,7 @@ from botorch_sparse.models.fit.best_fit import (
     loss_of,
     with_optimizer,
 )
-from botorch_sparse.models.fit.exact_subset import fit_exact_subset, has_parts
+from botorch_sparse.models.fit.exact_subset import fit_exact_subset, is_divisible
 from botorch_sparse.models.fit.learned_points import fit_learned_points
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
 from botorch_sparse.models.inducing_points import InducingPoints
@@ -49,15 +48,13 @@ def fit(
     """`SparseSingleTaskGP.custom_fit`, which says what it takes, does and raises."""
     asked = {"rounds": rounds, "max_fit_inducing_points": max_fit_inducing_points}
     for name, value in asked.items():
-        if value is not None and not is_positive_int(value):
-            raise InputDataError(
-                f"Got {name}={value!r}; need an integer of at least 1."
-            )
+        if value is not None:
+            check_whole(name, value, 1, "need an integer of at least 1.")
     has_closure = options.get("closure") is not None
     is_default = rounds is None and not has_closure
-    may_rival = is_default and max_fit_inducing_points is None
+    is_compared = is_default and max_fit_inducing_points is None
     cap = max_fit_inducing_points or model.max_fit_inducing_points
-    with _each_warning_once(), _restored_on_failure(model, mll):
+    with _distinct_warnings(), _restored_on_failure(model, mll):
         points, is_free = _begin(model, cap)
         bound = partial(
             fit_bound,
@@ -67,7 +64,7 @@ def fit(
         )
         if model.learn_inducing_points and not has_closure and not model.is_exact:
             fit_learned_points(mll, options)
-        elif may_rival and is_free and has_parts(mll, options):
+        elif is_compared and is_free and is_divisible(mll, options):
             keep_best(mll, [bound, fit_exact_subset], options, left_out_density)
         else:
             bound(mll, options)
@@ -124,7 +121,7 @@ def fit_bound(
     model = mll.model
     for remaining in reversed(range(rounds)):
         fit_once(mll, with_optimizer(options, _optimizer(model)))
-        if remaining == 0 or not _has_news(mll, points, needs_gain):
+        if remaining == 0 or not _is_refit_needed(mll, points, needs_gain):
             break
     is_final = points.sampler is model.inducing_sampler
     if not is_final and not model._inducing_set().is_complete:
@@ -139,7 +136,7 @@ def _optimizer(model: SingleTaskGP) -> Callable[..., OptimizationResult]:
     return fit_gpytorch_mll_in_logarithms if has_logarithms else fit_gpytorch_mll_scipy
 
 
-def _has_news(
+def _is_refit_needed(
     mll: MarginalLogLikelihood, points: InducingPoints, needs_gain: bool
 ) -> bool:
     """Draw inducing points again, and say whether they call for another fit."""
@@ -174,7 +171,7 @@ def _restored_on_failure(
 
 
 @contextmanager
-def _each_warning_once() -> Iterator[None]:
+def _distinct_warnings() -> Iterator[None]:
     """Report on leaving, once for each line of code that warned, what it said first.
 
     An optimizer evaluates the objective a hundred times, and may add jitter each time.

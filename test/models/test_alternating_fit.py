@@ -21,8 +21,8 @@ from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.fit import fit_rounds as fit_rounds
-from botorch_sparse.models.fit.best_fit import with_optimizer
+from botorch_sparse.models.fit import alternating_fit
+from botorch_sparse.models.fit.candidate_fits import with_optimizer
 
 FAST = {"options": {"maxiter": 8}}
 
@@ -149,8 +149,8 @@ class TestOptions:
         """Logarithms where no other is asked for; BoTorch's where exact or batched."""
         X, Y = make_data(**double)
         ours, theirs, own = Recorder(), Recorder(), Recorder()
-        monkeypatch.setattr(fit_rounds, "fit_gpytorch_mll_in_logarithms", ours)
-        monkeypatch.setattr(fit_rounds, "fit_gpytorch_mll_scipy", theirs)
+        monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_in_logarithms", ours)
+        monkeypatch.setattr(alternating_fit, "fit_gpytorch_mll_scipy", theirs)
         sparse = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
         two = SparseSingleTaskGP(X, torch.cat([Y, Y], -1), inducing_points=X[:9])
         exact = SparseSingleTaskGP(X, Y)

@@ -18,7 +18,7 @@ from botorch.sampling.pathwise import draw_matheron_paths
 from sparse_model_cases import make_mll, make_model, random_data
 from torch import Size, Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP, loo_cv, notices
+from botorch_sparse.models import SparseSingleTaskGP, loo_cv, model_warnings
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 
 LOO = "botorch_sparse.models.loo_cv"
@@ -101,7 +101,7 @@ def test_exact_models_say_nothing(double: dict[str, Any]) -> None:
 def test_joint_samples_at_many_points_are_named_once(
     num_outputs: int, tkwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "VERY_LARGE_Q", 299)
+    monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 299)
     model = sparse(num_outputs, **tkwargs)
     X = points(300, **tkwargs)
     few = messages(lambda: model.posterior(X[:280]).rsample())
@@ -120,7 +120,7 @@ def test_baseline_of_the_message(
     double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds every point that pruning all data keeps, and is not warned about."""
-    monkeypatch.setattr(notices, "VERY_LARGE_Q", 400)
+    monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 400)
     model = sparse(**double)
     X = points(**double)
     torch.manual_seed(0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from botorch import settings
@@ -12,24 +12,26 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.module import Module
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_tensors
-from botorch_sparse.models.data_checks import (
+from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
+from botorch_sparse.models.subset.row_indices import most_recent_rows, validate_chosen
+from botorch_sparse.models.training_data import (
     validate_modules,
     validate_scaling,
     validate_training_data,
     validate_transforms,
 )
-from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
-from botorch_sparse.models.subset.row_numbers import most_recent_rows, validate_chosen
 from botorch_sparse.private_names import DefaultType
 
 
-class GivenRowsSingleTaskGP(SingleTaskGP):
+class FixedSubsetSingleTaskGP(SingleTaskGP):
     """`SingleTaskGP` on some rows of its data, at first on all.
 
     All that it holds beside `SingleTaskGP` is one value, `subset`. Training data follow
@@ -303,3 +305,44 @@ def _one_tensor(inputs: Tensor | Sequence[Tensor], dim: int) -> Tensor:
     """The inputs as one tensor with a row for each point."""
     X = inputs if isinstance(inputs, Tensor) else inputs[0]
     return X.unsqueeze(-1) if X.dim() == 1 and dim == 2 else X
+
+
+class Observations(NamedTuple):
+    """What the likelihood of all data is made of, after the transforms.
+
+    Attributes:
+        X: `batch_shape x (m) x n x d` inputs.
+        error: `batch_shape x (m) x n`, the observations less the prior mean, `y - c`.
+        noise: Noise variances, which broadcast to the errors.
+    """
+
+    X: Tensor
+    error: Tensor
+    noise: Tensor
+
+
+def all_observations(model: FixedSubsetSingleTaskGP) -> Observations:
+    """All observations of a model, in use or not.
+
+    Raises:
+        UnsupportedError: For input transforms that make more rows.
+    """
+    full, X = model.subset.full, model.subset.full.inputs()
+    if hasattr(model, "input_transform"):  # which learns nothing here
+        X = model.input_transform.preprocess_transform(X)
+    if X.shape[-2] != len(full):
+        raise UnsupportedError(
+            f"The input transform makes {X.shape[-2]} rows of {len(full)}; their "
+            "gradients cannot be compared. Use transform_on_train=False, or "
+            'selection="random".'
+        )
+    noise = _noise(model.likelihood, full, X)
+    return Observations(X, full.targets - model.mean_module(X), noise)
+
+
+def _noise(likelihood: Likelihood, full: FullData, X: Tensor) -> Tensor:
+    """Noise variances of all targets, known or inferred."""
+    zero = torch.zeros_like(full.targets)
+    known = {} if full.noise is None else {"noise": full.noise}
+    noisy = likelihood(MultivariateNormal(zero, DiagLinearOperator(zero)), X, **known)
+    return noisy.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)

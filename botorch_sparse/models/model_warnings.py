@@ -11,7 +11,7 @@ VERY_LARGE_Q = 2000
 
 
 @dataclass
-class Notices:
+class ModelWarnings:
     """The notices of one model, each given once.
 
     Attributes:

@@ -13,7 +13,7 @@ from ax_problems import CAPPED
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import sparse_generation_strategy
-from botorch_sparse.ax.refit_sizes import scheduled_size
+from botorch_sparse.ax.size_schedule import scheduled_size
 from botorch_sparse.ax.transforms import scheduled_data
 from botorch_sparse.models import SparseSingleTaskGP
 

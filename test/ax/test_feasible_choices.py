@@ -2,7 +2,7 @@
 
 import torch
 
-from botorch_sparse.ax.choices import feasible_choices, rows_in, without_rows
+from botorch_sparse.ax.feasible_choices import feasible_choices, rows_in, without_rows
 
 
 def test_rows_are_found_up_to_rounding():

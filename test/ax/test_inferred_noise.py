@@ -12,7 +12,7 @@ from botorch_sparse.ax import (
     gssbo_generation_strategy,
     sparse_generation_strategy,
 )
-from botorch_sparse.ax.noise import inferred_noise, with_noise
+from botorch_sparse.ax.inferred_noise import inferred_noise, with_noise
 
 BOUNDS = torch.tensor([[0.0, 0.0], [2.0, 4.0]], dtype=torch.double)
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv
-from botorch_sparse.models.fit import best_fit as choose
-from botorch_sparse.models.fit.best_fit import Fitted, keep_best, left_out_density
+from botorch_sparse.models.fit import candidate_fits
+from botorch_sparse.models.fit.candidate_fits import Fitted, keep_best, left_out_density
 from botorch_sparse.models.inducing_points import InducingSet
 from botorch_sparse.posteriors import RepeatedRows
 
@@ -106,7 +106,7 @@ def test_inducing_points_are_not_asked_where_others_are(
     least: int, monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
 ) -> None:
     """Those of any fit; where too few others are left, all observations are asked."""
-    monkeypatch.setattr(choose, "LEAST_LEFT_OUT", least)
+    monkeypatch.setattr(candidate_fits, "LEAST_LEFT_OUT", least)
     mll = objective(**double)
     model, X = mll.model, mll.model.train_inputs[0]
     rows = RepeatedRows.find(X)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from botorch_sparse.strategies.core.persistent import NUM_PARTS, PersistentDict
+from botorch_sparse.strategies.core.trials import NUM_PARTS, PersistentDict
 
 
 @pytest.mark.parametrize("most", [NUM_PARTS // 4, 6 * NUM_PARTS])
@@ -18,13 +18,11 @@ def test_forks_are_dictionaries_of_their_own(most: int) -> None:
             forked, plain = forked.fork(), dict(plain)
             pairs.append((forked, plain))
         keys = [draw.randrange(most) for _ in range(most // 4)]
-        forked.update((key, step) for key in keys)
-        plain.update((key, step) for key in keys)
+        for key in keys:
+            forked[key] = plain[key] = step
         forked[most], plain[most] = step, step
-        gone = [draw.randrange(most) for _ in range(most // 16)]
-        forked.discard(gone)
-        for key in gone:
-            plain.pop(key, None)
+        for key in {draw.randrange(most) for _ in range(most // 16)} & {*plain}:
+            assert forked.pop(key) == plain.pop(key)
     for forked, plain in pairs:
         assert len(forked) == len(plain) and set(forked) == set(plain)
         assert all(forked[key] == value for key, value in plain.items())

@@ -17,7 +17,7 @@ from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.core.plain_values import as_python
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 MARK = b"sha256:"
 # Bytes of a file's name in that of its temporary, which file systems limit to 255.
 LONGEST_NAME = 200

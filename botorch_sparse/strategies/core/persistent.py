@@ -8,14 +8,12 @@ the next.
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 V = TypeVar("V")
-# Parts of a dictionary: a fork copies their list, and a change one of them.
-NUM_PARTS = 256
 
 
 class AppendOnlyTensor:
@@ -102,67 +100,3 @@ class AppendOnlyList(ListView[V]):
     def fork(self) -> Self:
         """See the module. O(1)."""
         return copy(self)
-
-
-class PersistentDict(Generic[V]):
-    """Values by whole numbers from 0 on, in parts that forks share until they change.
-
-    A fork takes O(1), and the first change of a part after it O(p / 256) for `p` keys.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[dict[int, V]] = [{} for _ in range(NUM_PARTS)]
-        self._own = set(range(NUM_PARTS))
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._parts[key % NUM_PARTS]
-
-    def __iter__(self) -> Iterator[int]:
-        """The keys, from part to part."""
-        return iter([key for part in self._parts for key in part])
-
-    def __getitem__(self, key: int) -> V:
-        return self._parts[key % NUM_PARTS][key]
-
-    def get(self, key: int, default: V) -> V:
-        """The value of a key; the default where there is none."""
-        return self._parts[key % NUM_PARTS].get(key, default)
-
-    def __setitem__(self, key: int, value: V) -> None:
-        part = self._part(key)
-        self._size += key not in part
-        part[key] = value
-
-    def update(self, items: Iterable[tuple[int, V]]) -> None:
-        """Set the values of many keys."""
-        for key, value in items:
-            part = self._part(key)
-            self._size += key not in part
-            part[key] = value
-
-    def discard(self, keys: Iterable[int]) -> None:
-        """Remove keys, those that are there."""
-        if self._size:
-            for key in keys:
-                if key in self._parts[key % NUM_PARTS]:
-                    del self._part(key)[key]
-                    self._size -= 1
-
-    def _part(self, key: int) -> dict[int, V]:
-        """The part of a key, to be changed."""
-        place = key % NUM_PARTS
-        if place not in self._own:
-            self._parts[place] = dict(self._parts[place])
-            self._own.add(place)
-        return self._parts[place]
-
-    def fork(self) -> Self:
-        """See the module."""
-        other = copy(self)
-        other._parts, other._own = list(self._parts), set()
-        self._own = set()
-        return other

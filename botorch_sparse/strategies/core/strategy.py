@@ -46,7 +46,7 @@ from botorch_sparse.strategies.core.checkpoint import (
 from botorch_sparse.strategies.core.evaluation import Callback, RunSettings
 from botorch_sparse.strategies.core.run_loop import check_run, run_to
 from botorch_sparse.strategies.core.transaction import StepLock, deep_copy, step
-from botorch_sparse.strategies.core.trials import PendingTrials, Trial
+from botorch_sparse.strategies.core.trials import PendingTrials, Trial, TrialState
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import as_list, short_list
@@ -639,7 +639,7 @@ class Strategy(ABC):
         """
         if max_batch_size is not None:
             check_whole("max_batch_size", max_batch_size)
-        out = [trial for trial in self._trials if not trial.is_waiting]
+        out = [trial for trial in self._trials if trial.state is not TrialState.FAILED]
         return self.history.batch_of(out[:max_batch_size])
 
     def trial(self, id: int) -> Trial:
@@ -775,7 +775,7 @@ def _ask_limit(
 
 def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     """Trials that failed and are tried once more, then new ones; `most` in all."""
-    again = draft._trials.waiting(most)
+    again = draft._trials.failed(most)
     room = None if most is None else most - len(again)
     if again and (room == 0 or draft.is_finished):
         draft._trials.resend(again)

@@ -3,11 +3,22 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from enum import Enum
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.core.persistent import PersistentDict
+V = TypeVar("V")
+# Parts of a dictionary: a fork copies their list, and a change one of them.
+NUM_PARTS = 256
+
+
+class TrialState(Enum):
+    """Where a trial that was proposed and not told stands."""
+
+    AWAITED = "awaited"  # out, and asked for since the strategy learned
+    PENDING = "pending"  # out, and asked for before
+    FAILED = "failed"  # failed, and asked for once more at the next `ask`
 
 
 class Trial(NamedTuple):
@@ -19,16 +30,14 @@ class Trial(NamedTuple):
         point: Number of the point.
         batch: Which `ask` proposed it; -1 for none.
         failures: How often its evaluation has failed.
-        is_waiting: Whether it failed and is to be asked for once more.
-        is_awaited: Whether it is out, and was asked for since the strategy learned.
+        state: Where it stands, while it is not told.
     """
 
     id: int
     point: int
     batch: int
     failures: int = 0
-    is_waiting: bool = False
-    is_awaited: bool = False
+    state: TrialState = TrialState.PENDING
 
 
 class Proposed(NamedTuple):
@@ -52,17 +61,17 @@ class PendingTrials:
     def __init__(self) -> None:
         self.num_proposed = 0
         self.has_asked = False
+        self._num_in = dict.fromkeys(TrialState, 0)
         self._trials = PersistentDict[Trial]()
         self._at = PersistentDict[tuple[int, ...]]()  # ids by point, ascending
         self._batches = PersistentDict[Proposed]()
-        self._waiting = PersistentDict[None]()  # ids to be asked for once more
-        self._awaited = PersistentDict[None]()
 
     def fork(self) -> Self:
         """Trials to change; these stay as they are. O(1)."""
         other = copy(self)
-        for name in ("_trials", "_at", "_batches", "_waiting", "_awaited"):
-            setattr(other, name, getattr(self, name).fork())
+        other._num_in = dict(self._num_in)
+        other._trials, other._at = self._trials.fork(), self._at.fork()
+        other._batches = self._batches.fork()
         return other
 
     def __len__(self) -> int:
@@ -123,7 +132,7 @@ class PendingTrials:
 
     def _batches_of(self, point: int) -> Iterable[int]:
         """The batches in which a point is pending, and maybe others."""
-        ids = self._at.get(point, ())
+        ids = self._at.get(point) or ()
         if len(ids) > len(self._batches):
             return self._batches
         return {self._trials[id].batch for id in ids}
@@ -135,7 +144,7 @@ class PendingTrials:
 
     def at(self, point: int) -> Iterator[Trial]:
         """The trials of a point, the oldest first."""
-        return (self._trials[id] for id in self._at.get(point, ()))
+        return (self._trials[id] for id in self._at.get(point) or ())
 
     def oldest(self, choices: Iterable[Sequence[int]]) -> list[Trial]:
         """Different trials for points, the oldest ones; nothing is settled yet.
@@ -162,79 +171,72 @@ class PendingTrials:
 
     def propose(self, points: Sequence[int], batch: int) -> list[Trial]:
         """New trials of points."""
-        start, stop = self.num_proposed, self.num_proposed + len(points)
-        ids = range(start, stop)
         trials = [
-            Trial(id, point, batch, 0, False, True)
-            for id, point in zip(ids, points, strict=True)
+            Trial(id, point, batch, state=TrialState.AWAITED)
+            for id, point in enumerate(points, self.num_proposed)
         ]
-        self._trials.update(zip(ids, trials, strict=True))
-        self._awaited.update((id, None) for id in ids)
-        new: dict[int, tuple[int, ...]] = {}
-        for id, point in zip(ids, points, strict=True):
-            new[point] = (*new.get(point, ()), id)
-        self._at.update((p, (*self._at.get(p, ()), *own)) for p, own in new.items())
-        if trials:
-            self._batches[batch] = Proposed(start, stop, len(trials))
-            self.has_asked = True
-        self.num_proposed = stop
+        self._put(trials)
+        self.num_proposed += len(trials)
+        self.has_asked |= len(trials) > 0
         return trials
 
-    def settle(self, trials: Iterable[Trial]) -> None:
-        """They are pending no more."""
-        ids = {trial.id for trial in trials if trial.id in self._trials}
-        gone = [self._trials[id] for id in ids]
-        for known in (self._trials, self._waiting, self._awaited):
-            known.discard(ids)
-        for point in {trial.point for trial in gone}:
-            left = tuple(id for id in self._at[point] if id not in ids)
-            self._at[point] = left
-            if not left:
-                self._at.discard([point])
-        for batch, size in Counter(trial.batch for trial in gone).items():
-            proposed = self._batches[batch]
-            self._batches[batch] = proposed._replace(size=proposed.size - size)
-            if size == proposed.size:
-                self._batches.discard([batch])
-
-    def _hold(self, trials: Iterable[Trial]) -> None:
-        """They are pending, whether they were or not."""
+    def _put(self, trials: Iterable[Trial]) -> None:
+        """They are pending, in the state that they say, whether they were or not."""
         for trial in trials:
-            id = trial.id
-            if id not in self._trials:
+            if (before := self._trials.get(trial.id)) is None:
                 self._place(trial)
-            self._trials[id] = trial
-            _mark(self._waiting, id, trial.is_waiting)
-            _mark(self._awaited, id, trial.is_awaited)
+            else:
+                self._num_in[before.state] -= 1
+            self._num_in[trial.state] += 1
+            self._trials[trial.id] = trial
 
     def _place(self, trial: Trial) -> None:
         """Put a trial among those of its point and its batch."""
         id, point, batch = trial.id, trial.point, trial.batch
-        ids = self._at.get(point, ())
+        ids = self._at.get(point) or ()
         is_last = not ids or id > ids[-1]
         self._at[point] = (*ids, id) if is_last else tuple(sorted([*ids, id]))
-        start, stop, size = self._batches.get(batch, Proposed(id, id, 0))
+        start, stop, size = self._batches.get(batch) or (id, id, 0)
         self._batches[batch] = Proposed(min(start, id), max(stop, id + 1), size + 1)
+
+    def settle(self, trials: Iterable[Trial]) -> None:
+        """They are pending no more."""
+        ids = {trial.id for trial in trials if trial.id in self._trials}
+        gone = [self._trials.pop(id) for id in ids]
+        for trial in gone:
+            self._num_in[trial.state] -= 1
+        for point in {trial.point for trial in gone}:
+            left = tuple(id for id in self._at.pop(point) if id not in ids)
+            if left:
+                self._at[point] = left
+        for batch, num in Counter(trial.batch for trial in gone).items():
+            proposed = self._batches.pop(batch)
+            if num < proposed.size:
+                self._batches[batch] = proposed._replace(size=proposed.size - num)
 
     def fail(self, trials: Iterable[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""
-        self._hold(
-            t._replace(failures=t.failures + 1, is_waiting=True, is_awaited=False)
-            for t in trials
+        self._put(
+            t._replace(failures=t.failures + 1, state=TrialState.FAILED) for t in trials
         )
 
-    def waiting(self, most: int | None = None) -> list[Trial]:
+    def failed(self, most: int | None = None) -> list[Trial]:
         """The trials to be asked for once more, in the order of their proposal."""
-        return [self._trials[id] for id in sorted(self._waiting)[:most]]
+        return self._in(TrialState.FAILED)[:most]
+
+    def _in(self, state: TrialState) -> list[Trial]:
+        """The trials in a state, in the order of their proposal. O(1) for none."""
+        return [t for t in self if t.state is state] if self._num_in[state] else []
 
     def resend(self, trials: Sequence[Trial]) -> None:
-        """They are asked for once more, and wait no longer."""
-        self._hold(t._replace(is_waiting=False, is_awaited=True) for t in trials)
+        """They are asked for once more."""
+        self._put(trial._replace(state=TrialState.AWAITED) for trial in trials)
         self.has_asked |= len(trials) > 0
 
     def begin(self) -> None:
         """The strategy has learned: nothing has been asked for since."""
-        self._hold(self[id]._replace(is_awaited=False) for id in list(self._awaited))
+        awaited = self._in(TrialState.AWAITED)
+        self._put(trial._replace(state=TrialState.PENDING) for trial in awaited)
         self.has_asked = False
 
     @property
@@ -243,21 +245,21 @@ class PendingTrials:
 
         Where none was asked for since, whether none is out at all.
         """
-        is_one_out = len(self._trials) > len(self._waiting)
-        return not self._awaited if self.has_asked else not is_one_out
+        awaited = self._num_in[TrialState.AWAITED]
+        return not awaited and (self.has_asked or not self._num_in[TrialState.PENDING])
 
     def moved(self, number: Mapping[int, int]) -> "PendingTrials":
         """The same trials where points have other numbers, by the old ones."""
         other = PendingTrials()
         other.num_proposed, other.has_asked = self.num_proposed, self.has_asked
-        other._hold(trial._replace(point=number[trial.point]) for trial in self)
+        other._put(trial._replace(point=number[trial.point]) for trial in self)
         return other
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain Python values."""
         return {
             "num_proposed": self.num_proposed,
-            "pending": [list(trial) for trial in self],
+            "pending": [[*trial[:-1], trial.state.value] for trial in self],
             "has_asked": self.has_asked,
         }
 
@@ -267,13 +269,62 @@ class PendingTrials:
         trials = cls()
         trials.num_proposed = state["num_proposed"]
         trials.has_asked = state["has_asked"]
-        trials._hold(Trial(*entry) for entry in state["pending"])
+        trials._put(
+            Trial(id, point, batch, failures, TrialState(stands))
+            for id, point, batch, failures, stands in state["pending"]
+        )
         return trials
 
 
-def _mark(ids: PersistentDict[None], id: int, is_in: bool) -> None:
-    """Put an id into a set, or out of it."""
-    if is_in:
-        ids[id] = None
-    else:
-        ids.discard([id])
+class PersistentDict(Generic[V]):
+    """Values by whole numbers from 0 on, in parts that forks share until they change.
+
+    A fork takes O(1), and the first change of a part after it O(p / 256) for `p` keys.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[dict[int, V]] = [{} for _ in range(NUM_PARTS)]
+        self._own = set(range(NUM_PARTS))
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        """The keys, from part to part."""
+        return iter([key for part in self._parts for key in part])
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._parts[key % NUM_PARTS]
+
+    def __getitem__(self, key: int) -> V:
+        return self._parts[key % NUM_PARTS][key]
+
+    def get(self, key: int) -> V | None:
+        """The value of a key, or None."""
+        return self._parts[key % NUM_PARTS].get(key)
+
+    def __setitem__(self, key: int, value: V) -> None:
+        part = self._part(key)
+        self._size += key not in part
+        part[key] = value
+
+    def pop(self, key: int) -> V:
+        """Remove a key that is there; its value."""
+        self._size -= 1
+        return self._part(key).pop(key)
+
+    def _part(self, key: int) -> dict[int, V]:
+        """The part of a key, to be changed."""
+        place = key % NUM_PARTS
+        if place not in self._own:
+            self._parts[place] = dict(self._parts[place])
+            self._own.add(place)
+        return self._parts[place]
+
+    def fork(self) -> Self:
+        """A dictionary of its own, and this one as it is."""
+        other = copy(self)
+        other._parts, other._own = list(self._parts), set()
+        self._own = set()
+        return other

@@ -31,10 +31,8 @@ from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
 from botorch_sparse.strategies import Batch
-from botorch_sparse.strategies.core.batch import BatchRecord, Best
-from botorch_sparse.strategies.core.batch_records import Batches
+from botorch_sparse.strategies.core.batch import Best
 from botorch_sparse.strategies.core.checkpoint import write_whole
-from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.suggest.candidate_file import read_pool
 from botorch_sparse.suggest.candidate_pool import Pool, with_points
 from botorch_sparse.suggest.command_line import (
@@ -165,14 +163,7 @@ def rebuild(
             unique=True,
             seed=int(drawn[0] >> 1),
         )
-    state = strategy.state_dict()
-    if pending:  # one batch
-        batches = Batches(BatchRecord)
-        batches.append(BatchRecord(size=len(pending)))
-        state["history"]["batches"] = batches.state_dict()
-        trials = [list(Trial(id, row, 0)) for id, row in enumerate(pending)]
-        state |= {"num_proposed": len(pending), "pending": trials}
-    strategy.load_state_dict(state | {"failed": sorted(set(results.failed))})
+    strategy.restore_trials(pending, failed=results.failed)
     if len(results):
         index = torch.tensor([*results.rows, *range(len(pool.table), len(table))])
         Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)

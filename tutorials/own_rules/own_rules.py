@@ -21,6 +21,7 @@ from botorch_sparse.batching import Local, optimize_adaptive_batch
 from botorch_sparse.inducing import CertifiedSampler, SamplerInducingPointAllocator
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB
+from botorch_sparse.testing import InducingPointSamplerTestCase
 
 torch.manual_seed(0)
 SMOKE_TEST = "SMOKE_TEST" in os.environ
@@ -187,6 +188,26 @@ svgp = SingleTaskVariationalGP(
     learn_inducing_points=False,
 )
 print(svgp.model.variational_strategy.inducing_points.shape)
+
+# %% [markdown]
+# ## Do they keep their promises?
+#
+# `botorch_sparse.testing` has the tests that each family of parts must pass. Inherit
+# from its class in a test file of yours and say how your member is made; pytest runs
+# the rest. Without pytest a test is a method like any other.
+
+
+# %%
+class TestGreedySampler(InducingPointSamplerTestCase):
+    def create_sampler(self):
+        return GreedySampler(20)
+
+
+case = TestGreedySampler()
+for name in dir(case):
+    if name.startswith("test_"):
+        getattr(case, name)()
+        print("passed:", name)
 
 # %% [markdown]
 # ## All three in BBKB

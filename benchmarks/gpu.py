@@ -26,7 +26,7 @@ from botorch_sparse.batching import Local
 from botorch_sparse.models import RefitSchedule
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.device_batch import EagerBatch
-from botorch_sparse.pools.pool_protocol import ALL_ROWS
+from botorch_sparse.pools.shard import ALL_ROWS
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, GSSBO, SBPE, Strategy
 
@@ -121,7 +121,8 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
     yield line(f"embed, m = {m}", embed, *run.shares(embed, *work))
     bounds: list[Any] = [pool.batch(MULTIPLIER)]
     if pool.in_memory:  # a look at all candidates, whatever the pool would choose
-        bounds.append(EagerBatch(pool, MULTIPLIER, None, ALL_ROWS))
+        state = pool._state
+        bounds.append(EagerBatch(pool, state, MULTIPLIER, None, ALL_ROWS))
     steps = {type(ucb).__name__: partial(step, ucb) for ucb in bounds}
     for name, seconds in run.seconds(**steps).items():
         shares = run.shares(seconds, 8 * A * m, 2 * A * m)

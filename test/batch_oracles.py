@@ -17,9 +17,11 @@ from gpytorch.means import ZeroMean
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.batching import BatchView, Local
+from botorch_sparse.batching import BatchView, Local, Rule
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools import ExactPool, NystromPool
+from botorch_sparse.pools.device_batch import DeviceMoments, RankOneBatch
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 
 Array = NDArray[np.float64]
@@ -36,6 +38,24 @@ def fewer(cases: Sequence[T], tkwargs: dict[str, Any], count: int = 1) -> Sequen
     can show there it shows once, and each operation has its price.
     """
     return cases if tkwargs == HOST else cases[:count]
+
+
+class DevicePool(NystromPool):
+    """Candidates embedded as on an accelerator, also on the host."""
+
+    on_device = True
+
+
+def device_batch(
+    kind: type[RankOneBatch],
+    pool: NystromPool,
+    multiplier: float,
+    rule: Rule | None = None,
+    choosable: SelectableRows = ALL_ROWS,
+) -> RankOneBatch:
+    """A batch of an accelerator, whichever of them the pool would start."""
+    assert isinstance(pool._state, DeviceMoments)
+    return kind(pool, pool._state, multiplier, rule, choosable)
 
 
 @dataclass(frozen=True)
@@ -79,8 +99,14 @@ class Problem:
         X, Y, noise, S = (t.to(**tkwargs) for t in (*self.data, self.X[self.inducing]))
         return NystromPosterior.from_data(self.make_kernel(**tkwargs), X, Y, noise, S)
 
-    def pool(self, *, max_memory: int = 2**30, **tkwargs: Any) -> NystromPool:
-        pool = NystromPool(self.X.to(**tkwargs), self.lam, max_memory=max_memory)
+    def pool(
+        self,
+        kind: type[NystromPool] = NystromPool,
+        *,
+        max_memory: int = 2**30,
+        **tkwargs: Any,
+    ) -> NystromPool:
+        pool = kind(self.X.to(**tkwargs), self.lam, max_memory=max_memory)
         pool.update(self.posterior(**tkwargs))
         return pool
 

@@ -81,11 +81,11 @@ def test_waits_and_uploads(call, waits: int, uploads: int, traffic) -> None:
 
 
 def test_the_line_that_asked_is_named(traffic) -> None:
-    from botorch_sparse.pools.pool_protocol import read_scalars
+    from botorch_sparse.pools.device_batch import read_scalars
 
     assert read_scalars(torch.ones(1, device=DEVICE)) == [1.0]
     (line,) = traffic.waits
-    assert line.startswith("botorch_sparse/pools/pool_protocol.py:")
+    assert line.startswith("botorch_sparse/pools/device_batch.py:")
     assert line.endswith(" read_scalars")
     assert traffic.our_waits == 1
     assert line in str(traffic)

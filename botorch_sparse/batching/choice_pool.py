@@ -28,7 +28,8 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.training_data import training_noise
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.pool_protocol import Points, SelectableRows
+from botorch_sparse.pools.shard import SelectableRows
+from botorch_sparse.pools.table_batch import Points
 
 # Models whose prior is that of their mean and their kernel.
 PLAIN = {SingleTaskGP.forward, SparseSingleTaskGP.forward}

@@ -7,40 +7,32 @@ winner. Whatever is compared has the same bits on any number of ranks.
 """
 
 from copy import copy
-from typing import NamedTuple
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.pools.device_batch import Choice, DeviceBatch, RankOneBatch
-from botorch_sparse.pools.host_batch import HostBatch, PendingCandidate
-from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
-from botorch_sparse.pools.pool_protocol import (
-    ALL_ROWS,
-    Moments,
-    SelectableRows,
+from botorch_sparse.pools.device_batch import (
+    Choice,
+    DeviceBatch,
+    RankOneBatch,
     read_scalars,
 )
-from botorch_sparse.pools.shard import Shard
-from botorch_sparse.pools.table_batch import AppendedVariance, TableBatch
+from botorch_sparse.pools.host_batch import HostBatch
+from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
+from botorch_sparse.pools.table_batch import TableBatch
+from botorch_sparse.posteriors.nystrom import Moments
 
 # Packed in front of a candidate's coordinates.
 NUMBERS = 5
 
 
-class Passed(NamedTuple):
-    """A point of a batch, as all ranks know it.
-
-    Attributes:
-        row: Its number in the whole table, one element.
-        x: Its coordinates, `d`.
-        cross: Its `k_S(x)`, `m`.
-    """
-
-    row: Tensor
-    x: Tensor
-    cross: Tensor
+# A point of a batch as all ranks know it: its number in the whole table (one element),
+# its coordinates (`d`) and its `k_S(x)` (`m`).
+Passed: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class ShardedPool(NystromPool):
@@ -65,40 +57,37 @@ class ShardedPool(NystromPool):
         shard: Shard,
         max_memory: int = MAX_MEMORY,
     ) -> None:
-        super().__init__(X, noise, max_memory=max_memory, table_size=shard.num_rows)
-        self._shard = shard
+        super().__init__(X, noise, max_memory=max_memory, shard=shard)
         self.passed: dict[int, Passed] = {}
 
-    @property
-    def shard(self) -> Shard:
-        """Which rows are here."""
-        return self._shard
-
+    @override
     def moments(self, rows: Tensor) -> Moments:
-        """See `Points`, of rows of the whole table; on all ranks."""
+        """Exact means and variances of `k` rows of the whole table, on all ranks."""
         places = self.shard.places(rows).to(self.X.device)
         both = torch.stack(super().moments(places), dim=-1)
         return Moments(*self.shard.gathered(both, rows).unbind(-1))
 
+    @override
     def largest(self, values: Tensor) -> Tensor:
-        """See `Points`, of the values of this rank's rows."""
         return self.shard.ranks.max(values.max())
 
+    @override
     def squared_covariances(self, rows: Tensor) -> Tensor:
-        """See `NystromPool`: of this rank's rows with points that were passed."""
+        """Those of this rank's rows with points that were passed, `k x 2 x a`."""
         number, X, K = zip(*self.passed.values(), strict=True)
         is_it = torch.cat(number) == rows.unsqueeze(-1)  # the host can't see it there
         place = is_it.int().argmax(-1)
-        return self.squares_with(torch.stack(X)[place], torch.stack(K, -1)[:, place])
+        points = torch.stack(X)[place], torch.stack(K, -1)[:, place]
+        return self._embedded().squares_with(*points)
 
+    @override
     def batch(
         self,
         multiplier: float,
         rule: Rule | None = None,
         choosable: SelectableRows = ALL_ROWS,
     ) -> TableBatch:
-        """See `Points`."""
-        own = super().batch(multiplier, None, self.shard.choosable(choosable))
+        own = super().batch(multiplier, None, self.shard.selectable(choosable))
         if isinstance(own, HostBatch):
             return ShardedBatch(self, own, rule)
         assert isinstance(own, RankOneBatch)
@@ -125,8 +114,8 @@ class ShardedBatch(TableBatch):
         super().__init__(self._pool, rule)
         self._shard, self._own = pool.shard, own
 
+    @override
     def argmax(self) -> int:
-        """See `TableBatch`."""
         place = self._own.argmax()
         ranks = self._shard.ranks
         return ranks.argmax(self._own.best(), self._shard.start + place)
@@ -135,29 +124,28 @@ class ShardedBatch(TableBatch):
         """Those of this rank's rows."""
         return self._own.values()
 
-    def _append(self, row: int) -> AppendedVariance:
+    @override
+    def _append(self, row: int) -> tuple[float, float]:
         place = row - self._shard.start
         if not 0 <= place < len(self._shard):
             place = -1 - row
         if not self._own.continues(place):
-            look, x = self._seen(row)
-            self._pool.passed[row] = Passed(torch.tensor([row]), x, look.cross)
-            self._own.start(look._replace(row=place))
+            x, cross, (initial, before) = self._seen(row)
+            self._pool.passed[row] = torch.tensor([row]), x, cross
+            self._own.start(place, cross, initial.numpy()[()], before.numpy()[()])
         return self._own.repeat()
 
-    def _seen(self, row: int) -> tuple[PendingCandidate, Tensor]:
-        """What the owner of a row knows of it, and its coordinates."""
+    def _seen(self, row: int) -> tuple[Tensor, ...]:
+        """A row's coordinates, `k_S(x)`, and variances, as its owner knows them."""
         X, m = self._pool.X, len(self._pool.whitening)
         packed = X.new_zeros(X.shape[-1] + m + 2)
         owner = int(self._shard.owner(torch.tensor(row)))
         if owner == self._shard.ranks.rank:
             place = row - self._shard.start
-            look = self._own.look(place)
-            numbers = X.new_tensor([look.initial, look.before])
-            packed = torch.cat([X[place], look.cross, numbers])
+            cross, *variances = self._own.look(place)
+            packed = torch.cat([X[place], cross, X.new_tensor(variances)])
         packed = self._shard.ranks.from_owner(packed, owner)
-        x, cross, (initial, before) = packed.split([X.shape[-1], m, 2])
-        return PendingCandidate(row, cross, initial.numpy()[()], before.numpy()[()]), x
+        return packed.split([X.shape[-1], m, 2])
 
 
 class ShardedDeviceBatch(DeviceBatch):
@@ -178,8 +166,8 @@ class ShardedDeviceBatch(DeviceBatch):
         self._shard, self._own = pool.shard, own
         self._winner = self._none()
 
+    @override
     def choice(self) -> Choice:
-        """See `DeviceBatch`."""
         own = self._own.choice()
         k = self._pool.cross_covariance(own.row).flatten()
         every = self._shard.ranks.stack(self._packed(own, k))
@@ -196,7 +184,8 @@ class ShardedDeviceBatch(DeviceBatch):
         """Those of this rank's rows."""
         return self._own.values()
 
-    def _append(self, row: int) -> AppendedVariance:
+    @override
+    def _append(self, row: int) -> tuple[float, float]:
         chosen, self._chosen = self._chosen, None
         is_chosen = chosen is not None and chosen[0] == row
         if not is_chosen:
@@ -204,12 +193,14 @@ class ShardedDeviceBatch(DeviceBatch):
         before = self._make_pending(row)
         if chosen is not None and is_chosen:
             return chosen[1]
-        return AppendedVariance(*read_scalars(self._winner[3], before))
+        initial, now = read_scalars(self._winner[3], before)
+        return initial, now
 
+    @override
     def _make_pending(self, row: int) -> Tensor:
         numbers, x, k = self._winner.split([NUMBERS, *self._sizes])
         x, k = (part.to(self._pool.X, copy=True) for part in (x, k))
-        self._pool.passed[row] = Passed(numbers[1:2].long(), x, k)
+        self._pool.passed[row] = numbers[1:2].long(), x, k
         place = row - self._shard.start
         if 0 <= place < len(self._shard):
             self._own.close(place)

@@ -9,19 +9,80 @@ Bounds are upper bounds on the numbers that the embedding computes, rounding inc
 So neither they nor the order of the pseudo-observations change what is chosen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from botorch_sparse.pools.cross_covariance import CrossCovariance
-from botorch_sparse.pools.embedding import TILE, Embedding, threads_for
-from botorch_sparse.pools.pool_protocol import Moments
+from botorch_sparse.pools.cross_covariance import POINTS, CrossCovariance
+from botorch_sparse.pools.embedding import (
+    TILE,
+    Embedding,
+    in_tiles,
+    one_thread,
+    padded,
+    parts_of,
+    size_of,
+    threads_for,
+)
+from botorch_sparse.posteriors.nystrom import Moments, NystromPosterior
 
 # Candidates that get bounds at a time: what they need stays in the cache.
 PIECE = 4096
 # The largest rounding, in units of the prior variance, with which bounds pay.
 LARGEST_SLACK = 1e-4
+
+
+@dataclass(frozen=True)
+class InducingOrder:
+    """Inducing points that explain much of the candidates, kept between boundaries.
+
+    Attributes:
+        points: The points as bytes, those first that explain most.
+        share: What the first bound left when the order was new; zero before that.
+    """
+
+    points: tuple[bytes, ...] = ()
+    share: float = 0.0
+
+    def of(self, keys: Sequence[bytes]) -> list[int]:
+        """Where those of them are that are still among the inducing points."""
+        place = {key: i for i, key in enumerate(keys)}
+        return list(dict.fromkeys(place[key] for key in self.points if key in place))
+
+    def after(self, share: float) -> "InducingOrder":
+        """The order for the next boundary; none where the share has doubled."""
+        if self.share == 0.0:
+            return InducingOrder(self.points, max(share, 1e-2))
+        return self if share <= 2 * self.share else InducingOrder()
+
+
+def greedy_order(F: Tensor, sample: Tensor) -> list[int]:
+    """The third of the pseudo-observations that explain most of a sample.
+
+    Args:
+        F: `m x m`, the factor of their covariance.
+        sample: `m x k` covariances of them with the sample.
+
+    Returns:
+        Their indices. Cost: O(m^2 (m + k)).
+    """
+    rest, explained = (F @ F.mT).numpy(), sample.numpy().copy()
+    variance = rest.diagonal().copy()
+    least = 1e-14 * variance
+    order: list[int] = []
+    for _ in range(-(-len(F) // 3)):
+        score = np.einsum("ij,ij->i", explained, explained)
+        score /= np.maximum(rest.diagonal(), least)
+        score[order] = -1.0
+        j = int(score.argmax())
+        order.append(j)
+        column = rest[:, j] / max(rest[j, j], least[j])
+        explained -= np.outer(column, explained[j])
+        rest -= np.outer(column, rest[j])
+    return order
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +197,35 @@ class CandidateMoments:
             self.mean.fill_(torch.inf)
 
     @property
+    def posterior(self) -> NystromPosterior:
+        """The posterior."""
+        return self.embedding.posterior
+
+    @property
+    def whitening(self) -> Tensor:
+        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
+        return self.embedding.whitening
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether `k_S(x)` of all candidates is at hand."""
+        return self.cross.in_memory
+
+    @property
+    def moments(self) -> Moments:
+        """What is known of all, `A` each."""
+        return Moments(self.mean, self.variance)
+
+    @property
+    def num_exact(self) -> int:
+        """Candidates whose moments are known."""
+        return len(self.mean) if self._is_whole else int(self.is_exact.sum())
+
+    def cross_covariance(self, rows: Tensor | slice) -> Tensor:
+        """`k_S(x)` of some candidates, `m x k`."""
+        return self.cross.of(rows)
+
+    @property
     def screens(self) -> bool:
         """Whether only promising candidates are embedded."""
         return self.limits is not None
@@ -201,10 +291,11 @@ class CandidateMoments:
         num = len(rows) if isinstance(rows, Tensor) else rows.stop
         mean, explained = self.mean.new_empty(2, num)
         parts = parts_of(num, self.embedding.num_tiles)
-        K, f = self.mean.new_empty(2, self.embedding.num_rows * padded(parts[0]))
+        height, width = self.embedding.num_rows, padded(size_of(parts[0]), TILE)
+        K, f = self.mean.new_empty(2, height * width)
         for part in parts:
             index = rows[part] if isinstance(rows, Tensor) else part
-            size = self.embedding.num_rows * padded(part)
+            size = height * padded(size_of(part), TILE)
             tiles = self._embed_tiles(index, K[:size], f[:size])
             mean[part], explained[part] = (x.flatten()[: size_of(part)] for x in tiles)
         prior, variance = self.prior.mean[rows], self.prior.variance[rows]
@@ -254,28 +345,49 @@ class CandidateMoments:
             self.variance[part] = torch.minimum(self.variance[part], variance)
             self.level[part] = 2
 
+    @torch.no_grad()
+    def squares_with(self, X: Tensor, K: Tensor) -> Tensor:
+        r"""Squared covariances of all `A` rows with points, `k x 2 x A`.
 
-def size_of(rows: Tensor | slice) -> int:
-    """How many candidates these are."""
-    return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start
+        With :math:`\phi = L_B w`,
+        :math:`\mathrm{cov}(x, x_s) = k(x, x_s) + w(x)^\top (I - L_B^\top L_B) w(x_s)`.
+        A pass goes by batches of tiles that stay in the cache while all products with
+        them are made. Every product has one shape, so that a row's bits do not depend
+        on the others.
 
+        Args:
+            X: `k x d` points.
+            K: `m x k`, their `k_S(x)`.
+        """
+        k, num = len(X), len(self.mean)
+        missing = -k % POINTS
+        X = torch.cat([X, X[-1:].expand(missing, -1)])
+        K = torch.cat([K, K.new_zeros(len(K), missing)], dim=1)
+        with one_thread():
+            factors = self._factors(K)
+        parts = parts_of(num, self.embedding.num_tiles)
+        squares = X.new_empty(k, 2, num)
+        tiles = self.cross.tiles_with(X, padded(size_of(parts[0]), TILE))
+        for columns in parts:
+            width = size_of(columns)
+            t = padded(width, TILE) // TILE
+            with threads_for(t):
+                cross, kernel = tiles(columns)
+                for first, factor in zip(range(0, k, POINTS), factors, strict=True):
+                    part = slice(first, min(first + POINTS, k))
+                    products = torch.bmm(factor.expand(t, -1, -1), in_tiles(cross))
+                    products = products.view(t, 2, POINTS, TILE)
+                    products[:, 0] += in_tiles(kernel[first : first + POINTS])
+                    products = products[:, :, : part.stop - first].permute(2, 1, 0, 3)
+                    out = squares[part, :, columns]
+                    if width == t * TILE:
+                        torch.square(products, out=out.unflatten(2, (t, TILE)))
+                    else:
+                        out.copy_(products.square().flatten(2)[..., :width])
+        return squares
 
-def padded(rows: slice) -> int:
-    """Columns of the tiles of candidates."""
-    return TILE * -(-size_of(rows) // TILE)
-
-
-def parts_of(num: int, num_tiles: int) -> list[slice]:
-    """Candidates in parts of about `num_tiles` tiles, for a batch of products each.
-
-    Threads get equal numbers of them, but for the last part, which may be shorter.
-    """
-    threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
-    number = max(1, round(tiles / num_tiles))
-    size = TILE * threads * -(-tiles // (number * threads))
-    return [slice(i, min(i + size, num)) for i in range(0, num, size)]
-
-
-def in_tiles(columns: Tensor) -> Tensor:
-    """Columns tile by tile, `t x k x TILE`."""
-    return columns.unflatten(1, (-1, TILE)).transpose(0, 1)
+    def _factors(self, K: Tensor) -> list[Tensor]:
+        """What `k_S(x)` of a tile is multiplied by: `2 POINTS x m` for each group."""
+        w, residual = self.embedding.features(K)
+        both = torch.stack([residual.mT, w.mT]) @ self.embedding.whitening
+        return [part.reshape(2 * POINTS, -1) for part in both.split(POINTS, dim=1)]

@@ -12,7 +12,8 @@ a full tile as its second, kept columns with a tile and a group of points: what 
 first argument shares its rounding.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Set
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,7 +23,13 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.embedding import TILE, Embedding, one_thread, padded
+from botorch_sparse.pools.embedding import (
+    TILE,
+    Embedding,
+    one_thread,
+    padded,
+    size_of,
+)
 from botorch_sparse.pools.shard import RANK_TILE
 
 # Points of a group, which cost little more than one of them.
@@ -364,3 +371,41 @@ class CrossCovariance:
         self._place[index] = np.arange(start, stop)
         self._num_kept = stop
         return True
+
+    def tiles_with(
+        self, points: Tensor, most: int
+    ) -> Callable[[slice], tuple[Tensor, Tensor]]:
+        """A function of rows: `k_S(x)` of whole tiles, and covariances with points.
+
+        Args:
+            points: `k x d`, in full groups.
+            most: Columns of the largest part.
+        """
+        beside, columns, m = self.find_beside(points), self.columns, len(self._points)
+        if beside is None or columns is None:
+            return partial(self._computed_with, points)
+        slots, values = torch.cat([self.slots(), beside]), columns.values
+        buffer = points.new_zeros(len(slots), most)
+
+        def tiles(rows: slice) -> tuple[Tensor, Tensor]:
+            width = size_of(rows)
+            if width == buffer.shape[1]:
+                torch.index_select(values[:, rows], 0, slots, out=buffer)
+            else:
+                buffer[:, :width] = values[:, rows].index_select(0, slots)
+            part = buffer[:, : padded(width, TILE)]
+            return part[:m], part[m:]
+
+        return tiles
+
+    def _computed_with(self, points: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        kernel = self.embedding.posterior.covar_module
+        index = torch.arange(rows.start, rows.stop)
+        index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
+        X = [self.X[part] for part in index.split(TILE)]
+        with one_thread():
+            groups = [
+                torch.cat([dense_covariance(kernel, group, x) for x in X], dim=1)
+                for group in points.split(POINTS)
+            ]
+        return self.of(index), torch.cat(groups)

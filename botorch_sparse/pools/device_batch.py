@@ -7,47 +7,151 @@ where there is one, the bound that decides whether the batch goes on.
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.pools.pool_protocol import (
-    Moments,
-    Points,
-    SelectableRows,
-    read_scalars,
-)
-from botorch_sparse.pools.table_batch import AppendedVariance, TableBatch
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.pools.embedding import size_of
+from botorch_sparse.pools.shard import SelectableRows
+from botorch_sparse.pools.table_batch import Points, TableBatch
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.nystrom import Moments
 from botorch_sparse.posteriors.pending_points import PendingRows
+from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
 
 # Pending rows in one product, zeros where there are none yet.
 BLOCK = 32
 
 
-class EmbeddedPoints(Points, Protocol):
-    """All rows embedded under a Nystrom posterior.
+@dataclass(frozen=True, eq=False)
+class DeviceMoments:
+    """The moments of all candidates under a posterior, in few long products.
 
     Attributes:
-        table_size: Rows of the whole table, of which these may be a part.
+        posterior: The posterior.
+        whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
+        moments: Of all `A` candidates.
+        X: `A x d` candidates.
+        width: Candidates of a tile, the same for any part of the table.
+        kept: `t x m x width`, `k_S(x)` of all where it is kept; the last is padded.
     """
 
-    table_size: int
+    posterior: NystromPosterior
+    whitening: Tensor
+    moments: Moments
+    X: Tensor
+    width: int
+    kept: Tensor | None
+    is_whole: ClassVar[bool] = True
+
+    @classmethod
+    def of(
+        cls,
+        posterior: NystromPosterior,
+        prior: Moments,
+        X: Tensor,
+        width: int,
+        *,
+        keeps: bool,
+        is_awaited: bool,
+    ) -> "DeviceMoments":
+        """Embed all candidates; see `NystromPool.update`."""
+        L = pseudo_data_factor(posterior, is_awaited=is_awaited)
+        whitening = whitening_matrix(posterior)
+        weights = posterior.weights @ whitening
+        mean, variance = prior.mean.clone(), prior.variance.clone()
+        size = -(-len(X) // width), posterior.num_inducing, width
+        kept = X.new_empty(size) if keeps else None
+        for i, (rows, part) in enumerate(_tiles(X, width)):
+            K = posterior.covariance_with_inducing(part)
+            if kept is not None:
+                K = kept[i].copy_(K)
+            mean[rows] += (weights @ K)[: size_of(rows)]
+            f = torch.linalg.solve_triangular(L, K, upper=False)
+            variance[rows] -= f.square_().sum(0)[: size_of(rows)]
+        rounding = torch.finfo(variance.dtype).eps * prior.variance
+        moments = Moments(mean, torch.maximum(variance, rounding))
+        return cls(posterior, whitening, moments, X, width, kept)
 
     @property
-    def whitening(self) -> Tensor:
-        """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
-        ...
+    def in_memory(self) -> bool:
+        """Whether `k_S(x)` of all candidates is at hand."""
+        return self.kept is not None
+
+    @property
+    def num_exact(self) -> int:
+        """Candidates whose moments are known: all."""
+        return len(self.X)
+
+    def resolve(self, rows: Tensor) -> None:
+        """Nothing: all are known."""
+
+    def resolve_all(self) -> None:
+        """Nothing: all are known."""
 
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
-        """`k_S(x)` of some rows, `m x k`."""
-        ...
+        """`k_S(x)` of some candidates, `m x k`."""
+        if self.kept is None:
+            return self.posterior.covariance_with_inducing(self.X[index])
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self.X))
+            tile, place = divmod(start, self.width)
+            if step == 1 and place + stop - start <= self.width:
+                return self.kept[tile, :, place : place + stop - start]
+            index = torch.arange(start, stop, step, device=self.X.device)
+        return self.kept[index // self.width, :, index % self.width].mT
 
     def tiles(self) -> Iterator[Tensor]:
-        """`k_S(x)` of all rows, in matrices of one shape; the last one is padded."""
-        ...
+        """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last is padded.
+
+        Their products have one shape, whichever rows of the table are here.
+        """
+        if self.kept is not None:
+            yield from self.kept
+            return
+        for start in range(0, len(self.X), self.width):
+            rows = torch.arange(start, start + self.width, device=self.X.device)
+            yield self.cross_covariance(rows.clamp_max(len(self.X) - 1))
+
+    def squares_with(self, X: Tensor, K: Tensor) -> Tensor:
+        """Squared covariances of all candidates with points; see `CandidateMoments`."""
+        L_B, k = self.posterior.chol_inner, len(X)
+        w = (self.whitening @ K).mT  # k x m
+        both = torch.stack([w - (w @ L_B.mT) @ L_B, w], dim=1) @ self.whitening
+        both = both.view(2 * k, -1)
+        squares = self.X.new_empty(k, 2, len(self.X))
+        covar_module = self.posterior.covar_module
+        for (rows, part), cross in zip(
+            _tiles(self.X, self.width), self.tiles(), strict=True
+        ):
+            products = (both @ cross).view(k, 2, -1)
+            products[:, 0] += dense_covariance(covar_module, X, part)
+            squares[..., rows] = products.square_()[..., : size_of(rows)]
+        return squares
+
+
+def _tiles(X: Tensor, width: int) -> Iterator[tuple[slice, Tensor]]:
+    """The rows of each tile, and their coordinates; the last ones are repeated."""
+    for start in range(0, len(X), width):
+        rows = slice(start, min(start + width, len(X)))
+        part, missing = X[rows], width - size_of(rows)
+        if missing:
+            part = torch.cat([part, part[-1:].expand(missing, -1)])
+        yield rows, part
+
+
+def read_scalars(*scalars: Tensor) -> list[float]:
+    """The values of tensors of one element, in one copy from the device.
+
+    Integers up to 2^53 come through as they are.
+    """
+    return torch.cat([scalar.double().view(1) for scalar in scalars]).tolist()
 
 
 def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
@@ -108,6 +212,8 @@ class DeviceBatch(TableBatch):
         choosable: Which of them may be chosen.
     """
 
+    reads_late = True
+
     def __init__(
         self,
         points: Points,
@@ -115,11 +221,11 @@ class DeviceBatch(TableBatch):
         rule: Rule | None,
         choosable: SelectableRows,
     ) -> None:
-        super().__init__(points, rule, reads_late=True)
+        super().__init__(points, rule)
         self._initial = moments.variance
         self._mean = choosable.mean(moments.mean)
         self._once = choosable.once
-        self._chosen: tuple[int, AppendedVariance] | None = None  # the last argmax
+        self._chosen: tuple[int, tuple[float, float]] | None = None  # the last argmax
 
     @abstractmethod
     def choice(self) -> Choice:
@@ -137,8 +243,8 @@ class DeviceBatch(TableBatch):
     def settle(self) -> None:
         """Make the next choice certain."""
 
+    @override
     def argmax(self) -> int:
-        """See `TableBatch`; one copy from the device."""
         return self._argmax_and()[0]
 
     def _argmax_and(self, *unread: Tensor) -> tuple[int, list[float]]:
@@ -154,22 +260,25 @@ class DeviceBatch(TableBatch):
         if certain and not values.pop():
             self.settle()
             return self._argmax_and(*unread)
-        self._chosen = int(index), AppendedVariance(initial, now)
+        self._chosen = int(index), (initial, now)
         self.initial[int(index)] = initial
         return int(index), values
 
-    def _append(self, row: int) -> AppendedVariance:
+    @override
+    def _append(self, row: int) -> tuple[float, float]:
         chosen, self._chosen = self._chosen, None
         self.close(row)
         before = self._make_pending(row)
         if chosen is not None and chosen[0] == row:
             return chosen[1]
-        return AppendedVariance(*read_scalars(self._initial[row], before))
+        initial, now = read_scalars(self._initial[row], before)
+        return initial, now
 
+    @override
     def choose(
         self, limit: int, goes_on: ContinueFunction = always_continue
     ) -> list[int]:
-        """See `Batch.choose`.
+        """Maximizers, one after the other; see `GrowingBatch`.
 
         A bound that a pass over the pool has left on the device is read together with
         the next maximizer, which is looked for before it is known to be needed.
@@ -208,7 +317,8 @@ class RankOneBatch(DeviceBatch):
     it is refreshed nor on which rows of the table are here.
 
     Args:
-        pool: An embedded pool.
+        points: The points to choose from.
+        embedded: Their moments.
         multiplier: What multiplies the Bayesian standard deviation.
         rule: What ends the batch.
         choosable: What may be chosen.
@@ -216,16 +326,17 @@ class RankOneBatch(DeviceBatch):
 
     def __init__(
         self,
-        pool: EmbeddedPoints,
+        points: Points,
+        embedded: DeviceMoments,
         multiplier: float,
         rule: Rule | None,
         choosable: SelectableRows,
     ) -> None:
-        super().__init__(pool, pool.all_moments(), rule, choosable)
-        self._pool = pool
+        super().__init__(points, embedded.moments, rule, choosable)
+        self._embedded = embedded
         self._multiplier = multiplier
         self._variance = self._initial
-        self._rows = PendingRows(pool.whitening[:0])
+        self._rows = PendingRows(embedded.whitening[:0])
 
     @abstractmethod
     def look(self, row: int) -> tuple[Tensor, Tensor]:
@@ -240,6 +351,7 @@ class RankOneBatch(DeviceBatch):
                 operands lie.
         """
 
+    @override
     def _make_pending(self, row: int) -> Tensor:
         variance, k = self.look(row)
         self.pend(k)
@@ -250,9 +362,9 @@ class RankOneBatch(DeviceBatch):
 
     def _new_row(self, k: Tensor) -> Tensor:
         """`u_j` times `L_B^-1 L^-1`, from the point's `k_S(x)`, `m`; O(j m)."""
-        u = self._rows.row(self._pool.whitening @ k).u(self.noise)
+        u = self._rows.row(self._embedded.whitening @ k).u(self.noise)
         self._rows = self._rows.append(u)
-        return u @ self._pool.whitening
+        return u @ self._embedded.whitening
 
 
 class EagerBatch(RankOneBatch):
@@ -261,24 +373,24 @@ class EagerBatch(RankOneBatch):
     The pool keeps `k_S(x)` of all.
     """
 
+    @override
     def values(self) -> Tensor:
-        """See `TableBatch`."""
         return self._bound(self._mean, self._variance)
 
+    @override
     def choice(self) -> Choice:
-        """See `DeviceBatch`."""
         return Choice.among_all(self.values(), self._variance, self._initial)
 
+    @override
     def look(self, row: int) -> tuple[Tensor, Tensor]:
-        """See `RankOneBatch`."""
         place = slice(row, row + 1)
-        k = self._pool.cross_covariance(place).flatten().contiguous()
+        k = self._embedded.cross_covariance(place).flatten().contiguous()
         return self._variance[place], k
 
+    @override
     def pend(self, k: Tensor) -> None:
-        """See `RankOneBatch`."""
         p = self._new_row(k)
-        drop = torch.cat([p @ K for K in self._pool.tiles()])  # w(x)'u, O(A m)
+        drop = torch.cat([p @ K for K in self._embedded.tiles()])  # w(x)'u, O(A m)
         self._variance = self._variance - drop[: len(self._variance)].square()
 
 
@@ -298,27 +410,28 @@ class BlockBatch(RankOneBatch):
 
     def __init__(
         self,
-        pool: EmbeddedPoints,
+        points: Points,
+        embedded: DeviceMoments,
         multiplier: float,
         rule: Rule | None,
         choosable: SelectableRows,
     ) -> None:
-        super().__init__(pool, multiplier, rule, choosable)
+        super().__init__(points, embedded, multiplier, rule, choosable)
         self._base = self._initial
         self._ucb = self._bound(self._mean, self._variance)
         self._blocks: list[Tensor] = []  # `BLOCK x m` rows, and zeros
         self._num_rows = 0
         self._absorbed = 0  # blocks that `_base` knows of
         self._is_fresh = True  # whether `_ucb` and `_variance` know of all rows
-        self._size = self._width = min(self.first_block, pool.table_size)
+        self._size = self._width = min(self.first_block, points.shard.num_rows)
 
+    @override
     def values(self) -> Tensor:
-        """See `TableBatch`."""
         self._refresh()
         return self._ucb.clone()
 
+    @override
     def choice(self) -> Choice:
-        """See `DeviceBatch`."""
         num = len(self._ucb)
         if self._size >= num:
             self._refresh()
@@ -336,20 +449,20 @@ class BlockBatch(RankOneBatch):
         now = variance.index_select(0, place)
         return Choice(row, best, now, initial, bounds[-1:])
 
+    @override
     def look(self, row: int) -> tuple[Tensor, Tensor]:
-        """See `RankOneBatch`."""
         index = torch.full((1,), row, device=self._ucb.device)
-        k = self._pool.cross_covariance(index).flatten()
+        k = self._embedded.cross_covariance(index).flatten()
         return self._variances(index)[1], k
 
+    @override
     def close(self, row: int) -> None:
-        """See `DeviceBatch`."""
         super().close(row)
         if self._once:
             self._ucb[row] = -torch.inf
 
+    @override
     def pend(self, k: Tensor) -> None:
-        """See `RankOneBatch`."""
         block, place = divmod(self._num_rows, BLOCK)
         if place == 0:
             self._blocks.append(k.new_zeros(BLOCK, len(k)))
@@ -357,8 +470,8 @@ class BlockBatch(RankOneBatch):
         self._num_rows += 1
         self._is_fresh = False
 
+    @override
     def settle(self) -> None:
-        """See `DeviceBatch`."""
         self._refresh()
         self._size *= 2
 
@@ -376,7 +489,7 @@ class BlockBatch(RankOneBatch):
         missing = -len(index) % self._width
         index = torch.cat([index, index[-1:].expand(missing)]) if missing else index
         both = [
-            torch.stack(self._after_rows(part, self._pool.cross_covariance(part)))
+            torch.stack(self._after_rows(part, self._embedded.cross_covariance(part)))
             for part in index.split(self._width)
         ]
         closed, fresh = torch.cat(both, dim=1)[:, : len(index) - missing]

@@ -172,6 +172,12 @@ class Embedding:
         f[:, m] = 0.0
         return mean, f.square_().sum(1)
 
+    def features(self, K: Tensor) -> tuple[Tensor, Tensor]:
+        r"""`w(x)` and :math:`(I - L_B^\top L_B) w(x)`, `m x k` each, from `k_S(x)`."""
+        L_B = self.posterior.chol_inner
+        w = self.whitening @ K
+        return w, w - L_B.mT @ (L_B @ w)
+
     def condition(self) -> Tensor:
         r"""How much more than its rounding a solution can be wrong by, a scalar.
 
@@ -192,6 +198,27 @@ class Embedding:
 def padded(size: int, multiple: int = ROWS) -> int:
     """The next multiple."""
     return -(-size // multiple) * multiple
+
+
+def size_of(rows: Tensor | slice) -> int:
+    """How many candidates these are."""
+    return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start
+
+
+def parts_of(num: int, num_tiles: int) -> list[slice]:
+    """Candidates in parts of about `num_tiles` tiles, for a batch of products each.
+
+    Threads get equal numbers of them, but for the last part, which may be shorter.
+    """
+    threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
+    number = max(1, round(tiles / num_tiles))
+    size = TILE * threads * -(-tiles // (number * threads))
+    return [slice(i, min(i + size, num)) for i in range(0, num, size)]
+
+
+def in_tiles(columns: Tensor) -> Tensor:
+    """Columns tile by tile, `t x k x TILE`."""
+    return columns.unflatten(1, (-1, TILE)).transpose(0, 1)
 
 
 def _blocks(F: Tensor, z: Tensor) -> list[Block]:

@@ -26,19 +26,14 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_finite, check_kind, check_number
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.pools.device_batch import Choice, DeviceBatch
-from botorch_sparse.pools.pool_protocol import (
-    ALL_ROWS,
-    POINTS_AT_A_TIME,
-    Moments,
-    SelectableRows,
-    validate_candidates,
-)
-from botorch_sparse.pools.shard import Shard
-from botorch_sparse.pools.table_batch import AppendedVariance
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
+from botorch_sparse.pools.table_batch import POINTS_AT_A_TIME, validate_candidates
+from botorch_sparse.posteriors.nystrom import Moments
 
 
 class ExactPool:
@@ -68,6 +63,7 @@ class ExactPool:
         check_kind("covar_module", covar_module, Kernel, "a GPyTorch kernel")
         check_number("noise", noise, "(0, inf)", "need a positive variance.")
         self.X = X
+        self.shard = Shard(len(X))
         self.covar_module = covar_module
         self.noise = noise
         self.mean_module = ZeroMean() if mean_module is None else mean_module
@@ -188,33 +184,31 @@ class ExactPool:
         self._F[row] = values
         return values
 
-    square_memory = 0  # see `Points`
+    square_memory = 0  # nothing is kept: each point's row is new
     squares_at_a_time = POINTS_AT_A_TIME
 
     def moments(self, rows: Tensor) -> Moments:
-        """See `Points`."""
+        """Means and variances of `k` rows."""
         return Moments(self.mean[rows], self.variance[rows])
 
     def all_moments(self) -> Moments:
-        """See `Points`."""
+        """Those of all rows, `A` each."""
         return Moments(self.mean, self.variance)
 
     def all_variances(self) -> Tensor:
-        """See `Points`."""
+        """The variances of all rows, `A`."""
         return self.variance
 
-    @property
-    def shard(self) -> Shard:
-        """All rows are here."""
-        return Shard(len(self))
-
     def largest(self, values: Tensor) -> Tensor:
-        """See `Points`."""
+        """The largest of the values of all rows, `A`."""
         return values.max()
 
     @torch.no_grad()
     def squared_covariances(self, rows: Tensor) -> Tensor:
-        """See `Points`; all of a covariance is embedded. Cost: O(k A n)."""
+        """Squared covariances of `k` rows with all: `k x 2 x A`. Cost: O(k A n).
+
+        All of a covariance is embedded: both are the same.
+        """
         F = self._rows(self.num_rows)
         K = self.covar_module(self.X[rows], self.X).to_dense()
         squares = (K - F[:, rows].mT @ F).square_()
@@ -226,7 +220,7 @@ class ExactPool:
         rule: Rule | None = None,
         choosable: SelectableRows = ALL_ROWS,
     ) -> "ExactBatch":
-        """See `Points`."""
+        """Start a batch; see `Points`."""
         return ExactBatch(self, multiplier, rule, choosable)
 
 
@@ -318,15 +312,16 @@ class ExactBatch(DeviceBatch):
             self._make_pending(last)
         return self._variance
 
+    @override
     def values(self) -> Tensor:
-        """See `TableBatch`."""
         return self._mean + self._multiplier * self.present_variances().sqrt()
 
+    @override
     def choice(self) -> Choice:
-        """See `DeviceBatch`."""
         return Choice.among_all(self.values(), self._variance, self._initial)
 
-    def _append(self, row: int) -> AppendedVariance:
+    @override
+    def _append(self, row: int) -> tuple[float, float]:
         self.present_variances()
         chosen = self._chosen
         if chosen is None or chosen[0] != row:
@@ -335,6 +330,7 @@ class ExactBatch(DeviceBatch):
         self.close(row)
         return chosen[1]
 
+    @override
     @torch.no_grad()
     def _make_pending(self, row: int) -> Tensor:
         before = self._variance[row]

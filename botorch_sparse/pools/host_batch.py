@@ -8,19 +8,20 @@ calls take a fraction of a microsecond.
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from botorch_sparse.acquisition.ratios import LocalBound
+from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.batching.rules import Rule
+from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
-from botorch_sparse.pools.embedding import one_thread
-from botorch_sparse.pools.local_bounds import SquaresAmong
-from botorch_sparse.pools.pool_protocol import Points, SelectableRows
-from botorch_sparse.pools.table_batch import AppendedVariance, TableBatch
+from botorch_sparse.pools.embedding import Embedding, one_thread
+from botorch_sparse.pools.shard import SelectableRows
+from botorch_sparse.pools.table_batch import Points, TableBatch
 from botorch_sparse.posteriors.pending_points import PendingRow, PendingRows
 
 # Products have one shape: the candidates of a tile times a block of pending rows, zeros
@@ -28,47 +29,37 @@ from botorch_sparse.posteriors.pending_points import PendingRow, PendingRows
 BLOCK, TILE = 32, 64
 
 
-class PendingCandidate(NamedTuple):
-    """What there is to know of a candidate that becomes pending.
-
-    Attributes:
-        row: The candidate.
-        cross: Its `k_S(x)`, `m`.
-        initial: Its variance at the start of the batch.
-        before: Its variance just before.
-    """
-
-    row: int
-    cross: Tensor
-    initial: np.floating
-    before: np.floating
-
-
 class _Run:
     """Pending evaluations of one candidate in a row: one row of `U`.
 
     Args:
-        look: The candidate.
+        index: The candidate.
+        initial: Its variance at the start of the batch.
+        before: Its variance just before the run.
         row: What it brings.
+        product: Its `w'a`, as a tile has it.
 
     Attributes:
         scale: What multiplies `a`; zero without evaluations.
         variance: The candidate's variance after the run.
     """
 
-    def __init__(self, look: PendingCandidate, row: PendingRow) -> None:
-        self.index = look.row
-        self.initial = look.initial
+    def __init__(
+        self,
+        index: int,
+        initial: np.floating,
+        before: np.floating,
+        row: PendingRow,
+        product: np.floating,
+    ) -> None:
+        self.index = index
+        self.initial = initial
         self.row = row
-        self.scale = 0 * look.before
-        self.variance = look.before
+        self.scale = 0 * before
+        self.variance = before
         self._count = 0
-        self._before = look.before
+        self._before = before
         self._gain = float(row.gain)
-        self._product = look.before  # its w'a, as a tile has it
-
-    def set_product(self, product: np.floating) -> None:
-        """Take the value that a tile gives."""
         self._product = product
 
     def add(self, noise: float) -> None:
@@ -82,34 +73,6 @@ class _Run:
     def u(self) -> Tensor:
         """The row, `m`."""
         return self.row.a * float(self.scale)
-
-
-class _Block(NamedTuple):
-    """Rows of closed runs, and that of the open one.
-
-    Attributes:
-        P: `a L_B^-1 L^-1` of each run, `BLOCK x m`.
-        P_host: The same memory.
-        scales: What multiplies each; zero where candidates' variances know of it.
-    """
-
-    P: Tensor
-    P_host: np.ndarray
-    scales: np.ndarray
-
-    @classmethod
-    def empty(cls, like: Tensor) -> "_Block":
-        """A block without rows, for products with a `k x m` tensor."""
-        P = like.new_zeros(BLOCK, like.shape[1])
-        host: np.ndarray = P.numpy()
-        return cls(P, host, np.zeros(BLOCK, dtype=host.dtype))
-
-
-class _RefreshedCandidates(NamedTuple):
-    """Candidates that were looked at together, and their fresh variances."""
-
-    rows: np.ndarray
-    variance: np.ndarray
 
 
 class HostBatch(TableBatch):
@@ -149,7 +112,8 @@ class HostBatch(TableBatch):
         self._cross, self._whitening = known.cross, known.embedding.whitening
         self._once = choosable.once
         self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
-        self._among: SquaresAmong | None = None
+        # Squared covariances among the batch's different points, and their variances.
+        self._among: tuple[Tensor, Tensor] | None = None
         self._is_open: np.ndarray = choosable.mean(0 * known.mean).numpy()
         self._mean: np.ndarray = known.mean.numpy()
         self._initial: np.ndarray = known.variance.numpy()
@@ -158,7 +122,9 @@ class HostBatch(TableBatch):
         self._ucb: np.ndarray = known.bounds(multiplier).numpy() + self._is_open
         m, dtype = known.embedding.num_rows, known.mean.dtype
         self._pending = PendingRows(self._whitening[:0])  # of closed runs
-        self._blocks: list[_Block] = []
+        # `a L_B^-1 L^-1` of each run (`BLOCK x m`), and what multiplies it: zero where
+        # candidates' variances know of it.
+        self._blocks: list[tuple[Tensor, np.ndarray]] = []
         self._tile = torch.zeros(TILE, m, dtype=dtype)  # k_S(x), a line each
         self._tile_host: np.ndarray = self._tile.numpy()
         self._product = torch.zeros(TILE, BLOCK, dtype=dtype)
@@ -166,15 +132,14 @@ class HostBatch(TableBatch):
         self._num_rows = 0
         self._absorbed = 0  # closed rows that `_base` knows of
         self._run: _Run | None = None
-        self._looked: _RefreshedCandidates | None = (
-            None  # where no row has changed since
-        )
+        # Rows that were looked at together, and their variances, which still hold.
+        self._looked: tuple[np.ndarray, np.ndarray] | None = None
         self._chosen = -1
         self._best = self._ucb.max()  # of all bounds at the start
         self._runner_up = np.inf  # no bound but that of `_chosen` is above this
 
+    @override
     def argmax(self) -> int:
-        """See `TableBatch`."""
         run, fresh = self._run, -np.inf
         if run is not None:
             fresh = self._ucb[run.index] if run.index >= 0 else -np.inf
@@ -194,6 +159,7 @@ class HostBatch(TableBatch):
         """The largest bound, of `argmax`."""
         return float(self._ucb[self._chosen])
 
+    @override
     def _likely(self) -> Callable[[int], list[int]]:
         return self._largest
 
@@ -209,39 +175,48 @@ class HostBatch(TableBatch):
         rows = _top(bounds, num)
         return torch.from_numpy(rows[bounds[rows] > -np.inf])
 
+    @override
     def values(self) -> Tensor:
-        """See `TableBatch`."""
         self._refresh_all()
         return torch.from_numpy(self._ucb.copy())
 
+    @override
     def local_at_own(self, covariance: LocalBound) -> float:
-        """See `TableBatch`. Cost: O(j m^2) where a point is new, else O(j^2).
+        """The largest local bound at its points. O(j m^2) for a new one, else O(j^2).
 
         One where the squares of new points are known: all rows cost little more then.
         """
         new = self.rows[self._num_summed :]
         if self._sums is not None and self._sums.knows(new):
             return 1.0
-        count = Counter(self.rows)
-        own = list(count)
-        if self._among is None or self._among.rows != own:
-            X, K = zip(*(self._own[row] for row in own), strict=True)
+        counts = Counter(self.rows)
+        if self._among is None or len(self._among[1]) != len(counts):
+            X, K = zip(*(self._own[row] for row in counts), strict=True)
             stacked = torch.stack(X), torch.stack(K, dim=1)
-            self._among = SquaresAmong.of(own, self._known.embedding, *stacked)
-        counts = list(count.values())
-        return self._among.largest_ratio(counts, covariance, self.noise)
+            self._among = _squares_among(self._known.embedding, *stacked)
+        squares, variances = self._among
+        full, embedded = squares @ variances.new_tensor(list(counts.values()))
+        least = torch.finfo(full.dtype).tiny
+        sums = local_sum(full, embedded, covariance)
+        scale = self.noise * variances.clamp_min(least)
+        return float(local_ratio(sums, scale).max())
 
-    def _append(self, row: int) -> AppendedVariance:
+    @override
+    def _append(self, row: int) -> tuple[float, float]:
         if not self.continues(row):
-            self.start(self.look(row))
+            self.start(row, *self.look(row))
         return self.repeat()
 
     def continues(self, row: int) -> bool:
         """Whether a row is that of the open run."""
         return self._run is not None and self._run.index == row
 
-    def look(self, row: int) -> PendingCandidate:
-        """What there is to know of a row that becomes pending. Cost: O(j m)."""
+    def look(self, row: int) -> tuple[Tensor, np.floating, np.floating]:
+        """What there is to know of a row that becomes pending. Cost: O(j m).
+
+        Returns:
+            Its `k_S(x)` (`m`), and its variance at the start of the batch and now.
+        """
         with one_thread():
             self._close()
             if not self._known.is_whole:
@@ -249,51 +224,58 @@ class HostBatch(TableBatch):
             before = self._variance_of(row)
             line = torch.from_numpy(self._cross.lines(np.array([row]))[0])
             cross = line[: len(self._whitening)]
-        return PendingCandidate(row, cross, self._initial[row], before)
+        return cross, self._initial[row], before
 
     def _variance_of(self, row: int) -> np.floating:
         """A fresh variance, often of a candidate that was just looked at."""
         if self._looked is not None:
-            (place,) = np.nonzero(self._looked.rows == row)
+            rows, variance = self._looked
+            (place,) = np.nonzero(rows == row)
             if len(place):
-                return self._looked.variance[place[0]]
+                return variance[place[0]]
         return self._variances(np.array([row]))[0]
 
-    def start(self, look: PendingCandidate) -> None:
+    def start(
+        self, row: int, cross: Tensor, initial: np.floating, before: np.floating
+    ) -> None:
         """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
 
         Args:
-            look: Of one of the rows, or of a row that is elsewhere: a negative number.
+            row: One of the rows; a negative number for a row that is elsewhere.
+            cross: Its `k_S(x)`, `m`.
+            initial: Its variance at the start of the batch.
+            before: Its variance now.
         """
-        whitening = self._whitening
+        whitening, m = self._whitening, len(self._whitening)
         with one_thread():
             self._close()
-            self._tile[0, : len(whitening)] = look.cross
-            run = self._run = _Run(look, self._pending.row(whitening @ look.cross))
-            if look.row >= 0:
-                self._own[look.row] = self._cross.X[look.row], look.cross
+            self._tile[0, :m] = cross
+            pending = self._pending.row(whitening @ cross)
+            if row >= 0:
+                self._own[row] = self._cross.X[row], cross
             block, place = divmod(self._num_rows, BLOCK)
             if place == 0:
-                self._blocks.append(_Block.empty(self._tile))
-            p: np.ndarray = (run.row.a @ whitening).numpy()
-            self._blocks[block].P_host[place, : len(p)] = p
+                P = self._tile.new_zeros(BLOCK, self._tile.shape[1])
+                self._blocks.append((P, np.zeros(BLOCK, dtype=self._initial.dtype)))
+            self._blocks[block][0][place, :m] = pending.a @ whitening
             self._num_rows += 1
-            run.set_product(self._products(block)[0, place])
+            product = self._products(block)[0, place]
+            self._run = _Run(row, initial, before, pending, product)
 
-    def repeat(self) -> AppendedVariance:
-        """One more evaluation of the open run."""
+    def repeat(self) -> tuple[float, float]:
+        """One more evaluation of the open run; variances as `_append` gives them."""
         run = self._run
         assert run is not None
         before = run.variance
         run.add(self.noise)
         block, place = divmod(self._num_rows - 1, BLOCK)
-        self._blocks[block].scales[place] = run.scale
+        self._blocks[block][1][place] = run.scale
         self._looked = None
         if run.index >= 0:
             if self._once:
                 self._is_open[run.index] = -np.inf
             self._set_bounds(run.index, run.variance)
-        return AppendedVariance(float(run.initial), float(before))
+        return float(run.initial), float(before)
 
     def _close(self) -> None:
         """The open run is over: its row does not change any more."""
@@ -363,7 +345,7 @@ class HostBatch(TableBatch):
             part = slice(start, start + TILE)
             variance[part] = self._variances(index[part])
         self._set_bounds(index, variance)
-        self._looked = _RefreshedCandidates(index, variance)
+        self._looked = index, variance
 
     def _set_bounds(
         self, index: np.ndarray | slice | int, variance: np.ndarray | np.floating
@@ -374,7 +356,7 @@ class HostBatch(TableBatch):
 
     def _refresh_all(self) -> None:
         """Fresh bounds for all candidates, which later ones start from."""
-        self.points.all_variances()
+        self._known.resolve_all()
         base = self._base.copy()
         for start in range(0, len(base), TILE):
             index = slice(start, min(start + TILE, len(base)))
@@ -382,8 +364,8 @@ class HostBatch(TableBatch):
             base[index] = closed
             self._set_bounds(index, fresh.clip(min=0.0))
         self._base, self._absorbed = base, self._num_closed
-        for i, block in enumerate(self._blocks):
-            block.scales[: max(self._absorbed - i * BLOCK, 0)] = 0.0
+        for i, (_, scales) in enumerate(self._blocks):
+            scales[: max(self._absorbed - i * BLOCK, 0)] = 0.0
 
     def _variances(self, index: np.ndarray) -> np.ndarray:
         """Fresh variances of at most `TILE` candidates."""
@@ -402,7 +384,7 @@ class HostBatch(TableBatch):
         for i in range(self._absorbed // BLOCK, len(self._blocks)):
             steps[:, 0] = fresh
             products = self._products(i)[: len(fresh)]
-            np.multiply(products, self._blocks[i].scales, out=drops)
+            np.multiply(products, self._blocks[i][1], out=drops)
             np.square(drops, out=drops)
             after = np.subtract.accumulate(steps, axis=1)  # one row after the other
             if num_closed >= i * BLOCK:
@@ -412,7 +394,7 @@ class HostBatch(TableBatch):
 
     def _products(self, block: int) -> np.ndarray:
         """Products of the tile with a block of rows, `TILE x BLOCK`; a buffer."""
-        torch.mm(self._tile, self._blocks[block].P.mT, out=self._product)
+        torch.mm(self._tile, self._blocks[block][0].mT, out=self._product)
         return self._product_host
 
     def _fill_tile(self, index: np.ndarray | slice) -> None:
@@ -428,3 +410,22 @@ def _top(bounds: np.ndarray, num: int) -> np.ndarray:
     num = min(num, len(bounds))
     rows = np.argpartition(-bounds, num - 1)[:num]
     return rows[np.argsort(-bounds[rows], kind="stable")]
+
+
+@torch.no_grad()
+def _squares_among(embedding: Embedding, X: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared covariances among points, and their variances; O(k m (m + k)).
+
+    Args:
+        embedding: The embedding.
+        X: `k x d` points.
+        K: `m x k`, their `k_S(x)`.
+
+    Returns:
+        `2 x k x k` numbers, full and embedded, and `k`.
+    """
+    with one_thread():
+        w, residual = embedding.features(K)
+        full = dense_covariance(embedding.posterior.covar_module, X) + w.mT @ residual
+        squares = torch.stack([full, w.mT @ w]).square_()
+    return squares, full.diagonal()

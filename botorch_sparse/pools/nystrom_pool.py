@@ -4,87 +4,35 @@ References:
     [Calandriello2020]_ Section 3.1 and Appendix A.3 (pre-embedding, lazy evaluation).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
 import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.batching.rules import Rule
-from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.branch_and_bound import Bounds, CandidateMoments, size_of
+from botorch_sparse.pools.branch_and_bound import (
+    Bounds,
+    CandidateMoments,
+    InducingOrder,
+    greedy_order,
+)
 from botorch_sparse.pools.cross_covariance import CrossCovariance, KernelColumns
-from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch, eager_is_cheaper
+from botorch_sparse.pools.device_batch import (
+    BlockBatch,
+    DeviceMoments,
+    EagerBatch,
+    eager_is_cheaper,
+)
 from botorch_sparse.pools.embedding import Embedding, one_thread
 from botorch_sparse.pools.host_batch import HostBatch
-from botorch_sparse.pools.local_bounds import squares_of_all
-from botorch_sparse.pools.pool_protocol import (
-    ALL_ROWS,
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
+from botorch_sparse.pools.table_batch import (
     POINTS_AT_A_TIME,
-    Moments,
-    SelectableRows,
-    on_device,
+    TableBatch,
     validate_candidates,
 )
-from botorch_sparse.pools.shard import Shard
-from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
-
-
-@dataclass(frozen=True)
-class InducingOrder:
-    """Inducing points that explain much of the candidates, kept between boundaries.
-
-    Attributes:
-        points: The points as bytes, those first that explain most.
-        share: What the first bound left when the order was new; zero before that.
-    """
-
-    points: tuple[bytes, ...] = ()
-    share: float = 0.0
-
-    def of(self, keys: Sequence[bytes]) -> list[int]:
-        """Where those of them are that are still among the inducing points."""
-        place = {key: i for i, key in enumerate(keys)}
-        return list(dict.fromkeys(place[key] for key in self.points if key in place))
-
-    def after(self, share: float) -> "InducingOrder":
-        """The order for the next boundary; none where the share has doubled."""
-        if self.share == 0.0:
-            return InducingOrder(self.points, max(share, 1e-2))
-        return self if share <= 2 * self.share else InducingOrder()
-
-
-def greedy_order(F: Tensor, sample: Tensor) -> list[int]:
-    """The third of the pseudo-observations that explain most of a sample.
-
-    Args:
-        F: `m x m`, the factor of their covariance.
-        sample: `m x k` covariances of them with the sample.
-
-    Returns:
-        Their indices. Cost: O(m^2 (m + k)).
-    """
-    rest, explained = (F @ F.mT).numpy(), sample.numpy().copy()
-    variance = rest.diagonal().copy()
-    least = 1e-14 * variance
-    order: list[int] = []
-    for _ in range(-(-len(F) // 3)):
-        score = np.einsum("ij,ij->i", explained, explained)
-        score /= np.maximum(rest.diagonal(), least)
-        score[order] = -1.0
-        j = int(score.argmax())
-        order.append(j)
-        column = rest[:, j] / max(rest[j, j], least[j])
-        explained -= np.outer(column, explained[j])
-        rest -= np.outer(column, rest[j])
-    return order
-
+from botorch_sparse.posteriors.nystrom import Moments
 
 # Bytes that the pool may keep beside the candidates themselves.
 MAX_MEMORY = 2 * 1024**3
@@ -121,8 +69,11 @@ class NystromPool:
         noise: Noise variance lambda of one evaluation.
         max_memory: Bytes for covariances with inducing points, past and present.
         chunk_size: Rows embedded at a time.
-        table_size: Rows of the table that `X` is a part of, which decides what rounds
-            alike; None where `X` is all of it.
+        shard: Which rows of the whole table `X` are; None for all. The table's size
+            decides what rounds alike.
+
+    Attributes:
+        posterior: The posterior; None before the first.
 
     Raises:
         BotorchTensorDimensionError: If `X` is not `A x d` with `A > 0`.
@@ -137,7 +88,7 @@ class NystromPool:
         *,
         max_memory: int = MAX_MEMORY,
         chunk_size: int | None = None,
-        table_size: int | None = None,
+        shard: Shard | None = None,
     ) -> None:
         validate_candidates(X)
         check_number("noise", noise, "(0, inf)")
@@ -147,8 +98,8 @@ class NystromPool:
         self.X = X
         self.noise = noise
         self.max_memory = int(max_memory)
-        self.table_size = table_size or len(X)
-        default = DEVICE_CHUNK_SIZE if on_device(X) else CHUNK_SIZE
+        self.shard = Shard(len(X)) if shard is None else shard
+        default = DEVICE_CHUNK_SIZE if self.on_device else CHUNK_SIZE
         self.chunk_size = chunk_size or default
         self._columns = KernelColumns()
         self._promising = torch.arange(0)  # of the largest bounds in the last batch
@@ -161,17 +112,13 @@ class NystromPool:
         Args:
             k_diag: `A` prior variances, if they are known.
         """
-        self._state: _HostState | _DeviceState | None = None
+        self.posterior: NystromPosterior | None = None
+        self._state: CandidateMoments | DeviceMoments | None = None
         zero = self.X.new_zeros(len(self))
         self._prior = Moments(zero, zero if k_diag is None else k_diag)
 
-    def snapshot(self) -> Any:
-        """What `restore` needs; nothing is copied."""
-        return self._state, self._prior, self.noise
-
-    def restore(self, snapshot: Any) -> None:
-        """Become what the pool was at the snapshot."""
-        self._state, self._prior, self.noise = snapshot
+    def forget_columns(self) -> None:
+        """Drop the kernel's columns, such as those of a kernel that failed."""
         self._columns.clear()
 
     def __len__(self) -> int:
@@ -180,12 +127,7 @@ class NystromPool:
     @property
     def on_device(self) -> bool:
         """Whether a copy to the host has to wait for an accelerator."""
-        return on_device(self.X)
-
-    @property
-    def posterior(self) -> NystromPosterior | None:
-        """The posterior, if there is one."""
-        return None if self._state is None else self._state.posterior
+        return not self.X.is_cpu
 
     @property
     def in_memory(self) -> bool:
@@ -195,35 +137,39 @@ class NystromPool:
     @property
     def is_embedded(self) -> bool:
         """Whether the moments of all candidates are known."""
-        return self._state is None or self._state.is_embedded
+        return self._state is None or self._state.is_whole
 
     @property
     def num_exact(self) -> int:
         """Candidates whose moments are known."""
-        state = self._state
-        if isinstance(state, _HostState) and not state.is_embedded:
-            return int(state.known.is_exact.sum())
-        return len(self)
+        return len(self) if self._state is None else self._state.num_exact
 
     @property
     def square_memory(self) -> int:
-        """See `Points`."""
+        """Bytes that a batch may keep of `squared_covariances`."""
         row = 2 * self.X.element_size()
-        room = self.max_memory // 4 // (row * self.table_size)
-        return room * row * len(self) if self.fits_in_memory(self._num_inducing) else 0
+        return self._num_squares * row * len(self) if self._fits else 0
 
     @property
     def squares_at_a_time(self) -> int:
-        """See `Points`; more where each pass computes `k_S(x)` anew."""
-        if self.fits_in_memory(self._num_inducing):
+        """More than others have where each pass computes `k_S(x)` anew."""
+        if self._fits:
             return POINTS_AT_A_TIME
-        row = 2 * self.X.element_size()
-        room = self.max_memory // 4 // (row * self.table_size)
-        return max(POINTS_AT_A_TIME, min(MOST_SQUARES, room))
+        return max(POINTS_AT_A_TIME, min(MOST_SQUARES, self._num_squares))
+
+    @property
+    def _num_squares(self) -> int:
+        """Points whose squares take a quarter of the memory."""
+        return self.max_memory // 4 // (2 * self.X.element_size() * self.shard.num_rows)
+
+    @property
+    def _fits(self) -> bool:
+        """Whether `k_S(x)` of the posterior's `S` may be kept."""
+        return self.fits_in_memory(self._embedded().posterior.num_inducing)
 
     def fits_in_memory(self, num_inducing: int) -> bool:
         """Whether `k_S(x)` of the whole table may be kept, in half the memory."""
-        size = self.table_size * num_inducing * self.X.element_size()
+        size = self.shard.num_rows * num_inducing * self.X.element_size()
         return 2 * size <= self.max_memory
 
     @torch.no_grad()
@@ -248,20 +194,28 @@ class NystromPool:
             k_diag = posterior.covar_module(self.X, diag=True)
         prior = Moments(posterior.mean_module(self.X), k_diag)
         if self.on_device:
-            self._state = self._updated_there(posterior, prior, is_awaited)
+            m = posterior.num_inducing
+            self._state = DeviceMoments.of(
+                posterior,
+                prior,
+                self.X,
+                min(self.chunk_size, self.shard.num_rows),
+                keeps=self.fits_in_memory(m),
+                is_awaited=is_awaited,
+            )
         else:
             with one_thread():
                 state = self._updated_here(posterior, prior)
-            if not state.known.screens:
-                state.known.resolve_all()
+            if not state.screens:
+                state.resolve_all()
             self._state = state
-        self._prior = prior
+        self._prior, self.posterior = prior, posterior
         self.noise = self.noise if noise is None else noise
 
     def _updated_here(
         self, posterior: NystromPosterior, prior: Moments
-    ) -> "_HostState":
-        m, num = posterior.num_inducing, self.table_size
+    ) -> CandidateMoments:
+        m, num = posterior.num_inducing, self.shard.num_rows
         embedding = Embedding.of(posterior)
         fits = m > 0 and self.fits_in_memory(m)
         is_large = m > 0 and num * m >= SCREENED
@@ -280,8 +234,7 @@ class NystromPool:
             order, largest = self._ordered(cross), float(prior.variance.max())
             limits = Bounds.of(embedding, order, largest)
             limits = limits if limits.is_sharp else None
-        known = CandidateMoments(embedding, cross, prior, limits)
-        return _HostState(posterior, embedding.whitening, known)
+        return CandidateMoments(embedding, cross, prior, limits)
 
     def _ordered(self, cross: CrossCovariance) -> Tensor:
         """The inducing points, those that explain much of the candidates first."""
@@ -295,93 +248,41 @@ class NystromPool:
             self._order = InducingOrder(tuple(keys[i] for i in first))
         return torch.tensor(first + sorted(set(range(len(keys))) - set(first)))
 
-    def _updated_there(
-        self, posterior: NystromPosterior, prior: Moments, is_awaited: bool
-    ) -> "_DeviceState":
-        """The same on an accelerator, in few long products."""
-        m, width = posterior.num_inducing, self._width
-        L = pseudo_data_factor(posterior, is_awaited=is_awaited)
-        whitening = whitening_matrix(posterior)
-        weights = posterior.weights @ whitening
-        mean, variance = prior.mean.clone(), prior.variance.clone()
-        fits, num_tiles = self.fits_in_memory(m), -(-len(self) // width)
-        tiles = self.X.new_empty(num_tiles, m, width) if fits else None
-        for i, (rows, X) in enumerate(self._tiles_of_rows()):
-            K = posterior.covariance_with_inducing(X)
-            if tiles is not None:
-                K = tiles[i].copy_(K)
-            mean[rows] += (weights @ K)[: size_of(rows)]
-            f = torch.linalg.solve_triangular(L, K, upper=False)
-            variance[rows] -= f.square_().sum(0)[: size_of(rows)]
-        rounding = torch.finfo(variance.dtype).eps * prior.variance
-        moments = Moments(mean, torch.maximum(variance, rounding))
-        return _DeviceState(posterior, whitening, moments, tiles)
-
-    @property
-    def _width(self) -> int:
-        """Rows of a tile, the same for any part of the table."""
-        return min(self.chunk_size, self.table_size)
-
-    def _tiles_of_rows(self) -> Iterator[tuple[slice, Tensor]]:
-        """The rows of each tile, and their coordinates; the last ones are repeated."""
-        for start in range(0, len(self), self._width):
-            rows = slice(start, min(start + self._width, len(self)))
-            X, missing = self.X[rows], self._width - size_of(rows)
-            yield rows, torch.cat([X, X[-1:].expand(missing, -1)]) if missing else X
-
-    def tiles(self) -> Iterator[Tensor]:
-        """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last is padded.
-
-        Their products have one shape, whichever rows of the table are here.
-        """
-        state = self._embedded()
-        if isinstance(state, _DeviceState) and state.tiles is not None:
-            yield from state.tiles
-            return
-        for start in range(0, len(self), self._width):
-            rows = torch.arange(start, start + self._width, device=self.X.device)
-            yield self.cross_covariance(rows.clamp_max(len(self) - 1))
-
     def hold(self, posterior: NystromPosterior) -> None:
         """Take a posterior without embedding the candidates; moments are not known.
 
         For sample paths, which need neither variances nor features. Cost: O(A).
         """
         unknown = self.X.new_full((len(self),), torch.nan)
-        whitening = self.X.new_empty(0, 0)
-        self._state = _DeviceState(posterior, whitening, Moments(unknown, unknown))
+        self._state, self._prior = None, Moments(unknown, unknown)
+        self.posterior = posterior
 
     @torch.no_grad()
     def moments(self, rows: Tensor) -> Moments:
-        """See `Points`; those of the prior before any posterior."""
-        if isinstance(self._state, _HostState) and not self._state.is_embedded:
-            self._state.known.resolve(rows.unique())
+        """Exact means and variances of `k` rows; the prior's before any posterior."""
+        if self._state is not None and not self._state.is_whole:
+            self._state.resolve(rows.unique())
         mean, variance = self._present()
         return Moments(mean[rows], variance[rows])
 
     @torch.no_grad()
     def all_moments(self) -> Moments:
-        """See `Points`."""
-        if not self.is_embedded and isinstance(self._state, _HostState):
-            self._state.known.resolve_all()
+        """Those of all rows, `A` each; embeds what is not embedded yet."""
+        if self._state is not None:
+            self._state.resolve_all()
         return self._present()
 
     def all_variances(self) -> Tensor:
-        """See `Points`."""
+        """The variances of all rows, `A`."""
         return self.all_moments().variance
 
     def _present(self) -> Moments:
         """What is known of all."""
         return self._prior if self._state is None else self._state.moments
 
-    @property
-    def _num_inducing(self) -> int:
-        return self._embedded().posterior.num_inducing
-
     def cross(self, rows: Tensor | slice) -> Tensor:
         """`w(x)` of some candidates, `k x m`. Cost: O(k m^2)."""
-        state = self._embedded()
-        return (state.whitening @ state.cross_covariance(self.X, rows)).mT
+        return (self.whitening @ self.cross_covariance(rows)).mT
 
     def batch(
         self,
@@ -389,16 +290,17 @@ class NystromPool:
         rule: Rule | None = None,
         choosable: SelectableRows = ALL_ROWS,
     ) -> TableBatch:
-        """See `Points`."""
+        """Start a batch; see `Points`."""
         state = self._embedded()
-        if isinstance(state, _HostState):
-            self._screen(state.known, multiplier, choosable)
-            batch = HostBatch(self, state.known, multiplier, rule, choosable)
+        if isinstance(state, CandidateMoments):
+            self._screen(state, multiplier, choosable)
+            batch = HostBatch(self, state, multiplier, rule, choosable)
             self._promising = batch.promising(NUM_PROMISING)
             return batch
-        if self.in_memory and eager_is_cheaper(self.table_size, self._num_inducing):
-            return EagerBatch(self, multiplier, rule, choosable)
-        return BlockBatch(self, multiplier, rule, choosable)
+        m, num = state.posterior.num_inducing, self.shard.num_rows
+        is_eager = state.in_memory and eager_is_cheaper(num, m)
+        kind = EagerBatch if is_eager else BlockBatch
+        return kind(self, state, multiplier, rule, choosable)
 
     @torch.no_grad()
     def _screen(
@@ -424,13 +326,8 @@ class NystromPool:
         known.screen(multiplier, rows, float(best), grows=True)
         self._order = self._order.after(known.share)
 
-    @property
-    def shard(self) -> Shard:
-        """All rows are here."""
-        return Shard(len(self))
-
     def largest(self, values: Tensor) -> Tensor:
-        """See `Points`."""
+        """The largest of the values of all rows, `A`."""
         return values.max()
 
     @torch.no_grad()
@@ -439,9 +336,7 @@ class NystromPool:
 
         .. math:: \mathrm{cov}(x, x_s)^2, \qquad (w(x)^\top w(x_s))^2
 
-        the terms of the local bound ([Calandriello2020]_ Lemma 3, Appendix B.3). With
-        :math:`\phi = L_B w` both come from one product:
-        :math:`\mathrm{cov}(x, x_s) = k(x, x_s) + w(x)^\top (I - L_B^\top L_B) w(x_s)`.
+        the terms of the local bound ([Calandriello2020]_ Lemma 3, Appendix B.3).
 
         Args:
             rows: `k` candidates `x_s`.
@@ -449,110 +344,21 @@ class NystromPool:
         Returns:
             A `k x 2 x A` tensor. Cost: O(k A m).
         """
-        return self.squares_with(self.X[rows], self.cross_covariance(rows))
-
-    @torch.no_grad()
-    def squares_with(self, X_s: Tensor, K_s: Tensor) -> Tensor:
-        """The same with `k` points that may be of another part of the table.
-
-        Args:
-            X_s: `k x d` points.
-            K_s: `m x k`, their covariances with the inducing points.
-        """
         state = self._embedded()
-        if isinstance(state, _HostState):
-            return squares_of_all(state.known, X_s, K_s)
-        L_B, k = state.posterior.chol_inner, len(X_s)
-        w_s = (state.whitening @ K_s).mT  # k x m
-        both = torch.stack([w_s - (w_s @ L_B.mT) @ L_B, w_s], dim=1) @ state.whitening
-        both = both.view(2 * k, -1)
-        squares = self.X.new_empty(k, 2, len(self))
-        covar_module = state.posterior.covar_module
-        for (rows, X), K in zip(self._tiles_of_rows(), self.tiles(), strict=True):
-            products = (both @ K).view(k, 2, -1)
-            products[:, 0] += dense_covariance(covar_module, X_s, X)
-            squares[..., rows] = products.square_()[..., : size_of(rows)]
-        return squares
+        return state.squares_with(self.X[rows], state.cross_covariance(rows))
 
     def cross_covariance(self, index: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`; looked up, or computed if streamed."""
-        return self._embedded().cross_covariance(self.X, index)
+        return self._embedded().cross_covariance(index)
 
     @property
     def whitening(self) -> Tensor:
         """The matrix that turns `k_S(x)` into `w(x)`, `m x m`."""
         return self._embedded().whitening
 
-    def _embedded(self) -> "_HostState | _DeviceState":
+    def _embedded(self) -> CandidateMoments | DeviceMoments:
         if self._state is None:
             raise InputDataError(
                 "The pool has no posterior yet: call update(posterior) first."
             )
         return self._state
-
-
-@dataclass(frozen=True, eq=False)
-class _HostState:
-    """A posterior on the host, and what is known of the candidates under it.
-
-    Attributes:
-        posterior: The posterior.
-        whitening: The matrix that turns `k_S(x)`, in the embedding's order, into
-            `w(x)`, `m x m`.
-        known: What is known of the candidates.
-    """
-
-    posterior: NystromPosterior
-    whitening: Tensor
-    known: CandidateMoments
-
-    @property
-    def in_memory(self) -> bool:
-        return self.known.cross.in_memory
-
-    @property
-    def is_embedded(self) -> bool:
-        return self.known.is_whole
-
-    @property
-    def moments(self) -> Moments:
-        return Moments(self.known.mean, self.known.variance)
-
-    def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
-        """`k_S(x)` of some candidates, `m x k`."""
-        return self.known.cross.of(index)
-
-
-@dataclass(frozen=True, eq=False)
-class _DeviceState:
-    """A posterior on an accelerator, and the moments of all candidates.
-
-    Attributes:
-        posterior: The posterior.
-        whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
-        moments: Those of all candidates.
-        tiles: `t x m x k`, `k_S(x)` of all, `k` at a time, where they are kept.
-    """
-
-    posterior: NystromPosterior
-    whitening: Tensor
-    moments: Moments
-    tiles: Tensor | None = None
-    is_embedded: ClassVar[bool] = True
-
-    @property
-    def in_memory(self) -> bool:
-        return self.tiles is not None
-
-    def cross_covariance(self, X: Tensor, index: Tensor | slice) -> Tensor:
-        """`k_S(x)` of some candidates, `m x k`."""
-        if self.tiles is None:
-            return self.posterior.covariance_with_inducing(X[index])
-        width = self.tiles.shape[-1]
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(X))
-            tile, place = divmod(start, width)
-            if step == 1 and place + stop - start <= width:
-                return self.tiles[tile, :, place : place + stop - start]
-            index = torch.arange(start, stop, step, device=X.device)
-        return self.tiles[index // width, :, index % width].mT

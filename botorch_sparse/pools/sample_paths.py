@@ -24,8 +24,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.kernels.lengthscales import innermost
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
-from botorch_sparse.pools.shard import Shard
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 NUM_FEATURES = 512
@@ -73,7 +72,7 @@ def path_maximizers(
     paths = _Paths.draw(posterior, num_paths, num_features)
     depth = num_paths if choosable.once else 1
     # Minus infinity where excluded.
-    closed = shard.choosable(choosable).mean(X.new_zeros(len(X)))
+    closed = shard.selectable(choosable).mean(X.new_zeros(len(X)))
     best = X.new_full((num_paths, depth), -torch.inf)
     ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
     for start in range(0, len(X), ROWS):

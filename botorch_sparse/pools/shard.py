@@ -13,7 +13,6 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_whole
-from botorch_sparse.pools.pool_protocol import SelectableRows
 
 T = TypeVar("T")
 HOST = torch.device("cpu")
@@ -135,6 +134,37 @@ def one_line(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
+@dataclass(frozen=True, eq=False)
+class SelectableRows:
+    """All candidates but some, each any number of times or once.
+
+    Attributes:
+        excluded: `k` candidates that may not be chosen, where the pool is; None for
+            none.
+        once: Whether a candidate may be chosen only once within a batch.
+    """
+
+    excluded: Tensor | None = None
+    once: bool = False
+
+    def to(self, device: torch.device) -> "SelectableRows":
+        """The same where the pool is."""
+        if self.excluded is None:
+            return self
+        return replace(self, excluded=self.excluded.to(device))
+
+    def mean(self, mean: Tensor) -> Tensor:
+        """The means of all candidates (`A`), minus infinity where excluded.
+
+        A copy where it is going to change.
+        """
+        if self.excluded is None:
+            return mean.clone() if self.once else mean
+        return mean.index_fill(0, self.excluded, -torch.inf)
+
+
+ALL_ROWS = SelectableRows()
+
 # Ranks own whole tiles: no product over candidates reaches into two of them.
 RANK_TILE = 1024
 
@@ -188,13 +218,13 @@ class Shard:
         edges = [self._edge(rank) for rank in range(1, self.ranks.size)]
         return torch.bucketize(rows, rows.new_tensor(edges), right=True)
 
-    def choosable(self, choosable: SelectableRows) -> SelectableRows:
+    def selectable(self, rows: SelectableRows) -> SelectableRows:
         """The same of this rank's rows, by their places among these."""
-        if choosable.excluded is None or self.ranks.size == 1:
-            return choosable
-        place = choosable.excluded - self.start
+        if rows.excluded is None or self.ranks.size == 1:
+            return rows
+        place = rows.excluded - self.start
         own = (place >= 0) & (place < len(self))
-        return replace(choosable, excluded=place[own])
+        return replace(rows, excluded=place[own])
 
     def at(self, values: Tensor, rows: Tensor) -> Tensor:
         """Values at some rows, from their owners.

@@ -13,9 +13,11 @@ from batch_oracles import (
     HOST,
     KINDS,
     Dense,
+    DevicePool,
     OnePlate,
     Problem,
     assert_close,
+    device_batch,
     fewer,
     make_problem,
     sparse_problem,
@@ -39,7 +41,6 @@ from botorch_sparse.batching.choice_batch import ChoiceBatch
 from botorch_sparse.batching.growing_batch import GrowingBatch
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.device_batch import EagerBatch
-from botorch_sparse.pools.pool_protocol import ALL_ROWS
 from botorch_sparse.posteriors import NystromPosterior
 
 CASES = json.loads(
@@ -182,10 +183,12 @@ def test_a_lazy_batch_ends_where_an_eager_one_does(kind: LocalBound) -> None:
     for seed in range(12):
         problem = make_problem(seed, num_candidates=90, num_inducing=12, lam=0.5)
         pool, g = problem.pool(**HOST), np.random.default_rng(seed)
+        there = problem.pool(DevicePool, **HOST)
         rule = Local(float(g.uniform(1.2, 5.0)), kind)
         multiplier = float(g.uniform(1.0, 20.0))
         chosen = pool.batch(multiplier, rule).choose(200)
-        assert chosen == EagerBatch(pool, multiplier, rule, ALL_ROWS).choose(200)
+        eager = device_batch(EagerBatch, there, multiplier, rule)
+        assert chosen == eager.choose(200)
         sizes.append(len(chosen))
     assert 1 < np.median(sizes) < 200
 
@@ -198,6 +201,7 @@ def test_a_batch_that_is_large_enough_ends_by_the_sum_rule(kind: LocalBound) -> 
     for seed in range(1, 10):
         problem = make_problem(seed, num_candidates=90, num_inducing=12, lam=20.0)
         pool, g = problem.pool(**HOST), np.random.default_rng(seed)
+        there = problem.pool(DevicePool, **HOST)
         threshold = float(g.uniform(1.2, 5.0))
         least = len(pool.batch(10.0, Global(threshold)).choose(200))
         least += kind == "paper"  # which looks one point late
@@ -208,7 +212,8 @@ def test_a_batch_that_is_large_enough_ends_by_the_sum_rule(kind: LocalBound) -> 
             expected = local[: max(least, min(len(local), enough))]
             rule = Local(threshold, kind, large_enough=enough)
             assert pool.batch(10.0, rule).choose(200) == expected
-            assert EagerBatch(pool, 10.0, rule, ALL_ROWS).choose(200) == expected
+            eager = device_batch(EagerBatch, there, 10.0, rule)
+            assert eager.choose(200) == expected
     assert num_between >= 3
 
 

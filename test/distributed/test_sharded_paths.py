@@ -12,9 +12,8 @@ from gpytorch.kernels import RBFKernel
 from thread_ranks import together
 
 from botorch_sparse.distributed import Ranks
-from botorch_sparse.pools.pool_protocol import SelectableRows
 from botorch_sparse.pools.sample_paths import path_maximizers
-from botorch_sparse.pools.shard import RANK_TILE, Shard
+from botorch_sparse.pools.shard import RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 # The function of the same name hides the module.

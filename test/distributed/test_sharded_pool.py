@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from batch_oracles import DevicePool, device_batch
 from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel
 from thread_ranks import together
@@ -15,8 +16,7 @@ from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
-from botorch_sparse.pools.shard import RANK_TILE, Shard
+from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 ROWS, LAM = 4 * RANK_TILE - 300, 0.1
@@ -175,9 +175,9 @@ def test_of_equal_rows_the_lowest_is_chosen(
 
     first, *others = together(size, choose, device)
     assert max(first) < half and others == [first] * (size - 1)
-    pool = NystromPool(X, LAM)
+    pool = DevicePool(X, LAM)
     pool.update(posterior)
-    eager = EagerBatch(pool, 20.0, None, ALL_ROWS)  # all bounds after each point
+    eager = device_batch(EagerBatch, pool, 20.0)  # all bounds after each point
     for row in first:
         bounds = eager.values().cpu()
         assert float(bounds[row]) >= float(bounds.max()) * (1 - 1e-12)

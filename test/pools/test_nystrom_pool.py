@@ -34,9 +34,9 @@ from botorch_sparse.pools.embedding import (
     Embedding,
     threads_for,
 )
-from botorch_sparse.pools.local_bounds import LocalSums
 from botorch_sparse.pools.nystrom_pool import InducingOrder, greedy_order
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
+from botorch_sparse.pools.table_batch import LocalSums
 from botorch_sparse.posteriors import NystromPosterior
 
 TOLERANCE = {
@@ -131,7 +131,7 @@ def test_bounds_of_dropped_candidates_hold(monkeypatch: pytest.MonkeyPatch) -> N
         pool, posterior = large_problem(seed, 2**30)
         pool.update(posterior)
         pool.batch(1.0)
-        known = pool._state.known
+        known = pool._state
         bounds, is_dropped = known.bounds(1.0), ~known.is_exact
         mean, variance = pool.all_moments()
         exact = mean + variance.sqrt()
@@ -360,7 +360,7 @@ def test_bounds_are_above_what_is_computed(noise: float) -> None:
     m = posterior.num_inducing
     pool, order = NystromPool(X, noise), torch.randperm(m, generator=g)
     pool.update(posterior)
-    exact = pool._state.known
+    exact = pool._state
     cross, prior = exact.cross, exact.prior
     limits = screening.Bounds.of(exact.embedding, order, 1.0)
     tight = replace(limits, slack=0.0, mean_slack=0.0)
@@ -381,7 +381,7 @@ def test_promising_rows_are_exact_and_open(monkeypatch: pytest.MonkeyPatch) -> N
     for excluded in (torch.arange(0), torch.arange(3, len(X))):
         pool.update(posterior)
         pool.batch(2.0, None, SelectableRows(excluded=excluded)).choose(3)
-        rows, known = pool._promising, pool._state.known
+        rows, known = pool._promising, pool._state
         assert len(rows) == (3 if len(excluded) else 64)
         assert known.is_exact[rows].all() and not torch.isin(rows, excluded).any()
 
@@ -478,18 +478,14 @@ def test_history_does_not_change_the_bits(
         assert batches[0].variances_before == batches[1].variances_before
 
 
-def test_a_pool_goes_back_to_a_snapshot(double: dict[str, Any]) -> None:
-    """Columns that a later posterior has taken are computed again."""
+def test_columns_that_were_forgotten_are_computed_again(double: dict[str, Any]) -> None:
     X = torch.rand(200, 2, generator=torch.Generator().manual_seed(0)).to(**double)
     pool = NystromPool(X, 0.1, max_memory=2 * 16 * 200 * 8)
-    first, *_, last = updates_of(pool, 10, seed=2, **double)
+    first, *_ = updates_of(pool, 10, seed=2, **double)
     pool.update(first, noise=0.2)
-    snapshot, expected = pool.snapshot(), pool.batch(2.0).choose(10)
-    pool.update(last, noise=0.3)
-    pool.batch(2.0).choose(10)
-    pool.restore(snapshot)
-    assert pool.posterior is first and pool.noise == 0.2
-    assert pool.batch(2.0).choose(10) == expected
+    expected = pool.batch(2.0).choose(10)
+    pool.forget_columns()
+    assert pool.posterior is first and pool.batch(2.0).choose(10) == expected
 
 
 def test_another_kernel_is_noticed(double: dict[str, Any]) -> None:
@@ -604,7 +600,7 @@ def known_of(
     kernel = posterior.covar_module
     pool.update(NystromPosterior.from_data(kernel, X, Y, noise, S))
     pool.update(posterior)
-    return pool._state.known
+    return pool._state
 
 
 def lonely_problem(seed: int, lam: float) -> Problem:

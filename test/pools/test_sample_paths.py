@@ -14,8 +14,8 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.factorization import factorize_inducing_covariance
 

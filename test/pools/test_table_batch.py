@@ -9,8 +9,10 @@ from batch_oracles import (
     HOST,
     Array,
     Dense,
+    DevicePool,
     Problem,
     assert_close,
+    device_batch,
     fewer,
     make_problem,
 )
@@ -21,9 +23,14 @@ from hypothesis import strategies as st
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools import nystrom_pool as pool_module
 from botorch_sparse.pools.cross_covariance import CrossCovariance
-from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch, eager_is_cheaper
+from botorch_sparse.pools.device_batch import (
+    BlockBatch,
+    DeviceMoments,
+    EagerBatch,
+    eager_is_cheaper,
+)
 from botorch_sparse.pools.host_batch import HostBatch
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
 
@@ -54,11 +61,12 @@ def start(
     """A batch of each kind; those of devices work on the host as well."""
     if kind == "exact":
         return problem.exact_pool(**tkwargs).batch(multiplier, None, choosable)
-    pool = problem.pool(max_memory=max_memory, **tkwargs)
     if kind == "pool":
+        pool = problem.pool(max_memory=max_memory, **tkwargs)
         return pool.batch(multiplier, None, choosable)
+    pool = problem.pool(DevicePool, max_memory=max_memory, **tkwargs)
     batch = EagerBatch if kind == "eager" else SmallBlocks
-    return batch(pool, multiplier, None, choosable)
+    return device_batch(batch, pool, multiplier, choosable=choosable)
 
 
 def dense_of(kind: str, problem: Problem) -> Dense:
@@ -214,9 +222,9 @@ def test_ties_after_points(double: dict[str, Any]) -> None:
     posterior = NystromPosterior.from_data(
         kernel, X, X[:, 0] * 0, X[:, 0] * 0 + 0.5, X[[0, 2]]
     )
-    pool = NystromPool(X, 0.5)
+    pool = DevicePool(X, 0.5)
     pool.update(posterior)
-    for state in (pool.batch(1.0), SmallBlocks(pool, 1.0, None, ALL_ROWS)):
+    for state in (pool.batch(1.0), device_batch(SmallBlocks, pool, 1.0)):
         assert [*state.choose(6)] == [1, 3, 1, 3, 1, 3]
 
 
@@ -244,18 +252,18 @@ def test_a_long_run_and_more_pending_points_than_inducing_ones() -> None:
 
 def test_batches_leave_the_pool_alone(double: dict[str, Any]) -> None:
     problem = make_problem(8)
-    pool = problem.pool(**double)
-    before = [moment.clone() for moment in pool.all_moments()]
-    for state in (
-        pool.batch(1.0, None, SelectableRows(once=True)),
-        EagerBatch(pool, 1.0, None, ALL_ROWS),
-        SmallBlocks(pool, 1.0, None, ALL_ROWS),
-    ):
+    for kind in (HostBatch, EagerBatch, SmallBlocks):
+        pool = problem.pool(NystromPool if kind is HostBatch else DevicePool, **double)
+        before = [moment.clone() for moment in pool.all_moments()]
+        if kind is HostBatch:
+            state = pool.batch(1.0, None, SelectableRows(once=True))
+        else:
+            state = device_batch(kind, pool, 1.0)
         state.choose(8)
         state.values().zero_()
         assert float(state.values().abs().max()) > 0
-    for moment, then in zip(pool.all_moments(), before, strict=True):
-        assert torch.equal(moment, then)
+        for moment, then in zip(pool.all_moments(), before, strict=True):
+            assert torch.equal(moment, then)
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["repeats", "once"])
@@ -275,19 +283,21 @@ def test_few_candidates_are_looked_at(
     assert 0 < sum(looked_at) < 0.5 * 60 * len(problem.X)
 
 
-def test_blocks_look_at_few(double: dict[str, Any]) -> None:
+def test_blocks_look_at_few(
+    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A block of a streamed table at each step, and now and then all of it."""
     problem = make_problem(22, num_candidates=3000, lam=0.5, kernel="scaled")
-    pool = problem.pool(max_memory=0, **double)
-    looked_at, lookup = [], pool.cross_covariance
+    pool = problem.pool(DevicePool, max_memory=0, **double)
+    looked_at, lookup = [], DeviceMoments.cross_covariance
 
-    def spy(index: torch.Tensor | slice) -> torch.Tensor:
-        K = lookup(index)
+    def spy(self: DeviceMoments, index: torch.Tensor | slice) -> torch.Tensor:
+        K = lookup(self, index)
         looked_at.append(K.shape[-1])
         return K
 
-    pool.cross_covariance = spy  # type: ignore[method-assign]
-    Blocks(pool, 10.0, None, ALL_ROWS).choose(100)
+    monkeypatch.setattr(DeviceMoments, "cross_covariance", spy)
+    device_batch(Blocks, pool, 10.0).choose(100)
     assert sum(looked_at) < 0.2 * 100 * len(problem.X)
 
 
@@ -314,9 +324,9 @@ def test_bits_of_a_block_depend_on_no_refresh(
     """A pass over all after each point, or after many: of several blocks of rows."""
     monkeypatch.setattr("botorch_sparse.pools.device_batch.BLOCK", 4)
     problem = make_problem(9, num_candidates=50, num_inducing=12)
-    pool = problem.pool(max_memory=max_memory, **double)
+    pool = problem.pool(DevicePool, max_memory=max_memory, **double)
     rows = [(7 * i) % 50 for i in range(19)]
-    often, rarely = (SmallBlocks(pool, 3.0, None, ALL_ROWS) for _ in range(2))
+    often, rarely = (device_batch(SmallBlocks, pool, 3.0) for _ in range(2))
     for row in rows:
         often.append(row)
         bounds = often.values()

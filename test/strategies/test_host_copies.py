@@ -8,7 +8,7 @@ from strategy_table import TABLE, objective
 from botorch_sparse.batching.rules import Global, Local, Product, Rule, Single
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.device_batch import BlockBatch
-from botorch_sparse.pools.pool_protocol import ALL_ROWS
+from botorch_sparse.pools.shard import ALL_ROWS
 
 BATCHES: dict[str, tuple[str, Rule]] = {
     "global": ("bbkb-global", Global(4.0)),

@@ -9,7 +9,7 @@ from gpytorch.means import Mean, ZeroMean
 from strategy_table import make_candidates, make_kernel, objective
 from torch import Tensor
 
-from botorch_sparse.pools import nystrom_pool as pool_module
+from botorch_sparse.pools import device_batch as pool_module
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,

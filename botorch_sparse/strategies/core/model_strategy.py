@@ -15,7 +15,7 @@ from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.pools.pool_protocol import SelectableRows
+from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import Strategy

@@ -9,7 +9,6 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.pools.pool_protocol import upload_vectors
 from botorch_sparse.strategies.core.batch import Batch, Best
 from botorch_sparse.strategies.core.batch_records import Batches
 from botorch_sparse.strategies.core.trials import Trial
@@ -376,3 +375,15 @@ def evaluations_at(
     )
     X = history.points(point, number).double()
     return FoldedEvaluations(point, X, Y, counts, number, there)
+
+
+def upload_vectors(*vectors: Tensor, device: torch.device) -> list[Tensor]:
+    """Vectors of the host on a device, in one copy, or as they are if it is the host.
+
+    Integers up to 2^53 come through as they are.
+    """
+    if device.type == "cpu":
+        return list(vectors)
+    packed = torch.cat([vector.double() for vector in vectors]).to(device)
+    parts = packed.split([len(vector) for vector in vectors])
+    return [part.to(v.dtype) for part, v in zip(parts, vectors, strict=True)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
 from botorch_sparse.inducing import accuracy_certificate
-from botorch_sparse.pools.pool_protocol import read_scalars
+from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy

@@ -24,7 +24,7 @@ from linear_operator.utils.errors import NanError
 from torch import Tensor
 
 from botorch_sparse.inducing import accuracy_certificate
-from botorch_sparse.pools.pool_protocol import read_scalars
+from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.persistent import AppendOnlyList
 from botorch_sparse.strategies.sbpe.design import CertificatePolicy

@@ -17,7 +17,7 @@ from botorch_sparse.acquisition.confidence import (
     SBPEContinuousRadius,
     SBPERadius,
 )
-from botorch_sparse.pools.pool_protocol import validate_candidates
+from botorch_sparse.pools.table_batch import validate_candidates
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.persistent import AppendOnlyList

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from botorch_sparse.pools.pool_protocol import read_scalars
+from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration

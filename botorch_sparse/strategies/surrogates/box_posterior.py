@@ -20,7 +20,7 @@ from botorch_sparse.batching.box_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.pools.pool_protocol import SelectableRows
+from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.evaluations import FoldedValues

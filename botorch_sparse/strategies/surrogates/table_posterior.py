@@ -15,8 +15,8 @@ from botorch_sparse.batching.growing_batch import ContinueFunction, always_conti
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.pool_protocol import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import (
@@ -254,7 +254,7 @@ class NystromTablePosterior(TablePosterior):
 
     def clear(self) -> None:
         """See `TablePosterior`."""
-        self.pool.restore(self.pool.snapshot())
+        self.pool.forget_columns()
 
     def num_inducing(self) -> int:
         """See `TablePosterior`."""

@@ -34,8 +34,8 @@ from botorch_sparse.argument_checks import (
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.pool_protocol import SelectableRows
 from botorch_sparse.pools.sample_paths import path_maximizers, require_random_features
+from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint

@@ -11,12 +11,12 @@ from torch import Tensor
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools.shard import HOST, Ranks, Shard
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
+from botorch_sparse.strategies.data.columns import open_array
 from botorch_sparse.strategies.data.domain import (
     TableRows,
     names_checksum,
     rows_checksum,
 )
-from botorch_sparse.strategies.data.numeric_table import open_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 
 from botorch_sparse.pools.shard import RANK_TILE, Ranks, Shard
-from botorch_sparse.strategies.data.numeric_table import map_npy
+from botorch_sparse.strategies.data.columns import map_npy
 
 Matrix: TypeAlias = NDArray[np.float64]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from botorch_sparse.strategies.bbkb import BBKB
 from botorch_sparse.strategies.bkb import BKB
-from botorch_sparse.strategies.core.batch import Batch, BatchRecord, Best
 from botorch_sparse.strategies.core.stopping import (
     StopAfter,
     StopAtTarget,
@@ -15,7 +14,8 @@ from botorch_sparse.strategies.core.stopping import (
 )
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import BatchRecord
+from botorch_sparse.strategies.data.history import Batch, Best, History
 from botorch_sparse.strategies.gpbucb import GPBUCB
 from botorch_sparse.strategies.gpucb import GPUCB
 from botorch_sparse.strategies.gssbo import GSSBO, RSSBO

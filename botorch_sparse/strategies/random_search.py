@@ -54,7 +54,7 @@ class RandomSearch(Strategy):
         chosen = self.domain.uniform(
             size,
             self.generator,
-            self.history.add_point,
+            self.record.add_point,
             self.excluded_points,
             unique=self.unique,
         )

@@ -33,7 +33,6 @@ from botorch_sparse.batching.rules import (
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.model_strategy import (
     MAX_BATCH_SIZE,
@@ -44,6 +43,7 @@ from botorch_sparse.strategies.core.model_strategy import (
 )
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import Domain, require_whole
+from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.data.history import evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
 from botorch_sparse.strategies.seeding import draw_seed

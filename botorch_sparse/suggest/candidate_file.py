@@ -13,7 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import LARGEST_SHARE
-from botorch_sparse.strategies.data.row_index import KnownRows
+from botorch_sparse.strategies.data.row_matching import KnownRows
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_cells import is_blank
 from botorch_sparse.suggest.csv_text import TextTable, quoted, read_table

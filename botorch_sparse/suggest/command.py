@@ -31,8 +31,8 @@ from botorch.exceptions.warnings import BotorchWarning
 
 from botorch_sparse import strategies
 from botorch_sparse.strategies import Batch
-from botorch_sparse.strategies.core.batch import Best
 from botorch_sparse.strategies.core.checkpoint import write_whole
+from botorch_sparse.strategies.data.history import Best
 from botorch_sparse.suggest.candidate_file import read_pool
 from botorch_sparse.suggest.candidate_pool import Pool, with_points
 from botorch_sparse.suggest.command_line import (

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from botorch_sparse.strategies.core.batch import Best
 from botorch_sparse.strategies.data.columns import Column
+from botorch_sparse.strategies.data.history import Best
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.command_line import say
 from botorch_sparse.suggest.csv_cells import number, spreadsheet_form

@@ -15,7 +15,7 @@ from typing import Any
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies.core.checkpoint import read_state, write_state
-from botorch_sparse.strategies.data.row_index import KnownRows
+from botorch_sparse.strategies.data.row_matching import KnownRows
 from botorch_sparse.suggest.candidate_pool import Pool, encode_fit
 from botorch_sparse.suggest.csv_cells import cells_are_equal
 from botorch_sparse.suggest.csv_text import TextTable, quoted

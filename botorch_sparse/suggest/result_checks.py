@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.strategies.data.columns import Column
-from botorch_sparse.strategies.data.rounding import ROUNDING, on_host
+from botorch_sparse.strategies.data.row_matching import ROUNDING, on_host
 from botorch_sparse.suggest.candidate_pool import Pool, has_features, unfit
 from botorch_sparse.suggest.csv_cells import (
     DATE,

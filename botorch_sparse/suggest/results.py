@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.data.rounding import Rounding
-from botorch_sparse.strategies.data.row_index import KnownRows, NearRows
+from botorch_sparse.strategies.data.row_matching import KnownRows, NearRows, Rounding
 from botorch_sparse.suggest.candidate_pool import Pool, can_be_beside, encode_fit
 from botorch_sparse.suggest.csv_cells import (
     FAILED,

@@ -15,7 +15,7 @@ from botorch.exceptions.warnings import InputDataWarning
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
 from botorch_sparse.distributed import ALONE, ShardedDomain
-from botorch_sparse.strategies.data import numeric_table as numeric
+from botorch_sparse.strategies.data import columns
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import MAX_CATEGORIES, CellError, Column
 
@@ -339,7 +339,7 @@ def test_numbers_are_looked_at_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At no time all of them: a file may be larger than the memory."""
-    monkeypatch.setattr(numeric, "CHUNK_ENTRIES", 64)
+    monkeypatch.setattr(columns, "CHUNK_ENTRIES", 64)
     array = np.zeros((500, 4))
     array[433, 2] = -np.inf
     seen, isfinite = [], torch.Tensor.isfinite

@@ -13,7 +13,8 @@ from box_table import BOUNDS, OPTIONS, TABLE, objective
 from strategy_table import are_alike, equal
 from torch import Tensor
 
-from botorch_sparse.strategies import BBKB, Batch, History, RandomSearch
+from botorch_sparse.strategies import BBKB, Batch, RandomSearch
+from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.surrogates import box_posterior as module
 
 # One with batches of one point, and one without.
@@ -87,7 +88,7 @@ def test_failures_leave_no_trace(name: str, monkeypatch: Any) -> None:
 @pytest.mark.parametrize("name", ["bbkb-inferred", "gssbo", "rssbo", "random"])
 def test_an_ask_that_fails_half_way(name: str, monkeypatch: Any) -> None:
     strategy, twin = TABLE[name](), TABLE[name]()
-    before, add_point, calls = strategy.state_dict(), History.add_point, []
+    before, add_point, calls = strategy.state_dict(), RunRecord.add_point, []
 
     def fail_at_third(self: Any, x: Tensor) -> int:
         calls.append(1)
@@ -96,7 +97,7 @@ def test_an_ask_that_fails_half_way(name: str, monkeypatch: Any) -> None:
         return add_point(self, x)
 
     with monkeypatch.context() as patch:
-        patch.setattr(History, "add_point", fail_at_third)
+        patch.setattr(RunRecord, "add_point", fail_at_third)
         with pytest.raises(KeyboardInterrupt):
             strategy.ask()
     assert equal(strategy.state_dict(), before)

@@ -16,12 +16,9 @@ from torch import Tensor
 import botorch_sparse
 from botorch_sparse.strategies import History, RandomSearch
 from botorch_sparse.strategies.core import strategy as base
-from botorch_sparse.strategies.core.batch import BatchRecord
-from botorch_sparse.strategies.core.batch_records import Batches
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.evaluations import RunRecord
-from botorch_sparse.strategies.gssbo.gssbo import SubsetRecord
+from botorch_sparse.strategies.data.evaluations import Batches, BatchRecord, RunRecord
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
 
@@ -83,8 +80,9 @@ def test_best_asks_the_model_that_it_is_given() -> None:
         asked.append(X)
         return X.sum(-1), X.sum(-1)
 
-    history = History(domain_of(X, {}), predict=predict)
-    history.append([Trial(0, 2, 0)], [1.0])
+    record = RunRecord(domain_of(X, {}))
+    record.append([Trial(0, 2, 0)], torch.ones(1, 1).double())
+    history = History(SimpleNamespace(record=record, predict=predict))
     assert history.best().mean == 4.0
     assert torch.equal(asked[0], X[2:])
 
@@ -200,12 +198,13 @@ def test_batch_by_hand_has_no_trials() -> None:
 
 def test_columns_are_views_that_later_feedback_leaves_alone() -> None:
     """And none moves more often than a doubling of its room asks for."""
-    history = told([2, 0], [1.0, 2.0]).history
+    strategy = told([2, 0], [1.0, 2.0])
+    history, record = strategy.history, strategy.record
     before = (history.point, history.values, history.batch_number, history.trial)
     kept = [column.clone() for column in before]
     moves, last = 0, history.values.data_ptr()
     for i in range(5000):
-        history.append([Trial(i, i % 3, i)], [float(i)])
+        record.append([Trial(i, i % 3, i)], torch.tensor([[float(i)]]).double())
         moves += history.values.data_ptr() != last
         last = history.values.data_ptr()
     assert moves < 10 and history.trial[-1] == 4999 and history.was_told(4999)
@@ -289,14 +288,14 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     point = torch.randint(7, (60,), generator=g)
     values = torch.randn(60, generator=g, dtype=torch.float64)
     domain = domain_of(torch.rand(7, 2, generator=g, dtype=torch.float64), {})
-    owner = SimpleNamespace(record=RunRecord.of(domain))
-    history = History(domain, owner=owner)
+    owner = SimpleNamespace(record=RunRecord(domain))
+    history = History(owner)
     trials = [Trial(i, p, 0) for i, p in enumerate(point.tolist())]
     for start, stop in ((0, 5), (5, 33)):
-        history.append(trials[start:stop], values[start:stop].tolist())
+        owner.record.append(trials[start:stop], values[start:stop, None])
     kept = owner.record
     owner.record = kept.fork()
-    history.append(trials[33:], values[33:].tolist())
+    owner.record.append(trials[33:], values[33:, None])
     for size in (60, 33):
         owner.record = owner.record if size == 60 else kept
         for n in (size, 20):
@@ -310,10 +309,9 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
             torch.testing.assert_close(folded.Y, means, rtol=1e-12, atol=1e-14)
         assert history.num_unique == len(set(point[:size].tolist()))
         assert history.was_told(size - 1) and not history.was_told(size)
-    history.append(trials[33:], values[33:].tolist())
-    other = History(domain)
-    other.load_state_dict(history.state_dict())
-    assert torch.equal(other.folded().Y, history.folded().Y)
+    owner.record.append(trials[33:], values[33:, None])
+    other = owner.record.of_state(owner.record.state_dict())
+    assert torch.equal(other.folded().Y, owner.record.folded().Y)
 
 
 class Apart:
@@ -359,10 +357,10 @@ def test_a_table_whose_rows_are_not_all_here(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_batches_are_records_made_when_read() -> None:
     """As a list of them is; what is read is no part of it, and forks grow alone."""
-    batches, records = Batches(SubsetRecord), []
+    batches, records = Batches(), []
     for size in range(40):
         records.append(
-            SubsetRecord(size, 2 * size, 0.1 * size, 1.0, selection_seconds=1.5)
+            BatchRecord(size, 2 * size, 0.1 * size, 1.0, selection_seconds=1.5)
         )
         batches.append(records[-1])
     assert len(batches) == 40 and batches == records and list(batches) == records
@@ -377,15 +375,15 @@ def test_batches_are_records_made_when_read() -> None:
     assert batches.column("num_inducing").tolist() == list(range(0, 80, 2))
     assert batches.column("num_inducing").dtype == torch.long
     fork = batches.fork()
-    fork.append(SubsetRecord(1))
+    fork.append(BatchRecord(1))
     assert len(batches) == 40 and len(fork) == 41 and batches != fork
     batches.change(-2, tell_seconds=2.5, num_inducing=7)
     assert (batches[38].tell_seconds, batches[38].num_inducing) == (2.5, 7)
     assert batches[39] == records[39] and batches[37] == records[37]
-    again = Batches(SubsetRecord)
+    again = Batches()
     again.load_state_dict(batches.state_dict())
     assert again == batches
-    unknown, longer = Batches(BatchRecord), Batches(BatchRecord)
+    unknown, longer = Batches(), Batches()
     for some in (unknown, longer, longer):
         some.append(BatchRecord(1))  # beta is NaN
     assert unknown == unknown.fork() == [BatchRecord(1)] and unknown[0] == unknown[0]

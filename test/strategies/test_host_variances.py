@@ -19,8 +19,11 @@ from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.evaluations import FoldedValues
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedValues,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.surrogates.table_posterior import HostVariances
 
 needs_simulation = pytest.mark.skipif(
@@ -49,7 +52,7 @@ def test_each_variance_is_copied_once() -> None:
 
 def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> None:
     X = make_candidates(5, **double)
-    history = History(domain_of(X, {}))
+    history = RunRecord(domain_of(X, {}))
     beside = history.add_point(X[0] + 1)
     values = FoldedValues.of(
         torch.tensor([3, beside, 3, 1]), torch.tensor([1.0, 2.0, 4.0, 8.0]).double()

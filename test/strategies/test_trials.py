@@ -22,7 +22,8 @@ from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective, unending
 from torch import Tensor
 
-from botorch_sparse.strategies import SBPE, Batch, History, RandomSearch, Strategy
+from botorch_sparse.strategies import SBPE, Batch, RandomSearch, Strategy
+from botorch_sparse.strategies.core import strategy as strategy_module
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
@@ -463,7 +464,7 @@ def test_an_ask_that_fails_at_its_end_proposes_nothing(
 
     strategy = on_box()
     before = strategy.state_dict()
-    monkeypatch.setattr(History, "batch_of", fail)
+    monkeypatch.setattr(strategy_module, "batch_of", fail)
     with pytest.raises(MemoryError):
         strategy.ask()
     assert equal(strategy.state_dict(), before)

@@ -23,11 +23,10 @@ from botorch_sparse.argument_checks import (
     check_whole,
     short_repr,
 )
-from botorch_sparse.strategies.core.batch import Batch
 from botorch_sparse.strategies.core.transaction import undivided, undo_point
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.feedback import as_tensor
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.data.label_alignment import paired
 
 # Called with strategy, batch and history after each batch; True stops the run.

@@ -16,11 +16,11 @@ from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.pools.shard import SelectableRows
-from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, domain_of
+from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
 from botorch_sparse.strategies.surrogates.posterior_settings import (
     ModelSettings,
@@ -183,7 +183,7 @@ class ModelStrategy(Strategy):
             )
         if (missing := self._num_initial_missing()) > 0:
             g, num = self.generator, min(missing, limit)
-            return self.domain.sample(num, g, self.history.add_point, excluded)
+            return self.domain.sample(num, g, self.record.add_point, excluded)
         return self._select_by_model(limit)
 
     def _largest_batch(self) -> int:

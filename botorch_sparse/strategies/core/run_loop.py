@@ -11,14 +11,13 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from botorch_sparse.strategies.core.batch import Batch
 from botorch_sparse.strategies.core.checkpoint import read_state
 from botorch_sparse.strategies.core.evaluation import (
     Evaluation,
     RunSettings,
 )
 from botorch_sparse.strategies.core.transaction import undivided
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.history import Batch, History
 
 AnyStrategy: TypeAlias = Any  # a `Strategy`, whose module imports this one
 
@@ -134,9 +133,10 @@ def _knows(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 
 def _begins(column: Tensor, first: object) -> bool:
     """Whether a column of a state begins with another."""
-    if not isinstance(first, Tensor) or first.dim() != 1 or first.dtype != column.dtype:
+    if not isinstance(first, Tensor) or first.dim() == 0 or first.dtype != column.dtype:
         return False
-    return torch.equal(column[: len(first)], first)
+    own = column[: len(first)]  # compared by bits: values may be NaN
+    return torch.equal(own.view(torch.int64), first.cpu().view(torch.int64))
 
 
 def _next_batch(

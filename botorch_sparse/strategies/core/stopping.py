@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from botorch_sparse.argument_checks import check_number, check_whole
-from botorch_sparse.strategies.core.batch import Batch
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.history import Batch, History
 
 AT_LEAST_ZERO = "need a number of at least 0.0."
 

@@ -36,7 +36,6 @@ from botorch_sparse.batching.growing_batch import (
     ContinueFunction,
     always_continue,
 )
-from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.checkpoint import (
     STATE_VERSION,
     check_fits,
@@ -57,6 +56,7 @@ from botorch_sparse.strategies.data.domain import (
     refuse_large_values,
     require_whole,
 )
+from botorch_sparse.strategies.data.evaluations import BatchRecord, RunRecord
 from botorch_sparse.strategies.data.feedback import (
     Points,
     as_ids,
@@ -64,8 +64,9 @@ from botorch_sparse.strategies.data.feedback import (
     read_trials,
 )
 from botorch_sparse.strategies.data.feedback_points import PointResolver
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.history import Batch, History, batch_of
 from botorch_sparse.strategies.data.label_alignment import paired_with_ids
+from botorch_sparse.strategies.data.outcomes import Outcomes
 
 T = TypeVar("T")
 KEEPS_DOMAIN = (
@@ -127,7 +128,6 @@ class Strategy(ABC):
             `optimize_acqf`.
     """
 
-    history_type: ClassVar[type[History]] = History
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
@@ -149,7 +149,7 @@ class Strategy(ABC):
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)
         self.minimize = minimize
-        self.record = self.history_type.record_type.of(self.domain)
+        self.record = RunRecord(self.domain, Outcomes((minimize,)))
         self.generator = torch.Generator().manual_seed(as_seed(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
@@ -167,9 +167,7 @@ class Strategy(ABC):
         It is made anew: one that the strategy kept would be a cycle, and memory of a
         strategy that is gone would wait for the garbage collector.
         """
-        return self.history_type(
-            self.domain, minimize=self.minimize, predict=self.predict, owner=self
-        )
+        return History(self)
 
     @property
     def box(self) -> Box | None:
@@ -201,7 +199,7 @@ class Strategy(ABC):
     @property
     def X_pending(self) -> Tensor:
         """The points asked for and not told yet, `p x d`, repeats included."""
-        return self.history.points(self.pending)
+        return self.record.points(self.pending)
 
     @property
     def excluded_points(self) -> Collection[int]:
@@ -212,7 +210,7 @@ class Strategy(ABC):
         """
         taken = self._failed
         if self.unique:
-            told = self.history.folded().point.tolist()
+            told = self.record.folded().point.tolist()
             taken = {*taken, *told, *self.pending.tolist()}
         elif not self._earlier:
             return taken
@@ -229,7 +227,7 @@ class Strategy(ABC):
         Returns:
             Their numbers in the order of proposal, repeats included.
         """
-        told = self.history.told_since(self._num_learned)
+        told = self.record.told_since(self._num_learned)
         points = {trial.id: trial.point for trial in [*told, *self._trials]}
         return [points[id] for id in sorted(points)]
 
@@ -378,8 +376,9 @@ class Strategy(ABC):
         told = read_feedback(X, Y, self.table, self.domain.dim)
         refuse_large_values(told.values, self.largest_value)
         _refuse_rows(self, X, told.ids)
-        trials = self._finder.trials_of(told, self.history, self._trials)
-        self.history.append(trials, told.values)
+        trials = self._finder.trials_of(told, self.record, self._trials)
+        Y = torch.tensor(told.values, dtype=torch.double)
+        self.record.append(trials, Y.unsqueeze(-1))
         self._trials.settle(trials)
         if _is_complete(self):
             _learn_new(self)
@@ -404,7 +403,7 @@ class Strategy(ABC):
         check_flag("retry", retry)
         told = read_trials(trials, self.table)
         _refuse_rows(self, trials, told.ids)
-        failed = self._finder.trials_of(told, self.history, self._trials)
+        failed = self._finder.trials_of(told, self.record, self._trials)
         if retry:
             self._trials.fail(failed)
             return
@@ -454,7 +453,7 @@ class Strategy(ABC):
         points = as_ids(pending)
         if points is None or (points and self.box is not None):
             X = as_points("pending", pending, self.domain.dim, self.domain.device)
-            points = self._finder.find(X, self.history, self._trials)
+            points = self._finder.find(X, self.record, self._trials)
         given, rows = _rows_of(failed), range(self.domain.num_rows)
         bad = [row for row in (*points, *given) if row not in rows]
         if self.box is None and bad:
@@ -465,8 +464,8 @@ class Strategy(ABC):
         self._failed = self._failed | given
         number, batches = len(self.record.batches), self.record.batches
         if points:
-            batches.append(batches.kind(size=len(points)))
-        return self.history.batch_of(self._trials.propose(points, number))
+            batches.append(BatchRecord(size=len(points)))
+        return batch_of(self.record, self._trials.propose(points, number))
 
     @step
     def withdraw(self, trials: Batch | Iterable[int]) -> None:
@@ -485,7 +484,7 @@ class Strategy(ABC):
             raise InputDataError(f"Trials {never[:10]} were never proposed.")
         told = given.among(self._trials.__contains__)
         left = [self._trials[id] for id in told.ids or ()]
-        self._finder.check_points(left, self.history, told)
+        self._finder.check_points(left, self.record, told)
         self._trials.settle(left)
 
     @step
@@ -524,7 +523,7 @@ class Strategy(ABC):
         domain = TableDomain(table)
         finder = PointResolver(domain)
         others = sorted({*self.pending.tolist(), *self._failed})
-        record, number = self.history.moved(domain, finder.rows_of, others)
+        record, number = self.record.moved(domain, finder.rows_of, others)
         _refuse_vanished(
             self, [p for p in self.batch_points() if number[p] >= len(table)]
         )
@@ -640,7 +639,7 @@ class Strategy(ABC):
         if max_batch_size is not None:
             check_whole("max_batch_size", max_batch_size)
         out = [trial for trial in self._trials if trial.state is not TrialState.FAILED]
-        return self.history.batch_of(out[:max_batch_size])
+        return batch_of(self.record, out[:max_batch_size])
 
     def trial(self, id: int) -> Trial:
         """A pending trial.
@@ -649,7 +648,7 @@ class Strategy(ABC):
             InputDataError: If it is not pending, or `id` is no whole number.
         """
         check_whole("id", id, 0, "need a whole number, such as int(batch.ids[0]).")
-        return self._trials.expect([id], self.history.was_told)[0]
+        return self._trials.expect([id], self.record.was_told)[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all; see `resume`.
@@ -692,7 +691,7 @@ class Strategy(ABC):
         return {
             "version": STATE_VERSION,
             "config": self._config(),
-            "history": self.history.state_dict(),
+            "history": self.record.state_dict(),
             **self._trials.state_dict(),
             "failed": sorted(self._failed),
             "earlier": list(self._earlier),
@@ -726,7 +725,7 @@ class Strategy(ABC):
         The strategy is a copy, as in all steps: attributes are assigned, and what they
         refer to is not changed but replaced.
         """
-        self.history.load_state_dict(state["history"])
+        self.record = self.record.of_state(state["history"])
         self._trials = PendingTrials.of_state(state)
         self._failed = set(state["failed"])
         self._earlier = tuple(state["earlier"])
@@ -744,7 +743,7 @@ class Strategy(ABC):
 
     def _learn(self) -> None:
         """Take the whole history into account."""
-        self._num_learned = len(self.history)
+        self._num_learned = len(self.record)
         self._trials.begin()
 
     def _describe(self) -> BatchRecord:
@@ -753,7 +752,7 @@ class Strategy(ABC):
 
     def _config(self) -> dict[str, Any]:
         """What a state must agree on with the strategy that loads it."""
-        own = {"strategy": type(self).__name__, "minimize": self.minimize}
+        own = {"strategy": type(self).__name__, **self.record.outcomes.config()}
         return own | self.domain.config()
 
 
@@ -779,7 +778,7 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     room = None if most is None else most - len(again)
     if again and (room == 0 or draft.is_finished):
         draft._trials.resend(again)
-        return draft.history.batch_of(again)
+        return batch_of(draft.record, again)
     if not draft.waits_for_batch or _is_complete(draft):
         _learn_new(draft)
     is_begun = len(draft.batch_points()) > 0 and not draft.is_finished
@@ -787,7 +786,7 @@ def _next_batch(draft: Strategy, most: int | None, start: float) -> Batch:
     trials = [*again, *([] if is_over else _propose(draft, room, start))]
     note = "" if trials else _note(draft)
     draft._trials.resend(again)
-    return draft.history.batch_of(trials, note=note)
+    return batch_of(draft.record, trials, note=note)
 
 
 def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[Trial]:
@@ -805,7 +804,7 @@ def _propose(draft: Strategy, max_batch_size: int | None, start: float) -> list[
 
 def _note(draft: Strategy) -> str:
     """Why there is nothing more to ask for."""
-    pending, told = len(draft._trials), len(draft.history) - draft._num_learned
+    pending, told = len(draft._trials), len(draft.record) - draft._num_learned
     can_learn = told > 0 and draft.waits_for_batch
     learn = f", or learn() from the {told} that are told" if can_learn else ""
     return (
@@ -820,13 +819,13 @@ def _is_complete(draft: Strategy) -> bool:
     size, are_settled = draft.batch_size, draft._trials.are_settled
     if size is None or are_settled:
         return are_settled
-    told = draft.history.trial[draft._num_learned :] >= 0
+    told = draft.record.trial[draft._num_learned :] >= 0
     return int(told.sum()) >= size
 
 
 def _learn_new(draft: Strategy) -> None:
     """Learn, if there is feedback that was not learned."""
-    if draft._num_learned < len(draft.history):
+    if draft._num_learned < len(draft.record):
         draft._learn()
 
 
@@ -834,8 +833,8 @@ def _paired(draft: Strategy, X: Points, Y: Any) -> Any:
     """Observations with labels in the order of ids of trials, if `X` are these."""
     if (ids := as_ids(X)) is None or len(ids) != len(Y):
         return Y
-    trials = draft._trials.expect(ids, draft.history.was_told)
-    return paired_with_ids(draft.history.batch_of(trials), Y)
+    trials = draft._trials.expect(ids, draft.record.was_told)
+    return paired_with_ids(batch_of(draft.record, trials), Y)
 
 
 def _refuse_rows(draft: Strategy, given: Any, ids: Sequence[int] | None) -> None:
@@ -847,7 +846,7 @@ def _refuse_rows(draft: Strategy, given: Any, ids: Sequence[int] | None) -> None
 def _refuse_vanished(draft: Strategy, points: Sequence[int]) -> None:
     """Refuse a table without points of the batch in progress."""
     if points:
-        X = draft.history.points(torch.tensor(points[:3]))
+        X = draft.record.points(torch.tensor(points[:3]))
         raise InputDataError(
             f"Got candidates without {len(points)} points of the batch in "
             f"progress, such as {X.tolist()}; need all that are pending, or told "

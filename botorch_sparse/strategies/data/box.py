@@ -19,7 +19,7 @@ from botorch_sparse.argument_checks import (
     check_whole,
     short_repr,
 )
-from botorch_sparse.strategies.data.rounding import ROUNDING
+from botorch_sparse.strategies.data.row_matching import ROUNDING
 
 LinearConstraint: TypeAlias = tuple[Tensor, Tensor, float]
 # The status of SciPy's solver where no point satisfies the constraints.

@@ -1,55 +1,251 @@
-"""What a history holds: evaluations, batches, and points beside the table."""
+"""The record of a run, to which its steps append: batches, points and feedback.
 
-from collections.abc import Sequence
+What is appended to a fork leaves the record that it came from as it was. Two forks of
+one record write into the same room behind their own ends. So only one of them may be
+kept, such as a step that failed and the next.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.strategies.core.batch import BatchRecord
-from botorch_sparse.strategies.core.batch_records import Batches
-from botorch_sparse.strategies.core.persistent import AppendOnlyList, AppendOnlyTensor
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.outcomes import ONE_OUTCOME, Outcomes
+
+V = TypeVar("V")
+# From `k x d` points and their keys, None for none, to rows of a table, -1 for none.
+RowsOf: TypeAlias = Callable[[Tensor, Sequence[Hashable | None]], Sequence[int]]
+# One object, since a NaN equals no other: records without a beta are equal.
+NAN = float("nan")
+EMPTY = torch.empty(0)
+
+
+class AppendOnlyTensor:
+    """A tensor that grows at its end, in O(1) for each entry over many.
+
+    Args:
+        like: An empty tensor of the type, the place and the width of the entries.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._room = like
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def values(self) -> Tensor:
+        """The entries, a view. O(1)."""
+        return self._room[: self._size]
+
+    def extend(self, entries: Sequence[Any] | Tensor) -> None:
+        """Put entries at the end."""
+        size = self._size + len(entries)
+        if size > len(self._room):
+            more = max(16, len(self._room), size - len(self._room))
+            room = self._room.new_empty(more, *self._room.shape[1:])
+            self._room = torch.cat([self._room, room])
+        if size > self._size:
+            new = torch.as_tensor(entries, dtype=self._room.dtype)
+            self._room[self._size : size] = new
+        self._size = size
+
+    def fork(self) -> Self:
+        """A tensor to append to. O(1)."""
+        return copy(self)
+
+
+class AppendOnlyList(Sequence[V]):
+    """A list that grows at its end, and is read as any other.
+
+    Args:
+        items: What is in it.
+    """
+
+    def __init__(self, items: Iterable[V] = ()) -> None:
+        self._room = list(items)
+        self._size = len(self._room)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int) -> V: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[V]: ...
+    def __getitem__(self, place: int | slice) -> V | list[V]:
+        if isinstance(place, slice):
+            return [self._room[i] for i in range(*place.indices(self._size))]
+        return self._room[range(self._size)[place]]
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._room[: self._size])
+
+    def append(self, item: V) -> None:
+        """Put something at the end."""
+        del self._room[self._size :]  # of a fork that was not kept
+        self._room.append(item)
+        self._size += 1
+
+    def fork(self) -> Self:
+        """A list to append to. O(1)."""
+        return copy(self)
+
+
+@dataclass
+class BatchRecord:
+    """One batch, as it was chosen.
+
+    Attributes:
+        size: Points in the batch.
+        num_inducing: Inducing points `m` in use while it was chosen; unique points for
+            an exact posterior, samples in the model for `GSSBO`.
+        beta: BoTorch's beta, the square of what multiplies the standard deviation; NaN
+            for strategies that use none.
+        max_variance: Largest posterior variance of a candidate when the batch starts.
+            It is NaN for strategies that use none, on continuous domains, and where it
+            was not needed: candidates that cannot be chosen are not embedded.
+        ask_seconds: Wall time of `ask`.
+        tell_seconds: Wall time of all `tell` that brought feedback for this batch.
+        selection_seconds: Wall time of choosing the samples of a model, in `GSSBO`.
+    """
+
+    size: int
+    num_inducing: int = 0
+    beta: float = NAN
+    max_variance: float = NAN
+    ask_seconds: float = 0.0
+    tell_seconds: float = 0.0
+    selection_seconds: float = 0.0
+
+    @property
+    def subset_size(self) -> int:
+        """`num_inducing`, by its name in `GSSBO`."""
+        return self.num_inducing
+
+
+KINDS: dict[str, Any] = {each.name: each.type for each in fields(BatchRecord)}
+
+
+class Batches(Sequence[BatchRecord]):
+    """One record for each `ask`, made anew when it is read: writing to it is lost."""
+
+    def __init__(self) -> None:
+        self._lines = AppendOnlyTensor(torch.empty(0, len(KINDS)).double())
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, place: int) -> BatchRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[BatchRecord]: ...
+    def __getitem__(self, place: int | slice) -> BatchRecord | list[BatchRecord]:
+        if isinstance(place, slice):
+            return _records(self._lines.values[list(range(len(self))[place])])
+        place = range(len(self))[place]
+        return _records(self._lines.values[place : place + 1])[0]
+
+    def __iter__(self) -> Iterator[BatchRecord]:
+        return iter(_records(self._lines.values))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def column(self, name: str) -> Tensor:
+        """A field of all `n` of them, of type long or double. O(n)."""
+        kind = torch.long if KINDS[name] is int else torch.double
+        return self._lines.values[:, list(KINDS).index(name)].to(kind, copy=True)
+
+    def append(self, record: BatchRecord) -> None:
+        """Put a record at the end."""
+        self._lines.extend([[getattr(record, name) for name in KINDS]])
+
+    def change(self, place: int, **values: float) -> None:
+        """Other values of some fields of one of them; forks may see them or not."""
+        names, line = list(KINDS), self._lines.values[place]
+        for name, value in values.items():
+            line[names.index(name)] = value
+
+    def fork(self) -> Self:
+        """Batches to append to. O(1)."""
+        other = copy(self)
+        other._lines = self._lines.fork()
+        return other
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All columns, by name."""
+        return {name: self.column(name) for name in KINDS}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Become what `state_dict` came from, where there is nothing yet."""
+        columns = [state[name].double().cpu() for name in KINDS]
+        self._lines.extend(torch.stack(columns, dim=-1))
+
+
+def _records(lines: Tensor) -> list[BatchRecord]:
+    """Records of lines of numbers, whole ones below 2^53."""
+
+    def record(line: list[float]) -> BatchRecord:
+        pairs = zip(KINDS.values(), line, strict=True)
+        values: Any = (kind(x) if x == x else NAN for kind, x in pairs)
+        return BatchRecord(*values)
+
+    return [record(line) for line in lines.tolist()]
 
 
 @dataclass(frozen=True)
-class FoldedValues:
-    """Unique points in the order of their first evaluation, all on the host.
+class FoldedEvaluations:
+    """Different points in the order of their first feedback, for one outcome.
 
     Attributes:
-        point: `n_u` numbers of the points.
+        point: `n_u` numbers of the points, on the host.
         Y: `n_u` mean observations, in float64 as `counts`.
-        counts: `n_u` numbers of evaluations.
+        counts: `n_u` numbers of observations.
+        X: `n_u x d` coordinates, in float64; empty before `evaluations_at`.
+        number: `point` where the coordinates are.
+        chosen: `m` places among the points, such as those of inducing points.
     """
 
     point: Tensor
     Y: Tensor
     counts: Tensor
+    X: Tensor = field(default=EMPTY, repr=False)
+    number: Tensor = field(default=EMPTY, repr=False)
+    chosen: Tensor = field(default=EMPTY, repr=False)
 
     @classmethod
-    def of(cls, point: Tensor, values: Tensor) -> "FoldedValues":
-        """Fold `n` observations by the numbers of their points.
+    def of(cls, point: Tensor, values: Tensor) -> "FoldedEvaluations":
+        """Fold `n` observations by the numbers of their points; NaN counts for none.
 
         Sums are taken in the order of the feedback, so that a prefix of a history
         always gives the same bits. Cost: O(n log n).
         """
-        number, first, inverse, counts = np.unique(
-            point.numpy(),
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
+        number, first, inverse = np.unique(
+            point.numpy(), return_index=True, return_inverse=True
         )
-        total = np.bincount(inverse, weights=values.numpy(), minlength=len(number))
+        is_there = ~values.isnan()
+        Y, weight = values.where(is_there, 0.0), is_there.double()
+        total, counts = (
+            np.bincount(inverse, weights=each.numpy(), minlength=len(number))
+            for each in (Y, weight)
+        )
         order = np.argsort(first)
-        return cls(
-            point=torch.from_numpy(number[order]),
-            Y=torch.from_numpy((total / counts)[order]),
-            counts=torch.from_numpy(counts[order]).double(),
-        )
+        sums = (torch.from_numpy(each[order]) for each in (number, total, counts))
+        return _of_sums(*sums)
 
     def __len__(self) -> int:
         return len(self.point)
@@ -60,131 +256,142 @@ class FoldedValues:
         return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
 
-@dataclass(frozen=True)
-class FoldedEvaluations:
-    """`FoldedValues` where the points of a history are, but for `point`.
+FoldedValues = FoldedEvaluations
+
+
+def _of_sums(point: Tensor, total: Tensor, counts: Tensor) -> FoldedEvaluations:
+    """Means of the points that were measured."""
+    if not bool((is_measured := counts > 0).all()):
+        point, total, counts = (x[is_measured] for x in (point, total, counts))
+    return FoldedEvaluations(point, total / counts, counts)
+
+
+class RunRecord:
+    """Points, feedback and batches of a run; the steps of a strategy append to it.
+
+    A report is the feedback of one evaluation: `k` outcomes, NaN where one was not
+    measured. A later report of the same trial brings outcomes that were missing.
+    Appending takes O(1) for each report. Forks share three indices: of trials, of
+    points that were evaluated, and of points beside the table. An index may know what
+    only another fork has: what it says is true where the columns agree.
+
+    Args:
+        domain: The table, or the box. Rows of a table have the first numbers.
+        outcomes: What is measured.
 
     Attributes:
-        point: `n_u` point numbers (see `History.point`), on the host.
-        X: `n_u x d` coordinates, in float64 as `Y` and `counts`.
-        Y: `n_u` mean observations.
-        counts: `n_u` numbers of evaluations.
-        number: `point` again.
-        chosen: `m` places among the points.
+        domain: The same.
+        outcomes: The same.
+        batches: One record for each `ask`.
+        extra: Points told or proposed that are not candidates.
+        rounds: What the batches of `SBPE` came to; empty for others.
     """
 
-    point: Tensor
-    X: Tensor
-    Y: Tensor
-    counts: Tensor
-    number: Tensor
-    chosen: Tensor
-
-    def __len__(self) -> int:
-        return len(self.point)
-
-
-@dataclass(frozen=True)
-class PointSums:
-    """Sums of the first evaluations by point; a value.
-
-    Attributes:
-        num_evaluations: How many evaluations.
-        total: `n_u` sums of their values, by different points.
-        count: `n_u` numbers of their evaluations.
-    """
-
-    num_evaluations: int
-    total: Tensor
-    count: Tensor
-
-    def extended(
-        self, places: Tensor, values: Tensor, num_different: int
-    ) -> "PointSums":
-        """With more evaluations, added in the order of the feedback. O(n_u + n).
-
-        Args:
-            places: `n` places among the different points.
-            values: `n` values.
-            num_different: How many different points there are.
-        """
-        new = self.total.new_zeros(num_different - len(self.total))
-        total, count = torch.cat([self.total, new]), torch.cat([self.count, new])
-        np.add.at(total.numpy(), places.numpy(), values.numpy())
-        np.add.at(count.numpy(), places.numpy(), 1.0)
-        return PointSums(self.num_evaluations + len(places), total, count)
-
-
-class Evaluations:
-    """All feedback in its order, and its sums by point.
-
-    Adding takes O(1) for each evaluation, whatever was added before. Forks share two
-    indices, of points and of trials: what these say is true where the columns agree.
-
-    Attributes:
-        point: Numbers of the points, as all columns on the host.
-        value: What is maximized, float64.
-        batch: Which `ask` proposed it, -1 for none.
-        trial: Ids of trials, -1 for points that nobody waited for.
-        place: Places of the points among the different ones.
-        different: Numbers of the different points, in the order of the first feedback.
-    """
-
-    def __init__(self) -> None:
-        whole, real = torch.empty(0, dtype=torch.long), torch.empty(0).double()
-        self.point, self.value = AppendOnlyTensor(whole), AppendOnlyTensor(real)
-        self.batch, self.trial = AppendOnlyTensor(whole), AppendOnlyTensor(whole)
-        self.place, self.different = AppendOnlyTensor(whole), AppendOnlyTensor(whole)
-        self._told: dict[int, int] = {}  # the place of a trial's feedback
-        self._index: dict[int, int] = {}  # the place of a point
-        self._sums = PointSums(0, real, real)
-
-    def __len__(self) -> int:
-        return len(self.point)
+    def __init__(self, domain: Domain, outcomes: Outcomes = ONE_OUTCOME) -> None:
+        self.domain, self.outcomes = domain, outcomes
+        self.batches = Batches()
+        shape, place = (0, domain.dim), domain.device
+        extra = torch.empty(shape, dtype=domain.dtype, device=place)
+        self.extra = AppendOnlyTensor(extra)
+        self.rounds: tuple[Any, ...] = ()
+        whole = torch.empty(0, dtype=torch.long)
+        self._point = AppendOnlyTensor(whole)
+        self._labels = AppendOnlyTensor(whole.reshape(0, 3))
+        self._Y = AppendOnlyTensor(torch.empty(0, len(outcomes)).double())
+        self._different = AppendOnlyTensor(whole)
+        self._report: dict[int, int] = {}  # of a trial: the first one
+        self._order: dict[int, int] = {}  # of a point among the different ones
+        self._extra_keys = AppendOnlyList[bytes]()
+        self._extra_place: dict[bytes, int] = {}
+        nothing = torch.empty(len(outcomes), 0).double()
+        self._sums = (0, nothing, nothing)  # of the first reports, by outcome and point
 
     def fork(self) -> Self:
-        """Evaluations to add to; these stay as they are. O(1)."""
+        """A record to append to; this one stays as it is. O(1)."""
         other = copy(self)
-        other.point, other.value = self.point.fork(), self.value.fork()
-        other.batch, other.trial = self.batch.fork(), self.trial.fork()
-        other.place, other.different = self.place.fork(), self.different.fork()
+        other.batches, other.extra = self.batches.fork(), self.extra.fork()
+        other._point, other._labels = self._point.fork(), self._labels.fork()
+        other._Y = self._Y.fork()
+        other._different = self._different.fork()
+        other._extra_keys = self._extra_keys.fork()
         return other
+
+    def __len__(self) -> int:
+        return len(self._Y)
+
+    @property
+    def point(self) -> Tensor:
+        """`n` numbers of points: rows of the table, then of points beside it.
+
+        On the host, as `trial`, `batch_number`, `Y` and `values`; all are views.
+        """
+        return self._point.values
+
+    @property
+    def batch_number(self) -> Tensor:
+        """`n` numbers of the batches that proposed the points, -1 for none."""
+        return self._labels.values[:, 0]
+
+    @property
+    def trial(self) -> Tensor:
+        """`n` ids of the trials, -1 for points that nobody waited for."""
+        return self._labels.values[:, 1]
+
+    @property
+    def Y(self) -> Tensor:
+        """`n x k` values of what is maximized, float64; NaN where not measured."""
+        return self._Y.values
+
+    @property
+    def values(self) -> Tensor:
+        """`n` values of the first outcome."""
+        return self._Y.values[:, 0]
 
     @property
     def num_different(self) -> int:
-        """Number of different points."""
-        return len(self.different)
+        """Number of different points that were evaluated."""
+        return len(self._different)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        return self.domain.device
 
     def was_told(self, trial: int) -> bool:
-        """Whether a trial was told. O(1)."""
-        place = self._told.get(trial, len(self))
-        return place < len(self) and int(self.trial.values[place]) == trial
+        """Whether something of a trial was told. O(1)."""
+        place = self._report.get(trial, len(self))
+        return place < len(self) and int(self.trial[place]) == trial
 
-    def append(self, trials: Sequence[Trial], values: Sequence[float]) -> None:
-        """Add evaluations of trials."""
+    def append(self, trials: Sequence[Trial], Y: Tensor) -> None:
+        """Add reports.
+
+        Args:
+            trials: What was evaluated, `n` of them.
+            Y: `n x k` observations in the user's signs.
+        """
         points = [trial.point for trial in trials]
-        self.extend(points, values, [t.batch for t in trials], [t.id for t in trials])
+        labels = [trial.batch for trial in trials], [trial.id for trial in trials]
+        self._extend(points, *labels, self.outcomes.signed_rows(Y))
 
-    def extend(
+    def _extend(
         self,
         points: Sequence[int],
-        values: Sequence[float],
         batches: Sequence[int],
         trials: Sequence[int],
+        Y: Tensor,
     ) -> None:
-        """Add evaluations by column."""
-        places = range(len(self), len(self) + len(trials))
-        told = zip(trials, places, strict=True)
-        self._told.update((id, place) for id, place in told if id >= 0)
-        self.place.extend(self._placed(points))
-        self.point.extend(points)
-        self.value.extend(values)
-        self.batch.extend(batches)
-        self.trial.extend(trials)
+        """Add reports by column."""
+        for place, trial in enumerate(trials, len(self)):
+            if trial >= 0 and not self.was_told(trial):
+                self._report[trial] = place
+        orders = self._ordered(points)
+        self._labels.extend(list(zip(batches, trials, orders, strict=True)))
+        self._point.extend(points)
+        self._Y.extend(Y)
 
-    def _placed(self, points: Sequence[int]) -> list[int]:
-        """The places of points, to which those that are new are added."""
-        known, new, index = self.different.values.numpy(), list[int](), self._index
+    def _ordered(self, points: Sequence[int]) -> list[int]:
+        """The places of points among the different ones; new ones are added."""
+        known, new, index = self._different.values.numpy(), list[int](), self._order
         number, places = len(known), list[int]()
         for point in points:
             at = index.get(point, -1)
@@ -196,91 +403,171 @@ class Evaluations:
                 at = index[point] = number + len(new)
                 new.append(point)
             places.append(at)
-        self.different.extend(new)
+        self._different.extend(new)
         return places
 
-    def _present_sums(self) -> PointSums:
-        """Those of all evaluations."""
-        sums = self._sums
-        start = sums.num_evaluations
-        if start < len(self):
-            new = self.place.values[start:], self.value.values[start:]
-            sums = self._sums = sums.extended(*new, len(self.different))
-        return sums
+    def folded(self, size: int | None = None, outcome: int = 0) -> FoldedEvaluations:
+        """The first reports by point; all of them in O(n_u), for `n_u` points.
 
-    def folded(self, size: int | None = None) -> FoldedValues:
-        """The first evaluations by point; all of them in O(n_u), for `n_u` points."""
+        Args:
+            size: How many reports; None for all.
+            outcome: Which of the `k` outcomes.
+        """
         if size is not None and size < len(self):
-            return FoldedValues.of(self.point.values[:size], self.value.values[:size])
-        sums = self._present_sums()
-        return FoldedValues(self.different.values, sums.total / sums.count, sums.count)
+            return FoldedEvaluations.of(self.point[:size], self.Y[:size, outcome])
+        _, total, count = self._present_sums()
+        return _of_sums(self._different.values, total[outcome], count[outcome])
 
+    def _present_sums(self) -> tuple[int, Tensor, Tensor]:
+        """Sums and numbers of all reports by outcome and point. O(n_u + new ones)."""
+        start, total, count = self._sums
+        if start < len(self):
+            more = total.new_zeros(len(total), self.num_different - total.shape[-1])
+            total, count = torch.cat([total, more], -1), torch.cat([count, more], -1)
+            place, Y = self._labels.values[start:, 2], self.Y[start:]
+            for outcome, values in enumerate(Y.unbind(-1)):
+                is_there = ~values.isnan()
+                at = place[is_there].numpy()
+                np.add.at(total[outcome].numpy(), at, values[is_there].numpy())
+                np.add.at(count[outcome].numpy(), at, 1.0)
+            self._sums = (len(self), total, count)
+        return self._sums
 
-class RunRecord:
-    """Evaluations, batches, and the points beside a table; see `History`.
+    def told_since(self, start: int) -> list[Trial]:
+        """The trials among the reports from a place on, in the order of feedback.
 
-    Forks share an index of the points: what it says is true where their keys agree.
+        Reports on points that nobody waited for are left out.
+        """
+        told = zip(
+            self.trial[start:].tolist(),
+            self.point[start:].tolist(),
+            self.batch_number[start:].tolist(),
+            strict=True,
+        )
+        return [Trial(*each) for each in told if each[0] >= 0]
 
-    Args:
-        domain: The table, or the box. Rows of a table have the first numbers.
+    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
+        """Coordinates of point numbers, `k x d`.
 
-    Attributes:
-        domain: The same.
-        evaluations: All feedback.
-        batches: One record for each `ask`.
-        extra: Points told or proposed that are not candidates.
-    """
-
-    batch_type: ClassVar[type[BatchRecord]] = BatchRecord
-
-    def __init__(self, domain: Domain) -> None:
-        shape, place = (0, domain.dim), domain.device
-        extra = torch.empty(shape, dtype=domain.dtype, device=place)
-        self.domain = domain
-        self.evaluations = Evaluations()
-        self.batches = Batches(self.batch_type)
-        self.extra = AppendOnlyTensor(extra)
-        self._num_rows = domain.num_rows
-        self._keys = AppendOnlyList[bytes]()  # of the points beside the table
-        self._place: dict[bytes, int] = {}  # of each among them
-
-    @classmethod
-    def of(cls, domain: Domain) -> Self:
-        """Nothing yet of a run on a domain."""
-        return cls(domain)
-
-    def fork(self) -> Self:
-        """A record to add to; this one stays as it is. O(1)."""
-        other = copy(self)
-        other.evaluations, other.batches = self.evaluations.fork(), self.batches.fork()
-        other.extra, other._keys = self.extra.fork(), self._keys.fork()
-        return other
+        Args:
+            number: `k` numbers, on the host.
+            there: The same where the points are, if they are there already.
+        """
+        domain, num_rows = self.domain, self.domain.num_rows
+        beside = number.cpu() >= num_rows
+        there = number.to(domain.device) if there is None else there
+        if not beside.any():
+            return domain.rows(there)
+        extra = self.extra.values[(there - num_rows).clamp_min(0)]
+        if beside.all():
+            return extra
+        rows = domain.rows(there.clamp_max(num_rows - 1))
+        return torch.where((there >= num_rows).unsqueeze(-1), extra, rows)
 
     def number_of(self, x: Tensor) -> int | None:
-        """See `History.number_of`."""
+        """The number of a point that is not a candidate, if it has one."""
         return self._number_of(row_bytes(x))
 
     def _number_of(self, key: bytes) -> int | None:
-        place = self._place.get(key, len(self._keys))
-        if place >= len(self._keys) or self._keys[place] != key:
+        place = self._extra_place.get(key, len(self.extra))
+        if place >= len(self.extra) or self._extra_keys[place] != key:
             return None
-        return self._num_rows + place
+        return self.domain.num_rows + place
 
     def add_point(self, x: Tensor) -> int:
-        """See `History.add_point`."""
+        """The number of a point that is not a candidate; equal ones share it."""
         key = row_bytes(x)
         if (known := self._number_of(key)) is not None:
             return known
-        place = self._place[key] = len(self._keys)
+        place = self._extra_place[key] = len(self.extra)
         self.extra.extend(x.detach().unsqueeze(0))
-        self._keys.append(key)
-        return self._num_rows + place
+        self._extra_keys.append(key)
+        return self.domain.num_rows + place
+
+    def moved(
+        self, domain: Domain, rows_of: RowsOf, others: Iterable[int]
+    ) -> tuple["RunRecord", dict[int, int]]:
+        """The record of the same evaluations with the numbers of another table.
+
+        Points that are not in it come after its rows. O(n).
+
+        Args:
+            domain: The table.
+            rows_of: From `k x d` points and their keys to rows of it, or -1.
+            others: Further points, beside those that were evaluated.
+
+        Returns:
+            The record, and new numbers by the old ones.
+        """
+        known = list(dict.fromkeys([*self._different.values.tolist(), *others]))
+        X = self.points(torch.tensor(known, dtype=torch.long))
+        keys = None if self.domain.table is None else self.domain.table.keys
+        named = [keys[p] if keys is not None and p < len(keys) else None for p in known]
+        record = RunRecord(domain, self.outcomes)
+        number = {
+            point: row if row >= 0 else record.add_point(x)
+            for point, row, x in zip(known, rows_of(X, named), X, strict=True)
+        }
+        points = [number[point] for point in self.point.tolist()]
+        record._extend(points, self.batch_number.tolist(), self.trial.tolist(), self.Y)
+        record.batches, record.rounds = self.batches, self.rounds
+        return record, number
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but `rounds`, as tensors, which are saved at once. O(n)."""
+        return {
+            "point": self.point.clone(),
+            "Y": self.Y.clone(),
+            "batch": self.batch_number.clone(),
+            "trial": self.trial.clone(),
+            "extra": self.extra.values.clone(),
+            "batches": self.batches.state_dict(),
+        }
+
+    def of_state(self, state: dict[str, Any]) -> "RunRecord":
+        """The record on this one's domain that `state_dict` came from."""
+        record = RunRecord(self.domain, self.outcomes)
+        points, batches, trials = (
+            state[name].tolist() for name in ("point", "batch", "trial")
+        )
+        record._extend(points, batches, trials, state["Y"].cpu())
+        for x in state["extra"]:
+            record.add_point(x.to(record.extra.values))
+        if len(record.extra) < len(state["extra"]):
+            raise InputDataError("Points beside the table come twice.")
+        record.batches.load_state_dict(state["batches"])
+        return record
 
 
-class Owner(Protocol):
-    """Who has a record."""
+def evaluations_at(
+    record: Any, values: FoldedEvaluations, chosen: Tensor | None = None
+) -> FoldedEvaluations:
+    """Folded evaluations where the points of their record are; one copy to there.
 
-    record: RunRecord
+    Args:
+        record: The record.
+        values: All of its evaluations, or some.
+        chosen: `m` places among the points, such as those of inducing points.
+    """
+    point = values.point
+    chosen = point[:0] if chosen is None else chosen
+    number, Y, counts, there = upload_vectors(
+        point, values.Y, values.counts, chosen, device=record.device
+    )
+    X = record.points(point, number).double()
+    return FoldedEvaluations(point, Y, counts, X, number, there)
+
+
+def upload_vectors(*vectors: Tensor, device: torch.device) -> list[Tensor]:
+    """Vectors of the host on a device, in one copy, or as they are if it is the host.
+
+    Integers up to 2^53 come through as they are.
+    """
+    if device.type == "cpu":
+        return list(vectors)
+    packed = torch.cat([vector.double() for vector in vectors]).to(device)
+    parts = packed.split([len(vector) for vector in vectors])
+    return [part.to(v.dtype) for part, v in zip(parts, vectors, strict=True)]
 
 
 def row_bytes(x: Tensor) -> bytes:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.argument_checks import as_array, short_repr
-from botorch_sparse.strategies.core.batch import Batch
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import short_list
+from botorch_sparse.strategies.data.history import Batch
 from botorch_sparse.strategies.data.label_alignment import only_counts, paired
 
 if TYPE_CHECKING:

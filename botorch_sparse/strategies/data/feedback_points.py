@@ -11,11 +11,9 @@ from torch import Tensor
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import row_bytes
+from botorch_sparse.strategies.data.evaluations import RunRecord, row_bytes
 from botorch_sparse.strategies.data.feedback import Feedback
-from botorch_sparse.strategies.data.history import History
-from botorch_sparse.strategies.data.rounding import Rounding
-from botorch_sparse.strategies.data.row_index import KnownRows, NearRows
+from botorch_sparse.strategies.data.row_matching import KnownRows, NearRows, Rounding
 
 
 class PointResolver:
@@ -75,25 +73,25 @@ class PointResolver:
         return other
 
     def trials_of(
-        self, told: Feedback, history: History, trials: PendingTrials
+        self, told: Feedback, record: RunRecord, trials: PendingTrials
     ) -> list[Trial]:
         """The trials that feedback is about, pending ones where there are some."""
         if told.ids is not None:
-            chosen = trials.expect(told.ids, history.was_told)
-            self.check_points(chosen, history, told)
+            chosen = trials.expect(told.ids, record.was_told)
+            self.check_points(chosen, record, told)
             return chosen
         if told.rows is not None:
-            self._check_rows(told.rows, told, history)
+            self._check_rows(told.rows, told, record)
             return trials.oldest([[row] for row in told.rows])
         if told.X is None:
             return []
-        points = self.find(told.X, history, trials)
+        points = self.find(told.X, record, trials)
         if not len(trials):
             return trials.oldest([[point] for point in points])
         return trials.oldest([self.copies(point) for point in points])
 
     def _check_rows(
-        self, rows: Sequence[int], told: Feedback, history: History
+        self, rows: Sequence[int], told: Feedback, record: RunRecord
     ) -> None:
         """Refuse rows that are not there, or have other points."""
         num_rows = self._domain.num_rows
@@ -101,18 +99,18 @@ class PointResolver:
             raise InputDataError(
                 f"Got rows outside of the table of {num_rows} candidates."
             )
-        if not self._are_at(rows, told, history):
+        if not self._are_at(rows, told, record):
             raise InputDataError(
                 "Got a batch or a DataFrame whose points are not those of the rows "
                 "that it names: they were edited, or lost digits. Leave out the "
                 "columns of features, or tell ids of trials."
             )
 
-    def _are_at(self, points: Sequence[int], told: Feedback, history: History) -> bool:
+    def _are_at(self, points: Sequence[int], told: Feedback, record: RunRecord) -> bool:
         """Whether coordinates, where there are some, are those of points."""
         if (X := told.X) is None:
             return True
-        ours = history.points(torch.tensor(points, dtype=torch.long))
+        ours = record.points(torch.tensor(points, dtype=torch.long))
         if X.shape != ours.shape:
             return False
         if told.is_partial:
@@ -120,12 +118,12 @@ class PointResolver:
         return self.is_same(X, ours)
 
     def check_points(
-        self, trials: Sequence[Trial], history: History, told: Feedback
+        self, trials: Sequence[Trial], record: RunRecord, told: Feedback
     ) -> None:
         """Refuse a batch or a frame whose points are not those of its trials."""
         points = [trial.point for trial in trials]
         is_ours = told.rows is None or told.rows == points
-        if not is_ours or not self._are_at(points, told, history):
+        if not is_ours or not self._are_at(points, told, record):
             raise InputDataError(
                 "Got a batch whose points are not those of its trials: it was edited, "
                 "another strategy proposed it, or the candidates were written to since "
@@ -134,7 +132,7 @@ class PointResolver:
                 "tell(batch.X, Y)."
             )
 
-    def find(self, X: Tensor, history: History, trials: PendingTrials) -> list[int]:
+    def find(self, X: Tensor, record: RunRecord, trials: PendingTrials) -> list[int]:
         """Numbers of `b x d` points; those that are new get one of the history's.
 
         O(A log A) at the first call and O(log A) for each point.
@@ -152,30 +150,30 @@ class PointResolver:
             ]
         beside = X.to(self._candidates).cpu()
         for i, number in enumerate(numbers):
-            known = history.number_of(beside[i]) if number < 0 else None
+            known = record.number_of(beside[i]) if number < 0 else None
             numbers[i] = number if known is None else known
         unknown = [i for i, number in enumerate(numbers) if number < 0]
         if unknown:
             for i, near in zip(
-                unknown, self._near(X[unknown], trials, history), strict=True
+                unknown, self._near(X[unknown], trials, record), strict=True
             ):
-                numbers[i] = self._one_of(near, X[i], history, trials)
+                numbers[i] = self._one_of(near, X[i], record, trials)
         return numbers
 
     def _near(
-        self, X: Tensor, trials: PendingTrials, history: History
+        self, X: Tensor, trials: PendingTrials, record: RunRecord
     ) -> list[list[int]]:
         """The numbers that each of `b x d` points may be within rounding."""
         if self._domain.num_rows:
             return self._near_rows.find(X)
-        found = self._near_pending(trials, history).find(X)
+        found = self._near_pending(trials, record).find(X)
         return [[p for p in points if any(trials.at(p))] for points in found]
 
-    def _near_pending(self, trials: PendingTrials, history: History) -> NearRows:
+    def _near_pending(self, trials: PendingTrials, record: RunRecord) -> NearRows:
         """What was pending of a box after the last proposal, settled or not."""
         if self._pending is None or self._pending[0] != trials.num_proposed:
             points = sorted({trial.point for trial in trials})
-            X_pending = history.points(torch.tensor(points, dtype=torch.long))
+            X_pending = record.points(torch.tensor(points, dtype=torch.long))
             near = NearRows(X_pending, points, self._rounding)
             self._pending = (trials.num_proposed, near)
         return self._pending[1]
@@ -197,13 +195,13 @@ class PointResolver:
         )
 
     def _one_of(
-        self, near: list[int], x: Tensor, history: History, trials: PendingTrials
+        self, near: list[int], x: Tensor, record: RunRecord, trials: PendingTrials
     ) -> int:
         """The number of a point that is one of a few, or new."""
         if len(near) > 1:
             raise InputDataError(
                 f"Got {x.tolist()}, which is within rounding of {len(near)} different "
-                f"points, such as {history.points(torch.tensor(near[:2])).tolist()}. "
+                f"points, such as {record.points(torch.tensor(near[:2])).tolist()}. "
                 "Tell the ids of trials, or keys, or more digits."
             )
         if near:
@@ -211,7 +209,7 @@ class PointResolver:
         if (box := self._domain.box) is None:
             if len(trials):
                 self._refuse_near_row(x)
-            return history.add_point(x.to(self._candidates))
+            return record.add_point(x.to(self._candidates))
         inside = box.clamp(x)
         if not self._rounding.is_fine(x, inside):
             raise InputDataError(
@@ -219,14 +217,14 @@ class PointResolver:
                 f"{box.bounds.tolist()}; need points of the domain."
             )
         if len(trials):
-            self._refuse_near_pending(x, history, trials)
+            self._refuse_near_pending(x, record, trials)
         if broken := box.broken(inside):
             raise InputDataError(
                 f"Got {x.tolist()}, which breaks {short_list(broken)}; need points of "
                 "the "
                 "domain."
             )
-        return history.add_point(inside)
+        return record.add_point(inside)
 
     def _refuse_near_row(self, x: Tensor) -> None:
         """Refuse a point that is none of the rows, but near one. O(log A)."""
@@ -240,13 +238,13 @@ class PointResolver:
             )
 
     def _refuse_near_pending(
-        self, x: Tensor, history: History, trials: PendingTrials
+        self, x: Tensor, record: RunRecord, trials: PendingTrials
     ) -> None:
         """Refuse a point of a box that is none of the pending ones, but near one."""
-        near = self._near_pending(trials, history).suspects(x)
+        near = self._near_pending(trials, record).suspects(x)
         trial = next((t for point in near for t in trials.at(point)), None)
         if trial is not None:
-            nearest = history.points(torch.tensor([trial.point]))[0]
+            nearest = record.points(torch.tensor([trial.point]))[0]
             raise InputDataError(
                 f"Got {x.tolist()}, which is near trial {trial.id}, "
                 f"{nearest.tolist()}, that is pending: {self._apart(x, nearest)}. Tell "

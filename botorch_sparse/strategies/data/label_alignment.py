@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.core.batch import Batch
 from botorch_sparse.strategies.data.columns import short_list
+from botorch_sparse.strategies.data.history import Batch
 
 Labels: TypeAlias = Sequence[Hashable]
 

@@ -17,7 +17,6 @@ Theorem 5.2, the radius                `acquisition/confidence/gssbo_radius.py`
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
@@ -31,13 +30,11 @@ from botorch_sparse.argument_checks import check_callable
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.models.subset.row_selection import Selection, SelectionOptions
-from botorch_sparse.strategies.core.batch import BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of
-from botorch_sparse.strategies.data.evaluations import RunRecord
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.gssbo.subset_size import (
     PATIENCE,
     WINDOW,
@@ -55,45 +52,6 @@ from botorch_sparse.strategies.gssbo.subset_surrogate import (
 from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
-
-
-@dataclass
-class SubsetRecord(BatchRecord):
-    """One point, as it was chosen.
-
-    Attributes:
-        selection_seconds: Wall time of choosing the samples of the model that it was
-            chosen with.
-    """
-
-    selection_seconds: float = 0.0
-
-    @property
-    def subset_size(self) -> int:
-        """Samples in the model, as `num_inducing`; 0 for the initial design."""
-        return self.num_inducing
-
-
-class SubsetRun(RunRecord):
-    """A record with the subsets of the models."""
-
-    batch_type = SubsetRecord
-
-
-class SubsetHistory(History):
-    """Evaluations and asks, with the subsets of the models."""
-
-    record_type = SubsetRun
-
-    @property
-    def subset_size(self) -> Tensor:
-        """Samples in the model of each batch, as `num_inducing`."""
-        return self.num_inducing
-
-    @property
-    def selection_seconds(self) -> float:
-        """Wall time spent on choosing samples, a part of `seconds`."""
-        return float(self.batches.column("selection_seconds").sum())
 
 
 class GSSBO(Strategy):
@@ -162,9 +120,6 @@ class GSSBO(Strategy):
         >>> history.subset_size.tolist()
         [0, 4, 5, 6, 6, 6, 6]
     """
-
-    history: SubsetHistory
-    history_type = SubsetHistory
 
     def __init__(
         self,
@@ -246,7 +201,7 @@ class GSSBO(Strategy):
 
     def _draw(self, num: int) -> list[int]:
         """Points of the initial design."""
-        return self.domain.sample(num, self.generator, self.history.add_point)
+        return self.domain.sample(num, self.generator, self.record.add_point)
 
     def _upper_confidence_bound(
         self, model: SubsetSingleTaskGP, X_pending: Tensor | None
@@ -270,9 +225,9 @@ class GSSBO(Strategy):
         self._learning_time += self._time() - start
         super()._learn()
 
-    def _describe(self) -> SubsetRecord:
+    def _describe(self) -> BatchRecord:
         is_bound = self.acquisition is None and self.model is not None
-        return SubsetRecord(
+        return BatchRecord(
             size=0,
             num_inducing=self.surrogate.num_samples,
             beta=self._beta() if is_bound else float("nan"),

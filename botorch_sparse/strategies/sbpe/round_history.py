@@ -1,10 +1,6 @@
-"""The record of S-BPE's batches, beside that of its asks."""
+"""What a batch of S-BPE came to."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from botorch_sparse.strategies.data.evaluations import RunRecord
-from botorch_sparse.strategies.data.history import History
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -35,39 +31,3 @@ class Round:
     offset: float = 0.0
     lambda_max: float = float("nan")
     max_width: float = float("inf")
-
-
-class RoundRecord(RunRecord):
-    """A record with what became of S-BPE's batches.
-
-    Attributes:
-        rounds: One `Round` for each batch that has ended; replaced by a longer one.
-    """
-
-    rounds: tuple[Round, ...] = ()
-
-
-class RoundHistory(History):
-    """Evaluations, asks, and rounds of feedback."""
-
-    record_type = RoundRecord
-
-    @property
-    def rounds(self) -> list[Round]:
-        """One `Round` for each batch that has ended."""
-        return list(self._rounds)
-
-    @property
-    def _rounds(self) -> tuple[Round, ...]:
-        assert isinstance(self._record, RoundRecord)
-        return self._record.rounds
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `History.state_dict`."""
-        return super().state_dict() | {"rounds": [asdict(r) for r in self._rounds]}
-
-    def _read(self, state: dict[str, Any]) -> RunRecord:
-        record = super()._read(state)
-        assert isinstance(record, RoundRecord)
-        record.rounds = tuple(Round(**r) for r in state["rounds"])
-        return record

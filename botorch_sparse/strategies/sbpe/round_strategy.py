@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from botorch.exceptions import BotorchWarning, UnsupportedError
@@ -11,24 +11,19 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.argument_checks import check_whole
-from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.evaluations import BatchRecord, FoldedValues
 from botorch_sparse.strategies.data.feedback import Points
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.history import Batch, History, evaluations_at
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     BatchData,
     Recommendation,
     bounds_of_feedback,
 )
-from botorch_sparse.strategies.sbpe.round_history import (
-    Round,
-    RoundHistory,
-    RoundRecord,
-)
+from botorch_sparse.strategies.sbpe.round_history import Round
 from botorch_sparse.strategies.sbpe.search_state import SearchState
 
 
@@ -49,10 +44,6 @@ class RoundStrategy(Strategy):
         seed: Seed of the strategy's generator.
         minimize: See `Strategy`.
     """
-
-    history: RoundHistory
-    history_type = RoundHistory
-    record: RoundRecord
 
     def __init__(
         self,
@@ -262,8 +253,10 @@ class RoundStrategy(Strategy):
         return BatchRecord(size=0, num_inducing=self.progress.num_inducing, beta=beta)
 
     def _state(self) -> dict[str, Any]:
-        return super()._state() | self.progress.state_dict()
+        rounds = {"rounds": [asdict(each) for each in self.record.rounds]}
+        return super()._state() | rounds | self.progress.state_dict()
 
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
+        self.record.rounds = tuple(Round(**each) for each in state["rounds"])
         self.progress = self.progress.of_state(state, self.candidates.device)

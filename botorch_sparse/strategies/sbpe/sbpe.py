@@ -232,7 +232,7 @@ class SBPE(RoundStrategy):
         """At the start of a batch; all of the first is drawn where a fit follows."""
         if not self._is_fit_missing:
             return super()._begun(length)
-        add_point = self.history.add_point
+        add_point = self.record.add_point
         drawn = self.domain.sample(length, self.generator, add_point)
         return replace(self.progress, is_begun=True, drawn=drawn)
 

@@ -20,8 +20,8 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.pools.table_batch import validate_candidates
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.persistent import AppendOnlyList
 from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.evaluations import AppendOnlyList
 from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.design import Design

@@ -37,14 +37,14 @@ from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.sample_paths import path_maximizers, require_random_features
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies.core.batch import Batch, BatchRecord
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.model_strategy import RunOptions
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, box_of
-from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.evaluations import BatchRecord, FoldedValues
 from botorch_sparse.strategies.data.feedback import Points
+from botorch_sparse.strategies.data.history import Batch
 from botorch_sparse.strategies.seeding import draw_seed
 from botorch_sparse.strategies.surrogates.posterior_settings import (
     ModelSettings,
@@ -253,7 +253,7 @@ class TrustRegionBBKB(Strategy):
         """Points from all of the domain."""
         if num == 0:
             return []
-        points = self.domain.sample(num, self.generator, self.history.add_point)
+        points = self.domain.sample(num, self.generator, self.record.add_point)
         return [(point, region.run) for point in points]
 
     def _num_missing(self, region: Region) -> int:
@@ -278,7 +278,7 @@ class TrustRegionBBKB(Strategy):
             rows = self._by_bound(posterior, X, limit)
         runs = torch.tensor([region.run for region in regions])
         run = runs.repeat_interleave(torch.tensor([len(part) for part in parts]))
-        return [(self.history.add_point(X[row]), int(run[row])) for row in rows]
+        return [(self.record.add_point(X[row]), int(run[row])) for row in rows]
 
     def _candidates(self, region: Region) -> Tensor:
         """Candidates of a region, `k x d`."""

@@ -3,38 +3,31 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from botorch_sparse.batching.rules import (
+    BatchView,
+    FixedSize,
+    Global,
+    Local,
+    Product,
+    Rule,
+    Single,
+    UntilHalved,
+    rule_of,
+)
+
 if TYPE_CHECKING:
+    from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
     from botorch_sparse.batching.adaptive_batch import (
         AdaptiveBatch,
         optimize_adaptive_batch,
     )
-    from botorch_sparse.batching.box_batch import MAX_BOX_BATCH, BoxBatch
-    from botorch_sparse.batching.rules import (
-        BatchView,
-        FixedSize,
-        Global,
-        Local,
-        Product,
-        Rule,
-        Single,
-        UntilHalved,
-        rule_of,
-    )
 
+# What rules do without is loaded when it is first asked for.
 _MODULES = {
+    "MAX_BOX_BATCH": "acquisition_batch",
     "AdaptiveBatch": "adaptive_batch",
+    "BoxBatch": "acquisition_batch",
     "optimize_adaptive_batch": "adaptive_batch",
-    "MAX_BOX_BATCH": "box_batch",
-    "BoxBatch": "box_batch",
-    "BatchView": "rules",
-    "FixedSize": "rules",
-    "Global": "rules",
-    "Local": "rules",
-    "Product": "rules",
-    "Rule": "rules",
-    "Single": "rules",
-    "UntilHalved": "rules",
-    "rule_of": "rules",
 }
 
 __all__ = [
@@ -55,7 +48,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The name from its module, which is loaded when it is first asked for."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

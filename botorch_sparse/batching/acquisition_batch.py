@@ -1,32 +1,44 @@
-"""A batch of maximizers of an acquisition function under a posterior that is frozen."""
+"""Batches of maximizers of an acquisition function, among choices or on a box.
+
+The posterior is frozen: the points of a batch become pending one by one.
+"""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions import InputDataError
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import manual_seed
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.frozen import FrozenPosterior
+from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
 from botorch_sparse.acquisition.pointwise_rules import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
-from botorch_sparse.batching.growing_batch import GrowingBatch
-from botorch_sparse.batching.rules import Rule
+from botorch_sparse.argument_checks import as_bounds, check_kind
+from botorch_sparse.batching.rules import (
+    ContinueFunction,
+    GrowingBatch,
+    Rule,
+    always_continue,
+    rule_of,
+)
 
-
-class ChosenPoints(NamedTuple):
-    """The points of a batch as the user sees them.
-
-    Attributes:
-        X: `q x d` points.
-        values: `q` values of the acquisition function when each was chosen.
-        indices: `q` rows of the choices, or None on a box.
-    """
-
-    X: Tensor
-    values: Tensor
-    indices: Tensor | None
+# Choices that an acquisition function is evaluated at together.
+CHUNK_SIZE = 2048
+# Bytes that the features of choices may take before they are computed at each step.
+MAX_MEMORY = 2 * 1024**3
+# Where a batch on a box ends at the latest by default: each point is an optimization.
+MAX_BOX_BATCH = 256
+# Variance over noise of a point that adds nothing: a million of them end no batch.
+LEAST_LEVERAGE = 1e-6
+DEFAULT_OPTIONS = {"num_restarts": 10, "raw_samples": 256}
+# Arguments of `optimize_acqf` that are not the user's: one best point is asked for.
+OWN_OPTIONS = {"acq_function", "bounds", "q", "return_best_only"}
 
 
 class AcquisitionBatch(GrowingBatch):
@@ -87,13 +99,13 @@ class AcquisitionBatch(GrowingBatch):
     def point(self, row: int) -> Tensor:
         """A point by its number, `1 x d`."""
 
+    @override
     def argmax(self) -> int:
-        """See `GrowingBatch`."""
         self._best = self._maximize()
         return self._best[0]
 
+    @override
     def append(self, row: int) -> None:
-        """See `GrowingBatch`."""
         best, value = self._best
         self.rows.append(row)
         self._values.append(value if row == best else torch.nan)
@@ -104,11 +116,221 @@ class AcquisitionBatch(GrowingBatch):
         acqf.set_X_pending(both)
         self._look(acqf.frozen if is_shared else self.frozen.add(X))
 
-    def found(self) -> ChosenPoints:
-        """The points that were appended, without those that were there before."""
+    def found(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The points that were appended, without those that were there before.
+
+        Returns:
+            `q x d` points, `q` values of the acquisition function when each was chosen,
+            and `q` rows of the choices, or None on a box.
+        """
         none = self.frozen.X_batch[:0]
         X = torch.cat([self.point(row) for row in self.rows]) if self.rows else none
         values = none.new_tensor(self._values)
         if "choices" not in self.domain:
-            return ChosenPoints(X, values, None)
-        return ChosenPoints(X, values, torch.tensor(self.rows, device=none.device))
+            return X, values, None
+        return X, values, torch.tensor(self.rows, device=none.device)
+
+
+class ChoiceBatch(AcquisitionBatch):
+    """Maximizers among choices; the lowest index among equals.
+
+    For `BatchUpperConfidenceBound` the features of all choices are kept where memory
+    allows, and a point costs O(A m); what suits `NystromPool` goes there and is lazy.
+
+    Args:
+        acqf: As in `AcquisitionBatch`.
+        rule: As in `AcquisitionBatch`.
+        frozen: As in `AcquisitionBatch`.
+        X: `A x d` choices.
+        unique: Whether a choice is taken once, and with it all that are equal to it.
+    """
+
+    def __init__(
+        self,
+        acqf: AcquisitionFunction,
+        rule: Rule | None,
+        frozen: FrozenPosterior,
+        X: Tensor,
+        *,
+        unique: bool = False,
+    ) -> None:
+        super().__init__(acqf, rule, frozen, choices=X)
+        self._X = X
+        self._unique = unique
+        self._is_taken = torch.zeros(len(X), dtype=torch.bool, device=X.device)
+        self._kept = _ChoiceFeatures.of(acqf, X)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to choose."""
+        return self._unique and bool(self._is_taken.all())
+
+    @override
+    def point(self, row: int) -> Tensor:
+        return self._X[row : row + 1]
+
+    @override
+    def append(self, row: int) -> None:
+        super().append(row)
+        self._is_taken |= (self._X == self._X[row]).all(-1)
+        if self._kept is not None:
+            self._kept.append()
+
+    @torch.no_grad()
+    def _maximize(self) -> tuple[int, float]:
+        values = self._all_values()
+        if self._unique:
+            values = values.masked_fill(self._is_taken, -torch.inf)
+        row = int(values.argmax())
+        return row, float(values[row])
+
+    def _all_values(self) -> Tensor:
+        if self._kept is not None:
+            return self._kept.values()
+        chunks = self._X.unsqueeze(-2).split(CHUNK_SIZE)
+        return torch.cat([self.acqf(chunk) for chunk in chunks])
+
+    @torch.no_grad()
+    def _largest_local(self, covariance: LocalBound, threshold: float) -> float:
+        if self._kept is None or self.acqf.model is not self.frozen.model:
+            return super()._largest_local(covariance, threshold)
+        bound = LocalRatioBound(self.frozen, covariance=covariance)
+        return float(bound.at(self._kept.features).max())
+
+
+class _ChoiceFeatures:
+    """The features of all choices, and the rows by which pending points lower them.
+
+    Args:
+        acqf: The bound.
+        X: `A x d` choices.
+
+    Attributes:
+        features: Their features, `aug x A x ...`.
+    """
+
+    @torch.no_grad()
+    def __init__(self, acqf: BatchUpperConfidenceBound, X: Tensor) -> None:
+        self.features: Features = acqf.frozen.features(X)
+        self._acqf = acqf
+        self._X = X
+        self._parts = acqf.frozen.parts(self.features)
+        self._rows = acqf.frozen.reduction(self.features)  # aug x A x j
+
+    @classmethod
+    def of(cls, acqf: AcquisitionFunction, X: Tensor) -> "_ChoiceFeatures | None":
+        """Those of a batch UCB, where memory allows."""
+        if type(acqf) is not BatchUpperConfidenceBound:
+            return None
+        f = acqf.frozen.batch
+        width = acqf.frozen.aug_shape.numel() * (f.phi.shape[-1] + f.w.shape[-1])
+        is_small = 2 * len(X) * width * f.phi.element_size() <= MAX_MEMORY
+        return cls(acqf, X) if is_small else None
+
+    @torch.no_grad()
+    def append(self) -> None:
+        """Take in the last pending point of the bound. Cost: O(A (m + j))."""
+        row = self._acqf.frozen.last_reduction(self.features, self._rows)
+        self._rows = torch.cat([self._rows, row], -1)
+
+    def values(self) -> Tensor:
+        """The bounds of all choices, `A`."""
+        residual, embedded = self._parts
+        left = (embedded - self._rows.square().sum(-1)).clamp_min(0.0)
+        moments = self._acqf.moments(self._X, self.features, residual + left)
+        return self._acqf.bound_from_moments(*moments)
+
+
+class BoxBatch(AcquisitionBatch):
+    """Maximizers over a box, until the rule ends the batch or a point adds nothing.
+
+    Args:
+        acqf: As in `AcquisitionBatch`; its pending points are in the batch.
+        rule: What ends the batch; None for no rule.
+        bounds: A `2 x d` tensor of lower and upper bounds.
+        optimizer_options: For `optimize_acqf`, beyond `DEFAULT_OPTIONS`. With a seed
+            among its `options` the batch is the same each time.
+        frozen: The posterior that the rule looks at; that of `acqf` by default.
+        clamp: What is done to each maximizer, such as rounding it into the box.
+        number: Gives a point (`d`) its number; they are counted by default.
+        most: The largest number of points that are chosen at a time; None for all.
+    """
+
+    def __init__(
+        self,
+        acqf: AcquisitionFunction,
+        rule: Rule | None,
+        bounds: Tensor,
+        optimizer_options: dict[str, Any] | None = None,
+        *,
+        frozen: FrozenPosterior | None = None,
+        clamp: Callable[[Tensor], Tensor] | None = None,
+        number: Callable[[Tensor], int] | None = None,
+        most: int | None = None,
+    ) -> None:
+        need = "an acquisition function, such as BatchUpperConfidenceBound"
+        check_kind("acqf", acqf, AcquisitionFunction, need)
+        bounds, rule = as_bounds(bounds), None if rule is None else rule_of(rule)
+        options = _with_defaults(optimizer_options or {})
+        frozen = frozen_of(acqf) if frozen is None else frozen
+        super().__init__(acqf, rule, frozen, bounds=bounds, optimizer_options=options)
+        self._clamp = clamp
+        self._number = number
+        self._most = most
+        self._points: dict[int, Tensor] = {}
+        self._step = 0
+
+    @override
+    def point(self, row: int) -> Tensor:
+        """A point that was a maximizer, `1 x d`."""
+        return self._points[row]
+
+    @override
+    def choose(
+        self, limit: int, goes_on: ContinueFunction = always_continue
+    ) -> list[int]:
+        most = limit if self._most is None else min(limit, self._most)
+        return super().choose(most, goes_on)
+
+    def _maximize(self) -> tuple[int, float]:
+        options = dict(self.domain["optimizer_options"])
+        inner = dict(options.get("options") or {})
+        seed = inner.get("seed")
+        if seed is not None:
+            seed = inner["seed"] = seed + self._step  # other starts for each point
+            options["options"] = inner
+        with manual_seed(seed):
+            X, value = optimize_acqf(
+                self.acqf, bounds=self.domain["bounds"], q=1, **options
+            )
+        self._step += 1
+        X = X if self._clamp is None else self._clamp(X)
+        row = len(self._points) if self._number is None else self._number(X[0])
+        self._points[row] = X
+        return row, float(value)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the last point's variance is too small for any rule to see."""
+        leverage = self.frozen.variance[..., -1:] / self.frozen.noise[..., -1:]
+        return bool((leverage <= LEAST_LEVERAGE).all())
+
+
+def frozen_of(acqf: AcquisitionFunction) -> FrozenPosterior:
+    """The posterior of an acquisition function's model, with its pending points."""
+    if isinstance(acqf, BatchUpperConfidenceBound):
+        return acqf.frozen
+    return freeze(acqf.model).with_batch(acqf.X_pending)
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Options of `optimize_acqf` for one point."""
+    if own := sorted(OWN_OPTIONS & given.keys()):
+        raise InputDataError(
+            f"Got optimizer_options with {own}; points are chosen one by one. "
+            "Leave them out; max_batch_size limits their number."
+        )
+    # Given starts stay alone, since random ones need not satisfy the constraints.
+    starts = given.get("batch_initial_conditions")
+    default = DEFAULT_OPTIONS if starts is None else {"num_restarts": len(starts)}
+    return default | given

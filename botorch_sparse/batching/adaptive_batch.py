@@ -14,12 +14,15 @@ from botorch_sparse.acquisition.pointwise_rules import GlobalLocal, LocalRatioBo
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.argument_checks import check_tensors, check_whole, short_repr
-from botorch_sparse.batching.acquisition_batch import AcquisitionBatch
-from botorch_sparse.batching.box_batch import MAX_BOX_BATCH, BoxBatch, frozen_of
-from botorch_sparse.batching.choice_batch import ChoiceBatch
-from botorch_sparse.batching.choice_pool import PoolBatch, suits_pool
-from botorch_sparse.batching.growing_batch import GrowingBatch
-from botorch_sparse.batching.rules import BatchView, Local, Rule, rule_of
+from botorch_sparse.batching.acquisition_batch import (
+    MAX_BOX_BATCH,
+    AcquisitionBatch,
+    BoxBatch,
+    ChoiceBatch,
+    frozen_of,
+)
+from botorch_sparse.batching.pool_of_choices import PoolBatch, suits_pool
+from botorch_sparse.batching.rules import BatchView, GrowingBatch, Local, Rule, rule_of
 
 # Where a batch among choices ends at the latest.
 MAX_BATCH_SIZE = 10_000

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
-from botorch_sparse.batching.rules import Rule
+from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.embedding import size_of
 from botorch_sparse.pools.shard import SelectableRows

@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.argument_checks import DTYPES, check_tensors
-from botorch_sparse.batching.growing_batch import GrowingBatch
-from botorch_sparse.batching.rules import Rule
+from botorch_sparse.batching.rules import GrowingBatch, Rule
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors.nystrom import Moments
 

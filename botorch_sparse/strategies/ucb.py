@@ -18,11 +18,11 @@ from botorch_sparse.acquisition.confidence import (
 )
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius, require_radius
 from botorch_sparse.argument_checks import check_choice, check_number
-from botorch_sparse.batching.box_batch import MAX_BOX_BATCH
-from botorch_sparse.batching.growing_batch import GrowingBatch
+from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH
 from botorch_sparse.batching.rules import (
     FixedSize,
     Global,
+    GrowingBatch,
     Local,
     Product,
     Rule,

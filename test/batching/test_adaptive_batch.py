@@ -36,7 +36,7 @@ from botorch_sparse.batching import (
     Global,
     Local,
     Product,
-    choice_batch,
+    acquisition_batch,
     optimize_adaptive_batch,
 )
 from botorch_sparse.models import SparseSingleTaskGP
@@ -162,7 +162,7 @@ def test_choices_are_embedded_once(
     needed = 2 * X.element_size() * 2 * len(X) * (f.phi.shape[-1] + f.w.shape[-1])
     chosen, features = [], FrozenPosterior.features
     for memory, passes in ((needed, 1), (needed - 1, 12)):
-        monkeypatch.setattr(choice_batch, "MAX_MEMORY", memory)
+        monkeypatch.setattr(acquisition_batch, "MAX_MEMORY", memory)
         rows = []
 
         def spy(self: FrozenPosterior, X: torch.Tensor, rows: list[int] = rows) -> Any:
@@ -248,7 +248,7 @@ def test_seed_and_state(double: dict[str, Any]) -> None:
         assert torch.equal(state, torch.random.get_rng_state())
         assert torch.equal(ucb.X_pending, pending) and not len(rule.X_batch)
     assert torch.equal(batches[0].X, batches[1].X)
-    target = "botorch_sparse.batching.box_batch.optimize_acqf"
+    target = "botorch_sparse.batching.acquisition_batch.optimize_acqf"
     with patch(target, wraps=optimize_acqf) as spy:
         optimize_adaptive_batch(ucb, rule, 9.0, **kwargs)
     seeds = [call.kwargs["options"]["seed"] for call in spy.call_args_list]
@@ -440,7 +440,7 @@ def test_a_batch_on_a_box_is_not_endless(double: dict[str, Any]) -> None:
     model, bounds = continuous(**double), torch.tensor(BOX, **double)
     points = torch.rand(2 * MAX_BOX_BATCH, 1, 2).to(**double)
     found = iter(zip(points, points[:, 0, 0], strict=True))
-    target = "botorch_sparse.batching.box_batch.optimize_acqf"
+    target = "botorch_sparse.batching.acquisition_batch.optimize_acqf"
     for noise, reason, size in (
         (1e9, "variance", 1),
         (1e3, "max_batch_size", len(fewer(range(MAX_BOX_BATCH), double, 3))),

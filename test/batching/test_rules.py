@@ -37,8 +37,8 @@ from botorch_sparse.batching import (
     UntilHalved,
     rule_of,
 )
-from botorch_sparse.batching.choice_batch import ChoiceBatch
-from botorch_sparse.batching.growing_batch import GrowingBatch
+from botorch_sparse.batching.acquisition_batch import ChoiceBatch
+from botorch_sparse.batching.rules import GrowingBatch
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools.device_batch import EagerBatch
 from botorch_sparse.posteriors import NystromPosterior

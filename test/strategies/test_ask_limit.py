@@ -11,7 +11,7 @@ import strategy_table
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.batching import growing_batch as pace
+from botorch_sparse.batching import rules as pace
 from botorch_sparse.strategies import RandomSearch, Strategy
 
 

@@ -78,7 +78,7 @@ def test_a_batch_on_a_box_ends(lam: float) -> None:
         None, make_kernel(), lam, bounds=BOUNDS, optimizer_options=OPTIONS, seed=0
     )
     strategy.run(objective, 3, progress=False)
-    target = "botorch_sparse.batching.box_batch.optimize_acqf"
+    target = "botorch_sparse.batching.acquisition_batch.optimize_acqf"
     with patch(target, side_effect=lambda *args, **kwargs: next(found)):
         size = len(strategy.ask())
     assert size == (1 if lam > 1e6 else MAX_BOX_BATCH)

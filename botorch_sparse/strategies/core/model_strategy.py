@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import as_points, check_flag, check_number, part_of
-from botorch_sparse.batching.box_batch import MAX_BOX_BATCH
+from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE

@@ -31,7 +31,7 @@ from botorch_sparse.argument_checks import (
     check_path,
     check_whole,
 )
-from botorch_sparse.batching.growing_batch import (
+from botorch_sparse.batching.rules import (
     AskLimit,
     ContinueFunction,
     always_continue,

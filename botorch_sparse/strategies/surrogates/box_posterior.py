@@ -16,9 +16,8 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
-from botorch_sparse.batching.box_batch import MAX_BOX_BATCH, BoxBatch
-from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
-from botorch_sparse.batching.rules import Rule
+from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
+from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior

@@ -11,8 +11,7 @@ from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.batching.growing_batch import ContinueFunction, always_continue
-from botorch_sparse.batching.rules import Rule
+from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.sample_paths import path_maximizers

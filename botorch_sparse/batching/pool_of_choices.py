@@ -21,7 +21,6 @@ from botorch_sparse.acquisition.frozen import FrozenPosterior
 from botorch_sparse.acquisition.frozen.frozen_exact import FrozenExactPosterior
 from botorch_sparse.acquisition.frozen.frozen_nystrom import FrozenNystromPosterior
 from botorch_sparse.acquisition.frozen.model_space import transformed_inputs
-from botorch_sparse.batching.acquisition_batch import ChosenPoints
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.kernels import in_double
 from botorch_sparse.models import SparseSingleTaskGP
@@ -75,14 +74,14 @@ class PoolBatch:
         """Whether nothing is left to choose."""
         return self.batch.size - self._num_pending == self.most
 
-    def found(self) -> ChosenPoints:
-        """See `FrozenBatch.found`."""
+    def found(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The points that were chosen; see `AcquisitionBatch.found`."""
         chosen = self.batch.rows[self._num_pending :]
         mean = self._points.moments(torch.tensor(chosen, device=self._X.device)).mean
         variance = mean.new_tensor(self.batch.variances_before[self._num_pending :])
         values = self._line.values(mean, variance).to(self._X)
         rows = self._different[chosen].to(self._X.device)
-        return ChosenPoints(self._X[rows], values, rows)
+        return self._X[rows], values, rows
 
 
 @dataclass(frozen=True)

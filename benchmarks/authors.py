@@ -38,7 +38,7 @@ from torch import Tensor
 
 from benchmarks.bbkb import SETTINGS, build, interval
 from benchmarks.measure import matmul_seconds, seconds
-from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import Table, load_table
 
 # How many times faster ours is to be.

@@ -16,7 +16,7 @@ from gpytorch.means import ZeroMean
 from scipy.stats import t as student_t
 
 from benchmarks.measure import matmul_seconds
-from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.strategies import BBKB, History
 

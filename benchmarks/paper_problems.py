@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import DATA_VARIABLE, Table, load_table
 
 NUM_LAYERS, NUM_CHOICES = 8, 3

@@ -23,7 +23,7 @@ from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from benchmarks.paper_problems import NUM_CHOICES, NUM_LAYERS, architectures
-from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import DATA_VARIABLE, Table, load_table
 
 NAMES = (

@@ -18,7 +18,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from benchmarks.bbkb import interval
 from benchmarks.measure import in_fresh_process
 from benchmarks.paper_problems import PaperProblem, load_problem
-from botorch_sparse.demo.command import noisy_rows
+from botorch_sparse.demo.comparison_run import noisy_rows
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.strategies import BBKB, GPUCB, SBPE, Strategy
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration

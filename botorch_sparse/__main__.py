@@ -1,10 +1,37 @@
-"""`python -m botorch_sparse`: the demo, and `suggest` with that as the first word."""
+"""`python -m botorch_sparse`: the demo, or `suggest` if that is the first word."""
 
 import os
 import signal
+import sys
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the demo or `suggest`."""
+    command_of(arguments)()
+
+
+def command_of(arguments: Sequence[str]) -> Callable[[], None]:
+    """The command that arguments name, imported and ready to run."""
+    if list(arguments[:1]) != ["suggest"]:
+        from botorch_sparse.demo.demo_command import main as demo
+
+        return lambda: demo(arguments)
+    try:
+        from botorch_sparse.suggest.suggest_command import main as suggest
+    except ModuleNotFoundError as error:
+        if error.name not in ("pandas", "filelock"):
+            raise
+        print(
+            f"python -m botorch_sparse suggest: error: {error.name} is missing; "
+            "pip install 'botorch_sparse[suggest]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    return lambda: suggest(arguments[1:])
 
 
 def _leave(*_: object) -> NoReturn:
@@ -13,12 +40,10 @@ def _leave(*_: object) -> NoReturn:
     os._exit(INTERRUPTED)
 
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-    signal.signal(signal.SIGINT, _leave)  # the imports from here on take seconds
-
-from botorch_sparse.demo.command import main  # noqa: E402
-
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)  # imports take seconds
+    command = command_of(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    main()
+    command()

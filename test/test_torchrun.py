@@ -8,7 +8,7 @@ import pytest
 import torch
 from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
-from botorch_sparse.demo import command as command
+from botorch_sparse.demo import demo_command as command
 from botorch_sparse.pools.shard import RANK_TILE
 
 ROWS = 4 * RANK_TILE - 300

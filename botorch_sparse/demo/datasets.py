@@ -38,6 +38,7 @@ from botorch_sparse.argument_checks import (
     check_kind,
     check_tensors,
 )
+from botorch_sparse.command_line import listed
 from botorch_sparse.distributed import ALONE, Ranks, Shard, ShardedDomain
 from botorch_sparse.distributed.sharded_npy import (
     Matrix,
@@ -46,8 +47,7 @@ from botorch_sparse.distributed.sharded_npy import (
     read_shard,
     tiled_moments,
 )
-from botorch_sparse.suggest.csv_cells import number
-from botorch_sparse.suggest.csv_text import check_header, listed_columns, printable
+from botorch_sparse.suggest.csv_cells import check_header, number
 
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 
@@ -345,7 +345,7 @@ def _target_column(name: str, header: list[str], target: str | None) -> int:
     if target not in header:
         raise InputDataError(
             f"{name} has no column {target!r}; its columns are "
-            f"{listed_columns(header, printable)}; need one of these as target."
+            f"{listed(header, most=20)}; need one of these as target."
         )
     return header.index(target)
 

@@ -1,1 +1,1 @@
-"""The next rows of a CSV file, on the command line."""
+"""The command line: the rows of a table to measure next, from CSV files."""

@@ -1,184 +1,371 @@
-"""What can be measured, as text and as numbers, and cells that may be of its rows."""
+"""The candidates that can be measured: read from their file, and found again."""
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
+from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from numpy.typing import NDArray
 
-from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import Column, short_list
+from botorch_sparse.command_line import listed, quoted
+from botorch_sparse.strategies import CandidateTable
 from botorch_sparse.suggest.csv_cells import is_blank, number, spreadsheet_form
-from botorch_sparse.suggest.csv_text import TextTable, quoted
+from botorch_sparse.suggest.csv_reader import TextTable, read_table
 
-Cells = Mapping[str, Sequence[str]]
+Cells: TypeAlias = Mapping[str, Sequence[str]]
+Matrix: TypeAlias = NDArray[np.float64]
+# In so few rows a text of its own in each is no surprise.
+MANY_ROWS = 20
+# A column of text with so many different texts for each row names the rows.
+NAMES_SHARE = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The candidates as text and as numbers.
+    """The candidates.
 
     Attributes:
         text: The cells of the file.
-        table: The rows in the encoding of the model.
+        features: `A` numbers or texts of each feature by its name.
+        table: The features as a strategy takes them.
         key: The column that names the rows; None if their features do.
         target: The column of the results that is optimized.
         left_out: Why columns of the file are no features, by their names.
-        decimal: Decimal mark of the files.
     """
 
     text: TextTable
+    features: dict[str, Matrix | list[str]]
     table: CandidateTable
     key: str | None
     target: str
     left_out: Mapping[str, str] = field(default_factory=dict)
-    decimal: str = "."
+
+    def __len__(self) -> int:
+        return len(self.text)
 
     @cached_property
-    def forms(self) -> dict[str, set[Hashable]]:
-        """Of columns of text the forms of their categories, by name."""
+    def categories(self) -> dict[str, dict[str, int]]:
+        """The categories of features of text, numbered in order of appearance."""
         return {
-            str(spec.label): {spreadsheet_form(str(kind)) for kind in spec.categories}
-            for spec in self.table.columns
-            if spec.categories is not None
+            name: {text: i for i, text in enumerate(dict.fromkeys(values))}
+            for name, values in self.features.items()
+            if isinstance(values, list)
         }
 
     @cached_property
+    def forms(self) -> dict[str, set[Hashable]]:
+        """What spreadsheets keep of the categories of features of text."""
+        return {
+            name: set(map(spreadsheet_form, kinds))
+            for name, kinds in self.categories.items()
+        }
+
+    @cached_property
+    def row_of_key(self) -> dict[str, int]:
+        """The row of each key; empty without a key."""
+        keys = [] if self.key is None else self.text.columns[self.key]
+        return {key: row for row, key in enumerate(keys)}
+
+    @cached_property
+    def row_index(self) -> "RowIndex":
+        """The rows by their features."""
+        parts = [
+            values
+            if name not in self.categories
+            else [self.categories[name][text] for text in values]
+            for name, values in self.features.items()
+        ]
+        numbers = [i for i, x in enumerate(self.features) if x not in self.categories]
+        return RowIndex(np.array(parts, dtype=np.float64).T, numbers)
+
+    @cached_property
     def names(self) -> list[str]:
-        """Columns that were left out, and have a text of its own in each row."""
+        """Columns that are no features, and have another text in each row."""
         columns = self.text.columns
-        return [x for x in self.left_out if len(set(columns[x])) == len(self.text)]
+        return [x for x in self.left_out if len(set(columns[x])) == len(self)]
 
     @cached_property
     def blank(self) -> list[str]:
-        """Columns that were left out, as no row has a value."""
+        """Columns that are no features, since no row has a value."""
         columns = self.text.columns
         return [x for x in self.left_out if all(map(is_blank, columns[x]))]
 
     def name(self, row: int) -> str:
-        """What messages call a row."""
+        """A row in messages: its key if there is one, and its line."""
         name = f"line {self.text.lines[row]} of {self.text.name}"
         if self.key is None:
             return name
-        return f"{quoted(self.text.columns[self.key][row].strip())} ({name})"
+        return f"{quoted(self.text.columns[self.key][row])} ({name})"
+
+    def encode(self, columns: Cells, rows: Iterable[int]) -> tuple[list[int], Matrix]:
+        """Rows of cells as numbers: features, and the numbers of categories.
+
+        Args:
+            columns: Cells by the names of their columns.
+            rows: Which rows of the cells.
+
+        Returns:
+            The `k` rows that have all features with known categories, and a
+            `k x p` matrix for `p` features.
+        """
+        wanted = list(rows)
+        parts = []
+        for name in self.features:
+            cells = columns.get(name)
+            read = self.categories[name].get if name in self.categories else number
+            parts.append([None if cells is None else read(cells[i]) for i in wanted])
+        Z = np.array(parts, dtype=np.float64).T  # None is NaN
+        is_known = ~np.isnan(Z.sum(axis=1))
+        return [i for i, known in zip(wanted, is_known, strict=True) if known], Z[
+            is_known
+        ]
+
+    def unfit(self, columns: Cells, i: int) -> tuple[str, str] | None:
+        """The first feature that row `i` of some cells lacks, and why; or None."""
+        for name in self.features:
+            if name not in columns:
+                return name, "there is no such column"
+            cell = columns[name][i]
+            kinds = self.categories.get(name)
+            if kinds is None and number(cell) is None:
+                return name, f"{quoted(cell)} is no number"
+            if kinds is not None and cell not in kinds:
+                known = listed(kinds, most=5)
+                return name, f"{quoted(cell)} is none of its categories, {known}"
+        return None
+
+    def has_features(self, columns: Cells, i: int) -> bool:
+        """Whether row `i` of some cells has all features, with any categories."""
+        for name in self.features:
+            cell = columns[name][i] if name in columns else ""
+            if not cell or (name not in self.categories and number(cell) is None):
+                return False
+        return True
+
+    def can_be_beside(self, columns: Cells, i: int) -> bool:
+        """Whether row `i` of some cells counts although the pool has no such row.
+
+        It has all features. A category may be its own, but none of the pool's in
+        another spelling.
+        """
+        return self.has_features(columns, i) and all(
+            columns[name][i] in kinds
+            or spreadsheet_form(columns[name][i]) not in self.forms[name]
+            for name, kinds in self.categories.items()
+        )
+
+    def with_points(self, points: Sequence[Mapping[str, str]]) -> CandidateTable:
+        """The table with more rows behind its own, and then without keys.
+
+        Args:
+            points: The cells of the features of each of them.
+        """
+        if not points:
+            return self.table
+        columns: dict[str, Matrix | list[str]] = {}
+        for name, values in self.features.items():
+            more = [point[name] for point in points]
+            if isinstance(values, list):
+                columns[name] = [*values, *more]
+            else:
+                columns[name] = np.concatenate([values, np.array(more, dtype=float)])
+        return _table(columns)
 
 
-def encode_fit(
-    columns: Cells, pool: Pool, rows: Iterable[int]
-) -> tuple[list[int], Tensor]:
-    """Those of some rows of cells that have all features of the pool.
+class RowIndex:
+    """Finds rows of a matrix: equal ones, and those within a tolerance.
 
     Args:
-        columns: Cells by the names of their columns.
-        pool: The candidates.
-        rows: Which rows of the cells.
-
-    Returns:
-        The rows, and their `k x d` features in the encoding of the pool.
+        Z: `A x p` rows.
+        numbers: Which columns are numbers; the others are categories.
     """
-    fit = [i for i in rows if unfit(columns, i, pool) is None]
-    if not fit:
-        return [], pool.table.X[:0]
-    cells = {
-        str(spec.label): [columns[str(spec.label)][i].strip() for i in fit]
-        for spec in pool.table.columns
-    }
-    return fit, _encode(pool.table, cells)
+
+    def __init__(self, Z: Matrix, numbers: Sequence[int]) -> None:
+        self.Z = Z
+        self.width, self.largest = np.ptp(Z, axis=0), np.abs(Z).max(axis=0)
+        self.values = {i: np.unique(Z[:, i], return_counts=True) for i in numbers}
+        self._first = max(numbers, key=lambda i: len(self.values[i][0]), default=0)
+        self._order = np.argsort(Z[:, self._first], kind="stable")
+        self._sorted = Z[self._order, self._first]
+        self._shares: dict[tuple[int, int], float] = {}
+
+    @cached_property
+    def _row_of(self) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
+        for row, z in enumerate(self.Z + 0.0):  # one sign of zero
+            found.setdefault(z.tobytes(), row)
+        return found
+
+    def find(self, points: Matrix) -> list[int]:
+        """The first row that equals each of `k x p` points, -1 for none."""
+        return [self._row_of.get(z.tobytes(), -1) for z in points + 0.0]
+
+    def share_of_short(self, column: int, decimals: int) -> float:
+        """The share of a column's different values with so few decimals."""
+        place = column, decimals
+        if place not in self._shares:
+            values, _ = self.values[column]
+            is_short = np.round(values, decimals) == values
+            self._shares[place] = float(is_short.mean())
+        return self._shares[place]
+
+    def within(self, z: Matrix, tolerance: Matrix) -> NDArray[np.int64]:
+        """The rows whose `p` entries are all within a tolerance, in their order.
+
+        O(log A + b p) if `b` rows are near in the column of most values.
+        """
+        value, around = z[self._first], tolerance[self._first]
+        begin = np.searchsorted(self._sorted, value - around, "left")
+        end = np.searchsorted(self._sorted, value + around, "right")
+        rows = np.sort(self._order[begin:end])
+        found: NDArray[np.int64] = rows[
+            (np.abs(self.Z[rows] - z) <= tolerance).all(axis=1)
+        ]
+        return found
 
 
-def _encode(table: CandidateTable, cells: Cells) -> Tensor:
-    """The `k x d` features of cells in the encoding of a table."""
-    columns: dict[str, Any] = {}
-    for spec in table.columns:
-        texts = cells[str(spec.label)]
-        is_text = spec.categories is not None
-        columns[str(spec.label)] = texts if is_text else list(map(float, texts))
-    return table.encode(columns)
+def read_pool(
+    path: Path,
+    key: str | None,
+    target: str,
+    as_text: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    *,
+    decimal: str = ".",
+) -> Pool:
+    """The candidates of a file.
 
-
-def with_points(
-    table: CandidateTable, points: Sequence[Mapping[str, str]]
-) -> CandidateTable:
-    """A table that has more rows behind its own, and no keys for them.
-
-    Categories that these alone have get columns of their own, in which the others are
-    zero.
+    Columns without any value are no features, nor is text that differs in nearly
+    each row.
 
     Args:
-        table: The candidates.
-        points: `k` times the cells of their features.
+        path: CSV file.
+        key: Column that names the rows, each by another text; None if features do.
+        target: Column of the results; in this file it is ignored.
+        as_text: Columns of categories, even if their cells are numbers.
+        ignored: Columns that are left out.
+        decimal: Decimal mark of the file.
+
+    Raises:
+        InputDataError: If the file or the options cannot be used.
     """
-    if not points:
-        return table
-    labels = [str(spec.label) for spec in table.columns]
-    cells = {name: [point[name] for point in points] for name in labels}
-    wide = _widened(table, cells)
-    X = torch.cat([wide.X, _encode(wide, cells)])
-    return replace(wide, X=X, keys=None, key_names=())
+    _check_options(key, target, as_text, ignored)
+    text = read_table(path, key=key, decimal=decimal)
+    if not len(text):
+        raise InputDataError(
+            f"{text.name} is empty: a header row and candidates are needed."
+        )
+    text.need([key] if key is not None else [], "the --key")
+    text.need(as_text, "which --text names")
+    text.need(ignored, "which --ignore names")
+    without = {key, target, *ignored}
+    labels = [name for name in text.columns if name not in without]
+    features, left_out = _features(text, labels, as_text)
+    if key is not None:
+        text.different(key)
+    try:
+        table = _table(features)
+    except InputDataError as error:
+        raise InputDataError(f"{text.name}: {error}") from error
+    pool = Pool(text, features, table, key, target, left_out)
+    if key is None:
+        _check_no_twins(pool)
+    return pool
 
 
-def _widened(table: CandidateTable, cells: Cells) -> CandidateTable:
-    """The same rows in an encoding that has the categories of some cells too."""
-    specs: list[Column] = []
-    parts: list[Tensor] = []
-    start = 0
-    for spec in table.columns:
-        kinds = spec.categories
-        if kinds is not None:
-            kinds = tuple(dict.fromkeys((*kinds, *cells[str(spec.label)])))
-        specs.append(replace(spec, start=start, categories=kinds))
-        own = table.X[:, spec.start : spec.start + spec.width]
-        parts += [own, own.new_zeros(len(own), specs[-1].width - spec.width)]
-        start += specs[-1].width
-    names = tuple(name for spec in specs for name in spec.names)
-    return replace(
-        table, X=torch.cat(parts, dim=1), feature_names=names, columns=tuple(specs)
+def _check_options(
+    key: str | None, target: str, as_text: Sequence[str], ignored: Sequence[str]
+) -> None:
+    """Check that each column has one role."""
+    if key == target:
+        raise InputDataError(f"The --key and the --target are both {quoted(target)}.")
+    if key is not None and key in ignored:
+        raise InputDataError(f"The --key and one to --ignore are both {quoted(key)}.")
+    if key is not None and key in as_text:
+        raise InputDataError(
+            f"The --key and one to --text are both {quoted(key)}; a key is no feature, "
+            "and always text."
+        )
+    if both := next((name for name in as_text if name in ignored), None):
+        raise InputDataError(
+            f"Both --text and --ignore name {quoted(both)}; keep one of them."
+        )
+
+
+def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
+    with warnings.catch_warnings():  # the report names columns that look odd
+        warnings.simplefilter("ignore", InputDataWarning)
+        return CandidateTable.from_columns(features)
+
+
+def _features(
+    text: TextTable, labels: Sequence[str], as_text: Sequence[str]
+) -> tuple[dict[str, Matrix | list[str]], dict[str, str]]:
+    """Features as numbers or text, and why other columns are none, by name.
+
+    Raises:
+        InputDataError: If a cell cannot be used, or no column is a feature.
+    """
+    features: dict[str, Matrix | list[str]] = {}
+    left_out: dict[str, str] = {}
+    for name in labels:
+        if name in as_text:
+            features[name] = text.values(name, is_text=True)
+        elif all(map(is_blank, text.columns[name])):
+            left_out[name] = "has no value in any row"
+        elif name_rows(values := text.values(name)):
+            left_out[name] = (
+                f"has {len(set(values))} different texts in {len(text)} rows, the "
+                f"first {quoted(values[0])}, and a model learns nothing from them. "
+                "Write numbers (for dates, days), or keep it with --text "
+                f"{quoted(name)}"
+            )
+        else:
+            features[name] = values
+    if left_out and not features:
+        name, reason = next(iter(left_out.items()))
+        raise InputDataError(
+            f"{text.name} has no column to learn from: {quoted(name)} {reason}."
+        )
+    return features, left_out
+
+
+def name_rows(values: Sequence[str] | Matrix) -> bool:
+    """Whether the values of a column are text, and nearly each row has another."""
+    if not isinstance(values, list) or len(values) <= MANY_ROWS:
+        return False
+    return len(set(values)) >= NAMES_SHARE * len(values)
+
+
+def _check_no_twins(pool: Pool) -> None:
+    """Check that no two rows have the same features."""
+    text, index = pool.text, pool.row_index
+    before = index.find(index.Z)
+    row = next((i for i, j in enumerate(before) if i != j), None)
+    if row is None:
+        return
+    twin = before[row]
+    name = f", as --key {quoted(pool.names[0])}" if pool.names else ""
+    raise InputDataError(
+        f"{text.name}, lines {text.lines[twin]} and {text.lines[row]}: the two rows "
+        f"have the same features; leave one out, or name rows by a --key{name}"
+        f"{_difference(pool, twin, row)}."
     )
 
 
-def unfit(columns: Cells, i: int, pool: Pool) -> tuple[str, str] | None:
-    """The first column of a row of cells that cannot be encoded, and why not."""
-    for spec in pool.table.columns:
-        name = str(spec.label)
-        if name not in columns:
-            return name, "there is no such column"
-        if reason := _misfit(columns[name][i].strip(), spec):
-            return name, reason
-    return None
-
-
-def can_be_beside(columns: Cells, i: int, pool: Pool) -> bool:
-    """Whether a row of cells that is none of the pool has all features of one.
-
-    It may be the only one of its category, but a category of the pool that is written
-    in another way is none.
-    """
-    if not has_features(columns, i, pool):
-        return False
-    for spec in pool.table.columns:
-        name, kinds = str(spec.label), spec.categories
-        cell = columns[name][i].strip()
-        is_new = kinds is not None and cell not in kinds
-        if is_new and spreadsheet_form(cell) in pool.forms[name]:
-            return False
-    return True
-
-
-def has_features(columns: Cells, i: int, pool: Pool) -> bool:
-    """Whether a row of cells has all features, be it with a category of its own."""
-    for spec in pool.table.columns:
-        cell = columns.get(str(spec.label), [""] * (i + 1))[i].strip()
-        if not cell or (spec.categories is None and number(cell) is None):
-            return False
-    return True
-
-
-def _misfit(cell: str, spec: Column) -> str | None:
-    """Why a cell cannot be encoded as one of a column; None if it can."""
-    if spec.categories is None:
-        return None if number(cell) is not None else f"{quoted(cell)} is no number"
-    if cell in spec.categories:
-        return None
-    return f"{quoted(cell)} is none of its categories, {short_list(spec.categories)}"
+def _difference(pool: Pool, twin: int, row: int) -> str:
+    """Which column that was left out tells two rows apart."""
+    for name in pool.left_out:
+        cells = pool.text.columns[name]
+        if cells[twin] != cells[row]:
+            column = quoted(name)
+            return (
+                f"; column {column}, which was left out, differs: if it is a feature, "
+                f"keep it with --text {column}"
+            )
+    return ""

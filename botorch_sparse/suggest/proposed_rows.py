@@ -1,30 +1,29 @@
 """Rows that were proposed and have no result yet, kept in a file between calls.
 
-The results hold all feedback, so this is all that a laboratory's run has to remember.
-Rows are kept as the text of their cells: the table of candidates may change.
+The results hold all feedback, so a run has nothing else to remember. The file is JSON,
+with the text of the rows' cells: the table of candidates may change between calls.
 """
 
+import json
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from botorch.exceptions import InputDataError
+from filelock import FileLock, Timeout
 
-from botorch_sparse.strategies.core.checkpoint import read_state, write_state
-from botorch_sparse.strategies.data.row_matching import KnownRows
-from botorch_sparse.suggest.candidate_pool import Pool, encode_fit
-from botorch_sparse.suggest.csv_cells import cells_are_equal
-from botorch_sparse.suggest.csv_text import TextTable, quoted
+from botorch_sparse.command_line import quoted
+from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.csv_cells import cells_agree
+from botorch_sparse.suggest.csv_reader import TextTable
 from botorch_sparse.suggest.results import Results
 
-VERSION = 1
+VERSION = 2
 # Seconds that a call waits for another one with the same file.
 PATIENCE = 5.0
-Cells = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class ProposedRows:
     """Rows that were proposed before.
 
     Attributes:
-        rows: Those in the pool, in the order of their proposal.
-        gone: The cells of those that are not there any more.
+        rows: The rows in the pool, in the order of their proposal.
+        gone: The cells of rows that are not in the pool any more.
     """
 
     rows: list[int]
@@ -41,7 +40,7 @@ class ProposedRows:
 
     @property
     def gone_names(self) -> list[str]:
-        """What messages call those that are not there any more."""
+        """The rows that are not in the pool any more, in messages."""
         return [quoted(", ".join(cells.values())) for cells in self.gone]
 
 
@@ -49,8 +48,7 @@ class ProposedRows:
 def locked(path: Path | None) -> Iterator[None]:
     """Keep a file of proposed rows to one call, from reading to writing.
 
-    Creates a file beside it, which only one of two calls can do, and removes it in the
-    end. A call that was killed leaves it there.
+    The lock is a file beside it. The lock of a process that was killed is free.
 
     Args:
         path: The file, or None for nothing to keep.
@@ -63,29 +61,18 @@ def locked(path: Path | None) -> Iterator[None]:
         yield
         return
     target = path.resolve()
-    lock = target.with_name(f".{target.name}.lock")
-    latest = time.monotonic() + PATIENCE
-    while not _create(lock):
-        if time.monotonic() >= latest:
-            raise InputDataError(
-                f"--state: another call is using {str(path)!r}. Wait until it has "
-                "ended, so that its rows are not proposed twice; if there is none, "
-                f"remove {str(lock)!r}, which one that was killed has left."
-            )
-        time.sleep(0.1)
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise InputDataError(
+            f"--state: another call is using {str(path)!r}. Wait until it has ended, "
+            "so that its rows are not proposed twice."
+        ) from None
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
-
-
-def _create(path: Path) -> bool:
-    """Whether there was no such file; there is one then."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except FileExistsError:
-        return False
-    return True
+        lock.release()
 
 
 def write_proposed(
@@ -96,23 +83,41 @@ def write_proposed(
     Args:
         path: The file.
         pool: The candidates.
-        proposed: The rows, those that are gone too: they may come back.
+        proposed: The rows, and the rows that are gone, since they may come back.
         minimize: Whether small values of the target are better.
 
     Raises:
         OSError: If it can't be written.
     """
-    names = pool.text.columns if pool.key is None else [pool.key]
-    columns = {
-        name: [
-            *(pool.text.columns[name][row].strip() for row in proposed.rows),
-            *(cells.get(name, "") for cells in proposed.gone),
-        ]
-        for name in names
-        if name != pool.target
-    }
-    settings = _settings(pool, minimize)
-    write_state({"suggest": VERSION, "settings": settings, "columns": columns}, path)
+    columns = pool.text.columns
+    names = [name for name in columns if name != pool.target]
+    names = names if pool.key is None else [pool.key]
+    rows = [{name: columns[name][row] for name in names} for row in proposed.rows]
+    rows += [{name: cells.get(name, "") for name in names} for cells in proposed.gone]
+    state = {"suggest": VERSION, **_settings(pool, minimize), "rows": rows}
+    text = json.dumps(state, ensure_ascii=False, indent=1)
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file so that it is the old one or the new one at any moment.
+
+    The new one is written beside it. A link stays one, and its file is written.
+
+    Raises:
+        OSError: If it can't be written.
+    """
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.new")
+    try:
+        with open(new, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, target)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedRows:
@@ -126,29 +131,30 @@ def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedR
         minimize: Whether small values of the target are better.
 
     Raises:
-        InputDataError: If the file is none, or was kept with another key, target or
-            direction.
+        InputDataError: If it is another file, or if key, target or direction have
+            changed since.
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
-    columns = _columns_of(path, _settings(pool, minimize))
-    if pool.key is None:
-        found = _rows_by_features(columns, pool)
+    before = _rows_of(path, _settings(pool, minimize))
+    if pool.key is not None:
+        found = [pool.row_of_key.get(cells[pool.key], -1) for cells in before]
     else:
-        known = {key: row for row, key in enumerate(pool.table.keys or ())}
-        found = [known.get(key, -1) for key in columns[pool.key]]
-    kept = [
-        {name: column[i] for name, column in columns.items()}
-        for i, row in enumerate(found)
-        if row < 0
-    ]
-    return ProposedRows([row for row in dict.fromkeys(found) if row >= 0], kept)
+        found = [_row_with_features(cells, pool) for cells in before]
+    gone = [cells for cells, row in zip(before, found, strict=True) if row < 0]
+    return ProposedRows([row for row in dict.fromkeys(found) if row >= 0], gone)
+
+
+def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
+    """The row of the pool with the features of a row that was kept; -1 for none."""
+    _, points = pool.encode({name: [cell] for name, cell in cells.items()}, [0])
+    return pool.row_index.find(points)[0] if len(points) else -1
 
 
 def without_results(
     before: ProposedRows, pool: Pool, results: Results, path: Path | None
 ) -> ProposedRows:
-    """The rows that wait on: those that have neither a result nor failed.
+    """The rows that wait on: they have no result, and have not failed.
 
     Args:
         before: Rows that were proposed before.
@@ -160,76 +166,63 @@ def without_results(
         InputDataError: If none of the rows is in the pool or has a result, and they
             lack columns of it.
     """
-    gone = [cells for cells in before.gone if not _has_result(cells, pool, results)]
+    gone = [
+        cells
+        for cells in before.gone
+        if not any(_is_among(cells, pool, others) for others in results.others)
+    ]
     done = {*results.rows, *results.failed}
     proposed = ProposedRows([row for row in before.rows if row not in done], gone)
     is_none_known = not before.rows and len(gone) == len(before.gone)
-    if gone and is_none_known and _other_columns(gone[0], pool):
-        raise _of_another(path, pool, proposed)
+    lacking = [x for x in pool.features if gone and x not in gone[0]]
+    if is_none_known and lacking and pool.key is None:
+        raise InputDataError(
+            f"--state: none of the {len(gone)} rows that wait for results in "
+            f"{str(path)!r} is in {pool.text.name}, column {quoted(lacking[0])}; the "
+            f"first is {proposed.gone_names[0]}. If {pool.text.name} is another table, "
+            "name a new file; else put the rows back."
+        )
     return proposed
 
 
-def _other_columns(cells: dict[str, str], pool: Pool) -> list[str]:
-    """Columns of the pool that rows without a key are to have, and have not."""
-    labels = [str(spec.label) for spec in pool.table.columns]
-    return [] if pool.key is not None else [x for x in labels if x not in cells]
-
-
-def _has_result(cells: dict[str, str], pool: Pool, results: Results) -> bool:
-    """Whether one of the results of no row of the pool is of these cells."""
-    return any(_is_among(cells, pool, others) for others in results.others)
-
-
 def _is_among(cells: dict[str, str], pool: Pool, others: TextTable) -> bool:
+    """Whether one of some results is of a row that was kept."""
     if pool.key is not None:
-        return cells[pool.key] in others.texts(pool.key)
-    names = [str(spec.label) for spec in pool.table.columns]
-    return all(name in cells for name in names) and any(
-        all(cells_are_equal(others.columns[name][i], cells[name]) for name in names)
+        return cells[pool.key] in others.columns[pool.key]
+    if not all(name in cells for name in pool.features):
+        return False
+    return any(
+        all(cells_agree(others.columns[x][i], cells[x]) for x in pool.features)
         for i in range(len(others))
     )
 
 
-def _of_another(
-    path: Path | None, pool: Pool, proposed: ProposedRows
-) -> InputDataError:
-    """The error for a file none of whose rows is in the pool, to be raised."""
-    column = _other_columns(proposed.gone[0], pool)[0]
-    return InputDataError(
-        f"--state: none of the {len(proposed.gone)} rows that wait for results in "
-        f"{str(path)!r} is in {pool.text.name}, column {quoted(column)}; the first is "
-        f"{proposed.gone_names[0]}. If {pool.text.name} is another table, name a new "
-        "file; else put the rows back."
-    )
-
-
 def _settings(pool: Pool, minimize: bool) -> dict[str, Any]:
-    """What must stay as it is."""
+    """The options that have to stay as they are."""
     return {"--key": pool.key, "--target": pool.target, "--minimize": minimize}
 
 
-def _columns_of(path: Path, settings: dict[str, Any]) -> Cells:
-    """The cells in a file that was kept with these settings."""
+def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
+    """The cells of the rows in a file that was kept with these settings."""
     try:
-        state = read_state(path)
-    except InputDataError:
-        state = {}
-    if state.get("suggest") != VERSION or not _is_sound(state):
+        state = json.loads(path.read_bytes())
+    except ValueError:  # neither JSON nor text
+        state = None
+    if not _is_sound(state):
         raise InputDataError(
             f"--state: {str(path)!r} is torn, or is none that this command wrote. Take "
             "an earlier copy, or name a new file: then rows that have no result yet "
             "can be proposed again."
         )
-    before = state["settings"]
     for option, now in settings.items():
-        if before[option] != now:
+        if state[option] != now:
             raise InputDataError(
-                f"--state: {str(path)!r} was kept {_words(option, before[option])}, "
+                f"--state: {str(path)!r} was kept {_words(option, state[option])}, "
                 f"and this call is {_words(option, now)}. Call as before, or name a "
                 "new file."
             )
-    columns: Cells = state["columns"]
-    return columns
+    rows: list[dict[str, str]] = state["rows"]
+    return rows
 
 
 def _words(option: str, value: str | bool | None) -> str:
@@ -238,28 +231,15 @@ def _words(option: str, value: str | bool | None) -> str:
     return f"with {option}" + f" {quoted(str(value))}" * (value is not True)
 
 
-def _is_sound(state: dict[str, Any]) -> bool:
-    """Whether there are settings, and equally long columns of text."""
-    settings, columns = state.get("settings"), state.get("columns")
-    if not isinstance(settings, dict) or not isinstance(columns, dict):
+def _is_sound(state: Any) -> bool:
+    """Whether a file has settings, and rows with the same cells of text."""
+    names = {"suggest", "--key", "--target", "--minimize", "rows"}
+    if not isinstance(state, dict) or state.keys() != names:
         return False
-    key = settings.get("--key")
-    cells = list(columns.values())
+    rows, key = state["rows"], state["--key"]
     return (
-        settings.keys() == {"--key", "--target", "--minimize"}
-        and bool(columns)
-        and (key is None or key in columns)
-        and all(isinstance(column, list) for column in cells)
-        and len({len(column) for column in cells}) == 1
-        and all(isinstance(cell, str) for column in cells for cell in column)
+        state["suggest"] == VERSION
+        and isinstance(rows, list)
+        and all(isinstance(row, dict) and (key is None or key in row) for row in rows)
+        and all(isinstance(cell, str) for row in rows for cell in row.values())
     )
-
-
-def _rows_by_features(columns: Cells, pool: Pool) -> list[int]:
-    """The row of the pool with the features of each that was kept; -1 for none."""
-    num = len(next(iter(columns.values())))
-    rows = [-1] * num
-    fit, points = encode_fit(columns, pool, range(num))
-    for i, row in zip(fit, KnownRows(pool.table.X).find(points), strict=True):
-        rows[i] = row
-    return rows

@@ -1,16 +1,23 @@
 """The rows to measure next: chosen, explained, and as CSV."""
 
-import csv
-import io
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import torch
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
 from torch import Tensor
 
+from botorch_sparse.strategies import BBKB, Batch, Best, ThompsonSampling
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.results import Results
 
+STRATEGIES = {"bbkb": BBKB, "thompson": ThompsonSampling}
+# Columns that are added to the user's own.
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
 FIRST = "first batch, drawn at random"
@@ -20,10 +27,96 @@ EXPLOITS = "exploits: good predicted value"
 EXPLORES = "explores: uncertain here"
 # Rows that the medians of mean and standard deviation are taken over, at most.
 NUM_REFERENCE = 10_000
+# Predicted mean, standard deviation and reason.
+Explanation: TypeAlias = tuple[str, str, str]
 
 
-def propose(strategy: Any, size: int) -> tuple[list[int], int]:
-    """The next rows, each of them once, fewer where not so many are left.
+@dataclass(frozen=True)
+class Setting:
+    """How rows are chosen.
+
+    Attributes:
+        strategy: A name of `STRATEGIES`.
+        batch: How many rows.
+        minimize: Whether small values of the target are better.
+        seed: Of the strategy.
+    """
+
+    strategy: str = "thompson"
+    batch: int = 20
+    minimize: bool = False
+    seed: int = 0
+
+
+def choose(
+    setting: Setting, pool: Pool, results: Results, pending: Sequence[int]
+) -> tuple[list[int], list[Explanation], Best | None]:
+    """The next rows, their explanations, and the best measured row so far.
+
+    Args:
+        setting: How rows are chosen.
+        pool: The candidates.
+        results: All measurements.
+        pending: Rows that wait for results.
+    """
+    if len(pool) == 1 and not results.points:  # nothing to compare it with
+        rows = [] if {*results.rows, *results.failed, *pending} else [0]
+        return rows, [("", "", ONLY)] * len(rows), None
+    strategy = rebuild(setting, pool, results, pending)
+    rows, num_drawn = propose(strategy, setting.batch)
+    explained = explain(strategy, strategy.candidates[: len(pool)], rows, num_drawn)
+    return rows, explained, strategy.history.best() if len(results) else None
+
+
+def rebuild(
+    setting: Setting, pool: Pool, results: Results, pending: Sequence[int]
+) -> BBKB | ThompsonSampling:
+    """A strategy that knows the results, and the rows that are not to be proposed.
+
+    Its seed depends on how many rows are known: the same files give the same next
+    rows, and each call draws sample paths of its own.
+
+    Results beside the pool are rows of its table, behind the pool's. All of them are
+    measured, so none is proposed, and features that vary among them alone count too.
+
+    Args:
+        setting: How rows are chosen.
+        pool: The candidates.
+        results: All measurements.
+        pending: Rows that wait for results.
+    """
+    known = len(results) + len(results.failed) + len(pending)
+    drawn = np.random.SeedSequence((setting.seed, known)).generate_state(1, np.uint64)
+    table = pool.with_points(results.points)
+    with _naming(pool.text.name):
+        strategy = STRATEGIES[setting.strategy](
+            table,
+            batch_size=setting.batch,
+            minimize=setting.minimize,
+            unique=True,
+            seed=int(drawn[0] >> 1),
+        )
+    strategy.restore_trials(pending, results.failed)
+    if len(results):
+        index = torch.tensor([*results.rows, *range(len(pool), len(table))])
+        Y = torch.tensor([*results.values, *results.point_values], dtype=torch.float64)
+        with _naming(results.name):
+            strategy.tell(Batch(table.X[index], index), Y)
+            strategy.learn()  # although rows are pending
+    return strategy
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors of the library name the file that its input is from."""
+    try:
+        yield
+    except InputDataError as error:
+        raise InputDataError(f"{name}: {error}") from error
+
+
+def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], int]:
+    """The next rows, each of them once; fewer if not so many are left.
 
     Args:
         strategy: A strategy that takes each row once.
@@ -37,21 +130,21 @@ def propose(strategy: Any, size: int) -> tuple[list[int], int]:
     rows: list[int] = []
     while len(rows) < size and not strategy.is_finished:
         batch = strategy.ask(size - len(rows))
-        if not len(batch):  # those that wait for results are enough for now
+        if not len(batch):  # rows that wait for results are enough for now
             break
-        rows += batch.indices.tolist()
+        rows += [] if batch.indices is None else batch.indices.tolist()
     is_first = len(strategy.history) == 0
     return rows, len(rows) if is_first else min(num_drawn, len(rows))
 
 
 def explain(
-    strategy: Any, X: Tensor, rows: Sequence[int], num_drawn: int
-) -> list[tuple[str, str, str]]:
+    strategy: BBKB | ThompsonSampling, X: Tensor, rows: Sequence[int], num_drawn: int
+) -> list[Explanation]:
     """Predicted mean, standard deviation and reason for rows; no numbers before data.
 
     A row is proposed for its bound: mean and two standard deviations in the better
-    direction. Where the standard deviation brings it farther above the median over the
-    table than the mean does, the row explores; else it exploits.
+    direction. It explores if the standard deviation lifts the bound farther above its
+    median over the table than the mean does; else it exploits.
 
     Args:
         strategy: A strategy.
@@ -81,29 +174,29 @@ def _digits(mean: float, sd: float) -> int:
     return min(max(6, math.ceil(math.log10(abs(mean)) - math.log10(sd)) + 3), 17)
 
 
-def _predict(strategy: Any, X: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    mean, sd = (value.detach().cpu().numpy() for value in strategy.predict(X))
+def _predict(
+    strategy: BBKB | ThompsonSampling, X: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean, sd = (value.detach().cpu().numpy() for value in strategy.predict(X) or ())
     return mean, sd
 
 
 def format_rows(
-    pool: Pool, rows: list[int], explained: list[tuple[str, str, str]]
+    pool: Pool, rows: Sequence[int], explained: Sequence[Explanation]
 ) -> str:
-    """CSV of rows of the pool: key or number, the user's own cells, and what is added.
+    """CSV of rows of the pool: key or number, the user's own cells, and explanations.
 
     Args:
         pool: The candidates.
         rows: `q` rows.
-        explained: `q` times predicted mean, standard deviation and reason.
+        explained: `q` explanations.
     """
-    first = ROW if pool.key is None else pool.key
-    cells = pool.text.as_typed
-    taken = {first, pool.target, *ADDED}
-    others = [name for name in cells if name not in taken]
-    file = io.StringIO()
-    write = csv.writer(file, lineterminator="\n").writerow
-    write([first, *others, *ADDED])
-    for row, added in zip(rows, explained, strict=True):
-        name = str(row + 1) if pool.key is None else cells[first][row]
-        write([name, *(cells[c][row] for c in others), *added])
-    return file.getvalue()
+    frame = pool.text.typed.drop(columns=[pool.target, *ADDED], errors="ignore")
+    frame = frame.iloc[list(rows)].copy()
+    names = [row + 1 for row in rows] if pool.key is None else frame.pop(pool.key)
+    frame = frame.drop(columns=ROW, errors="ignore") if pool.key is None else frame
+    frame.insert(0, pool.key or ROW, names)
+    for place, name in enumerate(ADDED):
+        frame[name] = [cells[place] for cells in explained]
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.suggest.csv_text import quoted, read_table
+from botorch_sparse.command_line import quoted
+from botorch_sparse.suggest.csv_reader import read_table
 
 Write = Callable[..., Path]
 
@@ -33,7 +34,8 @@ TEXT = (
 def test_cells_keep_their_text_and_rows_their_lines(write: Write, name: str) -> None:
     table = read_table(write(TEXT, name), key="id")
     assert list(table.columns) == ["id", "heat", "solvent"] and len(table) == 3
-    assert table.columns["heat"] == [" 20.10 ", "3e1", "1"]
+    assert table.typed["heat"].tolist() == [" 20.10 ", "3e1", "1"]
+    assert table.columns["heat"] == ["20.10", "3e1", "1"]
     assert table.columns["solvent"][1] == "oil,\nhot"
     assert list(table.lines) == [2, 5, 7]
     assert table.numbers("heat").tolist() == [20.1, 30, 1]
@@ -115,7 +117,7 @@ def test_a_first_line_may_say_what_separates_cells(
         ("a,b\n1,2\n3\n", r"line 3: there are 1 cells, but the header has 2"),
         ("a,b\n\n1,2,3\n", r"line 3: there are 3 cells"),
         ("a,,b\n1,2,3\n", "Column 2 of .* has no name in .*, but '2' in line 2"),
-        ("a,b,a\n1,2,3\n", "repeats the column names a"),
+        ("a,b,a\n1,2,3\n", "repeats the column names 'a'"),
         ("1,2\n3,4\n", "must name the columns"),
         ('a,b\n1,"2\n3,4\n', "line 2: no CSV"),
         (b"a,b\n1,\xe9\n", r"line 2: byte 0xe9 is no UTF-8"),

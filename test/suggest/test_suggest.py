@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from botorch_sparse.demo.command import main
+from botorch_sparse.__main__ import main
 from botorch_sparse.strategies import ThompsonSampling
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.suggest import command as suggest_command
-from botorch_sparse.suggest import proposed_rows
-from botorch_sparse.suggest.candidate_file import read_pool
-from botorch_sparse.suggest.command import STRATEGIES, rebuild
+from botorch_sparse.suggest import proposed_rows, selection
+from botorch_sparse.suggest.candidate_pool import read_pool
 from botorch_sparse.suggest.results import Results, read_results
 from botorch_sparse.suggest.selection import (
     ADDED,
@@ -28,7 +26,9 @@ from botorch_sparse.suggest.selection import (
     EXPLORES,
     FIRST,
     ONLY,
+    STRATEGIES,
     explain,
+    rebuild,
 )
 
 NUM = 30
@@ -218,19 +218,23 @@ def test_two_calls_at_once_propose_different_rows(
     """The second begins when the first has read the state, and not written it."""
     options = ["--state", tmp_path / "run.state", "--batch", 8]
     monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
-    propose = suggest_command.propose
+    propose = selection.propose
 
     def begin_again(*args: Any) -> Any:
-        monkeypatch.setattr(suggest_command, "propose", propose)
+        monkeypatch.setattr(selection, "propose", propose)
         with pytest.raises(SystemExit):
             suggest(*options)
         return propose(*args)
 
-    monkeypatch.setattr(suggest_command, "propose", begin_again)
+    monkeypatch.setattr(selection, "propose", begin_again)
     first = suggest(*options)
     second = suggest(*options)
     assert not {row["id"] for row in first} & {row["id"] for row in second}
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["pool.csv", "run.state"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".run.state.lock",
+        "pool.csv",
+        "run.state",
+    ]
 
 
 def test_a_call_waits_for_another_one_with_its_state(
@@ -239,20 +243,15 @@ def test_a_call_waits_for_another_one_with_its_state(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state, lock = tmp_path / "run.state", tmp_path / ".run.state.lock"
-    lock.touch()
-    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
-    line = refused("--state", state)
-    assert "another call is using" in line and f"remove '{lock}'" in line
-    assert lock.exists() and not state.exists()
-    assert suggest("--batch", 2)  # without the state nothing is lost
-    monkeypatch.setattr(proposed_rows, "PATIENCE", 600.0)
-    monkeypatch.setattr(proposed_rows.time, "sleep", lambda seconds: lock.unlink())
-    assert suggest("--state", state, "--batch", 2)
-    assert state.exists() and not lock.exists()
+    state = tmp_path / "run.state"
     bad = write(tmp_path / "bad.csv", [["id", "loss"], ["c1", "x"]])
-    assert "is no number" in refused("--state", state, "--results", bad)
-    assert not lock.exists()
+    assert "is no number" in refused("--state", state, "--results", bad)  # and unlocks
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+    with proposed_rows.locked(state):
+        assert "another call is using" in refused("--state", state)
+        assert not state.exists()
+        assert suggest("--batch", 2)  # without the state nothing is lost
+    assert suggest("--state", state, "--batch", 2) and state.exists()
 
 
 def test_few_results_leave_draws_that_say_so(suggest: Suggest, tmp_path: Path) -> None:
@@ -1008,7 +1007,7 @@ def test_a_result_that_two_files_have_counts_once(
     main([*map(str, [*words, "--results", first, second])])
     err = capfdbinary.readouterr().err.decode()
     assert "note: 3 of the results are in an earlier file too, with the same" in err
-    assert f"belongs in one file): line 2 (key 'c0') of {second}, line 3 (key" in err
+    assert f"belong in one file): line 2 (key 'c0') of {second}, line 3 (key" in err
     assert f"count as data beside it: line 4 (key 'old') of {first}\n" in err
     assert f"best so far: line 4 (key 'old') of {first}, 'loss': 3" in err
 
@@ -1225,7 +1224,7 @@ BAD_POOLS = [
     ("", "pool.csv is empty: a header row"),
     ("id,heat\n", "pool.csv is empty: a header row"),
     ("1,2\n3,4\n", "only numbers; it must name the columns"),
-    ("heat,heat,id\n1,2,3\n", "repeats the column names heat"),
+    ("heat,heat,id\n1,2,3\n", "repeats the column names 'heat'"),
     ("id,heat\na,1\nb\n", "pool.csv, line 3: there are 1 cells"),
     ("id,heat\na,1\n\nb,\n", "pool.csv, line 4 (key 'b'), column 'heat': the cell is"),
     ("id,heat\na,1\na,2\n", "pool.csv, line 3 (key 'a'), column 'id': line 2 has the"),
@@ -1246,8 +1245,8 @@ BAD_POOLS = [
 BAD_RESULTS = [
     ("id,loss\n\nd,1\ne,2\n", "m.csv, line 3 (key 'd'), column 'id': "),
     ("id,loss\nd,1\ne,2\n", "pool.csv has no row with this key, and the features of"),
-    ("id,loss\nd,1\n", "(column 'heat': there is no such column); mend the key"),
-    ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); mend"),
+    ("id,loss\nd,1\n", "(column 'heat': there is no such column); correct the key"),
+    ("id,heat,solvent,loss\nd,,x,1\n", "(column 'heat': '' is no number); correct"),
     ("id,heat,solvent,loss\nd,1,X,1\n", "'X' is none of its categories, 'x', 'y')"),
     ("id,heat,solvent,loss\nb,2,y,\n", "column 'loss': the cell is empty"),
     ("id,heat,solvent,loss\nb,2,y,n/a\n", "column 'loss': 'n/a' is no number"),
@@ -1258,7 +1257,7 @@ BAD_RESULTS = [
     ("id,loss\na,inf\n", "line 2 (key 'a'), column 'loss': 'inf' is no number"),
     ("id,loss\na,1e300\nb,-1e300\nc,1\n", "m.csv: Got feedback as large as 1e+300"),
     ("id,loss\na,1,2\n", "m.csv, line 2: there are 3 cells, but the header has 2"),
-    ("id,loss,loss\na,1,2\n", "m.csv repeats the column names loss"),
+    ("id,loss,loss\na,1,2\n", "m.csv repeats the column names 'loss'"),
     ("id,loss\na,\x1b[31m\n", r"'\x1b[31m' is no number"),
     (b"id,loss\na,\xff\n", "m.csv, line 2: byte 0xff is no UTF-8"),
 ]
@@ -1360,9 +1359,15 @@ def test_a_reader_that_left_costs_one_line_and_no_state(
     )
 
 
-def test_pandas_is_not_needed(
-    suggest: Suggest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["pandas", "filelock"])
+def test_a_missing_library_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    results = write(tmp_path / "m.csv", [["id", "loss"], *map(measured, range(6))])
-    assert len(suggest("--results", results, "--batch", 3)) == 3
+    for module in [m for m in sys.modules if m.startswith("botorch_sparse.suggest.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit) as caught:
+        main(["suggest", "--help"])
+    line = capsys.readouterr().err
+    assert caught.value.code == 2 and line.count("\n") == 1
+    assert f"{name} is missing; pip install 'botorch_sparse[suggest]'" in line

@@ -1,24 +1,22 @@
-"""What is said of a laboratory's files on the command line, where nothing is wrong."""
+"""Messages about files that were read without an error, and about the next rows."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-import torch
+import numpy as np
 
-from botorch_sparse.strategies.data.columns import Column
-from botorch_sparse.strategies.data.history import Best
+from botorch_sparse.command_line import quoted, say
+from botorch_sparse.strategies import Best
 from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.command_line import say
 from botorch_sparse.suggest.csv_cells import number, spreadsheet_form
-from botorch_sparse.suggest.csv_text import quoted
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.results import Results
 
 # So few categories are no surprise, however few rows there are.
 FEW_CATEGORIES = 5
-# In so few rows a feature may count by chance.
+# In so few rows a feature may count them by chance.
 FEW_ROWS = 5
-# A part of a column's name that is usual where it numbers the rows.
+# Parts of names of columns that number the rows.
 COUNTS = re.compile(
     r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
 )
@@ -31,7 +29,7 @@ def note_columns(
     *,
     one_file: bool,
 ) -> None:
-    """Say which columns of the candidates may not be taken as their owner thinks.
+    """Print which columns of the candidates may be read in another way than is meant.
 
     Args:
         pool: The candidates.
@@ -39,46 +37,52 @@ def note_columns(
         ignored: Columns that were left out on purpose.
         one_file: Whether the results are in the same file.
     """
-    if pool.target in {*pool.text.columns} - {*ignored} and not one_file:
+    name, num = pool.text.name, len(pool)
+    if pool.target in pool.text.columns.keys() - {*ignored} and not one_file:
         say(
-            f"note: the target {quoted(pool.target)} is also a column of "
-            f"{pool.text.name}; it is ignored there."
+            f"note: the target {quoted(pool.target)} is also a column of {name}; it is "
+            "ignored there."
         )
-    for name, reason in pool.left_out.items():
-        say(f"note: {pool.text.name}: column {quoted(name)} is left out: it {reason}.")
+    for column, reason in pool.left_out.items():
+        say(f"note: {name}: column {quoted(column)} is left out: it {reason}.")
     for spec in pool.table.columns:
-        if _counts_rows(pool, spec):
-            say(_count_note(pool, str(spec.label)))
-        name, num = str(spec.label), len(spec.categories or ())
-        is_odd = num > FEW_CATEGORIES and 2 * num > len(pool.table)
-        if name in as_text or not (is_odd or spec.is_odd(len(pool.table))):
-            continue
-        cells = [cell.strip() for cell in pool.text.columns[name]]
-        place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
-        say(
-            f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
-            f"{quoted(name)}: {quoted(cells[place])} is no number; the column was "
-            f"read as text, and has {num} categories in {len(pool.table)} rows, of "
-            "which little can be learned. Write numbers (for dates, days), leave it "
-            "out with --ignore, or declare it as --text."
-        )
+        column = str(spec.label)
+        if _counts_rows(pool, column):
+            say(_count_note(pool, column))
+        num_kinds = len(pool.categories.get(column, ()))
+        is_odd = num_kinds > FEW_CATEGORIES and 2 * num_kinds > num
+        if column not in as_text and (is_odd or spec.is_odd(num)):
+            say(_category_note(pool, column))
 
 
-def _counts_rows(pool: Pool, spec: Column) -> bool:
-    """Whether a feature has the name and the values of a number of the row."""
-    num, name = len(pool.table), str(spec.label)
-    if spec.categories is not None or num <= FEW_ROWS or not COUNTS.search(name):
-        return False
-    values = pool.table.X[:, spec.start].sort().values
-    steps = torch.arange(num, dtype=values.dtype, device=values.device)
-    return bool((values == values[0].round() + steps).all())
-
-
-def _count_note(pool: Pool, name: str) -> str:
-    key = f"give it as --key {quoted(name)}, or " * (pool.key is None)
+def _category_note(pool: Pool, column: str) -> str:
+    """A note on a column of text with a category in nearly each row."""
+    cells = pool.text.columns[column]
+    place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
     return (
-        f"note: {pool.text.name}: column {quoted(name)} counts the rows, and is taken "
-        f"as a feature. If it is none, {key}leave it out with --ignore {quoted(name)}."
+        f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
+        f"{quoted(column)}: {quoted(cells[place])} is no number; the column was read "
+        f"as text, and has {len(pool.categories[column])} categories in {len(pool)} "
+        "rows, from which a model learns little. Write numbers (for dates, days), "
+        "leave it out with --ignore, or declare it as --text."
+    )
+
+
+def _counts_rows(pool: Pool, column: str) -> bool:
+    """Whether a feature has the name and the values of a number of the row."""
+    values, num = pool.features[column], len(pool)
+    if isinstance(values, list) or num <= FEW_ROWS or not COUNTS.search(column):
+        return False
+    ordered = np.sort(values)
+    return bool((ordered == ordered[0].round() + np.arange(num)).all())
+
+
+def _count_note(pool: Pool, column: str) -> str:
+    key = f"give it as --key {quoted(column)}, or " * (pool.key is None)
+    return (
+        f"note: {pool.text.name}: column {quoted(column)} counts the rows, and is "
+        f"taken as a feature. If it is none, {key}leave it out with --ignore "
+        f"{quoted(column)}."
     )
 
 
@@ -89,14 +93,13 @@ def report(
     num_chosen: int,
     best: Best | None = None,
 ) -> None:
-    """Say what was read and proposed, and what is best so far."""
-    name = pool.text.name
+    """Print what was read and proposed, and the best measured row so far."""
     for note in _notes(pool, results, proposed):
         say(f"note: {note}")
-    waiting = {*proposed.rows} - {*results.rows, *results.failed}
     measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
+    waiting = {*proposed.rows} - measured - failed
     if not num_chosen:
-        num_left = len(pool.table) - len(measured | failed | waiting)
+        num_left = len(pool) - len(measured | failed | waiting)
         say(f"note: NO ROW IS PROPOSED: {_why_none(num_left, len(failed))}.")
     if best is not None:
         say(_best_line(pool, results, best))
@@ -107,13 +110,13 @@ def report(
     }
     added = "".join(f", {num} {what}" for what, num in others.items() if num)
     say(
-        f"{name}: {len(pool.table)} rows, {len(measured)} of them measured{added}; "
+        f"{pool.text.name}: {len(pool)} rows, {len(measured)} of them measured{added}; "
         f"{num_chosen} proposed now."
     )
 
 
 def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str]:
-    """What became of rows and categories that are not in the pool."""
+    """Notes on rows and categories that are not in the pool."""
     name = pool.text.name
     digits = " to six digits" if pool.key is None else ""
     no_row = f"of the results are of no row of {name}"
@@ -127,7 +130,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
         ),
         f"{no_row}, and failed: they say nothing, and are left out": results.silent,
         "of the results are in an earlier file too, with the same value, and count "
-        "once (what was measured again belongs in one file)": results.doubles,
+        "once (repeated measurements belong in one file)": results.doubles,
         f"of the results' categories are not in {name}, and are ones of their own": (
             _new_categories(pool, results)
         ),
@@ -140,19 +143,19 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
 
 
 def _best_line(pool: Pool, results: Results, best: Best) -> str:
-    """Which measured row is best, its value, and what the model says of it."""
-    row, num = best.row or 0, len(pool.table)
-    if row < num:
+    """The best measured row, its value, and the model's mean there."""
+    row = best.row or 0
+    if row < len(pool):
         which = pool.name(row)
     else:
-        which = results.beside[row - num]
+        which = results.beside[row - len(pool)]
         which += " of the results" * results.is_one
     mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
     return f"best so far: {which}, {quoted(pool.target)}: {best.value:.6g}{mean}."
 
 
 def _new_categories(pool: Pool, results: Results) -> list[str]:
-    """What messages call categories that results beside the pool have alone."""
+    """Categories that only results beside the pool have, in messages."""
     new = {
         f"{quoted(point[name])} of {quoted(name)}": None
         for point in results.points
@@ -165,7 +168,7 @@ def _new_categories(pool: Pool, results: Results) -> list[str]:
 def _why_none(num_left: int, num_failed: int) -> str:
     """Why there is nothing to measure next."""
     if num_left:
-        return "those that wait for results are enough for now"
+        return "the rows that wait for results are enough for now"
     if num_failed:
         return (
             f"{num_failed} rows failed (the word failed, or no value with "

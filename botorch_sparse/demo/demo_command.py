@@ -8,7 +8,6 @@ proposes the next rows of a table of one's own; see `botorch_sparse.suggest`.
 import argparse
 import math
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,14 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 
+from botorch_sparse.command_line import (
+    INTERRUPTED,
+    OneLineParser,
+    positive_int,
+    printable,
+    say,
+    seed_number,
+)
 from botorch_sparse.demo.comparison_run import (
     METHODS,
     PAPER_METHODS,
@@ -28,23 +35,10 @@ from botorch_sparse.demo.comparison_run import (
     find_best,
     format_seeds,
     format_table,
-    noisy_rows,
 )
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.distributed import RankError, Ranks, joined_ranks, own_device
 from botorch_sparse.strategies import History
-from botorch_sparse.suggest.command_line import (
-    OneLineParser,
-    positive_int,
-    say,
-    seed_number,
-)
-from botorch_sparse.suggest.csv_text import printable
-
-INTERRUPTED = 130  # as shells have it: 128 + SIGINT
-
-
-__all__ = ["main", "noisy_rows"]
 
 EVALUATIONS, PAPER_EVALUATIONS = 500, 2000
 BATCH_SIZE = 20
@@ -57,13 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with status 2 and one line on stderr if an option or the data is wrong, and
     after Ctrl-C with 130 and the table of the strategies that were finished.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = _parser()
     try:
-        if list(arguments[:1]) == ["suggest"]:
-            from botorch_sparse.suggest import command as suggest
-
-            return suggest.main(arguments[1:])
         args = parser.parse_args(arguments)
         _check_setting(args)
         with joined_ranks(args.device) as ranks:
@@ -208,7 +197,7 @@ def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
     figure = plot_comparison(histories, table, title)
     if table.shard.ranks.rank == 0:
         figure.savefig(path, dpi=130)
-        print(f"Plot: {printable(str(path), most=1000)}")
+        print(f"Plot: {printable(str(path))}")
 
 
 def _plot_path(output: Path, name: str) -> Path:

@@ -1,10 +1,13 @@
-"""What the command lines share: errors of one line, and numbers that are checked."""
+"""Parts of both command lines: one-line errors, checked numbers, escaped text."""
 
 import argparse
 import math
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
+
+INTERRUPTED = 130  # the exit status of shells: 128 + SIGINT
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -41,9 +44,10 @@ class StoreOnce(argparse.Action):
 
 
 def say(message: str) -> None:
-    """Print one line on stderr; what could steer a terminal is escaped."""
+    """Print one line on stderr, with control characters escaped."""
     line = " ".join(message.split())
-    print("".join(map(_printable, line)), file=sys.stderr, flush=True)
+    shown = (c if c.isprintable() else printable(c) for c in line)
+    print("".join(shown), file=sys.stderr, flush=True)
 
 
 def positive_int(text: str) -> int:
@@ -68,5 +72,17 @@ def seed_number(text: str) -> int:
     return seed
 
 
-def _printable(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
+def quoted(text: str) -> str:
+    """A text in quotes for a message: at most 60 characters, control ones escaped."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def printable(text: str) -> str:
+    """A whole text without quotes for a message, control characters escaped."""
+    return repr(text)[1:-1]
+
+
+def listed(texts: Iterable[str], most: int = 8) -> str:
+    """The first of some texts for a message, in quotes."""
+    known = list(texts)
+    return ", ".join(map(quoted, known[:most])) + ", ..." * (len(known) > most)

@@ -1,0 +1,405 @@
+"""CSV files as people save them: text by column, and errors that name the line."""
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from botorch.exceptions import InputDataError
+from numpy.typing import NDArray
+from pandas.errors import ParserError, ParserWarning
+
+from botorch_sparse.command_line import listed, printable, quoted
+from botorch_sparse.suggest.csv_cells import (
+    POINTED,
+    check_header,
+    comma_hint,
+    floats_of,
+    has_comma,
+    is_missing,
+    looks_like_number,
+    number,
+    with_point,
+)
+
+# The marks between cells, by their names in messages.
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+# The first bytes of spreadsheets; some programs call text .xls too.
+SPREADSHEETS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+# A first line that tells a spreadsheet the mark between cells.
+DECLARED = re.compile(r'"?sep=([^"\r\n])"?[,;\t]*(?:\r?\n|\Z)', re.IGNORECASE)
+# The first line with more than separators.
+HEADER = re.compile(r"^[^\r\n]*[^\s,;][^\r\n]*", re.MULTILINE)
+LINE_BREAK = re.compile(r"\r\n?|\n")
+# How pandas reports a record with more cells than it was told.
+TOO_WIDE = re.compile(r"Expected \d+ fields in line \d+, saw (\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """The cells of a CSV file with one header row.
+
+    Attributes:
+        name: The file's name in messages.
+        columns: The `A` cells of each column by its name: trimmed, and numbers with
+            decimal points.
+        typed: The same cells as they stand in the file.
+        lines: `A` numbers of the lines in which the rows begin, from 1.
+        key: The column that names the rows in messages.
+        has_commas: Whether commas are decimal marks in the file.
+    """
+
+    name: str
+    columns: dict[str, list[str]]
+    typed: pd.DataFrame
+    lines: Sequence[int]
+    key: str | None = None
+    has_commas: bool = False
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def error(self, row: int, column: str, reason: str) -> InputDataError:
+        """An error that names file, line, key and column, to be raised."""
+        where = f"{self.name}, {self.place(row)}, column {quoted(column)}"
+        return InputDataError(f"{where}: {reason}")
+
+    def place(self, row: int) -> str:
+        """The line of a row, and its key, for messages."""
+        key = (
+            "" if self.key is None else f" (key {quoted(self.columns[self.key][row])})"
+        )
+        return f"line {self.lines[row]}{key}"
+
+    def need(self, columns: Iterable[str], why: str) -> None:
+        """Check that there are columns.
+
+        Raises:
+            InputDataError: If one is missing.
+        """
+        for column in columns:
+            if column not in self.columns:
+                raise InputDataError(
+                    f"{self.name} has no column {quoted(column)}, {why}; its columns "
+                    f"are {listed(self.columns)}.{_separator_hint(self.columns)}"
+                )
+
+    def texts(self, column: str) -> list[str]:
+        """The cells of a column.
+
+        Raises:
+            InputDataError: If one is empty.
+        """
+        cells = self.columns[column]
+        if "" in cells:
+            reason = "the cell is empty; fill it in, or leave the row out."
+            raise self.error(cells.index(""), column, reason)
+        return cells
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """The cells of a column as finite numbers.
+
+        Raises:
+            InputDataError: If one is empty, or is no finite number.
+        """
+        cells = self.texts(column)
+        values = floats_of(cells)
+        if values is None:
+            row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+            reason = f"{quoted(cells[row])} is no number; a finite one is needed"
+            raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
+        self.check_points(column)
+        return values
+
+    def values(
+        self, column: str, *, is_text: bool = False
+    ) -> NDArray[np.float64] | list[str]:
+        """The cells of a feature as numbers if all of them are, else as text.
+
+        Args:
+            column: The feature.
+            is_text: Whether its cells are categories although they are numbers.
+
+        Raises:
+            InputDataError: If a cell is empty; or if more than half of the known cells
+                look like numbers, but some cells are none.
+        """
+        cells = self.columns[column]
+        if "" in cells:
+            raise self.error(cells.index(""), column, _empty(cells, column, is_text))
+        if is_text:
+            return cells
+        values = floats_of(cells)
+        if values is not None:
+            self.check_points(column)
+            return values
+        counts = Counter(cells)
+        num_known = sum(n for cell, n in counts.items() if not is_missing(cell))
+        num_like = sum(n for cell, n in counts.items() if looks_like_number(cell))
+        if 2 * num_like <= num_known:
+            return cells
+        raise self._mixed(column, counts, num_known)
+
+    def _mixed(
+        self, column: str, counts: Counter[str], num_known: int
+    ) -> InputDataError:
+        """The error for a column of which only some cells are numbers."""
+        cells = self.columns[column]
+        num = sum(n for cell, n in counts.items() if number(cell) is not None)
+        comma = next(filter(has_comma, counts), None)
+        if comma is not None and 2 * num <= num_known:
+            row = cells.index(comma)
+            reason = f"{quoted(comma)} is no number{comma_hint(comma)}"
+        else:
+            row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+            reason = (
+                f"{quoted(cells[row])} is no finite number, but {num} of {len(cells)} "
+                "cells of the column are; correct the cell"
+            )
+        other = f"leave the column out with --ignore {quoted(column)}"
+        advice = f"{reason}, declare the column as --text, or {other}."
+        return self.error(row, column, advice)
+
+    def different(self, column: str) -> list[str]:
+        """The cells of a column that names rows.
+
+        Raises:
+            InputDataError: If one is empty or comes twice.
+        """
+        cells = self.texts(column)
+        if len(set(cells)) == len(cells):
+            return cells
+        seen: dict[str, int] = {}
+        row = next(i for i, cell in enumerate(cells) if seen.setdefault(cell, i) != i)
+        before = self.lines[seen[cells[row]]]
+        reason = f"line {before} has the same key; each row needs its own."
+        raise self.error(row, column, reason)
+
+    def only(self, rows: Sequence[int]) -> "TextTable":
+        """Some rows of the table; they keep the numbers of their lines."""
+        columns = {
+            name: [cells[row] for row in rows] for name, cells in self.columns.items()
+        }
+        lines = [self.lines[row] for row in rows]
+        return replace(self, columns=columns, typed=self.typed.iloc[rows], lines=lines)
+
+    def check_points(self, column: str) -> None:
+        """Check that no point may separate thousands, where commas are decimal marks.
+
+        Raises:
+            InputDataError: If one may.
+        """
+        for row, cell in enumerate(self.columns[column] if self.has_commas else ()):
+            typed = self.typed[column].iat[row].strip() if "." in cell else ""
+            if POINTED.fullmatch(typed):
+                ways = [typed.replace(".", ""), ",".join(typed.rsplit(".", 1))]
+                reason = (
+                    f"with --decimal ',' the point in {quoted(typed)} may separate "
+                    f"thousands; write {' or '.join(ways)}, whichever it is."
+                )
+                raise self.error(row, column, reason)
+
+
+def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> TextTable:
+    """Read a CSV file, gzip or plain, with pandas; blank lines are left out.
+
+    Cells are separated by commas. They are separated by semicolons or by tabs if the
+    header row has only these outside of quotes, or by the mark in a first line
+    `sep=;`. Columns that have neither a name nor cells are left out, as spreadsheets
+    write them.
+
+    Args:
+        path: The file, in UTF-8.
+        key: The column that will name the rows in messages, if it is there.
+        decimal: Decimal mark of the numbers; cells of the key are left as they are.
+
+    Returns:
+        The table; without columns if the file is empty.
+
+    Raises:
+        InputDataError: If the file cannot be read, has no header row, repeats or leaves
+            out a column's name, or has rows longer than the header.
+    """
+    name = printable(str(path))
+    frame = _records(_decoded(path, name), name)
+    trimmed = frame.fillna("").apply(lambda column: column.str.strip())
+    is_filled = trimmed != ""
+    has_cells = is_filled.any(axis=1)
+    if not has_cells.any():
+        return TextTable(name, {}, frame, [])
+    trimmed, is_filled = trimmed[has_cells], is_filled[has_cells]
+    num_cells = frame[has_cells].notna().sum(axis=1)
+    header = trimmed.iloc[0].tolist()
+    check_header(name, [label for label in header if label])
+    _check_rows(name, header, is_filled, num_cells)
+    _check_nameless(name, header[: num_cells.iloc[0]], trimmed)
+    places = {label: place for place, label in enumerate(header) if label}
+    typed = frame[has_cells].iloc[1:][list(places.values())].fillna("")
+    columns = {label: trimmed[p].tolist()[1:] for label, p in places.items()}
+    if decimal == ",":
+        for label in columns.keys() - {key}:
+            columns[label] = list(map(with_point, columns[label]))
+    return TextTable(
+        name,
+        columns,
+        typed.set_axis(list(places), axis=1),
+        typed.index.tolist(),
+        key if key in columns else None,
+        has_commas=decimal == ",",
+    )
+
+
+def _decoded(path: Path, name: str) -> str:
+    """The text of a file.
+
+    Raises:
+        InputDataError: If it is not there, cannot be read or is no text in UTF-8.
+    """
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise InputDataError(f"There is no file {name}.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputDataError(f"{name} cannot be read: {reason}.") from error
+    if content.startswith(SPREADSHEETS):
+        raise InputDataError(
+            f"{name} is a spreadsheet or an archive; save it as CSV, in UTF-8, and "
+            "name that file."
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputDataError(
+            f"{name}, line {line}: byte {error.object[error.start]:#04x} is no UTF-8; "
+            "save the file as CSV in UTF-8."
+        ) from error
+
+
+def _records(text: str, name: str) -> pd.DataFrame:
+    """All records by the lines in which they begin; NaN for cells that are not there.
+
+    Raises:
+        InputDataError: If quotes are not closed, or stand in the middle of a cell.
+    """
+    first = 1
+    if declared := DECLARED.match(text):
+        text, first = text[declared.end() :], 2
+    header = found[0] if (found := HEADER.search(text)) else ""
+    mark = declared[1] if declared else _separator(header)
+    width = header.count(mark) + 1
+    frame = None
+    while frame is None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ParserWarning)
+                frame = pd.read_csv(
+                    io.StringIO(text, newline=""),
+                    sep=mark,
+                    engine="python",  # strict about quotes, where the other is not
+                    header=None,
+                    names=range(width),
+                    index_col=False,
+                    dtype=str,
+                    keep_default_na=False,
+                    skip_blank_lines=False,
+                )
+        except ParserWarning:  # the first record is wider
+            width += 1
+        except ParserError as error:
+            if not (seen := TOO_WIDE.search(str(error))):
+                line = first + _broken_line(text, mark)
+                raise InputDataError(
+                    f"{name}, line {line}: no CSV ({error})."
+                ) from error
+            width = int(seen[1])
+    breaks = np.ones(len(frame), dtype=np.int64)
+    if '"' in text:  # line breaks inside of cells
+        inside = frame.fillna("").map(lambda cell: len(LINE_BREAK.findall(cell)))
+        breaks += inside.sum(axis=1).to_numpy()
+    return frame.set_axis(first + breaks.cumsum() - breaks, axis=0)
+
+
+def _broken_line(text: str, mark: str) -> int:
+    """The line, from 0, in which the first record begins that is no CSV."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=mark)
+    begins = 0
+    with suppress(csv.Error):
+        for _ in reader:
+            begins = reader.line_num
+    return begins
+
+
+def _separator(header: str) -> str:
+    """The mark that the header row has outside of quotes; a comma if several are."""
+    unquoted = re.sub('"[^"]*"', "", header)
+    able = [mark for mark in SEPARATORS if mark in unquoted]
+    return able[0] if len(able) == 1 else ","
+
+
+def _check_rows(
+    name: str, header: list[str], is_filled: pd.DataFrame, num_cells: "pd.Series[int]"
+) -> None:
+    """Check that rows have no cells beyond the header, and more than one."""
+    width = 1 + max(place for place, label in enumerate(header) if label)
+    is_wrong = is_filled.iloc[:, num_cells.iloc[0] :].any(axis=1)
+    if width > 1:
+        is_wrong |= num_cells == 1
+    if is_wrong.any():
+        line = is_wrong.idxmax()
+        raise InputDataError(
+            f"{name}, line {line}: there are {num_cells[line]} cells, but the header "
+            f"has {width}. Text that holds a comma needs quotes."
+            f"{_separator_hint(header)}"
+        )
+
+
+def _check_nameless(name: str, header: list[str], trimmed: pd.DataFrame) -> None:
+    """Check that columns without a name have no cells."""
+    for place, label in enumerate(header):
+        cells = trimmed[place].iloc[1:]
+        if not label and (is_filled := cells != "").any():
+            line = is_filled.idxmax()
+            raise InputDataError(
+                f"Column {place + 1} of {name} has no name in the header row, but "
+                f"{quoted(cells[line])} in line {line}; name the column or take it out."
+            )
+
+
+def _empty(cells: Sequence[str], column: str, is_text: bool) -> str:
+    """Advice for empty cells of a feature that does not cost their rows."""
+    num, known = cells.count(""), [cell for cell in cells if cell]
+    is_text = is_text or 2 * sum(map(looks_like_number, known)) < len(known)
+    fill = "write a word such as none" if is_text else "fill it in"
+    ignore = f"leave the column out with --ignore {quoted(column)}"
+    ways = (ignore, fill) if 2 * num > len(cells) else (fill, ignore)
+    others = f", as are {num} of {len(cells)} of the column" * (num > 1)
+    return f"the cell is empty{others}; {' or '.join(ways)}."
+
+
+def _separator_hint(header: Iterable[str]) -> str:
+    """Advice for a header row that may have another separator."""
+    names = "".join(header)
+    marks = [name for mark, name in SEPARATORS.items() if mark in names]
+    if not marks and "|" in names:
+        return (
+            " There are bars in the names of columns: if cells are separated by them, "
+            "write sep=| into a line before the header row."
+        )
+    if not marks:
+        return ""
+    return (
+        f" There are {' and '.join(marks)} in the names of columns: if cells are "
+        "separated by them, save the file with commas between cells instead."
+    )

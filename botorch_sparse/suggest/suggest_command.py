@@ -1,0 +1,238 @@
+"""The next rows of a table to measure, on the command line.
+
+`python -m botorch_sparse suggest --candidates pool.csv --results measured.csv --key id
+--target loss --minimize --batch 20 > next.csv` reads the candidates and the results,
+fits a sparse Gaussian process, and writes the rows to measure next, with predictions.
+`--help` lists the options.
+
+Columns in which every cell is a number are numbers; others are categories. Each row is
+proposed once. The results hold all feedback, and each call learns from them anew, also
+from rows that are no longer candidates, if all features are among the columns. Rows
+that were proposed and have no result yet are remembered with `--state` alone. The same
+files give the same next rows, to the bit.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from botorch.exceptions import BotorchError, InputDataError
+from botorch.exceptions.warnings import BotorchWarning
+
+from botorch_sparse.command_line import (
+    INTERRUPTED,
+    OneLineParser,
+    StoreOnce,
+    positive_int,
+    say,
+    seed_number,
+)
+from botorch_sparse.suggest.candidate_pool import Pool, read_pool
+from botorch_sparse.suggest.proposed_rows import (
+    ProposedRows,
+    locked,
+    read_proposed,
+    without_results,
+    write_proposed,
+    write_whole,
+)
+from botorch_sparse.suggest.report import note_columns, report
+from botorch_sparse.suggest.result_checks import check_no_results
+from botorch_sparse.suggest.results import read_results
+from botorch_sparse.suggest.selection import (
+    ADDED,
+    ROW,
+    STRATEGIES,
+    Setting,
+    choose,
+    format_rows,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and write the next rows.
+
+    Exits with status 2 and one line on stderr if an option or a table is wrong.
+    """
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    try:
+        _check_paths(args)
+        with _one_line_warnings(args.quiet), locked(args.state):
+            _suggest(args)
+    except KeyboardInterrupt:
+        say("Interrupted; nothing was written.")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        parser.error("the output was closed before all rows were written")
+    except (BotorchError, OSError) as error:
+        parser.error(str(error))
+
+
+def _suggest(args: argparse.Namespace) -> None:
+    """Read, learn, propose, write; the state is written last."""
+    pool = read_pool(
+        args.candidates,
+        args.key,
+        args.target,
+        args.text,
+        args.ignore,
+        decimal=args.decimal,
+    )
+    _check_names(pool, args.ignore)
+    before = read_proposed(args.state, pool, minimize=args.minimize)
+    results = read_results(
+        args.results,
+        pool,
+        skip_empty=args.skip_empty,
+        candidates=args.candidates,
+        waiting=set(before.rows),
+    )
+    if not len(results) and not results.failed and args.target not in args.ignore:
+        check_no_results(pool)
+    proposed = without_results(before, pool, results, args.state)
+    setting = Setting(args.strategy, args.batch, args.minimize, args.seed)
+    rows, explained, best = choose(setting, pool, results, proposed.rows)
+    _write(format_rows(pool, rows, explained), args.output)
+    if args.state is not None:
+        waiting = ProposedRows([*proposed.rows, *rows], proposed.gone)
+        write_proposed(args.state, pool, waiting, minimize=args.minimize)
+    if not args.quiet:
+        one_file = any(path.samefile(args.candidates) for path in args.results)
+        note_columns(pool, args.text, args.ignore, one_file=one_file)
+        report(pool, results, proposed, len(rows), best)
+
+
+def _write(text: str, path: Path | None) -> None:
+    """Write in UTF-8, to a file as a whole or to stdout."""
+    if path is not None:
+        write_whole(path, lambda file: file.write(text.encode()))
+        return
+    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.flush()
+
+
+def _check_names(pool: Pool, ignored: Collection[str]) -> None:
+    """Check that columns of the output have names of their own, ignored ones aside."""
+    for name in ADDED if pool.key is not None else (ROW, *ADDED):
+        if name in pool.text.columns and name not in ignored:
+            key = f", give it as --key {ROW}" * (name == ROW)
+            raise InputDataError(
+                f"{pool.text.name} has a column {name!r}, which the output adds; "
+                f"rename it{key} or leave it out with --ignore {name}."
+            )
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """Check that results come once, and that output is no input and has a folder."""
+    given = [path.resolve() for path in (args.candidates, *args.results)]
+    for i, path in enumerate(args.results, start=1):
+        if given[i] in given[1:i]:
+            raise InputDataError(
+                f"{str(path)!r} is given twice as --results; name each file once."
+            )
+    for path in filter(None, (args.state, args.output)):
+        if path.resolve() in given:
+            raise InputDataError(f"{str(path)!r} is given twice; nothing was written.")
+        if not path.parent.is_dir() or path.is_dir():
+            raise InputDataError(f"{str(path)!r} cannot be written: no such folder.")
+        given.append(path.resolve())
+
+
+@contextmanager
+def _one_line_warnings(is_quiet: bool) -> Iterator[None]:
+    """Print warnings of the library as notes of one line, and no others."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    ours = [w.message for w in caught if issubclass(w.category, BotorchWarning)]
+    for message in dict.fromkeys(map(str, ours)) if not is_quiet else ():
+        say(f"note: {message}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="python -m botorch_sparse suggest",
+        description="Propose the rows of a table to measure next, each of them once.",
+        epilog="predicted_sd is the standard deviation of the function; a measurement "
+        "varies more, by its noise. Call it again when there are more results. Rows "
+        "that were proposed and have no result yet are remembered with --state alone; "
+        "without it they can be proposed again.",
+        allow_abbrev=False,
+    )
+    parser.register("action", None, StoreOnce)
+    _add_tables(parser)
+    add = parser.add_argument
+    add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")
+    add(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="remembers the rows that wait for results; in the results they may have "
+        "no value yet",
+    )
+    add("--seed", type=seed_number, default=0, help="default: 0")
+    add("--output", type=Path, metavar="FILE.csv", help="default: standard output")
+    add("--quiet", action="store_true", help="print errors alone")
+    return parser
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
+    """Add the options on files and their columns."""
+    add = parser.add_argument
+    add("--candidates", type=Path, required=True, metavar="FILE.csv")
+    add(
+        "--results",
+        action="extend",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE.csv",
+        help="measured rows, in one file or in several, as one for each round. Without "
+        "it, or with an empty file, a first batch is drawn. A row with the same value "
+        "in two files counts once. A file of candidates and results is given twice, as "
+        "--candidates and as --results: its rows without a value can be proposed",
+    )
+    add(
+        "--key",
+        metavar="COLUMN",
+        help="names the rows (default: their features do, to six digits)",
+    )
+    add("--target", required=True, metavar="COLUMN", help="of the results")
+    add("--minimize", action="store_true", help="smaller is better (default: larger)")
+    add("--batch", type=positive_int, default=20, metavar="Q", help="default: 20")
+    add(
+        "--text",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a feature of categories although its cells are numbers, or although "
+        "nearly each row has another text; can be repeated",
+    )
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column of the candidates that is no feature; can be repeated",
+    )
+    add(
+        "--decimal",
+        choices=[".", ","],
+        default=".",
+        metavar="MARK",
+        help="decimal mark of the numbers in all files that are read (default: a "
+        "point). Predictions have points; your own cells stay as they are",
+    )
+    add(
+        "--skip-empty",
+        action="store_true",
+        help="results without a value (empty, NA, NaN) have failed, as if they had the "
+        "word failed, and are not proposed again. In a file of candidates and results "
+        "they have not been measured yet",
+    )

@@ -1,0 +1,29 @@
+"""Names that `botorch_sparse` itself has: imported when they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import botorch_sparse
+from botorch_sparse import acquisition, batching, models, strategies
+
+
+def test_the_package_is_imported_without_torch() -> None:
+    code = "import sys, botorch_sparse; print({'torch', 'botorch'} & {*sys.modules})"
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", botorch_sparse.__all__)
+def test_a_name_is_the_sub_packages_own(name: str) -> None:
+    packages = (acquisition, batching, models, strategies)
+    (package,) = (each for each in packages if name in each.__all__)
+    assert getattr(botorch_sparse, name) is getattr(package, name)
+    assert name in dir(botorch_sparse)
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'BBKBB'"):
+        _ = botorch_sparse.BBKBB  # type: ignore[attr-defined]

@@ -11,7 +11,10 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.strategies.sbpe.exploration import BatchReading, LargestContribution
+from botorch_sparse.strategies.sbpe.exploration import (
+    largest_contribution,
+    read_batch,
+)
 
 
 @pytest.fixture
@@ -40,10 +43,10 @@ def test_designs_without_feedback(double: dict[str, Any]) -> None:
     posterior.embedded[7] = torch.nan
     counts = torch.ones(20, **double)
     with pytest.raises(NanError, match="lam is too small"):
-        BatchReading.at(posterior, counts, counts, 20)
+        read_batch(posterior, counts, counts, 20)
     posterior.residual[7] = torch.nan
     with pytest.raises(NanError, match="lam is too small"):
-        LargestContribution.at(posterior, counts)
+        largest_contribution(posterior, counts)
 
 
 def test_negative_noise_shows(away: dict[str, Any]) -> None:

@@ -269,12 +269,12 @@ BOX_CHANGES: list[tuple[str, dict[str, Any], str]] = [
 ]
 SBPE_CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("table", {"lam": 0.5}, "'lam'"),
-    ("table", {"refresh": "exact"}, "'policy'"),
-    ("table", {"exploration": "random"}, "'search'"),
+    ("table", {"refresh": "exact"}, "'refresh'"),
+    ("table", {"exploration": "random"}, "'exploration'"),
     ("table", {"num_evaluations": 121}, "'lengths'"),
-    ("table", {"norm_bound": 2.0}, "'radius'"),
+    ("table", {"norm_bound": 2.0}, "'norm_bound'"),
     ("table", {"candidates": sbpe_problems.make_table(199)}, "'candidates'"),
-    ("box", {"raw_samples": 17}, "'search'"),
+    ("box", {"raw_samples": 17}, "'raw_samples'"),
     ("box", {"bounds": 2 * sbpe_problems.UNIT_BOX}, "'bounds'"),
 ]
 CHANGES = {"table": TABLE_CHANGES, "box": BOX_CHANGES, "sbpe": SBPE_CHANGES}

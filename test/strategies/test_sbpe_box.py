@@ -37,6 +37,7 @@ from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.sbpe import surviving_region as region_module
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
+from botorch_sparse.strategies.surrogates.prior import Prior
 
 
 def cut_of(function: Any, threshold: float) -> BatchBounds:
@@ -46,7 +47,8 @@ def cut_of(function: Any, threshold: float) -> BatchBounds:
     kernel = oracles.make_kernel("rbf", dtype=torch.float64)
     noise = torch.full((len(X),), 1e-6, dtype=torch.float64)
     posterior = NystromPosterior.from_data(kernel, X, function(X), noise, X)
-    return BatchBounds(posterior, 0.0, 0.0, 0.0, threshold)
+    prior = Prior(kernel, 1e-6)
+    return BatchBounds(posterior, prior, lambda X: X, 0.0, 0.0, 0.0, threshold)
 
 
 def region_of(*cuts: BatchBounds, best: Tensor = UNIT_BOX[:0]) -> SurvivingRegion:

@@ -11,7 +11,7 @@ from torch import Tensor
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
-from botorch_sparse.strategies.sbpe.design import CertificatePolicy
+from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 
 KERNEL = "matern52"
@@ -93,8 +93,8 @@ def explore(
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64).to(**tkwargs)
     growing = IncrementalVariance(oracles.make_kernel(kernel, **tkwargs), X, lam)
-    policy = CertificatePolicy(refresh, delta=0.1, num_batches=3)
-    exploration, bounds = BatchExploration(growing, policy), []
+    design = Design(refresh, delta=0.1, num_batches=3)
+    exploration, bounds = BatchExploration(growing, design), []
     for _ in range(num):
         exploration.add(exploration.argmax(), g)
         bounds.append(exploration.bound)
@@ -146,8 +146,8 @@ def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64)
     growing = IncrementalVariance(oracles.make_kernel("rbf", **DOUBLE), X, 3e-15)
-    policy = CertificatePolicy("certificate", delta=0.1, num_batches=3)
-    exploration, appended = BatchExploration(growing, policy), 0
+    design = Design("certificate", delta=0.1, num_batches=3)
+    exploration, appended = BatchExploration(growing, design), 0
     for _ in range(150):
         exploration.add(exploration.argmax(), g)
         appended = sum(kind == "append" for kind, _ in exploration.events)
@@ -156,10 +156,10 @@ def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_draws_spend_half_of_delta() -> None:
-    policy = CertificatePolicy("certificate", delta=0.2, num_batches=5)
-    spent = 5 * sum(policy.draw_delta(j) for j in range(1, 200_000))
+    design = Design("certificate", delta=0.2, num_batches=5)
+    spent = 5 * sum(design.draw_delta(j) for j in range(1, 200_000))
     assert 0.0999 < spent < 0.1
-    assert policy.draw_delta(3) == pytest.approx(3 * 0.2 / (math.pi**2 * 5 * 9))
+    assert design.draw_delta(3) == pytest.approx(3 * 0.2 / (math.pi**2 * 5 * 9))
 
 
 @pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
@@ -169,7 +169,7 @@ def test_replay_to_the_bit(refresh: str) -> None:
         IncrementalVariance(
             exploration.posterior.covar_module, exploration.posterior.X, 0.02
         ),
-        exploration.policy,
+        exploration.design,
     )
     other.replay(exploration.log())
     generators = [torch.Generator().manual_seed(5) for _ in range(2)]
@@ -178,4 +178,4 @@ def test_replay_to_the_bit(refresh: str) -> None:
             e.add(e.argmax(), g)
         assert torch.equal(exploration.posterior.variance, other.posterior.variance)
         assert exploration.bound == other.bound
-    assert exploration.events == other.events
+    assert list(exploration.events) == list(other.events)

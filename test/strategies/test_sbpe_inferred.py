@@ -25,8 +25,8 @@ from torch import Tensor
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.acquisition.confidence import SBPERadius
 from botorch_sparse.strategies import SBPE
-from botorch_sparse.strategies.sbpe.first_batch import FirstBatch
-from botorch_sparse.strategies.sbpe.search_state import SearchState
+from botorch_sparse.strategies.sbpe import sbpe as sbpe_module
+from botorch_sparse.strategies.sbpe.round_strategy import SearchState
 
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
@@ -72,7 +72,7 @@ def scaled(X: Tensor) -> Tensor:
 
 def lengthscale(strategy: SBPE) -> Tensor:
     """Of the fitted kernel, `1 x 2`."""
-    return strategy.progress.prior.covar_module.base_kernel.lengthscale
+    return strategy.progress.prior.covar_module.lengthscale
 
 
 def test_the_first_batch_is_drawn_from_the_whole_table() -> None:
@@ -228,7 +228,8 @@ def test_predictions_are_those_of_the_last_batch(minimize: bool) -> None:
     assert strategy.predict(strategy.candidates) is None
     assert strategy.history.best().mean is None
     play(strategy, f_of, 2)
-    units, lam = strategy.progress.prior.units, strategy.progress.prior.lam
+    units = strategy.progress.prior
+    lam = units.lam
     lengths, history = lengthscale(strategy), strategy.history
     last = history.batch_number == history.batch_number.max()
     X, Z = scaled(history.X[last]), scaled(strategy.candidates)
@@ -324,7 +325,7 @@ def test_a_state_of_other_arguments_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputDataError, match="does not fit this strategy"):
         build(**change).load_state_dict(state)
     same_for_now = {"lam": build().progress.prior.lam}
-    with pytest.raises(InputDataError, match=r"does not fit this strategy.*'given'"):
+    with pytest.raises(InputDataError, match=r"does not fit this strategy.*'lam'"):
         build(**same_for_now).load_state_dict(state)
     known = SBPE(**arguments(candidates=table(), num_evaluations=60))
     with pytest.raises(InputDataError, match="does not fit this strategy"):
@@ -366,11 +367,11 @@ def test_data_from_before_count_for_the_fit_alone() -> None:
     assert strategy.history.rounds[0].num_evaluations == 4
     assert fitted(strategy)["prior"]["last_fit"] == 14
     play(strategy, f_of, 1)
-    assert float(strategy.last_bounds.state["counts"].sum()) == strategy.lengths[1]
+    assert float(strategy.last_bounds.data["counts"].sum()) == strategy.lengths[1]
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(FirstBatch, "_center"), (SearchState, "ended")]
+    ("owner", "name"), [(sbpe_module, "fitted_prior"), (SearchState, "ended")]
 )
 def test_a_fit_that_is_interrupted(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
@@ -415,10 +416,7 @@ def test_float32() -> None:
     """The table is as it came, and what is learned in float64."""
     strategy = play(build(candidates=table().float()), f_of, 2)
     assert strategy.history.X.dtype == torch.float32
-    assert (
-        strategy.progress.prior.covar_module.base_kernel.lengthscale.dtype
-        == torch.float64
-    )
+    assert strategy.progress.prior.covar_module.lengthscale.dtype == torch.float64
     assert strategy.recommend().X.dtype == torch.float32
 
 

@@ -10,7 +10,7 @@ from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from botorch_sparse.strategies import SBPE
-from botorch_sparse.strategies.sbpe.batch_lengths import batch_lengths, max_num_batches
+from botorch_sparse.strategies.sbpe.design import batch_lengths, max_num_batches
 
 
 def printed(N: int) -> list[int]:

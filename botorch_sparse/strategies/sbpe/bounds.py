@@ -1,38 +1,34 @@
 """The confidence bounds at the end of a batch of S-BPE, from that batch alone."""
 
+import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from botorch.exceptions import InputDataError
+from botorch.exceptions.warnings import InputDataWarning
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.acquisition.confidence import ConfidenceRadius, RadiusStatistics
+from botorch_sparse.acquisition.confidence import (
+    ConfidenceRadius,
+    RadiusStatistics,
+    SBPEContinuousRadius,
+    SBPERadius,
+    discretization_constant,
+)
 from botorch_sparse.inducing import accuracy_certificate
+from botorch_sparse.kernels.lipschitz import lipschitz_constants
 from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.strategies.sbpe.design import CertificatePolicy
+from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
+from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.sbpe.search_prior import (
-    UNITS_OF_Y,
-    OutcomeScale,
-    SearchPrior,
-)
-
-
-class BatchData(NamedTuple):
-    """The feedback of one batch with repeats folded, all float64.
-
-    Attributes:
-        X: `n x d` unique points.
-        Y: `n` means of their observations, or of these in units of their own.
-        counts: `n` numbers of observations.
-    """
-
-    X: Tensor
-    Y: Tensor
-    counts: Tensor
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
 
 
 @dataclass(frozen=True)
@@ -67,38 +63,42 @@ class BatchBounds:
     continuous ones.
 
     Attributes:
-        posterior: The batch-local posterior.
+        posterior: The batch-local posterior, of standardized feedback.
+        prior: By which feedback was standardized.
+        inputs: From points as they come to those of the posterior.
         multiplier: What multiplies the standard deviation.
         offset: What is added whatever the variance.
         lambda_max: The certified `r` of the batch's points, in units of the noise.
-        threshold: The largest lower bound that was found, in `units`; minus infinity
+        threshold: The largest lower bound that was found, standardized; minus infinity
             before.
-        state: From which the posterior can be built again.
-        units: What the posterior sees of feedback; so does all above.
+        data: From which the posterior can be built again: `X`, standardized `Y`,
+            `counts` and the `inducing` points that it was asked for. From those that it
+            kept, in the order of its pivots, it would be built with another rounding.
     """
 
     posterior: NystromPosterior
+    prior: Prior
+    inputs: Callable[[Tensor], Tensor]
     multiplier: float
     offset: float
     lambda_max: float
     threshold: float = float("-inf")
-    state: dict[str, Tensor] = field(default_factory=dict)
-    units: OutcomeScale = UNITS_OF_Y
+    data: dict[str, Tensor] = field(default_factory=dict)
 
     def interval(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds at `q x d` points of what is maximized. O(q m^2)."""
         lower, upper = self.standardized(X)
-        return self.units.restore(lower), self.units.restore(upper)
+        return self.prior.restore(lower), self.prior.restore(upper)
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations at `q x d` points, likewise. O(q m^2)."""
-        mean, variance = self.posterior.moments(X)
+        mean, variance = self.posterior.moments(self.inputs(X))
         sd = variance.clamp_min(0.0).sqrt()
-        return self.units.restore(mean), self.units.scale * sd
+        return self.prior.restore(mean), self.prior.scale * sd
 
     def standardized(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """The same in `units`; differentiable."""
-        mean, variance = self.posterior.moments(X)
+        """The interval in units of the prior; differentiable."""
+        mean, variance = self.posterior.moments(self.inputs(X))
         # The square root's slope at zero is infinite; the optimizer needs a finite one.
         tiny = torch.finfo(variance.dtype).tiny
         width = self.multiplier * variance.clamp_min(tiny).sqrt() + self.offset
@@ -108,111 +108,123 @@ class BatchBounds:
         """Upper bound less threshold, `q`: negative where no maximizer can be."""
         return self.standardized(X)[1] - self.threshold
 
-    def state_dict(self) -> dict[str, Any]:
-        """Data and plain numbers for `of_state`."""
-        numbers = ("multiplier", "offset", "lambda_max", "threshold")
-        return {"data": dict(self.state)} | {n: getattr(self, n) for n in numbers}
-
-    @classmethod
-    def of_state(
-        cls, state: dict[str, Any], prior: SearchPrior, device: torch.device
-    ) -> "BatchBounds":
-        """The bounds of a saved run, to the bit."""
-        tensors = {name: x.to(device) for name, x in state["data"].items()}
-        data = BatchData(*(tensors[name] for name in BatchData._fields))
-        posterior = batch_posterior(prior, data, tensors["inducing"])
-        numbers = {name: value for name, value in state.items() if name != "data"}
-        return cls(posterior, **numbers, state=tensors, units=prior.units)
-
     @torch.no_grad()
     def cut_at(self, best: Tensor) -> "BatchBounds":
         """The same bounds with the lower one at a `1 x d` point as the threshold."""
         return replace(self, threshold=float(self.standardized(best.double())[0]))
 
+    def state_dict(self) -> dict[str, Any]:
+        """Data and plain numbers for `of_state`."""
+        numbers = ("multiplier", "offset", "lambda_max", "threshold")
+        return {"data": dict(self.data)} | {n: getattr(self, n) for n in numbers}
+
+    @classmethod
+    def of_state(
+        cls,
+        state: dict[str, Any],
+        source: PriorSource,
+        prior: Prior,
+        device: torch.device,
+    ) -> "BatchBounds":
+        """The bounds of a saved run, to the bit."""
+        data = {name: x.to(device) for name, x in state["data"].items()}
+        posterior = batch_posterior(source, prior, **data)
+        return cls(posterior, prior, source.inputs, **state | {"data": data})
+
 
 @torch.no_grad()
 def batch_posterior(
-    prior: SearchPrior, data: BatchData, inducing_points: Tensor
+    source: PriorSource,
+    prior: Prior,
+    X: Tensor,
+    Y: Tensor,
+    counts: Tensor,
+    inducing: Tensor,
 ) -> NystromPosterior:
-    """The posterior that sees one batch only, in the prior's units. O(n m^2)."""
-    noise = prior.lam / data.counts
-    return NystromPosterior.from_data(
-        prior.covar_module, data.X, data.Y, noise, inducing_points
-    )
+    """Algorithm 1, line 16: the posterior that sees one batch only. O(n m^2).
+
+    Args:
+        source: For its inputs.
+        prior: Kernel and noise.
+        X: `n x d` unique points.
+        Y: `n` standardized means of their observations.
+        counts: `n` numbers of observations.
+        inducing: `m` inducing points, as the kernel takes them.
+    """
+    noise, kernel = prior.lam / counts, prior.covar_module
+    return NystromPosterior.from_data(kernel, source.inputs(X), Y, noise, inducing)
 
 
 @torch.no_grad()
 def bounds_of_feedback(
-    data: BatchData,
-    prior: SearchPrior,
+    data: FoldedEvaluations,
+    source: PriorSource,
+    prior: Prior,
+    design: Design,
     radius: ConfidenceRadius,
-    policy: CertificatePolicy,
     exploration: BatchExploration | None,
     generator: torch.Generator,
 ) -> BatchBounds:
-    """The bounds that feedback for a batch, or a part of it, gives. O(n m^2).
+    """Algorithm 1, line 16: the bounds that feedback of a batch gives. O(n m^2).
 
-    The residual matrix of a part is a principal submatrix of that of the batch: the
-    bound on its largest eigenvalue holds for it too. The state has the inducing points
-    that the posterior was asked for: from those that it kept, in the order of its
-    pivots, it would be built with another rounding.
+    Feedback may be missing. The residual matrix of a part is a principal submatrix of
+    the batch's: the bound on its largest eigenvalue holds for it too.
 
     Args:
         data: The feedback, in units of Y.
+        source: For its inputs.
         prior: Kernel, noise and units.
+        design: For what is drawn.
         radius: The confidence radius.
-        policy: For what is drawn.
         exploration: Of the batch; None where its points were drawn blindly.
         generator: For what is drawn.
 
     Raises:
         InputDataError: If the kernel returns NaN or infinity.
     """
-    data = data._replace(Y=prior.units.standardize(data.Y))
+    X, counts, num_draws = source.inputs(data.X), data.counts, 0
     if exploration is None:
-        inducing = certified_inducing_points(prior, data, policy, generator)
+        inducing = certified_inducing_points(prior, X, counts, design, generator)
     else:
         inducing = exploration.posterior.X[exploration.posterior.inducing]
-    posterior = batch_posterior(prior, data, inducing)
-    num_draws = 0 if exploration is None else exploration.num_draws
+        num_draws = exploration.num_draws
+    kept = {"X": data.X, "Y": prior.standardize(data.Y), "counts": counts}
+    kept["inducing"] = inducing
+    posterior = batch_posterior(source, prior, **kept)
     r = accuracy_certificate(
         posterior,
-        data.X,
-        prior.lam / data.counts,
-        delta=policy.draw_delta(num_draws + 1),
+        X,
+        prior.lam / counts,
+        delta=design.draw_delta(num_draws + 1),
         generator=generator,
     ).lambda_max
     if exploration is not None:
         r = min(r, exploration.bound)
-    statistics = batch_statistics(posterior, data, prior.lam, r)
-    mean, variance = posterior.moments(data.X)
+    statistics = batch_statistics(posterior, X, counts, prior.lam, r)
+    mean, variance = posterior.moments(X)
     if not bool((mean + variance).isfinite().all()):
         raise InputDataError(
             "The kernel returned NaN or infinity, and nothing was learned. Check the "
             "kernel's hyperparameters."
         )
-    return BatchBounds(
-        posterior=posterior,
-        multiplier=radius.multiplier(statistics),
-        offset=radius.offset(statistics),
-        lambda_max=r,
-        state={**data._asdict(), "inducing": inducing},
-        units=prior.units,
-    )
+    width = radius.multiplier(statistics), radius.offset(statistics)
+    return BatchBounds(posterior, prior, source.inputs, *width, r, data=kept)
 
 
 def batch_statistics(
-    posterior: NystromPosterior, data: BatchData, lam: float, lambda_max: float
+    posterior: NystromPosterior,
+    X: Tensor,
+    counts: Tensor,
+    lam: float,
+    lambda_max: float,
 ) -> RadiusStatistics:
     """What a radius looks at, of a batch-local posterior. O(n m^2)."""
-    leverage = posterior.variance(data.X) * data.counts / lam
+    leverage = posterior.variance(X) * counts / lam
     log_det = 2.0 * posterior.chol_inner.diagonal().log().sum()
-    residual = posterior.residual(data.X, posterior.features(data.X))
+    residual = posterior.residual(X, posterior.features(X))
     # log det(I + K D^-1) <= log det B + trace, since the logarithm is concave.
     gain, num_evaluations, leverage_sum = read_scalars(
-        log_det + (residual * data.counts).sum() / lam,
-        data.counts.sum(),
-        leverage.sum(),
+        log_det + (residual * counts).sum() / lam, counts.sum(), leverage.sum()
     )
     return RadiusStatistics(
         lam=lam,
@@ -226,38 +238,130 @@ def batch_statistics(
 
 @torch.no_grad()
 def certified_inducing_points(
-    prior: SearchPrior,
-    data: BatchData,
-    policy: CertificatePolicy,
+    prior: Prior,
+    X: Tensor,
+    counts: Tensor,
+    design: Design,
     generator: torch.Generator,
 ) -> Tensor:
-    """Inducing points of a design that was drawn without looking at variances.
+    """Inducing points of a batch that was drawn without looking at variances.
 
     Recursive ridge leverage scores first; then, while no certificate brings `r` to one,
     those points of the batch that are worst explained. O(n m^2).
 
     Returns:
-        `m x d` points.
+        `m` of the points.
     """
-    if policy.refresh == "exact":
-        return data.X
-    growing = IncrementalVariance(prior.covar_module, data.X, prior.lam)
-    growing.counts += data.counts
-    noise = prior.lam / data.counts
-    chosen = policy.sampler(prior.covar_module, data.X, noise, generator=generator)
+    if design.refresh == "exact":
+        return X
+    growing = IncrementalVariance(prior.covar_module, X, prior.lam)
+    growing.counts += counts
+    noise = prior.lam / counts
+    chosen = design.sampler(prior.covar_module, X, noise, generator=generator)
     growing.set_inducing(chosen)
     draw = 2  # the first one is left to the bounds of the batch
-    while float(data.counts @ growing.residual) > prior.lam:
+    while float(counts @ growing.residual) > prior.lam:
         certificate = accuracy_certificate(
             growing.feature_map(),
-            data.X,
+            X,
             noise,
-            delta=policy.draw_delta(draw),
+            delta=design.draw_delta(draw),
             generator=generator,
         )
         if certificate.lambda_max <= 1.0:
             break
         for _ in range(1 + growing.num_inducing // 10):
-            growing.add_inducing(int((data.counts * growing.residual).argmax()))
+            growing.add_inducing(int((counts * growing.residual).argmax()))
         draw += 1
-    return data.X[torch.tensor(growing.inducing, device=data.X.device)]
+    return X[torch.tensor(growing.inducing, device=X.device)]
+
+
+def domain_sample(domain: Domain) -> Tensor:
+    """The table, or points all over the box, always the same, in float64."""
+    if domain.box is not None:
+        return domain.box.sample(2048, seed=0).double()
+    assert domain.table is not None
+    return domain.table.X.double()
+
+
+def confidence_radius(
+    domain: Domain, source: PriorSource, prior: Prior, design: Design
+) -> ConfidenceRadius:
+    r"""Theorem 3.5 with :math:`\beta(\delta / (4 B |X|))`, or Corollary 3.7.
+
+    The corollary's `k_max` is exact for stationary kernels.
+    """
+    if design.radius is not None:
+        return design.radius
+    noise_variance, num_intervals = prior.lam, 4.0 * design.num_batches
+    if design.noise_std is not None:
+        noise_variance = (design.noise_std / prior.scale) ** 2
+    common: dict[str, Any] = {
+        "norm_bound": design.norm_bound,
+        "noise_variance": noise_variance,
+        "delta": design.delta,
+        "constants": design.constants,
+        "bias": design.bias,
+        "mgf_radius": design.mgf_radius * prior.scale,
+    }
+    if domain.box is None:
+        return SBPERadius(**common, num_intervals=num_intervals * domain.num_rows)
+    with torch.no_grad():
+        X = source.inputs(domain_sample(domain))
+        kernel_bound = float(prior.covar_module(X, diag=True).max())
+    return SBPEContinuousRadius(
+        **common,
+        num_intervals=num_intervals,
+        dim=domain.dim,
+        kernel_bound=kernel_bound,
+        discretization=_discretization(domain, source, prior, design),
+    )
+
+
+def _discretization(
+    domain: Domain, source: PriorSource, prior: Prior, design: Design
+) -> float:
+    """The constant c of Assumption 3.6; one, which is announced, if it is unknown."""
+    kernel, given = prior.covar_module, design.discretization
+    if source.is_inferred:  # on the unit cube, by the shortest lengthscale
+        scales = kernel.lengthscale
+        fitted = discretization_constant(scales.shape[-1], 1.0 / float(scales.min()))
+        return max(given or 1.0, fitted)
+    if (known := given or grid_constant(kernel, domain.ranges)) is not None:
+        return known
+    if design.constants == "theory":
+        warnings.warn(
+            "The constant of Assumption 3.6 is not known for the kernel "
+            f"{type(kernel).__name__}: 1 is taken, and the guarantee on a continuous "
+            "domain is void. Give discretization=discretization_constant(...) if its "
+            "functions are Lipschitz (those of MaternKernel(nu=0.5) are not), or take "
+            "an RBFKernel, an RQKernel or a smoother MaternKernel.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return 1.0
+
+
+def grid_constant(covar_module: Kernel, bounds: Tensor) -> float | None:
+    r"""The constant c of [Vakili2022]_ Assumption 3.6 for a kernel on a box.
+
+    With :math:`g_i` of `lipschitz_constants` and sides :math:`s_i`: a function of
+    norm C changes by :math:`C (\sum_i g_i^2 \delta_i^2)^{1/2}` at most. A grid of
+    :math:`\lceil s_i g_i \sqrt d \, C n / 2 \rceil` points along each side has cells
+    within :math:`|\delta_i| \le 1/(g_i \sqrt d \, C n)` of their centers, where that is
+    1/n, and for :math:`C n \ge 1` at most :math:`c (C n)^d` points,
+
+    .. math:: c = \prod_i \max(1, s_i g_i \sqrt d).
+
+    Args:
+        covar_module: The kernel.
+        bounds: `2 x d`.
+
+    Returns:
+        None where the kernel's slopes are not known; see `lipschitz_constants`.
+    """
+    sides, dim = bounds[1] - bounds[0], bounds.shape[-1]
+    if (slopes := lipschitz_constants(covar_module, dim)) is None:
+        return None
+    per_side = sides.double().cpu() * slopes.squares.cpu().sqrt() * math.sqrt(dim)
+    return float(per_side.clamp_min(1.0).prod())

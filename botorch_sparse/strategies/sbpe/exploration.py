@@ -17,7 +17,7 @@ border adds at most its trace to the largest eigenvalue.
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from linear_operator.utils.errors import NanError
@@ -27,105 +27,83 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.data.evaluations import AppendOnlyList
-from botorch_sparse.strategies.sbpe.design import CertificatePolicy
+from botorch_sparse.strategies.sbpe.design import Design
 
 WHY = "lam is too small for the kernel, or the kernel returned NaN. Check both."
 
 
-class LargestContribution(NamedTuple):
-    """The row that contributes most to the trace of some observations.
+# A row, what it contributes to a trace, and whether inducing points leave some of it.
+Contribution: TypeAlias = tuple[int, float, bool]
+# A trace, the row of largest variance, and perhaps the largest contribution.
+Reading: TypeAlias = tuple[float, int, Contribution | None]
 
-    Attributes:
-        row: The row.
-        share: What it contributes.
-        is_unexplained: Whether the inducing points leave some of it.
+
+def largest_contribution(
+    posterior: IncrementalVariance, counts: Tensor
+) -> Contribution:
+    """The row that contributes most to the trace of some observations. O(A).
+
+    Args:
+        posterior: The rows.
+        counts: `A` numbers of the observations.
+
+    Raises:
+        NanError: If the contribution is NaN.
     """
-
-    row: int
-    share: float
-    is_unexplained: bool
-
-    @classmethod
-    def at(
-        cls, posterior: IncrementalVariance, counts: Tensor
-    ) -> "LargestContribution":
-        """Look for it. O(A).
-
-        Args:
-            posterior: The rows.
-            counts: `A` numbers of the observations.
-
-        Raises:
-            NanError: If it is NaN.
-        """
-        return cls.of(read_scalars(*cls.scalars(posterior, counts)))
-
-    @classmethod
-    def of(cls, values: list[float]) -> "LargestContribution":
-        """What was read of `scalars`."""
-        row, share, unexplained = values
-        if math.isnan(share):
-            raise NanError(f"Got a residual of {share}: {WHY}")
-        return cls(int(row), share, unexplained > 0)
-
-    @staticmethod
-    def scalars(posterior: IncrementalVariance, counts: Tensor) -> list[Tensor]:
-        """Three tensors of one element."""
-        shares = counts * posterior.residual
-        worst = shares.argmax().view(1)
-        return [worst, shares.index_select(0, worst), posterior.unexplained(worst)]
+    return _contribution(read_scalars(*_contribution_scalars(posterior, counts)))
 
 
-class BatchReading(NamedTuple):
-    """What every point of a batch asks for.
+def _contribution_scalars(
+    posterior: IncrementalVariance, counts: Tensor
+) -> list[Tensor]:
+    """Three tensors of one element."""
+    shares = counts * posterior.residual
+    worst = shares.argmax().view(1)
+    return [worst, shares.index_select(0, worst), posterior.unexplained(worst)]
 
-    Attributes:
-        trace: Of the residuals of the observations since `r_1`.
-        next_row: The row of largest variance; ties go to the lowest.
-        worst: Since `r_0`; None on the host, which looks for it where it needs it. From
-            a device it comes in the same read.
+
+def _contribution(values: list[float]) -> Contribution:
+    """What was read of `_contribution_scalars`."""
+    row, share, unexplained = values
+    if math.isnan(share):
+        raise NanError(f"Got a residual of {share}: {WHY}")
+    return int(row), share, unexplained > 0
+
+
+def read_batch(
+    posterior: IncrementalVariance, since: Tensor, after_base: Tensor, num_rows: int
+) -> Reading:
+    """What every point of a batch asks for, in one read from a device. O(A).
+
+    Args:
+        posterior: The rows.
+        since: `A` numbers of observations since `r_1`.
+        after_base: `A` numbers of observations since `r_0`.
+        num_rows: How many rows there are to choose from.
+
+    Returns:
+        The trace of the residuals of the observations since `r_1`; the row of largest
+        variance, where ties go to the lowest; the largest contribution since `r_0`, but
+        None on the host, which looks for it where it is needed.
+
+    Raises:
+        NanError: If a variance or a residual is NaN.
     """
-
-    trace: float
-    next_row: int
-    worst: LargestContribution | None
-
-    @classmethod
-    def at(
-        cls,
-        posterior: IncrementalVariance,
-        since: Tensor,
-        after_base: Tensor,
-        num_rows: int,
-    ) -> "BatchReading":
-        """Look at a posterior. O(A).
-
-        Args:
-            posterior: The rows.
-            since: `A` numbers of observations since `r_1`.
-            after_base: `A` numbers of observations since `r_0`.
-            num_rows: How many rows there are to choose from.
-
-        Raises:
-            NanError: If a variance or a residual is NaN.
-        """
-        variance = posterior.variance[:num_rows]
-        row = variance.argmax().view(1)
-        is_there = not variance.is_cpu
-        trace, largest, next_row, *worst = read_scalars(
-            since @ posterior.residual,
-            variance.index_select(0, row),
-            row,
-            *(LargestContribution.scalars(posterior, after_base) if is_there else ()),
+    variance = posterior.variance[:num_rows]
+    row = variance.argmax().view(1)
+    is_away = not variance.is_cpu
+    trace, largest, next_row, *worst = read_scalars(
+        since @ posterior.residual,
+        variance.index_select(0, row),
+        row,
+        *(_contribution_scalars(posterior, after_base) if is_away else ()),
+    )
+    if math.isnan(trace + largest):
+        raise NanError(
+            f"Got a largest variance of {largest:.3g} and residuals of {trace:.3g} "
+            f"together: {WHY}"
         )
-        if math.isnan(trace + largest):
-            raise NanError(
-                f"Got a largest variance of {largest:.3g} and residuals of "
-                f"{trace:.3g} together: {WHY}"
-            )
-        return cls(
-            trace, int(next_row), LargestContribution.of(worst) if is_there else None
-        )
+    return trace, int(next_row), _contribution(worst) if is_away else None
 
 
 # Points in a block whose largest eigenvalue is computed; with more of them, and more
@@ -134,9 +112,7 @@ BLOCK_SIZE = 128
 # r_0 and r_0 + r_1 leave the rest of the allowance to the points that follow: a little
 # less allows for fewer inducing points, a little more for fewer eigenvalues.
 LARGEST_BASE, LARGEST_BLOCK = 0.3, 0.55
-# By how much the bound may miss one where a batch is built on another processor.
-ROUNDING = 1e-6
-# A point's row, that of an appended inducing point, the rows of a drawn set of them, or
+# The row of a point or of an appended inducing point, rows of drawn inducing points, or
 # a new `r_0` or `r_1`.
 Kind: TypeAlias = Literal["point", "append", "draw", "base", "block"]
 
@@ -148,7 +124,7 @@ class BatchExploration:
 
     Args:
         posterior: The rows, no data and no inducing points yet.
-        policy: When inducing points are chosen again.
+        design: When inducing points are chosen again, and what a draw may cost.
 
     Attributes:
         events: What was done, in its order.
@@ -159,11 +135,9 @@ class BatchExploration:
         num_rows: Rows to choose from, before `add_row`.
     """
 
-    def __init__(
-        self, posterior: IncrementalVariance, policy: CertificatePolicy
-    ) -> None:
+    def __init__(self, posterior: IncrementalVariance, design: Design) -> None:
         self.posterior = posterior
-        self.policy = policy
+        self.design = design
         self.events = AppendOnlyList[tuple[Kind, Any]]()
         self.num_draws = 0
         self.bound = self.base = self.block = 0.0
@@ -171,7 +145,7 @@ class BatchExploration:
         self._added = posterior.X[:0]  # rows that came later
         self._after_base = torch.zeros_like(posterior.counts)  # observations since r_0
         self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
-        self._seen: BatchReading | None = None  # until anything changes
+        self._reading: Reading | None = None  # until anything changes
 
     @property
     def points(self) -> list[int]:
@@ -185,7 +159,8 @@ class BatchExploration:
             is_open: Which of the `num_rows` rows may be chosen; None for all.
         """
         if is_open is None:
-            return self._glance().next_row
+            _, row, _ = self._read()
+            return row
         variance = self.posterior.variance[: self.num_rows]
         return int(variance.masked_fill(~is_open, -torch.inf).argmax())
 
@@ -198,15 +173,15 @@ class BatchExploration:
     def add(self, row: int, generator: torch.Generator) -> None:
         """One more point of the batch, and what its certificate asks for. O(A m)."""
         self._do("point", row)
-        if self.policy.refresh == "exact":
+        if self.design.refresh == "exact":
             self._do("append", row)
-        elif self.policy.refresh == "every":
+        elif self.design.refresh == "every":
             self._draw(generator)
         self._update_bound()
-        if self.bound > 1.0 and self.policy.refresh == "certificate":
+        if self.bound > 1.0 and self.design.refresh == "certificate":
             self._certify(generator)
         while self.bound > 1.0:
-            if not self._append(LargestContribution.at(self.posterior, self._since)):
+            if not self._append(largest_contribution(self.posterior, self._since)):
                 break
             self._update_bound()
 
@@ -219,7 +194,7 @@ class BatchExploration:
         self, kind: Kind, value: Any, *, is_unexplained: bool | None = None
     ) -> None:
         """Do something, and remember it."""
-        self._seen = None
+        self._reading = None
         self.events.append((kind, value))
         if kind == "point":
             self._observe(value)
@@ -244,48 +219,51 @@ class BatchExploration:
 
     def _extend(self) -> None:
         """The next of the rows that were added."""
-        self._seen = None
+        self._reading = None
         next_row = len(self.posterior) - self.num_rows
         self.posterior.add_rows(self._added[next_row : next_row + 1])
         zero = self._since.new_zeros(1)
         self._since = torch.cat([self._since, zero])
         self._after_base = torch.cat([self._after_base, zero])
 
-    def _glance(self) -> BatchReading:
-        """The trace since `r_1`, and the row that comes next."""
-        if self._seen is None:
+    def _read(self) -> Reading:
+        """See `read_batch`; once until anything changes."""
+        if self._reading is None:
             counts = (self._since, self._after_base)
-            self._seen = BatchReading.at(self.posterior, *counts, self.num_rows)
-        return self._seen
+            self._reading = read_batch(self.posterior, *counts, self.num_rows)
+        return self._reading
 
-    def _worst(self) -> LargestContribution:
+    def _worst(self) -> Contribution:
         """The row that contributes most since `r_0`."""
-        if self._after_base.is_cpu or (worst := self._glance().worst) is None:
-            return LargestContribution.at(self.posterior, self._after_base)
-        return worst
+        if not self._after_base.is_cpu:
+            _, _, worst = self._read()
+            assert worst is not None
+            return worst
+        return largest_contribution(self.posterior, self._after_base)
 
-    def _append(self, worst: LargestContribution) -> bool:
+    def _append(self, worst: Contribution) -> bool:
         """The row that contributes most to a trace becomes inducing.
 
         Returns:
             Whether any contributes. Where none does, what is left of `E` is rounding,
             and no inducing point would make it smaller.
         """
-        if worst.share > 0:
-            self._do("append", worst.row, is_unexplained=worst.is_unexplained)
-        return worst.share > 0
+        row, share, is_unexplained = worst
+        if share > 0:
+            self._do("append", row, is_unexplained=is_unexplained)
+        return share > 0
 
     def _update_bound(self) -> None:
         """The running bound. O(A)."""
-        trace = self._glance().trace
+        trace, _, _ = self._read()
         self.bound = self.base + self.block + trace / self.posterior.noise
 
     def _draw(self, generator: torch.Generator) -> None:
         """A new inducing set by recursive ridge leverage scores. O((A + n) m^2)."""
         rows, noise = self.folded()
         self.num_draws += 1
-        delta = min(self.policy.draw_delta(self.num_draws), self.policy.sampler.delta)
-        chosen = replace(self.policy.sampler, delta=delta)(
+        delta = min(self.design.draw_delta(self.num_draws), self.design.sampler.delta)
+        chosen = replace(self.design.sampler, delta=delta)(
             self.posterior.covar_module,
             self.posterior.X[rows],
             noise,
@@ -319,7 +297,7 @@ class BatchExploration:
     def _append_dominant(self) -> None:
         """Points whose own diagonal entry of `E` is too large; no eigenvalue needed."""
         allowed = (LARGEST_BLOCK - self.base) * self.posterior.noise
-        while (worst := self._worst()).share > allowed and self._append(worst):
+        while (worst := self._worst())[1] > allowed and self._append(worst):
             pass
 
     def _certify_all(self, generator: torch.Generator) -> None:
@@ -331,13 +309,13 @@ class BatchExploration:
                 posterior.feature_map(),
                 posterior.X[rows],
                 noise,
-                delta=self.policy.draw_delta(self.num_draws),
+                delta=self.design.draw_delta(self.num_draws),
                 generator=generator,
             )
             steps = range(1 + posterior.num_inducing // 16)
             if certificate.lambda_max <= LARGEST_BASE or not any(
                 [
-                    self._append(LargestContribution.at(posterior, posterior.counts))
+                    self._append(largest_contribution(posterior, posterior.counts))
                     for _ in steps
                 ]
             ):
@@ -345,7 +323,7 @@ class BatchExploration:
         self._do("base", certificate.lambda_max)
 
     def _largest_eigenvalue(self, rows: list[int]) -> float:
-        """That of `E` restricted to the observations since `r_0`. O(k^2 (m + k)).
+        """Of `E` restricted to the observations since `r_0`. O(k^2 (m + k)).
 
         The host computes it: `k x k` is small, and one copy is all that is waited for.
         """
@@ -360,7 +338,7 @@ class BatchExploration:
         return float(torch.linalg.eigvalsh(E.cpu())[-1].clamp_min(0.0))
 
     def log(self) -> dict[str, Any]:
-        """That from which `replay` does everything again. O(1)."""
+        """What `replay` needs to do everything again. O(1)."""
         events = self.events.fork()
         return {"events": events, "num_draws": self.num_draws, "added": self._added}
 

@@ -1,34 +1,297 @@
-"""Ask and tell in rounds: points of a batch first, then its feedback at once."""
+"""Rounds of S-BPE: the points of a batch first, then its feedback at once.
+
+Where a run stands is a value, so that one assignment undoes a step that failed.
+"""
 
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self, TypeAlias
 
+import torch
 from botorch.exceptions import BotorchWarning, UnsupportedError
 from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.argument_checks import check_whole
+from botorch_sparse.pools.table_batch import validate_candidates
+from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import BatchRecord, FoldedValues
+from botorch_sparse.strategies.data.evaluations import (
+    AppendOnlyList,
+    BatchRecord,
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.data.feedback import Points
-from botorch_sparse.strategies.data.history import Batch, History, evaluations_at
+from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
-    BatchData,
     Recommendation,
     bounds_of_feedback,
+    confidence_radius,
 )
-from botorch_sparse.strategies.sbpe.round_history import Round
-from botorch_sparse.strategies.sbpe.search_state import SearchState
+from botorch_sparse.strategies.sbpe.design import Design
+from botorch_sparse.strategies.sbpe.exploration import BatchExploration
+from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
+from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+
+Survivors: TypeAlias = TableSurvivors | SurvivingRegion
+
+
+@dataclass(frozen=True)
+class Round:
+    """One batch of S-BPE: points chosen blindly, then one look at their feedback.
+
+    A first batch that a kernel is fitted to has no bounds, and leaves all.
+
+    Attributes:
+        length: Points that the schedule gave it.
+        num_evaluations: Points whose feedback was there at its end.
+        num_inducing: Inducing points of its posterior.
+        survivors: Candidates left after it; None on a continuous domain.
+        fraction: Share of what it explored that is left after it.
+        beta: BoTorch's beta, the square of what multiplies the standard deviation.
+        offset: What is added to the radius whatever the variance, in units of Y.
+        lambda_max: Certified upper bound on the largest eigenvalue of the residual
+            matrix at its points, in units of the noise variance.
+        max_width: Largest width of its intervals over what is left, in units of Y.
+    """
+
+    length: int
+    num_evaluations: int = 0
+    num_inducing: int = 0
+    survivors: int | None = None
+    fraction: float = 1.0
+    beta: float = float("nan")
+    offset: float = 0.0
+    lambda_max: float = float("nan")
+    max_width: float = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class SearchState:
+    """What batches have left, by which prior, and the batch in progress.
+
+    Attributes:
+        source: Makes the prior, and what the kernel takes of points.
+        design: How points are chosen.
+        prior: Kernel, noise and units.
+        radius: The confidence radius.
+        left: What is not ruled out.
+        last_bounds: Of the last batch that had feedback.
+        first_ask: Of the batch in progress.
+        is_begun: Whether there is a batch in progress.
+        points: Numbers of the points of the batch in progress, which grow with it.
+        drawn: Numbers of all its points, where they were drawn at its start.
+        pool: Points that were drawn at its start, `k x d` in float64; none on a table.
+        log: The state of its exploration, at this value's start.
+    """
+
+    source: PriorSource
+    design: Design
+    prior: Prior
+    radius: ConfidenceRadius
+    left: Survivors
+    last_bounds: BatchBounds | None = None
+    first_ask: int = 0
+    is_begun: bool = False
+    points: AppendOnlyList[int] = field(default_factory=AppendOnlyList)
+    drawn: tuple[int, ...] = ()
+    pool: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    log: dict[str, Any] | None = None
+
+    @classmethod
+    def at_start(
+        cls, domain: Domain, source: PriorSource, design: Design, prior: Prior
+    ) -> Self:
+        """Nothing is ruled out of a domain, a table that is here or a box.
+
+        Raises:
+            InputDataError: If candidates are not finite.
+        """
+        if design.lam is not None:
+            prior = replace(prior, lam=design.lam / prior.scale**2)
+        left: Survivors
+        if domain.box is not None:
+            left = SurvivingRegion.everything(domain.box)
+        else:
+            validate_candidates(domain.own_rows)
+            left = TableSurvivors.everything(domain.own_rows, prior)
+        radius = confidence_radius(domain, source, prior, design)
+        return cls(source, design, prior, radius, left)
+
+    @cached_property
+    def exploration(self) -> BatchExploration:
+        """The variances that the batch compares. O(A m) for each point, once."""
+        prior, left = self.prior, self.left
+        X = left.explored if isinstance(left, TableSurvivors) else self.pool
+        inputs = self.source.inputs(X)
+        growing = IncrementalVariance(prior.covar_module, inputs, prior.lam)
+        exploration = BatchExploration(growing, self.design)
+        if self.log is not None:
+            exploration.replay(self.log)
+        return exploration
+
+    @property
+    def _is_built(self) -> bool:
+        return "exploration" in vars(self)
+
+    @property
+    def _log(self) -> dict[str, Any] | None:
+        """The log of the exploration, if there is one. O(1)."""
+        return self.exploration.log() if self._is_built else self.log
+
+    @property
+    def num_inducing(self) -> int:
+        """Inducing points of the batch in progress; none where points are drawn."""
+        if not self._is_built and self.log is None:
+            return 0
+        return self.exploration.posterior.num_inducing
+
+    def moved(self) -> "SearchState":
+        """The same value, whose batch does not grow with this one's. O(1).
+
+        The variances go with it: this one builds them from its log if it is needed
+        once more, since what takes them may fail half way.
+        """
+        vars(self)["log"] = self._log
+        moved = replace(self, points=self.points.fork())
+        if self._is_built:
+            vars(moved)["exploration"] = vars(self).pop("exploration")
+        return moved
+
+    def begun(self, length: int, generator: torch.Generator) -> "SearchState":
+        """Algorithm 1, line 4: at the start of a batch of some length."""
+        begun = replace(self, is_begun=True)
+        if isinstance(self.left, TableSurvivors):
+            return begun
+        num = length if self.design.is_random else self.design.raw_samples
+        return replace(begun, pool=self.left.sample(num, generator))
+
+    def next_point(
+        self, known: RunRecord, generator: torch.Generator, failed: Collection[int]
+    ) -> int:
+        """Algorithm 1, lines 6-9: the next point joins the batch. O(A m) on a table.
+
+        Args:
+            known: Where new points get their numbers.
+            generator: For what is drawn.
+            failed: Rows of a table that are not to come again.
+
+        Returns:
+            Its number.
+        """
+        left, design, place = self.left, self.design, len(self.points)
+        if self.drawn:
+            number = self.drawn[place]
+        elif isinstance(left, TableSurvivors) and design.is_random:
+            number = left.draw(generator, failed)
+        elif isinstance(left, TableSurvivors):
+            number = left.explore(self.exploration, generator, failed)
+        elif design.is_random:
+            number = known.add_point(left.box.clamp(self.pool[place]))
+        else:
+            batch = self.exploration, self.points, self.pool, self.source.inputs
+            number = left.explore(*batch, design.num_restarts, known, generator)
+        self.points.append(number)
+        return number
+
+    def cut(
+        self,
+        length: int,
+        data: FoldedEvaluations,
+        failed: Collection[int],
+        generator: torch.Generator,
+    ) -> tuple["SearchState", Round]:
+        """Algorithm 1, lines 16-17: bounds of a batch, and what they leave.
+
+        Args:
+            length: Of the batch.
+            data: Its feedback, in units of Y.
+            failed: Rows of a table that rule out no others.
+            generator: For what is drawn.
+        """
+        bounds = bounds_of_feedback(
+            data,
+            self.source,
+            self.prior,
+            self.design,
+            self.radius,
+            None if self.design.is_random else self.exploration,
+            generator,
+        )
+        num_restarts = self.design.num_restarts
+        left, found = self.left.cut(bounds, failed, self.pool, num_restarts)
+        record = Round(
+            length,
+            int(data.counts.sum()),
+            num_inducing=bounds.posterior.num_inducing,
+            beta=bounds.multiplier**2,
+            offset=self.prior.scale * bounds.offset,
+            lambda_max=bounds.lambda_max,
+            **found,
+        )
+        return replace(self, left=left, last_bounds=bounds), record
+
+    def ended(self, first_ask: int) -> "SearchState":
+        """Between two batches."""
+        points, pool = AppendOnlyList[int](), self.pool[:0]
+        blank: dict[str, Any] = {"is_begun": False, "drawn": (), "log": None}
+        return replace(self, first_ask=first_ask, points=points, pool=pool, **blank)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes, as tensors and plain values."""
+        prior, last, log = self.prior, self.last_bounds, self._log
+        if log is not None:
+            log = log | {"events": [list(event) for event in log["events"]]}
+        fit = {"prior": prior.state_dict(), "center": prior.center}
+        return {
+            "fit": None if prior.last_fit is None else fit,
+            "left": self.left.state_dict(),
+            "last_bounds": None if last is None else last.state_dict(),
+            "first_ask": self.first_ask,
+            "is_begun": self.is_begun,
+            "points": list(self.points),
+            "drawn": list(self.drawn),
+            "pool": self.pool,
+            "log": log,
+        }
+
+    def of_state(self, state: dict[str, Any], domain: Domain) -> "SearchState":
+        """The run on the same domain that a state came from."""
+        start, source = self, self.source
+        if source.is_inferred:
+            prior, fit = source.initial(), state["fit"]
+            if fit is not None:
+                prior = source.from_state(fit["prior"])
+                prior = replace(prior, center=fit["center"])
+            start = SearchState.at_start(domain, source, self.design, prior)
+        last, context = state["last_bounds"], (source, start.prior)
+        if last is not None:
+            last = BatchBounds.of_state(last, *context, domain.device)
+        plain = {name: state[name] for name in ("first_ask", "is_begun", "log")}
+        fresh = replace(start, log=None)
+        return replace(
+            fresh,
+            **plain,
+            left=start.left.of_state(state["left"], *context),
+            last_bounds=last,
+            points=AppendOnlyList(state["points"]),
+            drawn=tuple(state["drawn"]),
+            pool=state["pool"].to(domain.device),
+        )
 
 
 class RoundStrategy(Strategy):
-    """What `SBPE` does between the choice of a point and the cut of a batch.
+    """What `SBPE` and `UncertaintyReduction` do between a point and the end of a batch.
 
     A batch ends when all of its points are proposed and told or withdrawn; until then
     there is nothing more to ask for. `ask(max_batch_size)` proposes a part of a batch:
@@ -39,7 +302,8 @@ class RoundStrategy(Strategy):
 
     Args:
         domain: The table, or the box.
-        progress: Where it starts.
+        settings: What is known of the prior.
+        design: How points are chosen.
         lengths: Lengths of the batches.
         seed: Seed of the strategy's generator.
         minimize: See `Strategy`.
@@ -48,15 +312,17 @@ class RoundStrategy(Strategy):
     def __init__(
         self,
         domain: Domain,
+        settings: ModelSettings,
+        design: Design,
         *,
-        progress: SearchState,
         lengths: list[int],
         seed: int,
         minimize: bool = False,
     ) -> None:
         super().__init__(domain, seed=seed, minimize=minimize)
-        self.progress = progress
-        self.lengths = lengths
+        source, self.lengths = PriorSource(domain, settings), lengths
+        start = source.initial()
+        self.progress = SearchState.at_start(domain, source, design, start)
 
     @property
     def radius(self) -> ConfidenceRadius:
@@ -76,15 +342,19 @@ class RoundStrategy(Strategy):
     @property
     def num_left(self) -> int:
         """Points of the batch in progress that are still to be proposed."""
-        if self.round_number == len(self.lengths):
+        if self._is_over:
             return 0
         return self.lengths[self.round_number] - len(self.progress.points)
 
     @property
+    def _is_over(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.round_number == len(self.lengths)
+
+    @property
+    @override
     def is_finished(self) -> bool:
-        """Whether the horizon is reached, or all that survives has failed."""
-        is_over = self.round_number == len(self.lengths)
-        return is_over or self.progress.left.is_exhausted(self._failed)
+        return self._is_over or self.progress.left.is_exhausted(self._failed)
 
     @step
     @override
@@ -102,8 +372,8 @@ class RoundStrategy(Strategy):
             self.record.batches.change(-1, num_inducing=num_inducing)
         return batch
 
+    @override
     def _is_batch_over(self) -> bool:
-        """Whether all points of the batch are proposed, and some are pending."""
         return self.num_left == 0 and bool(self._pending_here())
 
     @step
@@ -124,9 +394,9 @@ class RoundStrategy(Strategy):
     ) -> History:
         """See `Strategy.run`: to the horizon at most, which is announced."""
         check_whole("num_evaluations", num_evaluations, least=0)
-        proposed = int(self.history.batches.column("size").sum())
+        proposed = int(self.record.batches.column("size").sum())
         left = sum(self.lengths) - proposed + len(self._trials)
-        reachable = len(self.history) + left
+        reachable = len(self.record) + left
         if num_evaluations > reachable:
             warnings.warn(
                 f"The horizon of {sum(self.lengths)} evaluations ends with {reachable} "
@@ -142,9 +412,8 @@ class RoundStrategy(Strategy):
     def recommend(self) -> Recommendation:
         """The surviving point of largest lower confidence bound, with its interval.
 
-        With `minimize` that of smallest upper bound. The bounds are those of all
-        batches together: each holds with the same probability, and the last batch may
-        be short.
+        With `minimize` the one of smallest upper bound. The bounds of all batches count
+        together: each holds with the same probability, and the last batch may be short.
 
         Raises:
             UnsupportedError: Before the end of the first batch that has bounds.
@@ -154,22 +423,22 @@ class RoundStrategy(Strategy):
                 "There are no confidence bounds before the feedback of the first batch "
                 "is told."
             )
-        found = self.progress.left.recommend(self.history, self._failed)
+        found = self.progress.left.recommend(self.record, self._failed)
         return found.negated() if self.minimize else found
+
+    @override
+    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
+        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
 
     def _pending_here(self) -> list[int]:
         """Pending points of the batch in progress."""
         return [t.point for t in self._trials if t.batch >= self.progress.first_ask]
 
-    def _told(self) -> list[int]:
-        """Places in the history of the feedback for the batch in progress."""
-        is_here = self.history.batch_number >= self.progress.first_ask
-        return is_here.nonzero().squeeze(-1).tolist()
-
+    @override
     def _select(self, max_batch_size: int | None) -> list[int]:
         if self.num_left == 0:
             self._end_round()
-        if self.round_number == len(self.lengths):
+        if self._is_over:
             raise UnsupportedError(
                 f"All {sum(self.lengths)} evaluations of the horizon have been "
                 "proposed: see recommend(), or start with more num_evaluations."
@@ -182,7 +451,7 @@ class RoundStrategy(Strategy):
             self.progress = self._begun(self.lengths[self.round_number])
         self.progress = self.progress.moved()
         size = min(self.num_left, max_batch_size or self.num_left)
-        context = self.history, self.generator, self._failed
+        context = self.record, self.generator, self._failed
         chosen = [self.progress.next_point(*context)]
         while self._ask_limit(len(chosen)) and len(chosen) < size:
             chosen.append(self.progress.next_point(*context))
@@ -192,6 +461,7 @@ class RoundStrategy(Strategy):
         """At the start of a batch of some length."""
         return self.progress.begun(length, self.generator)
 
+    @override
     def _learn(self) -> None:
         if self.num_left == 0 and not self._pending_here() and self._can_conclude():
             self._end_round()
@@ -199,64 +469,49 @@ class RoundStrategy(Strategy):
 
     def _end_round(self) -> None:
         """Take the feedback of the batch into account, and look no more at it."""
-        if self.round_number == len(self.lengths):
+        if self._is_over:
             return
-        progress, record = self._concluded(self._told())
+        is_here = self.record.batch_number >= self.progress.first_ask
+        progress, ended = self._concluded(is_here.nonzero().squeeze(-1))
         self.progress = progress.ended(len(self.record.batches))
-        self.record.rounds = (*self.record.rounds, record)
+        self.record.rounds = (*self.record.rounds, ended)
 
     def _can_conclude(self) -> bool:
         """Whether a batch that is over may end; if not, the next `ask` says why."""
         return True
 
-    def _concluded(self, places: list[int]) -> tuple[SearchState, Round]:
-        """What feedback at some places of the history makes of a batch."""
-        record = Round(self.lengths[self.round_number], len(places))
-        if not places:
-            return self.progress, record
-        at = self.progress
-        exploration = None if at.design.is_random else at.exploration
-        bounds = bounds_of_feedback(
-            self._data(places),
-            at.prior,
-            at.radius,
-            at.design.policy,
-            exploration,
-            self.generator,
-        )
-        left, record = at.left.cut(
-            bounds, record, self._failed, at.pool, at.design.num_restarts
-        )
-        record = replace(
-            record,
-            num_inducing=bounds.posterior.num_inducing,
-            beta=bounds.multiplier**2,
-            offset=bounds.units.scale * bounds.offset,
-            lambda_max=bounds.lambda_max,
-        )
-        return replace(at, left=left, last_bounds=bounds), record
+    def _concluded(self, places: Tensor) -> tuple[SearchState, Round]:
+        """What feedback at some places of the record makes of a batch."""
+        length = self.lengths[self.round_number]
+        if len(places) == 0:
+            return self.progress, Round(length)
+        data = self._data(places)
+        return self.progress.cut(length, data, self._failed, self.generator)
 
-    def _data(self, places: list[int]) -> BatchData:
-        """The feedback at some places of the history."""
-        history = self.history
-        values = FoldedValues.of(history.point[places], history.values[places])
-        data = evaluations_at(self.history, values)
-        return BatchData(data.X, data.Y, data.counts)
+    def _data(self, places: Tensor) -> FoldedEvaluations:
+        """The feedback at some places of the record."""
+        point, values = self.record.point[places], self.record.values[places]
+        return evaluations_at(self.record, FoldedEvaluations.of(point, values))
 
     @override
-    def restore_trials(self, pending: Points, failed: Iterable[int] = ()) -> Batch:
-        raise UnsupportedError(f"{type(self).__name__} {HAS_A_PLAN}")
-
     def _describe(self) -> BatchRecord:
         last = self.last_bounds
         beta = float("nan") if last is None else last.multiplier**2
         return BatchRecord(size=0, num_inducing=self.progress.num_inducing, beta=beta)
 
+    @override
+    def _config(self) -> dict[str, Any]:
+        at = self.progress
+        kernel = at.source.builder.kernel_config(self.domain.few())
+        return super()._config() | {"kernel": kernel, **at.design.config()}
+
+    @override
     def _state(self) -> dict[str, Any]:
         rounds = {"rounds": [asdict(each) for each in self.record.rounds]}
         return super()._state() | rounds | self.progress.state_dict()
 
+    @override
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self.record.rounds = tuple(Round(**each) for each in state["rounds"])
-        self.progress = self.progress.of_state(state, self.candidates.device)
+        self.progress = self.progress.of_state(state, self.domain)

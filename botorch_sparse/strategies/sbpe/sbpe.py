@@ -2,62 +2,79 @@ r"""Sparse batched pure exploration.
 
 Where the equations of [Vakili2022]_ are:
 
-=====================================  ==============================================
-Eq. 4, the posterior                   `posteriors/nystrom.py`; inside a batch, with
-                                       variances alone, `incremental_variance.py`
-Theorems 3.5, E.2, Corollary 3.7       `acquisition/confidence/sbpe_radius.py`
-Algorithm 1, line 3, the schedule      `schedule.py`
-lines 6-8, inducing points, variance   `exploration.py`, `design.py`
-lines 11-14, batches and feedback      `rounds.py`, their record `history.py`
-line 16, the bounds                    `bounds.py`
-line 17, Eq. 13, on a table            `table.py`
-line 17, Eq. 15, on a box              `region.py`
-Section 4, Theorems 4.1 and 4.2        `regression.py`
-none: kernel and noise are fitted      `first_batch.py`, `prior.py`
-=====================================  ==============================================
+====================================  ==================================================
+Eq. 4, the posterior                  `posteriors/nystrom.py`; inside a batch, with
+                                      variances alone, `incremental_variance.py`
+Theorems 3.5, E.2, Corollary 3.7      `acquisition/confidence/sbpe_radius.py`; their
+                                      arguments `confidence_radius` in `bounds.py`
+Algorithm 1, line 3, the schedule     `batch_lengths` in `design.py`
+lines 4 and 5-14, a batch             `SearchState` in `round_strategy.py`: `begun`, and
+                                      `next_point` for each point
+line 6, inducing points; delta_j      `BatchExploration.add`; `Design.draw_delta`
+line 7, the variance                  `BatchExploration` in `exploration.py`
+line 8, its maximizer, on a table     `TableSurvivors.explore` in `surviving_rows.py`
+... on a box                          `SurvivingRegion.explore`, `surviving_region.py`
+line 16, mean, variance and bounds    `bounds_of_feedback` in `bounds.py`
+line 17, Eq. 13, on a table           `TableSurvivors.cut`
+line 17, Eq. 15, on a box             `SurvivingRegion.cut`
+Section 4, Theorems 4.1 and 4.2       `uncertainty_reduction.py`
+none: kernel and noise are fitted     `fitted_prior`, here
+====================================  ==================================================
 
-Where a run stands is one value, `progress.py`.
+Where a run stands is one value, `SearchState`.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
 from botorch_sparse.argument_checks import as_points
+from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import domain_of, require_whole
-from botorch_sparse.strategies.sbpe.batch_lengths import (
+from botorch_sparse.strategies.data.domain import Domain, domain_of, require_whole
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
+from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.sbpe.design import (
+    Design,
+    Exploration,
+    Refresh,
     Schedule,
     at_least_one,
     batch_lengths,
     max_num_batches,
 )
-from botorch_sparse.strategies.sbpe.design import (
-    CertificatePolicy,
-    Design,
-    Exploration,
-    Refresh,
+from botorch_sparse.strategies.sbpe.round_strategy import (
+    Round,
+    RoundStrategy,
+    SearchState,
 )
-from botorch_sparse.strategies.sbpe.first_batch import FirstBatch, announce_size
-from botorch_sparse.strategies.sbpe.round_history import Round
-from botorch_sparse.strategies.sbpe.round_strategy import RoundStrategy
-from botorch_sparse.strategies.sbpe.search_prior import SearchPrior, validate_prior
-from botorch_sparse.strategies.sbpe.search_state import SearchState
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior_fitting import FIT_SIZE
 
 # Of a kernel that is given.
 DEFAULT_LAM, DEFAULT_NOISE_STD = 1e-4, 1e-2
+# What the noise may add to feedback before it is announced, in its deviations.
+MUCH_NOISE = 5.0
 
 
 class SBPE(RoundStrategy):
@@ -118,7 +135,7 @@ class SBPE(RoundStrategy):
             survives (REDS, Salgia et al. 2024), which needs no optimization.
         refresh: `"certificate"`, `"every"` (drawn after every point, as in the paper,
             though with fewer points than its theorem asks) or `"exact"` (BPE); see
-            `CertificatePolicy`.
+            `Design`.
         constants: `"theory"` (Theorem 3.5, Corollary 3.7) or `"practical"`, no theorem.
         num_initial: Length of the first batch where the kernel is inferred: 2 to a
             third of the horizon; `2 d` by default, at least 5, on a table at most 20.
@@ -177,96 +194,93 @@ class SBPE(RoundStrategy):
         place = domain_of(candidates, domain, type(self))
         require_whole(place, "SBPE")
         num_evaluations = at_least_one("num_evaluations", num_evaluations)
-        validate_prior(covar_module, lam, noise_std, discretization)
-        self._first_batch = None
+        first: list[int] = []
         if covar_module is None:
-            self._first_batch = FirstBatch(
-                place, num_evaluations, num_initial, lam, noise_std, discretization
-            )
-            first, prior = [self._first_batch.length], self._first_batch.prior(None)
+            first = [_first_length(place, num_evaluations, num_initial)]
         elif num_initial is None:
             lam = DEFAULT_LAM if lam is None else lam
             noise_std = DEFAULT_NOISE_STD if noise_std is None else noise_std
-            first, prior = (
-                [],
-                SearchPrior.given(place, covar_module, lam, noise_std, discretization),
-            )
         else:
             raise InputDataError(
                 f"Got num_initial={num_initial} with covar_module; it is the length of "
                 "the batch that a kernel is fitted to. Leave one of them out."
             )
         num_left = num_evaluations - sum(first)
-        policy = CertificatePolicy(refresh, delta, max_num_batches(num_left, schedule))
         design = Design(
-            policy,
-            norm_bound,
-            constants,
-            bias,
-            mgf_radius,
-            exploration,
-            raw_samples,
-            num_restarts,
-            radius,
+            refresh=refresh,
+            delta=delta,
+            num_batches=max_num_batches(num_left, schedule),
+            norm_bound=norm_bound,
+            constants=constants,
+            bias=bias,
+            mgf_radius=mgf_radius,
+            exploration=exploration,
+            raw_samples=raw_samples,
+            num_restarts=num_restarts,
+            lam=lam,
+            noise_std=noise_std,
+            discretization=discretization,
+            radius=radius,
         )
-        self._at_start = partial(SearchState.at_start, place, design)
+        known_lam = None if covar_module is None else lam
         super().__init__(
             place,
-            progress=self._at_start(prior),
+            ModelSettings.of(place, covar_module, known_lam),
+            design,
             lengths=[*first, *batch_lengths(num_left, schedule)],
             seed=seed,
             minimize=minimize,
         )
         self.num_evaluations = sum(self.lengths)
-        self._initial_config = self.progress.config(place)
-        self._initial_config["lengths"] = list(self.lengths)
-        if self._first_batch is not None:
-            self._initial_config["given"] = [lam, noise_std]
 
     @property
     def _is_fit_missing(self) -> bool:
         """Whether the first batch is in progress, and a fit follows."""
-        return self._first_batch is not None and self.progress.fit is None
+        return self.progress.source.awaits_fit(self.progress.prior)
 
+    @override
     def _begun(self, length: int) -> SearchState:
-        """At the start of a batch; all of the first is drawn where a fit follows."""
         if not self._is_fit_missing:
             return super()._begun(length)
         add_point = self.record.add_point
         drawn = self.domain.sample(length, self.generator, add_point)
-        return replace(self.progress, is_begun=True, drawn=drawn)
+        return replace(self.progress, is_begun=True, drawn=tuple(drawn))
 
+    @override
     def _can_conclude(self) -> bool:
-        return not self._is_fit_missing or FirstBatch.can_fit(self.history)
+        return not self._is_fit_missing or _can_fit(self.record)
 
-    def _concluded(self, places: list[int]) -> tuple[SearchState, Round]:
+    @override
+    def _concluded(self, places: Tensor) -> tuple[SearchState, Round]:
         """Fit to a first batch; bounds of all others, by their feedback alone."""
-        if self._first_batch is not None and self.progress.fit is None:
-            return self._fitted(self._first_batch, len(places))
+        if self._is_fit_missing:
+            return self._fitted(len(places))
         concluded = super()._concluded(places)
-        if self._first_batch is None and self.last_bounds is None and places:
+        source = self.progress.source
+        if not source.is_inferred and self.last_bounds is None and len(places):
             self._announce_size(places)
         return concluded
 
-    def _fitted(self, batch: FirstBatch, num: int) -> tuple[SearchState, Round]:
+    def _fitted(self, num: int) -> tuple[SearchState, Round]:
         """With a prior that is fitted to all feedback.
 
         Raises:
             UnsupportedError: If nothing can be fitted to it.
         """
-        record = Round(batch.length, num, survivors=len(self.candidates) or None)
-        if not FirstBatch.can_fit(self.history):
+        length, at = self.lengths[0], self.progress
+        if not _can_fit(self.record):
             raise UnsupportedError(
-                f"The first batch of {batch.length} points is over, and the feedback, "
-                f"of {len(self.history)} evaluations, has fewer than two different "
+                f"The first batch of {length} points is over, and the feedback, of "
+                f"{len(self.record)} evaluations, has fewer than two different "
                 "values: kernel and scale can't be fitted. Tell more feedback, of any "
                 "points: tell(X, Y). Or start anew with a larger num_initial, or with "
                 "covar_module, lam and noise_std."
             )
-        fit = batch.fit(self.history, self.generator)
-        return self._at_start(batch.prior(fit), fit), record
+        prior = fitted_prior(at.source, self.history, self.generator)
+        start = SearchState.at_start(self.domain, at.source, at.design, prior)
+        return start, Round(length, num, survivors=len(self.candidates) or None)
 
-    def _announce_size(self, places: list[int]) -> None:
+    def _announce_size(self, places: Tensor) -> None:
         """Once, of a kernel that was given, where the radius knows of a norm."""
         if isinstance(self.radius, NormBoundRadius):
             sign = -1.0 if self.minimize else 1.0
@@ -308,15 +322,13 @@ class SBPE(RoundStrategy):
 
     @torch.no_grad()
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See `Strategy.predict`; by the feedback of the last batch alone. O(k m^2).
+        """Means and standard deviations by the last batch's feedback alone. O(k m^2).
 
         None before the first batch that has bounds has ended. Far from where that batch
         looked it says little: `recommend` weighs the bounds of all batches.
         """
-        X, bounds = (
-            as_points("X", X, self.domain.dim, self.domain.device),
-            self.last_bounds,
-        )
+        X = as_points("X", X, self.domain.dim, self.domain.device)
+        bounds = self.last_bounds
         if bounds is None:
             return None
         mean, sd = bounds.predict(X.double())
@@ -332,15 +344,91 @@ class SBPE(RoundStrategy):
         """
         return super().confidence_gap() if self.box else self._table.confidence_gap()
 
-    def _state(self) -> dict[str, Any]:
-        fit = {} if self._first_batch is None else {"fit": self.progress.fit}
-        return super()._state() | fit
-
-    def _load_state(self, state: dict[str, Any]) -> None:
-        if self._first_batch is not None:
-            fit = state["fit"]
-            self.progress = self._at_start(self._first_batch.prior(fit), fit)
-        super()._load_state(state)
-
+    @override
     def _config(self) -> dict[str, Any]:
-        return super()._config() | self._initial_config
+        return super()._config() | {"lengths": list(self.lengths)}
+
+
+def _first_length(domain: Domain, num_evaluations: int, num_initial: int | None) -> int:
+    """The length of the first batch, which a kernel is fitted to.
+
+    Raises:
+        InputDataError: If the horizon leaves no room for it.
+    """
+    most = domain.num_choosable(num_evaluations // 3, (), unique=True)
+    if most < 2:
+        raise InputDataError(
+            f"Got num_evaluations={num_evaluations} without covar_module; need 6 or "
+            "more, and 2 candidates or more: the kernel is fitted to a first batch of "
+            "at least 2 and at most a third of the evaluations. Give covar_module, lam "
+            "and noise_std otherwise."
+        )
+    if num_initial is None:
+        return min(domain.num_initial(is_known=False), most)
+    if not 2 <= at_least_one("num_initial", num_initial) <= most:
+        raise InputDataError(
+            f"Got num_initial={num_initial}; need 2 to {most}: different candidates, "
+            f"and at most a third of num_evaluations={num_evaluations}."
+        )
+    return int(num_initial)
+
+
+def _can_fit(record: RunRecord) -> bool:
+    """Whether there are two different values, without which there is no scale."""
+    return bool((record.values != record.values[:1]).any())
+
+
+@torch.no_grad()
+def fitted_prior(
+    source: PriorSource, history: History, generator: torch.Generator
+) -> Prior:
+    """Kernel, noise, constant mean and scale by all feedback that there is.
+
+    The mean is the one of generalized least squares under the fitted kernel. The
+    average is taken off first: a constant in the data would cost digits. Cost: see
+    `PriorSource.fitted`, and O(n m^2) with at most 300 inducing points.
+    """
+    prior = source.fitted(source.initial(), history, generator)
+    data = evaluations_at(history, history.folded())
+    X, average = source.inputs(data.X), data.Y @ data.counts / data.counts.sum()
+    posterior = condition_with_constant_mean(
+        NystromPosterior.prior(prior.covar_module, X[:FIT_SIZE]),
+        X,
+        (data.Y - average) / prior.scale,
+        prior.lam / data.counts,
+    )
+    rest = posterior.mean_module(X[:1])
+    return replace(prior, center=float(average + prior.scale * rest))
+
+
+@torch.no_grad()
+def announce_size(
+    data: FoldedEvaluations, covar_module: Kernel, radius: NormBoundRadius, sign: float
+) -> None:
+    r"""Warn of feedback that is larger than a given kernel and norm bound allow.
+
+    By the reproducing property :math:`|f(x)| \le F k(x, x)^{1/2}`. What is compared are
+    root mean squares, which an offset enlarges as much as a wrong scale does.
+
+    Args:
+        data: The feedback of a batch.
+        covar_module: The kernel.
+        radius: Whose norm bound and noise are meant.
+        sign: -1 where the data are minus the feedback.
+    """
+    k_diag, n = covar_module(data.X, diag=True), data.counts.sum()
+    allowed = radius.norm_bound * float((k_diag @ data.counts / n).sqrt())
+    size = float((data.Y.square() @ data.counts / n).sqrt())
+    if not size > allowed + MUCH_NOISE * radius.noise_variance**0.5:
+        return  # also where the kernel returned NaN
+    mean = sign * float(data.Y @ data.counts / n)
+    needed = float((data.Y.abs() / k_diag.sqrt()).max())
+    warnings.warn(
+        f"The feedback of the first batch is of size {size:.3g}, with mean {mean:.3g}, "
+        f"but norm_bound={radius.norm_bound:.3g} allows for {allowed:.3g}: the theorem "
+        "needs |f(x)| <= norm_bound * k(x, x) ** 0.5, and the maximizer may be ruled "
+        f"out. Subtract a constant such as {mean:.3g} from all feedback, pass "
+        f"norm_bound of at least {needed:.3g}, or leave covar_module out.",
+        InputDataWarning,
+        stacklevel=2,
+    )

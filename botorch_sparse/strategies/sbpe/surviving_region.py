@@ -6,9 +6,9 @@ Eq. 15 and Algorithm 1): an intersection of sets that only a membership test des
 
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from botorch.exceptions import (
@@ -19,13 +19,14 @@ from botorch.exceptions import (
 from torch import Tensor
 
 from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.local_maximization import maximize_from_points
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.sbpe.round_history import Round
-from botorch_sparse.strategies.sbpe.search_prior import SearchPrior
 from botorch_sparse.strategies.seeding import draw_seed
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+
+Function: TypeAlias = Callable[[Tensor], Tensor]
 
 # Points of the domain that `sample` tests at most before it walks from known ones.
 MAX_TRIES = 2**13
@@ -58,11 +59,6 @@ class SurvivingRegion:
         """All of the box, before any batch."""
         return cls(box, (), box.bounds[:0])
 
-    @property
-    def dim(self) -> int:
-        """The number of features."""
-        return self.box.dim
-
     @cached_property
     @torch.no_grad()
     def anchor(self) -> Tensor:
@@ -81,7 +77,7 @@ class SurvivingRegion:
         return torch.stack([cut.slack(X) for cut in self.cuts]).amin(0)
 
     @property
-    def _cut_slack(self) -> Callable[[Tensor], Tensor] | None:
+    def _cut_slack(self) -> Function | None:
         """`slack`, if there are cuts."""
         return self.slack if self.cuts else None
 
@@ -169,10 +165,6 @@ class SurvivingRegion:
             )
         return X
 
-    def domain_sample(self) -> Tensor:
-        """Points all over the box, always the same, `2048 x d` in float64."""
-        return self.box.sample(2048, seed=0).double()
-
     def is_exhausted(self, failed: Collection[int]) -> bool:
         """Never: there are other points."""
         return False
@@ -181,57 +173,62 @@ class SurvivingRegion:
         self,
         exploration: BatchExploration,
         points: Sequence[int],
+        pool: Tensor,
+        inputs: Function,
         num_restarts: int,
-        history: History,
+        known: RunRecord,
         generator: torch.Generator,
     ) -> int:
         """The number of the point of largest variance, which joins an exploration.
 
         Args:
-            exploration: Of a pool of points, then those of the batch.
+            exploration: Of the pool, then the points of the batch.
             points: Numbers of the points so far.
-            num_restarts: From how many points to climb.
-            history: Where new points get their numbers.
+            pool: `k x d` points.
+            inputs: From points as they come to those that the kernel takes.
+            num_restarts: How many points the search starts from.
+            known: Where new points get their numbers.
             generator: For what is drawn.
         """
-        x = self._largest_variance(exploration, num_restarts)
-        number = history.add_point(x.squeeze(0))
-        known = list(dict.fromkeys(points))
-        if number in known:
-            row = exploration.num_rows + known.index(number)
+        growing, variance = exploration.posterior, exploration.posterior.variance
+        if growing.num_inducing == 0:  # the prior: there is nothing to choose by
+            x = self.box.clamp(pool[int(variance[: len(pool)].argmax())][None])
         else:
-            row = exploration.add_row(x.double())
+            posterior = growing.posterior()
+            x = maximize_from_points(
+                lambda X: posterior.variance(inputs(X)),
+                pool,
+                variance[: len(pool)],
+                num_restarts,
+                self.box,
+                self._cut_slack,
+            )
+        number = known.add_point(x.squeeze(0))
+        earlier = list(dict.fromkeys(points))
+        if number in earlier:
+            row = exploration.num_rows + earlier.index(number)
+        else:
+            row = exploration.add_row(inputs(x))
         exploration.add(row, generator)
         return number
-
-    def _largest_variance(
-        self, exploration: BatchExploration, num_restarts: int
-    ) -> Tensor:
-        """The point of largest variance, `1 x d`."""
-        growing, num_rows = exploration.posterior, exploration.num_rows
-        pool, variance = growing.X[:num_rows], growing.variance[:num_rows]
-        if growing.num_inducing == 0:  # the prior: nothing to choose by, or to climb
-            return self.box.clamp(pool[int(variance.argmax())][None])
-        function = growing.posterior().variance
-        return maximize_from_points(
-            function, pool, variance, num_restarts, self.box, self._cut_slack
-        )
 
     @torch.no_grad()
     def cut(
         self,
         bounds: BatchBounds,
-        record: Round,
         failed: Collection[int],
         pool: Tensor,
         num_restarts: int,
-    ) -> tuple["SurvivingRegion", Round]:
+    ) -> tuple["SurvivingRegion", dict[str, Any]]:
         r"""Cut the region by :math:`u_i(x) \ge \max l_i` (Eq. 15).
 
         The maximum over the region is searched from the batch's points and the pool.
         One that is missed by the search cuts off less.
+
+        Returns:
+            What is left, and what a `Round` says of that.
         """
-        known = torch.cat([pool, bounds.state["X"], self.best.double()])
+        known = torch.cat([pool, bounds.data["X"], self.best.double()])
         known = known[self.contains(known, 0.0)]
 
         def function(X: Tensor) -> Tensor:
@@ -245,14 +242,13 @@ class SurvivingRegion:
         region = SurvivingRegion(self.box, cuts, torch.cat([self.best, best]))
         kept = region.contains(pool, 0.0)
         lower, upper = bounds.standardized(torch.cat([pool[kept], best.double()]))
-        return region, replace(
-            record,
-            fraction=float(kept.double().mean()),
-            max_width=bounds.units.scale * float((upper - lower).max()),
-        )
+        return region, {
+            "fraction": float(kept.double().mean()),
+            "max_width": bounds.prior.scale * float((upper - lower).max()),
+        }
 
     @torch.no_grad()
-    def recommend(self, history: History, failed: Collection[int]) -> Recommendation:
+    def recommend(self, known: RunRecord, failed: Collection[int]) -> Recommendation:
         """The surviving point of largest lower bound, by all batches."""
         x = self.anchor
         if len(x) == 0:
@@ -273,8 +269,11 @@ class SurvivingRegion:
         """All but the box."""
         return {"cuts": [cut.state_dict() for cut in self.cuts], "best": self.best}
 
-    def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "SurvivingRegion":
+    def of_state(
+        self, state: dict[str, Any], source: PriorSource, prior: Prior
+    ) -> "SurvivingRegion":
         """The region of the same box that a state came from."""
         bounds = self.box.bounds
-        cuts = (BatchBounds.of_state(c, prior, bounds.device) for c in state["cuts"])
-        return SurvivingRegion(self.box, tuple(cuts), state["best"].to(bounds))
+        context = source, prior, bounds.device
+        cuts = tuple(BatchBounds.of_state(cut, *context) for cut in state["cuts"])
+        return SurvivingRegion(self.box, cuts, state["best"].to(bounds))

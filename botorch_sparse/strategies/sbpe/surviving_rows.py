@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.pools.device_batch import read_scalars
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.sbpe.round_history import Round
-from botorch_sparse.strategies.sbpe.search_prior import OutcomeScale, SearchPrior
+from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,39 +22,39 @@ class TableSurvivors:
     Attributes:
         X: `A x d` candidates, float64.
         survivors: `A` truth values.
-        intervals: `3 x A`, in `units`: the largest lower and the smallest upper bounds
-            of all batches that explored a row, and the posterior means of the batches
-            that the first are from.
-        units: Of the feedback that bounds are for.
+        intervals: `3 x A`, standardized: the largest lower and the smallest upper
+            bounds of all batches that explored a row, and the posterior means of the
+            batches that the first are from.
+        prior: By which feedback is standardized.
     """
 
     X: Tensor
     survivors: Tensor
     intervals: Tensor
-    units: OutcomeScale
+    prior: Prior
 
     @classmethod
-    def everything(cls, X: Tensor, units: OutcomeScale) -> "TableSurvivors":
+    def everything(cls, X: Tensor, prior: Prior) -> "TableSurvivors":
         """All `A x d` candidates, before any batch."""
         ends = X.new_tensor([-torch.inf, torch.inf, 0.0], dtype=torch.float64)
         intervals = ends.unsqueeze(-1).repeat(1, len(X))
         survivors = torch.ones_like(X[:, 0], dtype=torch.bool)
-        return cls(X.double(), survivors, intervals, units)
+        return cls(X.double(), survivors, intervals, prior)
 
     @property
     def lower(self) -> Tensor:
         """`A` largest lower bounds, in units of Y."""
-        return self.units.restore(self.intervals[0])
+        return self.prior.restore(self.intervals[0])
 
     @property
     def upper(self) -> Tensor:
         """`A` smallest upper bounds, in units of Y."""
-        return self.units.restore(self.intervals[1])
+        return self.prior.restore(self.intervals[1])
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower bound of the survivors, in units of Y."""
         lower, upper, _ = self.intervals[:, self.survivors].amax(-1).tolist()
-        return max(0.0, self.units.scale * (upper - lower))
+        return max(0.0, self.prior.scale * (upper - lower))
 
     @cached_property
     def _left(self) -> Tensor:
@@ -64,17 +63,8 @@ class TableSurvivors:
 
     @cached_property
     def _left_here(self) -> Tensor:
-        """The same on the host."""
+        """`_left` on the host."""
         return self._left.cpu()
-
-    def domain_sample(self) -> Tensor:
-        """The table."""
-        return self.X
-
-    @property
-    def dim(self) -> int:
-        """The number of features."""
-        return self.X.shape[-1]
 
     def number(self, place: int) -> int:
         """The row at a place among those that survive."""
@@ -119,14 +109,16 @@ class TableSurvivors:
     def cut(
         self,
         bounds: BatchBounds,
-        record: Round,
         failed: Collection[int],
         pool: Tensor,
         num_restarts: int,
-    ) -> tuple["TableSurvivors", Round]:
+    ) -> tuple["TableSurvivors", dict[str, Any]]:
         r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2).
 
         Rows that failed rule out no others, and stay where nothing else is left.
+
+        Returns:
+            What is left, and what a `Round` says of that.
         """
         rows = self._left
         lower, upper = bounds.standardized(self.X[rows])
@@ -140,35 +132,36 @@ class TableSurvivors:
         intervals = self.intervals.index_copy(1, rows, new)
         widths = torch.where(kept, upper - lower, -torch.inf)
         num, width = read_scalars(kept.sum(), widths.max())
-        return replace(self, survivors=survivors, intervals=intervals), replace(
-            record,
-            survivors=int(num),
-            fraction=num / len(rows),
-            max_width=self.units.scale * width,
-        )
+        return replace(self, survivors=survivors, intervals=intervals), {
+            "survivors": int(num),
+            "fraction": num / len(rows),
+            "max_width": self.prior.scale * width,
+        }
 
     def _recommendable(self, failed: Collection[int]) -> Tensor:
         """`A` truth values: survivors that have not failed, or all where all have."""
         return self.survivors if self.is_exhausted(failed) else self._open(failed)
 
-    def recommend(self, history: History, failed: Collection[int]) -> Recommendation:
+    def recommend(self, known: RunRecord, failed: Collection[int]) -> Recommendation:
         """The survivor of largest lower bound, by all batches."""
         is_left = self._recommendable(failed)
         index = int(self.intervals[0].masked_fill(~is_left, -torch.inf).argmax())
         lower, upper, mean = self.intervals[:, index].tolist()
         return Recommendation(
-            X=history.points(torch.tensor([index])).squeeze(0),
+            X=known.points(torch.tensor([index])).squeeze(0),
             index=index,
-            mean=self.units.restore(mean),
-            lower=self.units.restore(lower),
-            upper=self.units.restore(upper),
+            mean=self.prior.restore(mean),
+            lower=self.prior.restore(lower),
+            upper=self.prior.restore(upper),
         )
 
     def state_dict(self) -> dict[str, Any]:
         """All but the table."""
         return {"survivors": self.survivors, "intervals": self.intervals}
 
-    def of_state(self, state: dict[str, Any], prior: SearchPrior) -> "TableSurvivors":
+    def of_state(
+        self, state: dict[str, Any], source: PriorSource, prior: Prior
+    ) -> "TableSurvivors":
         """The survivors of the same table that a state came from."""
         tensors = {name: x.to(self.X.device) for name, x in state.items()}
-        return replace(self, **tensors, units=prior.units)
+        return replace(self, **tensors, prior=prior)

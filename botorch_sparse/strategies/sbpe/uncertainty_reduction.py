@@ -32,22 +32,25 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.argument_checks import as_points
+from botorch_sparse.argument_checks import as_points, check_number
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.history import Batch, History
-from botorch_sparse.strategies.sbpe.batch_lengths import at_least_one
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
-    BatchData,
     batch_statistics,
+    domain_sample,
 )
-from botorch_sparse.strategies.sbpe.design import CertificatePolicy, Design, Refresh
+from botorch_sparse.strategies.sbpe.design import (
+    NEED_LAM,
+    Design,
+    Refresh,
+    at_least_one,
+)
 from botorch_sparse.strategies.sbpe.round_strategy import RoundStrategy
-from botorch_sparse.strategies.sbpe.search_prior import SearchPrior, validate_prior
-from botorch_sparse.strategies.sbpe.search_state import SearchState
+from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class UncertaintyReduction(RoundStrategy):
         noise_std: R, the noise is R-sub-Gaussian.
         norm_bound: Bound on the RKHS norm of the function.
         delta: Failure probability, in (0, 1).
-        refresh: See `CertificatePolicy`.
+        refresh: See `Design`.
         constants: See `SBPERadius`, as for `bias` and `mgf_radius`.
         bias: See there.
         mgf_radius: See there.
@@ -139,16 +142,23 @@ class UncertaintyReduction(RoundStrategy):
                 "fitted to other data in these units, with lam and noise_std; or take "
                 "SBPE or BBKB, which infer theirs."
             )
-        validate_prior(covar_module, lam, noise_std, discretization, is_needed=True)
+        check_number("lam", lam, "(0, inf)", NEED_LAM)
+        check_number("noise_std", noise_std, "[0, inf)")
         place = domain_of(candidates, domain, type(self))
-        # Theorem 4.1 takes beta(delta / (4 |X|)), Theorem 4.2 beta_n(delta / 4).
-        policy = CertificatePolicy(refresh, delta, num_batches=1)
-        progress = SearchState.at_start(
-            place,
-            Design(policy, norm_bound, constants, bias, mgf_radius),
-            SearchPrior.given(place, covar_module, lam, noise_std, discretization),
+        design = Design(
+            refresh=refresh,
+            delta=delta,
+            num_batches=1,  # Theorems 4.1 and 4.2 take delta / (4 |X|) and delta / 4
+            norm_bound=norm_bound,
+            constants=constants,
+            bias=bias,
+            mgf_radius=mgf_radius,
+            lam=lam,
+            noise_std=noise_std,
+            discretization=discretization,
         )
-        super().__init__(place, progress=progress, lengths=[], seed=seed)
+        settings = ModelSettings.of(place, covar_module, lam)
+        super().__init__(place, settings, design, lengths=[], seed=seed)
 
     @step
     def collect_dataset(self, n: int) -> Batch:
@@ -205,10 +215,8 @@ class UncertaintyReduction(RoundStrategy):
             InputDataError: If they are no numbers.
             UnsupportedError: Before the dataset is told.
         """
-        X, bounds = (
-            as_points("X", X, self.domain.dim, self.domain.device),
-            self._bounds(),
-        )
+        X = as_points("X", X, self.domain.dim, self.domain.device)
+        bounds = self._bounds()
         with torch.no_grad():
             lower, upper = bounds.interval(X.double())
         return ((lower + upper) / 2).to(X), lower.to(X), upper.to(X)
@@ -221,10 +229,10 @@ class UncertaintyReduction(RoundStrategy):
             UnsupportedError: Before the dataset is told.
         """
         bounds, lam = self._bounds(), self.progress.prior.lam
-        data = BatchData(*(bounds.state[name] for name in BatchData._fields))
-        seen = batch_statistics(bounds.posterior, data, lam, bounds.lambda_max)
+        data = bounds.inputs(bounds.data["X"]), bounds.data["counts"]
+        seen = batch_statistics(bounds.posterior, *data, lam, bounds.lambda_max)
         n, gain = seen.num_evaluations, 0.5 * seen.log_det_sum
-        X = self.progress.left.domain_sample()
+        X = domain_sample(self.domain)
         kappa = float(bounds.posterior.covar_module(X, diag=True).max())
         inflation = variance_inflation(max(self.certified, bounds.lambda_max)) ** 3
         variance = inflation * 2 * kappa * gain / (math.log1p(kappa / lam) * n)
@@ -239,7 +247,7 @@ class UncertaintyReduction(RoundStrategy):
     @property
     def certified(self) -> float:
         """What `r` was certified to stay below at every step of the design."""
-        return 0.0 if self.progress.design.policy.refresh == "exact" else 1.0
+        return 0.0 if self.progress.design.refresh == "exact" else 1.0
 
     def _bounds(self) -> BatchBounds:
         if self.last_bounds is None:
@@ -248,9 +256,6 @@ class UncertaintyReduction(RoundStrategy):
                 "collect_dataset(n), evaluate its points and tell their feedback."
             )
         return self.last_bounds
-
-    def _config(self) -> dict[str, Any]:
-        return super()._config() | self.progress.config(self.domain)
 
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"lengths": list(self.lengths)}

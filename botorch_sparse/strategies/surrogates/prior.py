@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions import InputDataError
@@ -33,6 +33,8 @@ ENOUGH_POINTS = 10
 # has a relative deviation of a quarter then.
 LARGEST_NOISE, ENOUGH_REPEATS = 10.0, 30
 
+Values = TypeVar("Values", float, Tensor)
+
 
 @dataclass(frozen=True, eq=False)
 class Prior:
@@ -46,6 +48,7 @@ class Prior:
         hyperparameters: From which kernel and noise were made, and the unit.
         last_fit: Evaluations at the last fit; None before any.
         lengthscale_factor: What the fitted lengthscales were multiplied by.
+        center: What counts as zero, in units of the feedback; for a mean that is known.
     """
 
     covar_module: Kernel
@@ -55,6 +58,15 @@ class Prior:
     hyperparameters: Hyperparameters | None = None
     last_fit: int | None = None
     lengthscale_factor: float = 1.0
+    center: float = 0.0
+
+    def standardize(self, Y: Tensor) -> Tensor:
+        """From units of the feedback."""
+        return (Y - self.center) / self.scale
+
+    def restore(self, values: Values) -> Values:
+        """Back to units of the feedback."""
+        return self.center + self.scale * values
 
     def state_dict(self) -> dict[str, Any]:
         """What `PriorSource.from_state` needs."""

@@ -199,7 +199,11 @@ class UncertaintyReduction(RoundStrategy):
         """See `Strategy.run`: the dataset has that size, if it has none yet."""
         if not self.lengths:
             self.lengths = [at_least_one("num_evaluations", num_evaluations)]
-        return super().run(objective, num_evaluations, **options)
+        try:
+            return super().run(objective, num_evaluations, **options)
+        finally:
+            if len(self.history.batches) == 0:  # the run was refused
+                self.lengths = []
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Means, and lower and upper confidence bounds that hold at all points.

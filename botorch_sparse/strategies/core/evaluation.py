@@ -25,9 +25,8 @@ from botorch_sparse.argument_checks import (
 )
 from botorch_sparse.strategies.core.transaction import undivided, undo_point
 from botorch_sparse.strategies.core.trials import Trial
-from botorch_sparse.strategies.data.feedback import as_tensor
+from botorch_sparse.strategies.data.feedback import as_tensor, paired
 from botorch_sparse.strategies.data.history import Batch, History
-from botorch_sparse.strategies.data.label_alignment import paired
 
 # Called with strategy, batch and history after each batch; True stops the run.
 Callback: TypeAlias = Callable[[Any, Batch, History], Any]
@@ -169,7 +168,7 @@ class Evaluation:
         Raises:
             InputDataError: If some is not finite, or too large.
         """
-        Y = as_tensor(paired(batch, Y, None))
+        Y = as_tensor(paired(batch, Y))
         b, ids = len(batch), batch.ids
         is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value
         if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_sound.all()):

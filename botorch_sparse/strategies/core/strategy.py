@@ -8,7 +8,6 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -53,7 +52,6 @@ from botorch_sparse.strategies.data.domain import (
     LARGEST_VALUE,
     TableDomain,
     domain_of,
-    refuse_large_values,
     require_whole,
 )
 from botorch_sparse.strategies.data.evaluations import BatchRecord, RunRecord
@@ -62,11 +60,11 @@ from botorch_sparse.strategies.data.feedback import (
     as_ids,
     read_feedback,
     read_trials,
+    read_withdrawn,
 )
-from botorch_sparse.strategies.data.feedback_points import PointResolver
 from botorch_sparse.strategies.data.history import Batch, History, batch_of
-from botorch_sparse.strategies.data.label_alignment import paired_with_ids
 from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.point_finder import PointFinder
 
 T = TypeVar("T")
 KEEPS_DOMAIN = (
@@ -155,7 +153,7 @@ class Strategy(ABC):
         self._failed: set[int] = set()
         self._earlier: tuple[Any, ...] = ()  # what the tables before were known by
         self._num_learned = 0
-        self._finder = PointResolver(self.domain)
+        self._finder = PointFinder(self.domain)
         self._ask_limit: ContinueFunction = always_continue  # of the `ask` in progress
         self.batch_size: int | None = None  # that the user asked for
         self.unique = False  # whether a row is proposed once at most
@@ -370,15 +368,9 @@ class Strategy(ABC):
                 are not those of the keys; or if the index of `Y` is not that of `X`.
         """
         start = time.perf_counter()
-        X = list(X) if isinstance(X, Iterator) else X
-        if hasattr(Y, "iloc") and not isinstance(X, Batch) and not hasattr(X, "iloc"):
-            Y = _paired(self, X, Y)
-        told = read_feedback(X, Y, self.table, self.domain.dim)
-        refuse_large_values(told.values, self.largest_value)
-        _refuse_rows(self, X, told.ids)
-        trials = self._finder.trials_of(told, self.record, self._trials)
-        Y = torch.tensor(told.values, dtype=torch.double)
-        self.record.append(trials, Y.unsqueeze(-1))
+        known = self.record, self._trials, self._finder
+        trials, values = read_feedback(X, Y, *known, self.largest_value)
+        self.record.append(trials, values)
         self._trials.settle(trials)
         if _is_complete(self):
             _learn_new(self)
@@ -401,9 +393,7 @@ class Strategy(ABC):
                 are no ids; if `retry` is neither True nor False.
         """
         check_flag("retry", retry)
-        told = read_trials(trials, self.table)
-        _refuse_rows(self, trials, told.ids)
-        failed = self._finder.trials_of(told, self.record, self._trials)
+        failed = read_trials(trials, self.record, self._trials, self._finder)
         if retry:
             self._trials.fail(failed)
             return
@@ -477,14 +467,7 @@ class Strategy(ABC):
         Raises:
             InputDataError: If one was never proposed, or is not of the batch's point.
         """
-        given = read_trials(trials, self.table)
-        _refuse_rows(self, trials, given.ids)
-        ids, num = given.ids or [], self._trials.num_proposed
-        if never := [id for id in ids if not 0 <= id < num]:
-            raise InputDataError(f"Trials {never[:10]} were never proposed.")
-        told = given.among(self._trials.__contains__)
-        left = [self._trials[id] for id in told.ids or ()]
-        self._finder.check_points(left, self.record, told)
+        left = read_withdrawn(trials, self.record, self._trials, self._finder)
         self._trials.settle(left)
 
     @step
@@ -521,7 +504,7 @@ class Strategy(ABC):
             raise UnsupportedError(f"This {type(self).__name__} {KEEPS_DOMAIN}")
         table = CandidateTable.of(candidates).in_columns_of(before.table)
         domain = TableDomain(table)
-        finder = PointResolver(domain)
+        finder = PointFinder(domain)
         others = sorted({*self.pending.tolist(), *self._failed})
         record, number = self.record.moved(domain, finder.rows_of, others)
         _refuse_vanished(
@@ -827,20 +810,6 @@ def _learn_new(draft: Strategy) -> None:
     """Learn, if there is feedback that was not learned."""
     if draft._num_learned < len(draft.record):
         draft._learn()
-
-
-def _paired(draft: Strategy, X: Points, Y: Any) -> Any:
-    """Observations with labels in the order of ids of trials, if `X` are these."""
-    if (ids := as_ids(X)) is None or len(ids) != len(Y):
-        return Y
-    trials = draft._trials.expect(ids, draft.record.was_told)
-    return paired_with_ids(batch_of(draft.record, trials), Y)
-
-
-def _refuse_rows(draft: Strategy, given: Any, ids: Sequence[int] | None) -> None:
-    """Refuse an array of rows of a table for ids."""
-    if draft.box is None and ids and hasattr(given, "dtype"):
-        draft._trials.refuse_rows(list(ids))
 
 
 def _refuse_vanished(draft: Strategy, points: Sequence[int]) -> None:

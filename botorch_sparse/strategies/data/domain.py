@@ -2,7 +2,7 @@
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
@@ -422,24 +422,6 @@ def box_of(candidates: Any, options: DomainOptions, owner: type) -> BoxDomain:
 
 # The squares of 10^8 such numbers add up to 1e308; float64 goes to 1.8e308.
 LARGEST_VALUE = 1e150
-
-
-def refuse_large_values(values: Iterable[float], largest: float) -> None:
-    """Refuse feedback that is too large to be learned from.
-
-    It would be in the way of all that is told later: nothing takes it back.
-
-    Raises:
-        InputDataError: If a value is beyond `largest`, either way.
-    """
-    most = max(map(abs, values), default=0.0)
-    if most > largest:
-        raise InputDataError(
-            f"Got feedback as large as {most:.3g}, whose squares overflow when they "
-            f"are added up; need values up to {largest:.3g}. Rescale all feedback, or "
-            "leave out, with fail(ids) where they are pending, those that are no "
-            "measurements."
-        )
 
 
 def refuse_large_inputs(domain: Domain) -> None:

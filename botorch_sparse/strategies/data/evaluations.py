@@ -299,7 +299,7 @@ class RunRecord:
         self._labels = AppendOnlyTensor(whole.reshape(0, 3))
         self._Y = AppendOnlyTensor(torch.empty(0, len(outcomes)).double())
         self._different = AppendOnlyTensor(whole)
-        self._report: dict[int, int] = {}  # of a trial: the first one
+        self._reports: dict[int, tuple[int, ...]] = {}  # places, by trial
         self._order: dict[int, int] = {}  # of a point among the different ones
         self._extra_keys = AppendOnlyList[bytes]()
         self._extra_place: dict[bytes, int] = {}
@@ -359,8 +359,22 @@ class RunRecord:
 
     def was_told(self, trial: int) -> bool:
         """Whether something of a trial was told. O(1)."""
-        place = self._report.get(trial, len(self))
-        return place < len(self) and int(self.trial[place]) == trial
+        return len(self._reports_of(trial)) > 0
+
+    def trial_of(self, id: int) -> Trial:
+        """A trial that was told. O(1)."""
+        place = self._reports_of(id)[0]
+        return Trial(id, int(self.point[place]), int(self.batch_number[place]))
+
+    def measured(self, trial: int) -> Tensor:
+        """Which of the `k` outcomes of a trial were told."""
+        places = self._reports_of(trial)
+        return ~self.Y[list(places)].isnan().all(0)
+
+    def _reports_of(self, trial: int) -> list[int]:
+        """The places of what was told of a trial, ascending."""
+        known, size = self._reports.get(trial, ()), len(self)
+        return [p for p in known if p < size and int(self.trial[p]) == trial]
 
     def append(self, trials: Sequence[Trial], Y: Tensor) -> None:
         """Add reports.
@@ -382,8 +396,8 @@ class RunRecord:
     ) -> None:
         """Add reports by column."""
         for place, trial in enumerate(trials, len(self)):
-            if trial >= 0 and not self.was_told(trial):
-                self._report[trial] = place
+            if trial >= 0:
+                self._reports[trial] = (*self._reports_of(trial), place)
         orders = self._ordered(points)
         self._labels.extend(list(zip(batches, trials, orders, strict=True)))
         self._point.extend(points)

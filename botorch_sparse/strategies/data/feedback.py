@@ -1,9 +1,8 @@
-"""Feedback at the door: what was told, and which points are meant."""
+"""From what the user hands in to trials and their values."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,10 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.argument_checks import as_array, short_repr
+from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import short_list
-from botorch_sparse.strategies.data.history import Batch
-from botorch_sparse.strategies.data.label_alignment import only_counts, paired
+from botorch_sparse.strategies.data.domain import Domain
+from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.data.history import Batch, batch_of
+from botorch_sparse.strategies.data.point_finder import PointFinder
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,103 +27,276 @@ if TYPE_CHECKING:
 else:
     Points: TypeAlias = Any
 
-
-@dataclass(frozen=True)
-class Feedback:
-    """Sound feedback; the first of `ids`, `rows` and `X` says what it is about.
-
-    The others, where they are there too, must agree with it.
-
-    Attributes:
-        values: `b` observations in the user's sign.
-        ids: `b` ids of trials.
-        rows: `b` rows of the table.
-        X: `b x d` points.
-        is_partial: Whether NaN among these are cells of a file that can't be read.
-    """
-
-    values: list[float]
-    ids: list[int] | None = None
-    rows: list[int] | None = None
-    X: Tensor | None = None
-    is_partial: bool = False
-
-    def among(self, is_among: Callable[[int], bool]) -> "Feedback":
-        """What is said of some trials, without values."""
-        chosen = [i for i, id in enumerate(self.ids or ()) if is_among(id)]
-        return replace(
-            self,
-            values=[],
-            ids=None if self.ids is None else [self.ids[i] for i in chosen],
-            rows=None if self.rows is None else [self.rows[i] for i in chosen],
-            X=None if self.X is None else self.X[chosen],
-        )
+Labels: TypeAlias = Sequence[Hashable]
+# Ids of `b` trials, `b` rows of the table, and `b x d` points. The first that is there
+# says what feedback is about; the others must agree with it. The points may be a part:
+# NaN stands for cells of a file that can't be read.
+Named: TypeAlias = tuple[list[int] | None, list[int] | None, Tensor | None]
 
 
 def read_feedback(
-    X: Points, Y: Any, table: CandidateTable | None, dim: int
-) -> Feedback:
+    X: Points,
+    Y: Any,
+    record: RunRecord,
+    pending: PendingTrials,
+    finder: PointFinder,
+    largest: float = math.inf,
+) -> tuple[list[Trial], Tensor]:
     """What `Strategy.tell` was called with, if it is sound.
 
     Args:
         X: See `Strategy.tell`.
-        Y: `b` or `b x 1` observations.
-        table: The table of candidates; None on a continuous domain.
-        dim: The number `d` of features that is expected.
+        Y: `b x k` observations, or `b` of one outcome.
+        record: What was told before. Points that are new get their numbers in it.
+        pending: The trials that are out.
+        finder: Finds points by their coordinates.
+        largest: How large values may be, either way.
+
+    Returns:
+        `b` trials, and `b x k` values in float64 on the host, in the user's signs. NaN
+        stands for outcomes that were not measured.
 
     Raises:
         BotorchTensorDimensionError: If the shapes do not fit.
-        InputDataError: If there are NaN or infinite values, unknown keys, a batch with
-            other numbers of ids or rows than points, or a Series whose index is not
-            that of the points.
+        InputDataError: See `Strategy.tell`.
     """
     X = list(X) if isinstance(X, Iterator) else X
-    is_frame = hasattr(X, "columns") and hasattr(X, "index")
-    named = _read_batch(X, table) if isinstance(X, Batch) else None
-    if (named is not None or is_frame) and hasattr(Y, "iloc"):
-        Y = paired(X, Y, _frame_keys(X, table) if is_frame else None)
-    Y = as_tensor(Y)
-    Y = Y.reshape(1) if Y.dim() == 0 else Y
-    if named is not None and named.X is not None:
-        if named.ids is None and named.rows is None:
-            return _read_points(named.X, Y, dim)
-        values = validate_feedback(named.X, Y, dim, is_known=True)
-        return replace(named, values=values)
-    if is_frame:
-        return _read_frame(X, Y, table, dim)
-    if (ids := as_ids(X)) is not None:
-        return Feedback(_values(Y, len(ids)), ids=ids)
-    return _read_points(as_tensor(X), Y, dim)
+    named = _read_points(X, record.domain)
+    Y = record.outcomes.ordered(Y)
+    if hasattr(Y, "iloc"):
+        Y = _aligned(X, Y, record, pending)
+    values = _read_values(as_tensor(Y), named, record)
+    refuse_large_values(values, largest)
+    return _trials_of(X, named, record, pending, finder, values), values
 
 
 def read_trials(
-    trials: Batch | Iterable[int], table: CandidateTable | None
-) -> Feedback:
-    """The ids of trials, and of a batch what else it says; there are no values.
-
-    Args:
-        trials: Ids, or a batch.
-        table: The table of candidates; None on a continuous domain.
+    given: Batch | Iterable[int],
+    record: RunRecord,
+    pending: PendingTrials,
+    finder: PointFinder,
+) -> list[Trial]:
+    """Pending trials by ids, or by a batch, whose points must be theirs.
 
     Raises:
-        InputDataError: If they are none, or a batch's parts differ in length.
+        InputDataError: If one is not pending, or not of the batch's point, or they are
+            no ids.
     """
-    if isinstance(trials, Batch) and trials.ids is not None:
-        return _read_batch(trials, table)
-    return Feedback([], ids_of(trials))
+    named = _named_trials(given, record.domain)
+    return _trials_of(given, named, record, pending, finder)
 
 
-def _read_batch(batch: Batch, table: CandidateTable | None) -> Feedback:
-    """What a batch says, which may have been put together by hand."""
-    X = as_tensor(batch.X)
+def read_withdrawn(
+    given: Batch | Iterable[int],
+    record: RunRecord,
+    pending: PendingTrials,
+    finder: PointFinder,
+) -> list[Trial]:
+    """As `read_trials`, but trials that are not pending any more are left out.
+
+    Raises:
+        InputDataError: If one was never proposed, or is not of the batch's point.
+    """
+    named = _named_trials(given, record.domain)
+    ids = named[0] or []
+    _refuse_rows_for_ids(given, ids, record, pending)
+    if never := [id for id in ids if not 0 <= id < pending.num_proposed]:
+        raise InputDataError(f"Trials {never[:10]} were never proposed.")
+    places = [place for place, id in enumerate(ids) if id in pending]
+    left = [pending[ids[place]] for place in places]
+    rows = None if named[1] is None else [named[1][place] for place in places]
+    X = None if named[2] is None else named[2][places]
+    _check_points(left, rows, X, record, finder)
+    return left
+
+
+def _trials_of(
+    given: Any,
+    named: Named,
+    record: RunRecord,
+    pending: PendingTrials,
+    finder: PointFinder,
+    values: Tensor | None = None,
+) -> list[Trial]:
+    """The trials that feedback is about, pending ones where there are some."""
+    ids, rows, X = named
+    if ids is not None:
+        _refuse_rows_for_ids(given, ids, record, pending)
+        trials = _expected(ids, record, pending, values)
+        _check_points(trials, rows, X, record, finder)
+        return trials
+    if rows is not None:
+        _check_rows(rows, X, record, finder)
+        return pending.oldest([[row] for row in rows])
+    assert X is not None
+    points = finder.find(X, record, pending)
+    if not len(pending):
+        return pending.oldest([[point] for point in points])
+    return pending.oldest([finder.copies(point) for point in points])
+
+
+def _expected(
+    ids: list[int], record: RunRecord, pending: PendingTrials, values: Tensor | None
+) -> list[Trial]:
+    """Pending trials, or trials of which these outcomes are still missing."""
+    if values is None or len(record.outcomes) == 1:
+        return pending.expect(ids, record.was_told)
+    later = {id for id in ids if id not in pending and record.was_told(id)}
+    for id, row in zip(ids, values, strict=True):
+        if id in later and bool((record.measured(id) & ~row.isnan()).any()):
+            raise InputDataError(
+                f"Got an outcome of trial {id} that is told already; need NaN there."
+            )
+    if len(set(ids)) < len(ids):
+        raise InputDataError("Got the same trial twice in one call.")
+    out = pending.expect([id for id in ids if id not in later], record.was_told)
+    known = {trial.id: trial for trial in out}
+    return [known[id] if id in known else record.trial_of(id) for id in ids]
+
+
+def _refuse_rows_for_ids(
+    given: Any, ids: list[int], record: RunRecord, pending: PendingTrials
+) -> None:
+    """Refuse an array of rows of a table for ids."""
+    if record.domain.box is None and ids and hasattr(given, "dtype"):
+        pending.refuse_rows(ids)
+
+
+def _check_rows(
+    rows: list[int], X: Tensor | None, record: RunRecord, finder: PointFinder
+) -> None:
+    """Refuse rows that are not there, or have other points."""
+    num_rows = record.domain.num_rows
+    if any(not 0 <= row < num_rows for row in rows):
+        raise InputDataError(f"Got rows outside of the table of {num_rows} candidates.")
+    if not _are_at(rows, X, record, finder):
+        raise InputDataError(
+            "Got a batch or a DataFrame whose points are not those of the rows "
+            "that it names: they were edited, or lost digits. Leave out the "
+            "columns of features, or tell ids of trials."
+        )
+
+
+def _check_points(
+    trials: Sequence[Trial],
+    rows: list[int] | None,
+    X: Tensor | None,
+    record: RunRecord,
+    finder: PointFinder,
+) -> None:
+    """Refuse a batch or a frame whose points are not those of its trials."""
+    points = [trial.point for trial in trials]
+    if (rows is not None and rows != points) or not _are_at(points, X, record, finder):
+        raise InputDataError(
+            "Got a batch whose points are not those of its trials: it was edited, "
+            "another strategy proposed it, or the candidates were written to since "
+            "(a tensor is not copied). Give its ids, or leave out the columns of "
+            "features of a DataFrame; of another strategy tell the points: "
+            "tell(batch.X, Y)."
+        )
+
+
+def _are_at(
+    points: Sequence[int], X: Tensor | None, record: RunRecord, finder: PointFinder
+) -> bool:
+    """Whether coordinates, where there are some, are those of points."""
+    if X is None:
+        return True
+    ours = record.points(torch.tensor(points, dtype=torch.long))
+    if X.shape != ours.shape:
+        return False
+    is_like = X.dtype == ours.dtype and X.device == ours.device
+    if is_like and torch.equal(X, ours):
+        return True
+    return finder.is_same(X.where(~X.isnan(), ours.to(X)), ours)
+
+
+def _read_values(Y: Tensor, named: Named, record: RunRecord) -> Tensor:
+    """The observations as `b x k` values, if they are sound."""
+    ids, rows, X = named
+    names, dim, outcomes = (
+        (rows if ids is None else ids),
+        record.domain.dim,
+        record.outcomes,
+    )
+    Y = Y.reshape(1) if Y.dim() == 0 else Y
+    is_right = X is None or (X.dim() == 2 and X.shape[-1] == dim)
+    num = (
+        len(names) if names is not None else 0 if X is None or X.dim() == 0 else len(X)
+    )
+    if not is_right or not outcomes.is_shape(Y.shape, num):
+        what = f"{num} trials" if X is None else f"X of shape {tuple(X.shape)}"
+        needed = "" if X is None else f"`b x {dim}` and "
+        raise BotorchTensorDimensionError(
+            f"Got {what} and Y of shape {tuple(Y.shape)}; need {needed}"
+            f"{outcomes.shape_text} observations."
+        )
+    values = Y.reshape(num, len(outcomes)).double().cpu()
+    num_bad_Y = outcomes.num_unusable(values)
+    num_bad_X = 0 if names is not None or X is None else int((~X.isfinite()).sum())
+    if num_bad_X or num_bad_Y:
+        raise InputDataError(
+            f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN or "
+            "infinite. Tell the others alone, and withdraw(batch) or fail(ids) points "
+            "that can't be evaluated."
+        )
+    return values
+
+
+def refuse_large_values(values: Tensor, largest: float) -> None:
+    """Refuse feedback that is too large to be learned from.
+
+    It would be in the way of all that is told later: nothing takes it back.
+
+    Raises:
+        InputDataError: If a value is beyond `largest`, either way.
+    """
+    is_large = values.abs() > largest
+    if bool(is_large.any()):
+        most = float(values[is_large].abs().max())
+        raise InputDataError(
+            f"Got feedback as large as {most:.3g}, whose squares overflow when they "
+            f"are added up; need values up to {largest:.3g}. Rescale all feedback, or "
+            "leave out, with fail(ids) where they are pending, those that are no "
+            "measurements."
+        )
+
+
+def _named_trials(given: Batch | Iterable[int], domain: Domain) -> Named:
+    """The ids of trials, and of a batch what else it says."""
+    if isinstance(given, Batch) and given.ids is not None:
+        return _read_batch(given, domain.table)
+    return ids_of(given), None, None
+
+
+def _read_points(X: Any, domain: Domain) -> Named:
+    """What feedback is about, in the words of the user."""
+    if isinstance(X, Batch):
+        return _read_batch(X, domain.table)
+    if hasattr(X, "columns") and hasattr(X, "index"):
+        return _read_frame(X, domain.table, domain.dim)
+    if (ids := as_ids(X)) is not None:
+        return ids, None, None
+    return None, None, _coordinates(as_tensor(X))
+
+
+def _coordinates(X: Tensor) -> Tensor:
+    """Points in a floating point type."""
     if X.dtype == torch.bool:
         raise InputDataError("Got truth values for points; need their coordinates.")
-    X = X if X.is_floating_point() else X.double()
+    return X if X.is_floating_point() else X.double()
+
+
+def _read_batch(batch: Batch, table: CandidateTable | None) -> Named:
+    """What a batch says, which may have been put together by hand."""
+    X = _coordinates(as_tensor(batch.X))
+    # NaN would stand for what is not said, as in files.
+    X = X.nan_to_num(math.inf, posinf=math.inf, neginf=-math.inf)
     ids = _of_each("ids", batch.ids, X)
     rows = _of_each("indices", batch.indices, X)
     # Rows of an earlier table have other numbers in this one.
     is_earlier = batch.table is not None and batch.table is not table
-    return Feedback([], ids, None if is_earlier and ids is not None else rows, X)
+    return ids, None if is_earlier and ids is not None else rows, X
 
 
 def _of_each(name: str, given: Any, X: Tensor) -> list[int] | None:
@@ -138,53 +313,43 @@ def _of_each(name: str, given: Any, X: Tensor) -> list[int] | None:
     return numbers
 
 
-def _read_frame(X: Any, Y: Tensor, table: CandidateTable | None, dim: int) -> Feedback:
-    """Feedback on the rows of a DataFrame: by trial, by key, or by their columns."""
+def _read_frame(X: Any, table: CandidateTable | None, dim: int) -> Named:
+    """The rows of a DataFrame: by trial, by key, or by their columns."""
     ids = _trial_column(X, table)
-    if table is not None and table.keys is not None:
-        keys = _frame_keys(X, table)
-        if keys is None and ids is None:
-            raise InputDataError(
-                f"Got a DataFrame with the columns {short_list(X.columns)} and the "
-                "index "
-                f"{X.index.names}, which say no keys; the candidates' are named "
-                f"{table.key_names}. Read the file with pd.read_csv(path, "
-                "index_col=0), or name the column or the index of the keys so."
-            )
-        if keys is not None:
-            rows = table.rows(keys).tolist()
-            points = _said_features(X, table)
-            return Feedback(_values(Y, len(X)), ids, rows, points, is_partial=True)
-    if ids is None:
-        return _read_points(_frame_points(X, table, dim), Y, dim)
-    points = _said_coordinates(X, dim) if table is None else _said_features(X, table)
-    return Feedback(_values(Y, len(X)), ids, X=points, is_partial=True)
+    keys = _frame_keys(X, table)
+    if table is not None and table.keys is not None and keys is None and ids is None:
+        raise InputDataError(
+            f"Got a DataFrame with the columns {short_list(X.columns)} and the index "
+            f"{X.index.names}, which say no keys; the candidates' are named "
+            f"{table.key_names}. Read the file with pd.read_csv(path, "
+            "index_col=0), or name the column or the index of the keys so."
+        )
+    if ids is None and keys is None:
+        return None, None, _coordinates(_frame_points(X, table, dim))
+    rows = None if table is None or keys is None else table.rows(keys).tolist()
+    return ids, rows, _read_features(X, table, dim)
 
 
-def _said_features(X: Any, table: CandidateTable) -> Tensor:
+def _read_features(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
     """`b x d` features of a DataFrame, those that are there; NaN for the others.
 
     A cell that cannot be encoded says nothing: files turn the category "NA" into
     nothing, and "01" into a number.
     """
-    points = np.full((len(X), table.X.shape[-1]), np.nan)
+    points = np.full((len(X), dim), np.nan)
+    if table is None:
+        for i, name in enumerate(f"x{i}" for i in range(dim)):
+            if name in X.columns:
+                for rows in _readable(X[name], _floats):
+                    points[rows, i] = _floats(X[name].iloc[rows])
+        return torch.from_numpy(points)
     for spec in table.columns:
         if spec.label in X.columns:
             for rows in _readable(X[spec.label], spec.encode):
-                part = np.zeros((len(rows), points.shape[-1]))
+                part = np.zeros((len(rows), dim))
                 spec.put(spec.encode(X[spec.label].iloc[rows]), part)
                 own = slice(spec.start, spec.start + spec.width)
                 points[rows, own] = part[:, own]
-    return torch.from_numpy(points)
-
-
-def _said_coordinates(X: Any, dim: int) -> Tensor:
-    """The same on a box, for the columns x0 to x{d - 1}."""
-    points = np.full((len(X), dim), np.nan)
-    for i, name in enumerate(f"x{i}" for i in range(dim)):
-        if name in X.columns:
-            for rows in _readable(X[name], _floats):
-                points[rows, i] = _floats(X[name].iloc[rows])
     return torch.from_numpy(points)
 
 
@@ -269,14 +434,6 @@ def _frame_points(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
         ) from error
 
 
-def _read_points(X: Tensor, Y: Tensor, dim: int) -> Feedback:
-    """Feedback on `b x d` points."""
-    if X.dtype == torch.bool:
-        raise InputDataError("Got truth values for points; need their coordinates.")
-    X = X if X.is_floating_point() else X.double()
-    return Feedback(validate_feedback(X, Y, dim, is_known=False), X=X)
-
-
 def as_tensor(values: Any) -> Tensor:
     """Numbers or truth values as a tensor, lists of floats in float64.
 
@@ -326,45 +483,98 @@ def ids_of(trials: Batch | Iterable[int]) -> list[int]:
     return ids
 
 
-def _values(Y: Tensor, num: int) -> list[float]:
-    """The observations of trials or keys."""
-    if Y.shape not in {(num,), (num, 1)}:
-        raise BotorchTensorDimensionError(
-            f"Got {num} trials and Y of shape {tuple(Y.shape)}; need `b` or `b x 1` "
-            "observations."
-        )
-    return _finite(Y, 0)
+def _aligned(X: Any, Y: Any, record: RunRecord, pending: PendingTrials) -> Any:
+    """Observations with labels in the order of what they are of."""
+    if isinstance(X, Batch):
+        return paired(X, Y)
+    if hasattr(X, "iloc"):
+        return paired(X, Y, _frame_keys(X, record.domain.table))
+    if (ids := as_ids(X)) is None or len(ids) != len(Y):
+        return Y
+    trials = pending.expect(ids, record.was_told)
+    return paired_with_ids(batch_of(record, trials), Y)
 
 
-def validate_feedback(X: Tensor, Y: Tensor, dim: int, *, is_known: bool) -> list[float]:
-    """The values of feedback on the host, if it is sound.
+def paired_with_ids(batch: Batch, Y: Any) -> Any:
+    """Observations in the order of trials that were named by their ids alone.
 
-    Args:
-        X: `b x d` points.
-        Y: `b` or `b x 1` observations.
-        dim: The number `d` of features that is expected.
-        is_known: Whether the points are trials or rows, which have been looked at.
+    As `paired` with their batch; labels may be the ids themselves, too. Others say
+    nothing about trials, and are paired by position.
 
     Raises:
-        BotorchTensorDimensionError: If the shapes do not fit.
-        InputDataError: If there are NaN or infinite values.
+        InputDataError: If the labels mean more than one order.
     """
-    rows = X.shape[:1]
-    if X.dim() != 2 or X.shape[-1] != dim or Y.shape not in {rows, (*rows, 1)}:
-        raise BotorchTensorDimensionError(
-            f"Got X of shape {tuple(X.shape)} and Y of shape {tuple(Y.shape)}; "
-            f"need `b x {dim}` and `b` or `b x 1`."
-        )
-    return _finite(Y, 0 if is_known else int((~X.isfinite()).sum()))
+    known: list[Labels] = [batch.keys or []]
+    if not only_counts(Y.index):
+        known += [_rows(batch), [] if batch.ids is None else batch.ids.tolist()]
+    if not any(_order(Y.index.tolist(), labels) for labels in known):
+        return Y.to_numpy()
+    return _ordered(Y, known)
 
 
-def _finite(Y: Tensor, num_bad_X: int) -> list[float]:
-    values: list[float] = Y.reshape(-1).double().tolist()
-    num_bad_Y = len(values) - sum(map(math.isfinite, values))
-    if num_bad_X or num_bad_Y:
+def paired(X: Any, Y: Any, keys: Labels | None = None) -> Any:
+    """Observations in the order of a batch or a DataFrame, whatever theirs is.
+
+    A pandas Series has labels, and is paired by them: with the index of the DataFrame
+    or of `batch.to_frame()`, or with keys. One that only counts from 0 is paired by
+    position, as an array is. O(b).
+
+    Args:
+        X: The batch, or the DataFrame.
+        Y: `b` or `b x 1` observations.
+        keys: The keys of the DataFrame's rows, if it says them.
+
+    Raises:
+        InputDataError: If the labels are others, or repeat in another order, or mean
+            more than one order.
+    """
+    if not hasattr(Y, "iloc") or len(Y) != len(X):
+        return Y
+    known: list[Labels]
+    if isinstance(X, Batch):
+        is_same = only_counts(Y.index) and X.keys is None
+        known = [X.keys, _rows(X)] if X.keys else [_rows(X)]
+    else:
+        is_same, known = X.index.equals(Y.index), [X.index.tolist(), keys or []]
+    return Y if is_same else _ordered(Y, known)
+
+
+def _ordered(Y: Any, known: Sequence[Labels]) -> Any:
+    """Observations in the one order that their labels mean."""
+    given = Y.index.tolist()
+    orders = {order for labels in known if (order := _order(given, labels)) is not None}
+    if only_counts(Y.index):
+        orders.add(tuple(range(len(Y))))
+    if len(orders) != 1:
         raise InputDataError(
-            f"Got {num_bad_Y} values of Y and {num_bad_X} of X that are NaN or "
-            "infinite. Tell the others alone, and withdraw(batch) or fail(ids) points "
-            "that can't be evaluated."
+            f"Got Y with the index {short_list(given)} for points with the index "
+            f"{short_list(known[0] or known[-1])}; need the same labels, once each, "
+            "that say "
+            "which value is of which point. To pair them by position give "
+            "Y.to_numpy()."
         )
-    return values
+    return Y.iloc[list(orders.pop())]
+
+
+def _rows(batch: Batch) -> list[int]:
+    """The index of `to_frame` where there are no keys."""
+    if batch.indices is None:
+        return list(range(len(batch)))
+    rows: list[int] = batch.indices.tolist()
+    return rows
+
+
+def _order(given: Labels, wanted: Labels) -> tuple[int, ...] | None:
+    """Where each wanted label is; None unless they are the same, once each."""
+    if given == wanted:
+        return tuple(range(len(given)))
+    place = {label: i for i, label in enumerate(given)}
+    if len(place) < len(given) or place.keys() != set(wanted):
+        return None
+    return tuple(place[label] for label in wanted)
+
+
+def only_counts(index: Any) -> bool:
+    """Whether an index is what pandas makes where there is none."""
+    is_range = type(index).__name__ == "RangeIndex" and index.name is None
+    return is_range and (index.start, index.step) == (0, 1)

@@ -1,11 +1,11 @@
 """Which outcomes are measured: their number, their names and their signs."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError
 from torch import Tensor
 
 from botorch_sparse.strategies.data.columns import short_list
@@ -56,24 +56,15 @@ class Outcomes:
             )
         return Y[list(self.names)]
 
-    def rows(self, Y: Tensor, num: int) -> Tensor:
-        """Feedback as `num x k` values in float64 on the host; NaN: not measured.
+    @property
+    def shape_text(self) -> str:
+        """The shapes that feedback on `b` points may have, for messages."""
+        return "`b` or `b x 1`" if len(self) == 1 else f"`b x {len(self)}`"
 
-        Args:
-            Y: `num x k` values; one outcome may come without its dimension.
-            num: How many points there are.
-
-        Raises:
-            BotorchTensorDimensionError: If the shape is another one.
-        """
-        shapes = {(num, len(self))} | ({(num,)} if len(self) == 1 else set())
-        if Y.shape not in shapes:
-            needed = "`b` or `b x 1`" if len(self) == 1 else f"`b x {len(self)}`"
-            raise BotorchTensorDimensionError(
-                f"Got {num} points or trials and Y of shape {tuple(Y.shape)}; need "
-                f"{needed} observations."
-            )
-        return Y.reshape(num, len(self)).double().cpu()
+    def is_shape(self, shape: Sequence[int], num: int) -> bool:
+        """Whether feedback on so many points has a shape that it may have."""
+        is_vector = len(self) == 1 and tuple(shape) == (num,)
+        return is_vector or tuple(shape) == (num, len(self))
 
     def num_unusable(self, values: Tensor) -> int:
         """How many of `b x k` values are infinite, or NaN in a row without others."""

@@ -8,15 +8,14 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
-from botorch_sparse.strategies.core.trials import PendingTrials, Trial
+from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import RunRecord, row_bytes
-from botorch_sparse.strategies.data.feedback import Feedback
 from botorch_sparse.strategies.data.row_matching import KnownRows, NearRows, Rounding
 
 
-class PointResolver:
+class PointFinder:
     """Finds the numbers of points that are told by value.
 
     Exactly first: rows of the table, in the dtype of what is told, and points that were
@@ -66,71 +65,11 @@ class PointResolver:
             self._known[dtype] = KnownRows(self._candidates.to(dtype))
         return self._known[dtype]
 
-    def anew(self) -> "PointResolver":
+    def anew(self) -> "PointFinder":
         """A finder for other pending points; what is known of the table stays."""
         other = copy(self)
         other._pending = None
         return other
-
-    def trials_of(
-        self, told: Feedback, record: RunRecord, trials: PendingTrials
-    ) -> list[Trial]:
-        """The trials that feedback is about, pending ones where there are some."""
-        if told.ids is not None:
-            chosen = trials.expect(told.ids, record.was_told)
-            self.check_points(chosen, record, told)
-            return chosen
-        if told.rows is not None:
-            self._check_rows(told.rows, told, record)
-            return trials.oldest([[row] for row in told.rows])
-        if told.X is None:
-            return []
-        points = self.find(told.X, record, trials)
-        if not len(trials):
-            return trials.oldest([[point] for point in points])
-        return trials.oldest([self.copies(point) for point in points])
-
-    def _check_rows(
-        self, rows: Sequence[int], told: Feedback, record: RunRecord
-    ) -> None:
-        """Refuse rows that are not there, or have other points."""
-        num_rows = self._domain.num_rows
-        if any(not 0 <= row < num_rows for row in rows):
-            raise InputDataError(
-                f"Got rows outside of the table of {num_rows} candidates."
-            )
-        if not self._are_at(rows, told, record):
-            raise InputDataError(
-                "Got a batch or a DataFrame whose points are not those of the rows "
-                "that it names: they were edited, or lost digits. Leave out the "
-                "columns of features, or tell ids of trials."
-            )
-
-    def _are_at(self, points: Sequence[int], told: Feedback, record: RunRecord) -> bool:
-        """Whether coordinates, where there are some, are those of points."""
-        if (X := told.X) is None:
-            return True
-        ours = record.points(torch.tensor(points, dtype=torch.long))
-        if X.shape != ours.shape:
-            return False
-        if told.is_partial:
-            X = X.where(~X.isnan(), ours.to(X))
-        return self.is_same(X, ours)
-
-    def check_points(
-        self, trials: Sequence[Trial], record: RunRecord, told: Feedback
-    ) -> None:
-        """Refuse a batch or a frame whose points are not those of its trials."""
-        points = [trial.point for trial in trials]
-        is_ours = told.rows is None or told.rows == points
-        if not is_ours or not self._are_at(points, told, record):
-            raise InputDataError(
-                "Got a batch whose points are not those of its trials: it was edited, "
-                "another strategy proposed it, or the candidates were written to since "
-                "(a tensor is not copied). Give its ids, or leave out the columns of "
-                "features of a DataFrame; of another strategy tell the points: "
-                "tell(batch.X, Y)."
-            )
 
     def find(self, X: Tensor, record: RunRecord, trials: PendingTrials) -> list[int]:
         """Numbers of `b x d` points; those that are new get one of the history's.

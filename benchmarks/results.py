@@ -28,7 +28,11 @@ from pathlib import Path
 from benchmarks.store import RESULTS, Store, write_whole
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("benchmarks/RESULTS.md", "docs/experiments.md")
+EXPERIMENTS = "docs/reference/experiments"
+DOCUMENTS = (
+    "benchmarks/RESULTS.md",
+    *(f"{EXPERIMENTS}/{name}.md" for name in ("bkb", "bbkb", "sbpe", "gssbo")),
+)
 BLOCK = re.compile(r"<!-- \$ (?P<command>.+?) -->\n(?P<table>.*?)<!-- end -->", re.S)
 PRINTED = RESULTS / "printed.json"
 STAT = Path("/proc/stat")

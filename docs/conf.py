@@ -22,7 +22,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
 ]
-exclude_patterns = ["**.ipynb_checkpoints", "**/__pycache__", "tutorials/*.py"]
+exclude_patterns = ["**.ipynb_checkpoints", "**/__pycache__", "tutorials/notebooks/*.py"]
 highlight_language = "default"
 default_role = "code"  # `name` in a docstring
 html_theme = "furo"
@@ -44,7 +44,7 @@ myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # `python -m tutorials` runs them
 
-bibtex_bibfiles = ["refs.bib"]
+bibtex_bibfiles = ["reference/refs.bib"]
 bibtex_default_style = "keys"
 bibtex_reference_style = "label"
 

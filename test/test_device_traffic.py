@@ -2,7 +2,7 @@
 
 Each row is an operation with the most waits, uploads and launches that it may cost on
 the simulated device. `python test/test_device_traffic.py` prints what they cost, as the
-table of docs/device_traffic.md.
+table of docs/reference/device_traffic.md.
 """
 
 import re
@@ -24,7 +24,7 @@ from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
 from botorch_sparse.strategies import BBKB, GPUCB, SBPE
 from botorch_sparse.strategies.core.strategy import Strategy
 
-PAGE = Path(__file__).parent.parent / "docs" / "device_traffic.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "device_traffic.md"
 needs_simulation = pytest.mark.skipif(
     not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"
 )

@@ -1,8 +1,8 @@
-"""What docs/theory.md says of misprints and gaps in the papers, in numbers.
+"""What docs/reference/errata.md says of misprints and gaps in the papers, in numbers.
 
 Dense NumPy in float64, without the package. A test takes what is printed and what is
 right, on a problem where both can be computed, and shows that the first fails and the
-second holds. Keys and letters are those of docs/theory.md, "Errata of the papers".
+second holds. Keys and letters are those of docs/reference/errata.md.
 
 Features are finite: `k(x, y) = x'y` of the rows given, so that an operator of the
 proofs is a matrix. Where a test asks for equality, the matrices have condition numbers
@@ -577,8 +577,8 @@ def test_gssbo_square_of_the_regret() -> None:
 
 
 def test_lines_for_the_reader() -> None:
-    """The examples of docs/theory.md give what stands there."""
-    page = Path(__file__).parents[1] / "docs" / "theory.md"
+    """The examples of docs/reference/errata.md give what stands there."""
+    page = Path(__file__).parents[1] / "docs" / "reference" / "errata.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert tried > 0
     assert failed == 0

@@ -1,37 +1,68 @@
-"""The examples of the README run as they stand."""
+"""The examples of the README and of the how-to pages run as they stand."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-README = Path(__file__).parents[1] / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = ("run_a_strategy", "use_in_botorch", "use_in_ax", "add_a_member")
 
 
-@pytest.mark.parametrize(
-    "example", EXAMPLES, ids=["table", "model", "batch", "ax", "strategy"]
-)
-def test_example_runs(example: str) -> None:
-    if "botorch_sparse.ax" in example:
-        pytest.importorskip("ax")
+def names_after(text: str) -> dict[str, Any]:
+    """What the Python examples of a text leave behind, run in their order."""
     torch.manual_seed(0)
-    names: dict[str, Any] = {}
-    exec(compile(example, str(README), "exec"), names)
-    if "best" in names:
-        history = names["strategy"].history
-        assert len(history) == history.num_unique == 100
-        # Of 10,000 points in the unit cube nine are nearer on average.
-        assert names["best"].value > -(0.06**2)
-    elif "candidate" in names:
-        assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
-    elif "client" in names:
+    names: dict[str, Any] = {"__name__": "example"}
+    for example in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(example, "example", "exec"), names)
+    return names
+
+
+def test_the_readme() -> None:
+    assert len(README.splitlines()) <= 150
+    names = names_after(README)
+    history = names["strategy"].history
+    assert len(history) == history.num_unique == 100
+    # Of 10,000 points in the unit cube nine are nearer on average.
+    assert names["best"].value > -(0.06**2)
+    assert names["model"].num_inducing < 1500 and names["candidate"].shape == (1, 2)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages(page: str) -> None:
+    if page == "use_in_ax":
+        pytest.importorskip("ax")
+    names = names_after((ROOT / "docs" / "how_to" / f"{page}.md").read_text())
+    if "client" in names:
         assert len(names["client"].summarize()) == 2
-    elif "batch" in names and "strategy" not in names:
+    elif "model" in names:
         assert 1 <= len(names["batch"].X) <= 20 and names["batch"].X.shape[1] == 2
+    elif "history" in names:
+        assert len(names["history"]) >= 20
     else:
-        history = names["strategy"].history
-        # Uniform choice is 0.6 away on average.
-        assert (history.X[-10:] - 0.3).norm(dim=-1).mean() < 0.1
+        assert 1 <= len(names["strategy"].ask()) <= 8
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    """`suggest` writes a header and a batch."""
+    rows = np.random.default_rng(0).random((60, 2))
+    pool = "".join(f"r{i},{x},{y}\n" for i, (x, y) in enumerate(rows))
+    (tmp_path / "pool.csv").write_text(f"id,x,y\n{pool}")
+    measured = "".join(f"r{i},{rows[i].sum()}\n" for i in range(10))
+    (tmp_path / "measured.csv").write_text(f"id,loss\n{measured}")
+    command = re.search(
+        r"^python -m botorch_sparse suggest .+?(?= >)", README, re.M | re.S
+    )
+    assert command is not None
+    words = [sys.executable, *shlex.split(command[0].replace("\\\n", ""))[1:]]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 21

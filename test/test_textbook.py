@@ -1,4 +1,4 @@
-"""The strategies choose what docs/textbook/textbook.py chooses, on small tables.
+"""The strategies choose what docs/explanation/textbook.py chooses, on small tables.
 
 That file is dense NumPy without the package. It calls `observe` where it has chosen:
 the strategy is asked at that moment and has to propose the same rows. Its draws are the
@@ -50,7 +50,7 @@ from botorch_sparse.strategies import (
     Strategy,
 )
 
-PATH = Path(__file__).parents[1] / "docs" / "textbook" / "textbook.py"
+PATH = Path(__file__).parents[1] / "docs" / "explanation" / "textbook.py"
 MARGIN = 1e-7
 LENGTHSCALE, SLOPE = 0.8, 0.3
 A, LAM, XI, F, DELTA, T = 50, 0.2, 0.1, 5.0, 0.1, 60

@@ -56,8 +56,8 @@ def test_every_folder_is_listed() -> None:
 
 
 def test_the_documentation_has_all_of_them() -> None:
-    listed = (ROOT / "docs" / "tutorials.md").read_text()
-    assert all(f"tutorials/{name}/{name}" in listed for name in notebooks.NAMES)
+    listed = (ROOT / "docs" / "tutorials" / "index.md").read_text()
+    assert all(f"notebooks/{name}/{name}" in listed for name in notebooks.NAMES)
 
 
 @pytest.mark.parametrize("name", notebooks.NAMES)

@@ -102,4 +102,4 @@ figure
 #
 # `python -m benchmarks.long_loop` measures the same loop part by part, with its memory.
 # Where the best value on a box is all that counts, `TrustRegionBBKB` takes a hundredth
-# of a second for an evaluation: see `docs/choosing.md`.
+# of a second for an evaluation: see `docs/reference/comparison.md`.

@@ -50,6 +50,17 @@ def test_the_pages(page: str) -> None:
         assert 1 <= len(names["strategy"].ask()) <= 8
 
 
+def test_files_that_are_named_are_there() -> None:
+    """With their path from the repository, from the package, or from its strategies."""
+    package = ROOT / "botorch_sparse"
+    folders = (ROOT, package, package / "strategies")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*/**/*.md")]
+    pages.remove(ROOT / "CHANGELOG.md")
+    for page in pages:
+        for name in re.findall(r"`([a-z_/]+/[a-z_]+\.py)`", page.read_text()):
+            assert any((folder / name).exists() for folder in folders), (page, name)
+
+
 def test_the_command_line(tmp_path: Path) -> None:
     """`suggest` writes a header and a batch."""
     rows = np.random.default_rng(0).random((60, 2))

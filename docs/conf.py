@@ -22,7 +22,11 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinxcontrib.bibtex",
 ]
-exclude_patterns = ["**.ipynb_checkpoints", "**/__pycache__", "tutorials/notebooks/*.py"]
+exclude_patterns = [
+    "**.ipynb_checkpoints",
+    "**/__pycache__",
+    "tutorials/notebooks/*.py",
+]
 highlight_language = "default"
 default_role = "code"  # `name` in a docstring
 html_theme = "furo"

@@ -194,7 +194,8 @@ ACQUISITIONS: dict[str, tuple[Any, Callable[[Any], AcquisitionFunction], int]] =
         lambda m: qLowerBoundMaxValueEntropy(m, POINTS, 4, X_pending=FEW[:2]),
         1,
     ),
-    "joint entropy": (  # of inferred noise GPyTorch's mean is wrong: docs/reference/faults/botorch_tests.md
+    # Its mean is wrong in GPyTorch for inferred noise: botorch_tests.md of the docs.
+    "joint entropy": (
         of_known_noise,
         lambda m: qJointEntropySearch(
             m, **OPTIMA, optimal_outputs=OPTIMA["optimal_inputs"][:, :1] + 1

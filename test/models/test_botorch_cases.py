@@ -1,9 +1,9 @@
 """Cases of BoTorch's own suite in which `SingleTaskGP` was replaced, written anew.
 
 The source distribution of BoTorch holds no tests. Those whose names are in the
-docstrings failed there for a sparse model; docs/reference/faults/botorch_tests.md names what is left. Those of
-lists, sparsity priors, objectives and sample paths are in `test_botorch_lists.py`,
-`test_botorch_saas.py` and `test_botorch_objectives.py`.
+docstrings failed there for a sparse model. What is left is named in
+docs/reference/faults/botorch_tests.md. `test_botorch_lists.py`, `test_botorch_saas.py`
+and `test_botorch_objectives.py` have lists, priors, objectives and sample paths.
 """
 
 from typing import Any

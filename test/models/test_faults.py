@@ -1,4 +1,4 @@
-"""Each row of docs/reference/faults/models.md: what comes, and that what it says happens."""
+"""Each row of docs/reference/faults/models.md: what comes, and what happens."""
 
 import re
 import warnings

@@ -50,7 +50,8 @@ class UnknownHyperparameters(ConfidenceRadius):
     :math:`\|f\|_{\theta/g}^2 \le g^d \|f\|_\theta^2` ([Bull2011]_ Lemma 4), of squared
     norms.
 
-    *Theorem* (after [Berkenkamp2019]_; docs/explanation/unknown_hyperparameters.md has the proof for steps). Let
+    *Theorem* (after [Berkenkamp2019]_). The proof for steps is in
+    docs/explanation/unknown_hyperparameters.md. Let
     :math:`\|f\|_{\theta^*} \le B^*` for some :math:`\theta^* \le \theta_0`, neither
     known. From the first t on with :math:`g(t) \ge \theta_0/\theta^*` and
     :math:`b(t) (\theta_0/\theta^*)^{d/2} B_0 \ge B^*`, the interval with theory

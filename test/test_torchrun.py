@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from rank_processes import DEVICE_WORLDS, ended, start_ranks
 
 from botorch_sparse.demo import demo_command as command
@@ -100,13 +99,3 @@ def test_ranks_on_devices_choose_what_one_process_does(
             assert one.status == 0, one.err
     alone, together = (Path(rows).read_text() for rows in chosen)
     assert alone == together and len(alone.splitlines()) == 45
-
-
-@pytest.mark.slow
-def test_more_ranks_than_gpus_are_refused(data: str) -> None:
-    size = max(2, torch.cuda.device_count() + 1)
-    arguments = ["-m", "botorch_sparse", "--data", data, "--device", "cuda"]
-    first, *others = ended(start_ranks(size, *arguments))
-    assert f"Got {size} processes on a machine with" in first.err
-    assert first.err.count("\n") == 1 and first.status == 2
-    assert {(other.status, other.err) for other in others} == {(2, "")}

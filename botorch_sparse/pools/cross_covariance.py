@@ -15,7 +15,7 @@ first argument shares its rounding.
 from collections.abc import Callable, Set
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,10 +107,10 @@ class KernelColumns:
             room = capacity - (len(slot) - len(spare)) - len(wanted)
             places = min(-len(wanted) % POINTS, max(room, 0))
             others = _others(likely, wanted.keys() | slot.keys(), places)
-            free = _FreeSlots(
-                slot, spare, needed, capacity, MOST_SPARE if len(likely) else 0
-            )
-            self._compute(covar_module, X, wanted | others, capacity, free)
+            most = MOST_SPARE if len(likely) else 0
+            free = partial(_free_slot, slot, spare, needed, capacity, most)
+            self._reserve(X, min(capacity, len(slot) + len(wanted | others)), capacity)
+            self._compute(covar_module, X, wanted | others, slot, free)
             spare |= dict.fromkeys(others)
         last = {key: slot.pop(key) for key in dict.fromkeys(keys)}
         self._slot, self._spare = slot | last, spare
@@ -121,19 +121,18 @@ class KernelColumns:
         covar_module: Kernel,
         X: Tensor,
         wanted: dict[bytes, Tensor],
-        capacity: int,
-        free: "_FreeSlots",
+        slot: dict[bytes, int],
+        free: Callable[[], int],
     ) -> None:
         """Compute the columns of points, and note their slots."""
         new = list(wanted)
-        self._reserve(X, min(capacity, len(free.slot) + len(new)), capacity)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
             with one_thread():
                 points = torch.stack([wanted[key] for key in group])
                 columns = kernel_columns(covar_module, X, points)
             for key, column in zip(group, columns, strict=True):
-                free.slot[key] = place = free.take()
+                slot[key] = place = free()
                 self.values[place] = column
 
     def _reserve(self, X: Tensor, size: int, capacity: int) -> None:
@@ -156,33 +155,30 @@ def _others(likely: Tensor, known: Set[bytes], most: int) -> dict[bytes, Tensor]
     return dict(islice(new, most))
 
 
-class _FreeSlots(NamedTuple):
-    """Where new columns go.
+def _free_slot(
+    slot: dict[bytes, int],
+    spare: dict[bytes, None],
+    needed: set[bytes],
+    capacity: int,
+    most_spare: int,
+) -> int:
+    """A slot that is free, or made free.
 
-    Attributes:
+    Args:
         slot: The slots in use, in the order of the last use.
         spare: Those that nobody has asked for, the oldest first.
         needed: Those that have to stay.
         capacity: How many there may be.
         most_spare: From how many spare ones on the oldest makes room.
     """
-
-    slot: dict[bytes, int]
-    spare: dict[bytes, None]
-    needed: set[bytes]
-    capacity: int
-    most_spare: int
-
-    def take(self) -> int:
-        """A slot that is free, or made free."""
-        slot, spare, is_full = self.slot, self.spare, len(self.slot) >= self.capacity
-        if spare and (is_full or len(spare) >= self.most_spare):
-            oldest = next(iter(spare))
-            del spare[oldest]
-            return slot.pop(oldest)
-        if not is_full:
-            return len(slot)
-        return slot.pop(next(key for key in slot if key not in self.needed))
+    is_full = len(slot) >= capacity
+    if spare and (is_full or len(spare) >= most_spare):
+        oldest = next(iter(spare))
+        del spare[oldest]
+        return slot.pop(oldest)
+    if not is_full:
+        return len(slot)
+    return slot.pop(next(key for key in slot if key not in needed))
 
 
 @torch.no_grad()

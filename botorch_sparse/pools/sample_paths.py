@@ -84,6 +84,7 @@ def path_maximizers(
         ranked = index.gather(-1, order)
     values = torch.cat([*shard.ranks.stack(best)], dim=-1)
     best, order = values.sort(dim=-1, descending=True, stable=True)
+    best, order = best[:, :depth], order[:, :depth]
     ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1).gather(-1, order)
     return _choose(best.tolist(), ranked.tolist())
 

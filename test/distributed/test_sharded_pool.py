@@ -1,11 +1,14 @@
 """Batches over a table that ranks share have the bits of one process's."""
 
+import importlib
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from batch_oracles import DevicePool, device_batch
+from botorch.utils.sampling import manual_seed
 from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel
 from thread_ranks import together
@@ -16,8 +19,12 @@ from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
+from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
+
+# The function of the same name hides the module.
+paths_module: Any = importlib.import_module("botorch_sparse.pools.sample_paths")
 
 ROWS, LAM = 4 * RANK_TILE - 300, 0.1
 HOST = torch.device("cpu")
@@ -36,6 +43,17 @@ def problem(
     S = X[::61]
     Y, noise = (5 * S).sum(-1).sin(), torch.full_like(S[:, 0], LAM)
     return X, NystromPosterior.from_data(module, S, Y, noise, S)
+
+
+def shared_pool(
+    ranks: Ranks, X: Tensor, posterior: NystromPosterior, max_memory: int = MAX_MEMORY
+) -> ShardedPool:
+    """A rank's rows under a posterior."""
+    shard = Shard(len(X), ranks)
+    rows = X[shard.start : shard.stop]
+    pool = ShardedPool(rows, LAM, shard=shard, max_memory=max_memory)
+    pool.update(posterior)
+    return pool
 
 
 def chosen(
@@ -78,12 +96,7 @@ def test_batches_have_the_same_bits(
     whole = chosen(pool, rule)
 
     def choose(ranks: Ranks) -> object:
-        shard = Shard(ROWS, ranks)
-        own = ShardedPool(
-            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
-        )
-        own.update(posterior)
-        return chosen(own, rule)
+        return chosen(shared_pool(ranks, X, posterior, max_memory), rule)
 
     assert together(size, choose, device) == [whole] * size
     assert rule is None or 2 < len(whole[0]) < 40  # the rule ended it
@@ -104,11 +117,7 @@ def test_what_may_not_be_chosen_is_not(
     whole = chosen(pool, None, choosable)
 
     def choose(ranks: Ranks) -> object:
-        shard = Shard(ROWS, ranks)
-        own = ShardedPool(
-            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
-        )
-        own.update(posterior)
+        own = shared_pool(ranks, X, posterior, max_memory)
         return chosen(own, None, choosable)
 
     assert together(3, choose, device) == [whole] * 3
@@ -123,10 +132,7 @@ def test_moments_come_from_the_owners(device: torch.device) -> None:
     rows = torch.tensor([ROWS - 1, 0, RANK_TILE, RANK_TILE - 1, 0])
 
     def moments(ranks: Ranks) -> list[Tensor]:
-        shard = Shard(ROWS, ranks)
-        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
-        own.update(posterior)
-        return [*own.moments(rows)]
+        return [*shared_pool(ranks, X, posterior).moments(rows)]
 
     for mean, variance in together(4, moments, device):
         assert torch.equal(mean, pool.moments(rows).mean)
@@ -141,9 +147,7 @@ def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> N
     rows = torch.tensor([3, ROWS - 1, 3])
 
     def embedded(ranks: Ranks) -> int:
-        shard = Shard(ROWS, ranks)
-        own = ShardedPool(X[shard.start : shard.stop], LAM, shard=shard)
-        own.update(posterior)
+        own = shared_pool(ranks, X, posterior)
         own.moments(rows)
         return own.num_exact
 
@@ -166,11 +170,7 @@ def test_of_equal_rows_the_lowest_is_chosen(
     X = X[pool.batch(20.0).values().argsort()].repeat(2, 1)
 
     def choose(ranks: Ranks) -> list[int]:
-        shard = Shard(len(X), ranks)
-        own = ShardedPool(
-            X[shard.start : shard.stop], LAM, shard=shard, max_memory=max_memory
-        )
-        own.update(posterior)
+        own = shared_pool(ranks, X, posterior, max_memory)
         return own.batch(20.0).choose(25)
 
     first, *others = together(size, choose, device)
@@ -190,3 +190,27 @@ def test_values_at_rows_of_another_device(device: torch.device) -> None:
     for mine, theirs in ((values, rows.to(device)), (values.to(device), rows)):
         found = Shard(10).at(mine, theirs)
         assert found.device == mine.device and found.tolist() == [7.0, 2.0]
+
+
+@sweep("once, size", product([False, True], [2, 3, 4]), [(True, 2), (False, 4)])
+def test_sample_paths_have_the_maximizers_of_one_process(
+    once: bool, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also among copies of a row, excluded rows, and where a path's best is taken."""
+    X, posterior = problem(0, device=device)
+    with manual_seed(3):  # one generator for all threads would not do
+        paths = paths_module._Paths.draw(posterior, 12, 64)
+    monkeypatch.setattr(paths_module._Paths, "draw", lambda *_: paths)
+    first = path_maximizers(X, posterior, 12, SelectableRows(None, once))
+    excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
+    choosable = SelectableRows(excluded, once)
+    whole = path_maximizers(X, posterior, 12, choosable)
+
+    def choose(ranks: Ranks) -> list[int]:
+        shard = Shard(ROWS, ranks)
+        own = X[shard.start : shard.stop]
+        return path_maximizers(own, posterior, 12, choosable, shard=shard)
+
+    assert together(size, choose, device) == [whole] * size
+    assert not {*whole} & {*choosable.excluded.tolist()}
+    assert (len({*whole}) == 12) is once

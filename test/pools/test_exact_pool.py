@@ -120,12 +120,3 @@ def test_information_gain_and_prior_mean(double: dict[str, Any]) -> None:
     problem.Y = Y - 2.0
     mean = dense_posterior(problem, evaluations(problem)).mean + 2.0
     assert_close(pool.mean, mean, rtol=1e-9, atol=1e-9)
-
-
-def test_float64_inputs_stay_on_device(double: dict[str, Any]) -> None:
-    pool = make_problem(1).exact_pool(**double)
-    pool.append(0, 1.0)
-    ucb = pool.batch(1.0)
-    for tensor in (pool.mean, pool.variance, ucb.values()):
-        assert tensor.dtype == torch.float64
-        assert tensor.device.type == pool.X.device.type

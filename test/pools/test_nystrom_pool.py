@@ -28,8 +28,6 @@ from botorch_sparse.pools.cross_covariance import (
     kernel_columns,
 )
 from botorch_sparse.pools.embedding import (
-    BLOCK_SIZE,
-    ROWS,
     TILE,
     Embedding,
     threads_for,
@@ -398,24 +396,6 @@ def test_parts_are_all_rows_the_first_the_largest(
         assert [part.start for part in parts] == np.cumsum([0, *sizes])[:-1].tolist()
         assert sum(sizes) == num and sizes == sorted(sizes, reverse=True)
         assert all(size % (TILE * threads) == 0 for size in sizes[:-1])
-
-
-def test_products_of_tiles_depend_on_no_neighbour() -> None:
-    """Of the shapes of an embedding and of a batch, at any place, in any chunk."""
-    g = torch.Generator().manual_seed(1)
-    for rows in (ROWS, BLOCK_SIZE):
-        A = torch.randn(rows, 150, generator=g, dtype=torch.float64)
-        K = torch.randn(150, 4000, generator=g, dtype=torch.float64)
-        for tile in (64, TILE):
-            first = A @ K[:, :tile].contiguous()
-            for _ in range(10):
-                order = torch.randperm(4000, generator=g)[:tile]
-                place = int(torch.randint(tile, (1,), generator=g))
-                order[place] = 5
-                product = A @ K[:, order]
-                assert torch.equal(product[:, place], first[:, 5])
-                squares = product.square().sum(0)
-                assert torch.equal(squares[place], first.square().sum(0)[5])
 
 
 def test_no_inducing_points(double: dict[str, Any]) -> None:

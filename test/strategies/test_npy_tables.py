@@ -149,28 +149,22 @@ def test_files_that_are_not_there_or_no_npy_are_refused(tmp_path: Path) -> None:
         load_table(tmp_path / "text.npy")  # and no advice to read it unsafely
 
 
-def test_all_ranks_refuse_what_one_cannot_read(path: Path, tmp_path: Path) -> None:
-    def load(ranks: Ranks) -> str:
-        mine = tmp_path / "none.npy" if ranks.rank == 2 else path
-        with pytest.raises(InputDataError) as error:
-            load_table(mine, ranks=ranks)
-        return str(error.value)
-
-    assert all("There is no file" in message for message in together(3, load))
-
-
-def test_all_ranks_name_the_row_that_is_not_finite(
-    path: Path, cells: np.ndarray
+@pytest.mark.parametrize("problem", ["missing", "infinite"])
+def test_all_ranks_refuse_what_one_cannot_read(
+    problem: str, path: Path, cells: np.ndarray
 ) -> None:
-    cells[3 * RANK_TILE + 5, 2] = np.inf
-    np.save(path, cells)
+    if problem == "infinite":
+        cells[3 * RANK_TILE + 5, 2] = np.inf
+        np.save(path, cells)
 
     def load(ranks: Ranks) -> str:
+        is_missing = problem == "missing" and ranks.rank == 2
         with pytest.raises(InputDataError) as error:
-            load_table(path, ranks=ranks)
+            load_table(path.with_stem("none") if is_missing else path, ranks=ranks)
         return str(error.value)
 
-    assert all(f"Row {3 * RANK_TILE + 5} " in message for message in together(2, load))
+    expected = {"missing": "no file", "infinite": f"Row {3 * RANK_TILE + 5} "}[problem]
+    assert all(expected in message for message in together(3, load))
 
 
 def test_a_table_of_fewer_tiles_than_ranks_is_refused(path: Path) -> None:

@@ -35,9 +35,13 @@ def run_to(
     if _is_over(strategy, options):
         return history
     evaluation = Evaluation(strategy, objective, options)
-    progress = progress and strategy.domain.ranks.rank == 0
-    with ProgressBar(
-        history, type(strategy).__name__, num_evaluations, progress
+    is_shown = progress and strategy.domain.ranks.rank == 0
+    with tqdm(
+        total=num_evaluations,
+        initial=min(len(history), num_evaluations),
+        desc=type(strategy).__name__,
+        unit="eval",
+        disable=not is_shown,
     ) as bar:
         try:
             while len(history) < num_evaluations:
@@ -45,7 +49,7 @@ def run_to(
                 if batch is None:
                     break
                 evaluation.evaluate(batch)
-                bar.update()
+                _update(bar, history)
                 if _call(strategy, batch, options):
                     break
                 _save(strategy, options)
@@ -162,46 +166,15 @@ def _save(strategy: AnyStrategy, options: RunSettings) -> None:
             strategy.save(options.checkpoint)
 
 
-class ProgressBar:
-    """A progress bar of evaluations, with the best value so far.
-
-    Args:
-        history: What it shows.
-        name: Of the strategy.
-        total: Evaluations at the end.
-        is_shown: Whether to show it.
-    """
-
-    def __init__(self, history: History, name: str, total: int, is_shown: bool) -> None:
-        self.history = history
-        self._seen = 0
-        self._best = float("-inf")
-        self._bar = tqdm(
-            total=total,
-            initial=min(len(history), total),
-            desc=name,
-            unit="eval",
-            disable=not is_shown,
-        )
-
-    def __enter__(self) -> "ProgressBar":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._bar.close()
-
-    def update(self) -> None:
-        """Show what has come since."""
-        if self._bar.disable:
-            return
-        self._best = max([self._best, *self.history.values[self._seen :].tolist()])
-        self._seen = len(self.history)
-        best = -self._best if self.history.minimize else self._best
-        batches = self.history.batches
-        self._bar.set_postfix(
-            batch=len(batches),
-            m=batches[-1].num_inducing if batches else 0,
-            best=f"{best:.4g}",
-            refresh=False,
-        )
-        self._bar.update(len(self.history) - self._bar.n)
+def _update(bar: Any, history: History) -> None:
+    """Show what has come since, with the best value so far."""
+    if bar.disable:
+        return
+    largest = max(history.values.tolist(), default=-math.inf)
+    best = -largest if history.minimize else largest
+    batches = history.batches
+    num_inducing = batches[-1].num_inducing if batches else 0
+    bar.set_postfix(
+        batch=len(batches), m=num_inducing, best=f"{best:.4g}", refresh=False
+    )
+    bar.update(len(history) - bar.n)

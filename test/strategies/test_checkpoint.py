@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -16,14 +15,10 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError
-from finish_runs import OBJECTIVES, TABLES
 from strategy_table import TABLE, equal, objective, without_times
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy
-
-CASES = [("table", "bbkb-global"), ("table", "random"), ("box", "gssbo-known")]
-CASES += [("sbpe", "table")]
 
 
 def state_of(strategy: Strategy) -> dict[str, Any]:
@@ -39,16 +34,6 @@ def used(**options: Any) -> RandomSearch:
     strategy.fail(batch.ids[3:4])
     strategy.tell([[99.5]], [3.0])
     return strategy
-
-
-def test_save_and_resume(tmp_path: Path) -> None:
-    strategy = used()
-    strategy.save(tmp_path / "state.pt")
-    resumed = RandomSearch(strategy.candidates, batch_size=6, seed=9)
-    assert resumed.resume(str(tmp_path / "state.pt")) is resumed
-    assert equal(resumed.state_dict(), strategy.state_dict())
-    assert torch.equal(resumed.ask().X, strategy.ask().X)
-    assert os.listdir(tmp_path) == ["state.pt"]
 
 
 @pytest.mark.parametrize("name", ["s" * 255, "\u00e4" * 127])
@@ -307,48 +292,6 @@ def test_bad_states_change_nothing(key: str, value: Any) -> None:
     assert equal(strategy.state_dict(), state)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("domain, name", [*CASES, ("box", "bbkb-global-local")])
-def test_states_without_a_part_change_nothing(domain: str, name: str) -> None:
-    """Also where only the strategy itself misses it, after the rest was loaded."""
-    build, f = TABLES[domain][name], OBJECTIVES[domain]
-    strategy, other = build(seed=1), build(seed=2)
-    for s in (strategy, other):
-        s.run(f, 8, progress=False)
-    before, state = strategy.state_dict(), other.state_dict()
-    for key in state.keys() - {"version", "config"}:
-        with pytest.raises(InputDataError, match="damaged"):
-            strategy.load_state_dict({k: v for k, v in state.items() if k != key})
-        assert equal(strategy.state_dict(), before), key
-    other.load_state_dict(before)
-    for s in (strategy, other):
-        s.run(f, 11, progress=False)
-    assert equal(state_of(strategy), state_of(other))
-
-
-@pytest.mark.parametrize("domain, name", CASES)
-def test_a_checkpoint_after_each_batch(domain: str, name: str, tmp_path: Path) -> None:
-    """A run that stops at any of them and goes on is the run that did not stop."""
-    build, f = TABLES[domain][name], OBJECTIVES[domain]
-    straight, path = build(seed=3), tmp_path / "state.pt"
-    states: list[bytes] = []
-
-    def evaluate(X: Tensor) -> Tensor:
-        if path.exists():
-            states.append(path.read_bytes())
-        return f(X)
-
-    total = 14
-    straight.run(evaluate, total, progress=False, checkpoint=path)
-    states.append(path.read_bytes())
-    assert len(states) == len(straight.history.batches)
-    for content in (states[0], states[len(states) // 2], states[-1]):
-        path.write_bytes(content)
-        resumed = build(seed=8).resume(path)
-        resumed.run(f, total, progress=False)
-        assert equal(state_of(resumed), state_of(straight))
-
-
 def test_a_run_that_fails_writes_what_came(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
     strategy = TABLE["random"]()
@@ -363,36 +306,6 @@ def test_a_run_that_fails_writes_what_came(tmp_path: Path) -> None:
     resumed = TABLE["random"]().resume(path)
     assert equal(resumed.state_dict(), strategy.state_dict())
     assert len(resumed.history) == 7 and len(resumed.pending) == 7
-
-
-KILLED = """
-import os, signal, sys
-from strategy_table import TABLE, objective
-calls = 0
-def evaluate(X):
-    global calls
-    calls += 1
-    if calls == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return objective(X)
-TABLE["random"](seed=3).run(evaluate, 40, progress=False, checkpoint=sys.argv[1])
-"""
-
-
-@pytest.mark.slow  # other moments, each time, in test_kills.py
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
-def test_a_process_that_is_killed(tmp_path: Path) -> None:
-    path, here = tmp_path / "state.pt", Path(__file__).parents
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path)],
-        env=os.environ | {"PYTHONPATH": f"{here[2]}{os.pathsep}{here[1]}"},
-    )
-    assert killed.returncode == -signal.SIGKILL
-    resumed, straight = TABLE["random"](seed=8).resume(path), TABLE["random"](seed=3)
-    assert len(resumed.history) == 21
-    for strategy in (resumed, straight):
-        strategy.run(objective, 40, progress=False)
-    assert equal(state_of(resumed), state_of(straight))
 
 
 def test_a_new_run_does_not_replace_another(tmp_path: Path) -> None:

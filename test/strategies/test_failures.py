@@ -15,8 +15,6 @@ from strategy_table import (
 )
 from torch import Tensor
 
-from botorch_sparse.strategies.surrogates.surrogate import Surrogate
-
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)
 gp_strategies = pytest.mark.parametrize("name", GP)
@@ -94,62 +92,6 @@ def test_a_kernel_that_raises(name: str, outside: bool) -> None:
     for s in (strategy, twin):
         s.run(objective, 28, progress=False)
     assert are_alike(strategy, twin)
-
-
-@pytest.mark.one_in(3)
-@gp_strategies
-def test_points_rolled_back_leave_no_trace(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other points beside the table take the numbers of those of a failed `tell`."""
-    strategy, twin = TABLE[name](), TABLE[name]()
-    for s in (strategy, twin):
-        s.run(objective, 12, progress=False)
-    before, learn = strategy.state_dict(), Surrogate.learn
-
-    def learn_and_fail(*args: Any) -> None:
-        learn(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Surrogate, "learn", learn_and_fail)
-        strategy.tell(OUTSIDE, objective(OUTSIDE))
-    assert equal(strategy.state_dict(), before)
-    assert strategy.surrogate.view.num_inducing() == twin.surrogate.view.num_inducing()
-    for s in (strategy, twin):
-        s.tell(OUTSIDE + 0.1, objective(OUTSIDE + 0.1))
-        s.run(objective, 25, progress=False)
-    assert are_alike(strategy, twin)
-
-
-@pytest.mark.one_in(3)
-@gp_strategies
-def test_an_ask_that_learns_can_fail(name: str) -> None:
-    """Where the rest of a batch is withdrawn `ask` learns; it too leaves no trace."""
-    kernel = faulty_kernel()
-    strategy, twin = TABLE[name](covar_module=kernel), TABLE[name]()
-    for s in (strategy, twin):
-        s.run(objective, 12, progress=False)
-        batch = s.ask(3)
-        s.tell(s.candidates[:3], objective(s.candidates[:3]))
-        s.withdraw(batch)
-    before, failures = strategy.state_dict(), 0
-    while failures < 60:
-        kernel.countdown = failures
-        try:
-            strategy.ask(2)
-        except RuntimeError:
-            failures += 1
-            after = strategy.state_dict()
-            if after["num_learned"] == before["num_learned"]:
-                assert equal(after, before)
-            continue
-        break
-    kernel.countdown = None
-    twin.ask(2)
-    for s in (strategy, twin):
-        s.run(objective, 25, progress=False)
-    assert failures > 0 and are_alike(strategy, twin)
 
 
 @pytest.mark.one_in(3)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,16 @@ import pytest
 import sbpe_problems
 import torch
 from botorch.exceptions import InputDataError
-from finish_runs import OBJECTIVES, TABLES, finish
+from finish_runs import OBJECTIVES, TABLES
 from strategy_table import (
     GP,
     TABLE,
-    are_alike,
     equal,
     make_candidates,
     make_kernel,
     objective,
     without_times,
 )
-from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import FixedBeta
 from botorch_sparse.inducing import BLESSSampler
@@ -36,65 +33,10 @@ START, TOTAL = 12, 30
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
 
 
-class Interrupted(Exception):
-    """The objective gave up."""
-
-
-def interrupted_objective(after: int) -> Any:
-    """An objective that fails at the call in which it would pass `after` points."""
-    seen = 0
-
-    def evaluate(X: Tensor) -> Tensor:
-        nonlocal seen
-        seen += len(X)
-        if seen > after:
-            raise Interrupted
-        return objective(X)
-
-    return evaluate
-
-
-def objective_raises(strategy: Strategy) -> None:
-    """The objective raises in the middle of the run."""
-    with pytest.raises(Interrupted):
-        strategy.run(interrupted_objective(START), TOTAL, progress=False)
-    assert len(strategy.pending) > 0
-
-
-def before_the_first_batch(strategy: Strategy) -> None:
-    """Nothing has happened yet."""
-
-
-def first_batch_pending(strategy: Strategy) -> None:
-    """The very first batch is out."""
-    strategy.ask(TOTAL)
-
-
-SCENARIOS = [objective_raises, before_the_first_batch, first_batch_pending]
-
-
-@cache
-def plain_run(name: str) -> Strategy:
-    """A run without any interruption."""
-    strategy = TABLE[name](seed=3)
-    strategy.run(objective, TOTAL, progress=False)
-    return strategy
-
-
 def saved(strategy: Strategy, name: str, total: int = TOTAL, **run: Any) -> Any:
     """What `finish` takes; the seed that counts is that of the state."""
     plain = {"domain": "table", "name": name, "arguments": {"seed": 99}}
     return plain | {"total": total, "state": strategy.state_dict()} | run
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", TABLE)
-def test_goes_on(name: str, scenario: Any) -> None:
-    strategy = TABLE[name](seed=3)
-    scenario(strategy)
-    theirs, ours = finish(saved(strategy, name)), plain_run(name)
-    assert len(ours.history) == TOTAL
-    assert equal(without_times(theirs), without_times(ours.state_dict()))
 
 
 # Few candidates and much noise: repeats alternate, and rows outgrow unique points.
@@ -179,41 +121,6 @@ def test_a_new_process_goes_on(every: int, tmp_path: Path) -> None:
         if not equal(without_times(theirs), without_times(ours)):
             others.append(key)
     assert not others
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", TABLE)
-def test_a_used_strategy_can_load(name: str) -> None:
-    """What a strategy saw before it loads a state leaves no trace."""
-    used, other = TABLE[name](seed=1), TABLE[name](seed=2)
-    used.tell(OUTSIDE + 1.0, objective(OUTSIDE + 1.0))
-    used.run(objective, 8, progress=False)
-    for start in (0, 5):  # a state before, and one after, the first feedback
-        if start:
-            other.tell(OUTSIDE, objective(OUTSIDE))
-            other.run(objective, start, progress=False)
-        used.load_state_dict(other.state_dict())
-        assert equal(used.state_dict(), other.state_dict())
-        twin = TABLE[name](seed=8)
-        twin.load_state_dict(other.state_dict())
-        expected = twin.run(objective, 14, progress=False)
-        history = used.run(objective, 14, progress=False)
-        assert torch.equal(history.indices, expected.indices)
-        assert are_alike(used, twin)
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_saving_does_not_disturb(name: str) -> None:
-    saved, plain = TABLE[name](seed=1), TABLE[name](seed=1)
-    states = []
-    for total in range(4, 17, 4):
-        states.append(saved.state_dict())
-        copy = [list(states[-1]["pending"]), len(states[-1]["history"]["Y"])]
-        saved.run(objective, total, progress=False)
-        plain.run(objective, total, progress=False)
-        # A state taken earlier does not change with the strategy.
-        assert copy == [states[-1]["pending"], len(states[-1]["history"]["Y"])]
-    assert are_alike(saved, plain)
 
 
 OTHER_KERNEL = make_kernel()

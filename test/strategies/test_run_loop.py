@@ -459,29 +459,6 @@ def test_interrupted_by_ctrl_c(
     assert are_alike(strategy, resumed, straight)
 
 
-@pytest.mark.parametrize("place", ["tell", "_learn", "_select"])
-def test_an_exception_in_the_strategy_itself(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a second Ctrl-C, which does not wait."""
-    strategy, straight = TABLE["bbkb-global"](seed=3), TABLE["bbkb-global"](seed=3)
-    original, calls = getattr(type(strategy), place), []
-
-    def fail(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(type(strategy), place, fail)
-    with pytest.raises(KeyboardInterrupt):
-        strategy.run(objective, 20, progress=False, batch_size=3)
-    assert len(strategy.history) < 20
-    for s in (strategy, straight):
-        s.run(objective, 20, progress=False, batch_size=3)
-    assert are_alike(strategy, straight)
-
-
 def test_a_second_ctrl_c_does_not_wait() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):

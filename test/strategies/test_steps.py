@@ -110,9 +110,10 @@ class Steps(RuleBasedStateMachine):
         return found
 
     def gone_on(self, how: str) -> Strategy:
-        """One built with another seed that goes on."""
+        """One built with another seed, used or not, that goes on."""
         other = self.make(seed=9)
         if how == "state":
+            other.ask(2)
             other.load_state_dict(self.strategy.state_dict())
             return other
         with TemporaryDirectory() as folder:

@@ -147,29 +147,6 @@ def test_ask_validation(name: str) -> None:
         assert torch.equal(batch.X, strategy.candidates[batch.indices])
 
 
-@all_strategies
-def test_partial_and_out_of_order_feedback(name: str) -> None:
-    strategy = unending(name)
-    strategy.run(objective, 20, progress=False)
-    first, second = strategy.ask(6), strategy.ask(6)
-    told = len(strategy.history)
-    asked = torch.cat([first.indices, second.indices])
-    assert torch.equal(strategy.pending, asked)
-    numbers = [len(strategy.history.batches) - 2, len(strategy.history.batches) - 1]
-    strategy.tell(second, objective(second.X))  # the later one comes first
-    assert torch.equal(strategy.pending, first.indices)
-    for x in first.X.flip(0):  # then the other, one by one, backwards
-        strategy.tell(x.unsqueeze(0), objective(x.unsqueeze(0)))
-    assert len(strategy.pending) == 0
-    history = strategy.history
-    expected = torch.cat([second.indices, first.indices.flip(0)])
-    assert torch.equal(history.indices[told:], expected)
-    batch = [numbers[1]] * len(second) + [numbers[0]] * len(first)
-    assert history.batch_number[told:].tolist() == batch
-    assert torch.equal(history.Y, objective(history.X))
-    assert len(strategy.run(objective, 40, progress=False)) == 40
-
-
 def test_the_same_candidate_in_two_batches() -> None:
     """Feedback for the later batch is booked there, though both hold the candidate."""
     strategy = RandomSearch(strategy_table.make_candidates(2), batch_size=5)

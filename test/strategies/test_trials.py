@@ -19,12 +19,10 @@ from botorch.exceptions import (
 )
 from finish_runs import OBJECTIVES, TABLES
 from interrupted import Trace
-from strategy_table import TABLE, are_alike, equal, objective, unending
+from strategy_table import TABLE, are_alike, equal, objective
 from torch import Tensor
 
 from botorch_sparse.strategies import SBPE, Batch, RandomSearch, Strategy
-from botorch_sparse.strategies.core import strategy as strategy_module
-from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)
@@ -38,24 +36,6 @@ def rounded(X: Tensor, digits: int = 6) -> Tensor:
     """What a file with so many significant digits holds."""
     text = [[f"{value:.{digits}g}" for value in x] for x in X.tolist()]
     return torch.tensor([[float(v) for v in x] for x in text], dtype=torch.float64)
-
-
-@all_strategies
-def test_ids_count_proposals(name: str) -> None:
-    strategy = unending(name)
-    strategy.run(objective, 10, progress=False)
-    first, second = strategy.ask(3), strategy.ask(3)
-    b = len(first)
-    assert first.ids.dtype == torch.long
-    assert first.ids.tolist() == list(range(10, 10 + b))
-    assert second.ids[0] == 10 + b
-    assert strategy.pending_ids.tolist() == [*first.ids, *second.ids]
-    strategy.tell(second.ids.flip(0), objective(second.X.flip(0)))
-    assert strategy.history.trial[10:].tolist() == second.ids.flip(0).tolist()
-    assert torch.equal(strategy.history.Y[10:], objective(second.X.flip(0)))
-    strategy.tell(first, objective(first.X))
-    strategy.tell(first.X[:1], objective(first.X[:1]))
-    assert strategy.history.trial[-1] == -1
 
 
 @pytest.mark.parametrize("kind", ["tensor", "array", "int32", "list", "one"])
@@ -377,29 +357,6 @@ def test_rows_by_features() -> None:
     assert len(box.pending) == 0
 
 
-@all_strategies
-def test_a_trial_that_failed_is_tried_again(name: str) -> None:
-    strategy = unending(name)
-    strategy.run(objective, 12, progress=False)
-    batch = strategy.ask(3)
-    failed = batch.ids[:1]
-    strategy.fail(failed, retry=True)
-    assert failed.item() in strategy.pending_ids
-    twin = unending(name)
-    twin.load_state_dict(strategy.state_dict())
-    for s in (strategy, twin):
-        again = s.ask(4)
-        assert again.ids[0] == failed and torch.equal(again.X[0], batch.X[0])
-        assert len(again) > 1 and set(again.ids[1:].tolist()).isdisjoint(batch.ids)
-        assert s.trial(int(failed)).failures == 1
-        s.tell(again, objective(again.X))
-        s.withdraw(batch)
-        s.run(objective, 20, progress=False)
-    assert are_alike(strategy, twin)
-    numbers = strategy.history.batch_number[strategy.history.trial == failed]
-    assert numbers.tolist() == [batch.number]
-
-
 def test_retries_alone() -> None:
     strategy = on_box(batch_size=5)
     batch = strategy.ask()
@@ -426,48 +383,6 @@ def test_retries_are_among_the_points_of_a_batch(name: str) -> None:
     strategy.fail(strategy.pending_ids, retry=True)
     assert strategy.ask().ids.tolist() == batch.ids.tolist()
     assert strategy.ask().ids.tolist() == [last + 1, *range(last + 2, last + 5)]
-
-
-@pytest.mark.parametrize("name", ["bbkb-global", "gpucb"])
-def test_a_tell_that_fails_restores_what_waits(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy = TABLE[name]()
-    strategy.run(objective, 12, progress=False)
-    batch = strategy.ask(3)
-    strategy.fail(batch.ids[-1:], retry=True)
-    before, learn = strategy.state_dict(), Surrogate.learn
-
-    def fail(*args: Any) -> None:
-        raise RuntimeError("out of order")
-
-    monkeypatch.setattr(Surrogate, "learn", fail)
-    with pytest.raises(RuntimeError, match="out of order"):
-        strategy.tell(batch, objective(batch.X))
-    assert equal(strategy.state_dict(), before)
-
-    def interrupt(*args: Any) -> None:
-        learn(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Surrogate, "learn", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        strategy.tell(batch, objective(batch.X))
-    assert equal(strategy.state_dict(), before)
-
-
-def test_an_ask_that_fails_at_its_end_proposes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(*args: Any, **options: Any) -> None:
-        raise MemoryError
-
-    strategy = on_box()
-    before = strategy.state_dict()
-    monkeypatch.setattr(strategy_module, "batch_of", fail)
-    with pytest.raises(MemoryError):
-        strategy.ask()
-    assert equal(strategy.state_dict(), before)
 
 
 def test_a_row_that_failed_is_left_out() -> None:

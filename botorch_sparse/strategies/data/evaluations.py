@@ -303,6 +303,7 @@ class RunRecord:
         self._order: dict[int, int] = {}  # of a point among the different ones
         self._extra_keys = AppendOnlyList[bytes]()
         self._extra_place: dict[bytes, int] = {}
+        self._num_later = 0  # reports that are not the first of their trial
         nothing = torch.empty(len(outcomes), 0).double()
         self._sums = (0, nothing, nothing)  # of the first reports, by outcome and point
 
@@ -346,6 +347,33 @@ class RunRecord:
     def values(self) -> Tensor:
         """`n` values of the first outcome."""
         return self._Y.values[:, 0]
+
+    @property
+    def num_evaluations(self) -> int:
+        """Number of evaluations: reports that are the first of their trial."""
+        return len(self) - self._num_later
+
+    def merged(self) -> tuple[Tensor | slice, Tensor]:
+        """Evaluations, each with all that was reported of it.
+
+        O(1) where no outcome was told later, else O(n).
+
+        Returns:
+            The places of their first reports, and `e x k` values of what is maximized.
+        """
+        if self._num_later == 0:
+            return slice(None), self.Y
+        trial = self.trial
+        _, first, inverse = np.unique(
+            trial.numpy(), return_index=True, return_inverse=True
+        )
+        start = torch.from_numpy(first[inverse])
+        start = torch.where(trial < 0, torch.arange(len(trial)), start)
+        is_first, Y = start == torch.arange(len(trial)), self.Y.clone()
+        for place in (~is_first).nonzero().squeeze(-1).tolist():
+            whole, more = Y[start[place]], self.Y[place]
+            Y[start[place]] = torch.where(whole.isnan(), more, whole)
+        return is_first.nonzero().squeeze(-1), Y[is_first]
 
     @property
     def num_different(self) -> int:
@@ -395,13 +423,15 @@ class RunRecord:
         Y: Tensor,
     ) -> None:
         """Add reports by column."""
-        for place, trial in enumerate(trials, len(self)):
-            if trial >= 0:
-                self._reports[trial] = (*self._reports_of(trial), place)
-        orders = self._ordered(points)
+        start, orders = len(self), self._ordered(points)
         self._labels.extend(list(zip(batches, trials, orders, strict=True)))
         self._point.extend(points)
         self._Y.extend(Y)
+        for place, trial in enumerate(trials, start):
+            if trial >= 0:
+                before = [p for p in self._reports_of(trial) if p < place]
+                self._reports[trial] = (*before, place)
+                self._num_later += len(before) > 0
 
     def _ordered(self, points: Sequence[int]) -> list[int]:
         """The places of points among the different ones; new ones are added."""

@@ -169,7 +169,11 @@ class History:
         return self._record.outcomes.minimize[0]
 
     def __len__(self) -> int:
-        return len(self._record)
+        return self._record.num_evaluations
+
+    def _shown(self, column: Tensor) -> Tensor:
+        """The entries of evaluations in a column of reports; the column for `k = 1`."""
+        return column[self._record.merged()[0]]
 
     @property
     def batches(self) -> Batches:
@@ -187,40 +191,47 @@ class History:
 
         On the host, as all columns but `X` and `Y`.
         """
-        return self._record.point
+        return self._shown(self._record.point)
 
     @property
     def values(self) -> Tensor:
-        """`n` values of what is maximized, float64: the observations, or minus them."""
-        return self._record.values
+        """`n` values of what is maximized, float64: the observations, or minus them.
+
+        `n x k` of several outcomes.
+        """
+        Y = self._record.merged()[1]
+        return Y[:, 0] if Y.shape[-1] == 1 else Y
 
     @property
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
-        return _rows_of(self._record, self._record.point)
+        return _rows_of(self._record, self.point)
 
     @property
     def X(self) -> Tensor:
         """`n x d` points evaluated, repeats included."""
-        record = self._record
-        return record.points(record.point)
+        return self._record.points(self.point)
 
     @property
     def Y(self) -> Tensor:
-        """`n` observations, on the candidates' device and in their dtype; a copy."""
+        """`n` observations, on the candidates' device and in their dtype; a copy.
+
+        `n x k` of several outcomes, NaN where one was not measured.
+        """
         record = self._record
-        Y = record.outcomes.signed(record.values)
+        Y = record.outcomes.signed_rows(record.merged()[1])
+        Y = Y[:, 0] if Y.shape[-1] == 1 else Y
         return Y.to(record.device, record.domain.dtype, copy=True)
 
     @property
     def batch_number(self) -> Tensor:
         """`n` numbers of the batches that proposed the points, -1 for none."""
-        return self._record.batch_number
+        return self._shown(self._record.batch_number)
 
     @property
     def trial(self) -> Tensor:
         """`n` ids of the trials that were told, -1 for points nobody waited for."""
-        return self._record.trial
+        return self._shown(self._record.trial)
 
     @property
     def num_inducing(self) -> Tensor:
@@ -320,17 +331,23 @@ class History:
         """All evaluations in the columns of the candidates, with what came of them.
 
         After the columns of the candidates (`x0`, `x1`, ... on a continuous domain)
-        come `trial` and `batch`, -1 for points nobody waited for, and `value`. A name
-        that the candidates have too gets an underscore. Needs pandas.
+        come `trial` and `batch`, -1 for points nobody waited for, and `value`, or a
+        column for each outcome. A name that the candidates have too gets an underscore.
+        Needs pandas.
 
         Returns:
             `n` rows, indexed by the candidates' keys where there are some.
         """
         record = self._record
-        table, values = record.domain.table, record.outcomes.signed(record.values)
-        rows = None if table is None else _rows_of(record, record.point)
-        frame = points_frame(record.points(record.point), rows, table)
-        told = {"trial": record.trial, "batch": record.batch_number, "value": values}
+        places, Y = record.merged()
+        point, table = record.point[places], record.domain.table
+        rows = None if table is None else _rows_of(record, point)
+        frame = points_frame(record.points(point), rows, table)
+        told: dict[Any, Tensor] = {
+            "trial": record.trial[places],
+            "batch": record.batch_number[places],
+            **record.outcomes.columns(Y),
+        }
         return with_columns(frame, {name: told[name].tolist() for name in told})
 
     def last_batch(self) -> Batch | None:

@@ -40,6 +40,11 @@ class Outcomes:
             return Y
         return Y * torch.tensor([-1.0 if m else 1.0 for m in self.minimize]).to(Y)
 
+    def columns(self, Y: Tensor) -> dict[Hashable, Tensor]:
+        """The columns of `n x k` values of what is maximized, in the user's signs."""
+        names = ("value",) if self.names is None else self.names
+        return dict(zip(names, self.signed_rows(Y).unbind(-1), strict=True))
+
     def ordered(self, Y: Any) -> Any:
         """The columns of a DataFrame in the order of the names; all else as it is.
 

@@ -24,10 +24,10 @@ from botorch_sparse.strategies import (
     GPUCB,
     SBPE,
     CandidateTable,
-    History,
     RandomSearch,
     ThompsonSampling,
 )
+from botorch_sparse.strategies.data.evaluations import RunRecord
 
 LENGTHSCALE, LAM, BETA = 0.4, 0.05, 9.0
 
@@ -117,17 +117,17 @@ def test_history_and_predictions_stay(name: str) -> None:
 
 def test_a_history_is_read_of_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another thread sets a table between numbers and coordinates."""
-    strategy, points = played("random"), History.points
+    strategy, points = played("random"), RunRecord.points
     X, best = strategy.history.X, strategy.history.best()
     tables = [torch.cat([SECOND, FIRST])]
 
-    def late(self: History, *numbers: Any) -> Tensor:
+    def late(self: RunRecord, *numbers: Any) -> Tensor:
         if tables:
             strategy.set_candidates(tables.pop())
         return points(self, *numbers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(History, "points", late)
+        patch.setattr(RunRecord, "points", late)
         assert torch.equal(strategy.history.X, X)
         tables.append(FIRST.flip(0))
         assert torch.equal(strategy.history.best().X, best.X)

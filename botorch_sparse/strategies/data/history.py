@@ -171,10 +171,6 @@ class History:
     def __len__(self) -> int:
         return self._record.num_evaluations
 
-    def _shown(self, column: Tensor) -> Tensor:
-        """The entries of evaluations in a column of reports; the column for `k = 1`."""
-        return column[self._record.merged()[0]]
-
     @property
     def batches(self) -> Batches:
         """One `BatchRecord` for each `ask`, as a list to be read; see `Batches`."""
@@ -191,7 +187,7 @@ class History:
 
         On the host, as all columns but `X` and `Y`.
         """
-        return self._shown(self._record.point)
+        return _shown(self._record, "point")
 
     @property
     def values(self) -> Tensor:
@@ -205,12 +201,14 @@ class History:
     @property
     def indices(self) -> Tensor:
         """`n` rows of the candidate table, -1 for points that are not in it."""
-        return _rows_of(self._record, self.point)
+        record = self._record
+        return _rows_of(record, _shown(record, "point"))
 
     @property
     def X(self) -> Tensor:
         """`n x d` points evaluated, repeats included."""
-        return self._record.points(self.point)
+        record = self._record
+        return record.points(_shown(record, "point"))
 
     @property
     def Y(self) -> Tensor:
@@ -226,12 +224,12 @@ class History:
     @property
     def batch_number(self) -> Tensor:
         """`n` numbers of the batches that proposed the points, -1 for none."""
-        return self._shown(self._record.batch_number)
+        return _shown(self._record, "batch_number")
 
     @property
     def trial(self) -> Tensor:
         """`n` ids of the trials that were told, -1 for points nobody waited for."""
-        return self._shown(self._record.trial)
+        return _shown(self._record, "trial")
 
     @property
     def num_inducing(self) -> Tensor:
@@ -360,6 +358,12 @@ class History:
         point, trial = record.point[places], record.trial[places]
         rows = _rows_of(record, point) if record.domain.num_rows else None
         return Batch(record.points(point), rows, number, trial, record.domain.table)
+
+
+def _shown(record: RunRecord, name: str) -> Tensor:
+    """A column, without later reports of the same evaluations; a view if none is."""
+    column: Tensor = getattr(record, name)
+    return column[record.merged()[0]]
 
 
 def _rows_of(record: RunRecord, point: Tensor) -> Tensor:

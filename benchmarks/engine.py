@@ -56,7 +56,7 @@ def run_of_bbkb(lengthscale: float, evaluations: int) -> dict[str, Any]:
         progress=False,
         by_index=True,
     )
-    posterior: Any = strategy.surrogate.pool.posterior
+    posterior: Any = strategy.surrogate.view.pool.posterior
     rows, counts = history.indices.unique(return_counts=True)
     return {
         "X": X[rows],

@@ -19,7 +19,7 @@ References:
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from benchmarks.gssbo_problems import NUM_INITIAL, Problem
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.models import RefitSchedule, SparseSingleTaskGP
 from botorch_sparse.strategies import BBKB, GSSBO, Strategy
-from botorch_sparse.strategies.surrogates.prior_fitting import ModelBuilder
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 BETA = 4.0
 OPTIMIZER_OPTIONS: dict[str, Any] = {
@@ -201,27 +201,26 @@ def kmeans_plus_plus(loop: Loop, kernel: Kernel) -> Tensor:
     return X[chosen]
 
 
-class MaternBuilder(ModelBuilder):
+class MaternSource(PriorSource):
     """The models of BBKB with the kernel that all others have."""
 
-    def _model(
-        self, X: Tensor, Y: Tensor, inducing_points: Tensor
-    ) -> SparseSingleTaskGP:
+    def _model(self, X: Tensor, Y: Tensor, S: Tensor) -> SparseSingleTaskGP:
         dim = self.bounds.shape[-1]
         return SparseSingleTaskGP(
             X,
             Y,
             covar_module=matern(dim),
             input_transform=Normalize(dim, bounds=self.bounds, learn_bounds=False),
-            inducing_points=inducing_points,
+            inducing_points=S,
         )
 
 
 def bbkb(problem: Problem, setting: Setting, **options: Any) -> Strategy:
     """BBKB, in batches of its own size unless options say otherwise."""
     strategy = BBKB(**setting.options(problem), **options)
-    source = strategy.surrogate.source
-    source.builder = MaternBuilder(source.builder.bounds, None, None)
+    view = strategy.surrogate.view
+    source = MaternSource(strategy.domain, strategy.settings)
+    strategy.surrogate = replace(strategy.surrogate, view=replace(view, source=source))
     return strategy
 
 

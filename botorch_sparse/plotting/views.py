@@ -69,7 +69,8 @@ def view_of(source: Any) -> View:
 
 
 def _strategy_view(strategy: Any) -> View:
-    pool = getattr(getattr(strategy, "surrogate", None), "pool", None)
+    learned = getattr(getattr(strategy, "surrogate", None), "view", None)
+    pool = getattr(learned, "pool", None)
     model = getattr(strategy, "model", None)
     if (pool is None and model is None) or not len(strategy.history):
         raise UnsupportedError(

@@ -1,28 +1,32 @@
-"""Whole algorithms with ask and tell, on tables of candidates and on boxes."""
+"""Whole algorithms with ask and tell, on tables of candidates and on boxes.
 
-import importlib
+Each is imported when it is asked for.
+"""
+
 import warnings
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from botorch_sparse.strategies.bbkb import BBKB
-from botorch_sparse.strategies.bkb import BKB
-from botorch_sparse.strategies.core.stopping import (
-    StopAfter,
-    StopAtTarget,
-    StopOnConfidenceGap,
-    StopOnNoImprovement,
-)
-from botorch_sparse.strategies.core.strategy import Strategy
-from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.evaluations import BatchRecord
-from botorch_sparse.strategies.data.history import Batch, Best, History
-from botorch_sparse.strategies.gpbucb import GPBUCB
-from botorch_sparse.strategies.gpucb import GPUCB
-from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
-from botorch_sparse.strategies.random_search import RandomSearch
-from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
-from botorch_sparse.strategies.thompson_sampling import ThompsonSampling
-from botorch_sparse.strategies.trust_region import TrustRegionBBKB
+if TYPE_CHECKING:
+    from botorch_sparse.strategies.bbkb import BBKB
+    from botorch_sparse.strategies.bkb import BKB
+    from botorch_sparse.strategies.core.stopping import (
+        StopAfter,
+        StopAtTarget,
+        StopOnConfidenceGap,
+        StopOnNoImprovement,
+    )
+    from botorch_sparse.strategies.core.strategy import Strategy
+    from botorch_sparse.strategies.data.candidate_table import CandidateTable
+    from botorch_sparse.strategies.data.evaluations import BatchRecord
+    from botorch_sparse.strategies.data.history import Batch, Best, History
+    from botorch_sparse.strategies.gpbucb import GPBUCB
+    from botorch_sparse.strategies.gpucb import GPUCB
+    from botorch_sparse.strategies.gssbo import GSSBO, RSSBO
+    from botorch_sparse.strategies.random_search import RandomSearch
+    from botorch_sparse.strategies.sbpe import SBPE, UncertaintyReduction
+    from botorch_sparse.strategies.thompson_sampling import ThompsonSampling
+    from botorch_sparse.strategies.trust_region import TrustRegionBBKB
 
 __all__ = [
     "BBKB",
@@ -48,15 +52,35 @@ __all__ = [
     "UncertaintyReduction",
 ]
 
+_MODULES = {
+    **dict.fromkeys(["Batch", "Best", "History"], "data.history"),
+    **dict.fromkeys([name for name in __all__ if "Stop" in name], "core.stopping"),
+    "Strategy": "core.strategy",
+    "CandidateTable": "data.candidate_table",
+    "BatchRecord": "data.evaluations",
+    "RSSBO": "gssbo",
+    "RandomSearch": "random_search",
+    "ThompsonSampling": "thompson_sampling",
+    "TrustRegionBBKB": "trust_region",
+    "UncertaintyReduction": "sbpe",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """`ShardedDomain` from its new place, with a warning."""
-    if name != "ShardedDomain":
+    if name == "ShardedDomain":
+        warnings.warn(
+            "ShardedDomain is in botorch_sparse.distributed; its name in "
+            "botorch_sparse.strategies will go.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return import_module("botorch_sparse.distributed").ShardedDomain
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        "botorch_sparse.strategies.ShardedDomain is now in botorch_sparse.distributed; "
-        "this alias goes with the next release.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return importlib.import_module("botorch_sparse.distributed").ShardedDomain
+    module = import_module(f"{__name__}.{_MODULES.get(name, name.lower())}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,8 +10,8 @@ from botorch_sparse.argument_checks import check_choice, check_keywords
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, sampling_options
-from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, samplers_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 Termination = Literal["global", "global-local"]
 
@@ -126,13 +126,26 @@ class BBKB(UCBStrategy):
         check_keywords(options, UCBOptions.__annotations__, type(self))
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
-        claims = ObjectiveAssumptions.of(
-            covar_module, constants, norm_bound, noise_variance, delta
+        claims, sampler, initial_sampler = samplers_of(
+            ObjectiveAssumptions.of(
+                covar_module, constants, norm_bound, noise_variance, delta
+            ),
+            constants,
+            num_evaluations,
+            oversampling,
+            sampler,
+            initial_sampler,
         )
-        claims, draws = sampling_options(
-            constants, num_evaluations, claims, oversampling, sampler, initial_sampler
+        super().__init__(
+            candidates,
+            covar_module,
+            lam,
+            rule=rule_of(rule or termination, ratio_threshold, local_bound),
+            default_radius=claims.radius(BBKBRadius, constants),
+            sampler=sampler,
+            initial_sampler=initial_sampler,
+            max_memory=max_memory,
+            repeat=repeat,
+            num_evaluations=num_evaluations,
+            **options,
         )
-        chosen = rule_of(rule or termination, ratio_threshold, local_bound)
-        radius = claims.radius(BBKBRadius, constants)
-        parts = parts_of(candidates, covar_module, lam, chosen, radius, repeat, options)
-        super().__init__(**parts, **draws, max_memory=max_memory)

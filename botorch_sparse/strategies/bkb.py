@@ -9,8 +9,8 @@ from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Single
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, sampling_options
-from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
+from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, samplers_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 
 class BKB(UCBStrategy):
@@ -68,15 +68,27 @@ class BKB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        claims = ObjectiveAssumptions.of(
-            covar_module, constants, norm_bound, noise_variance, delta
-        )
-        claims, draws = sampling_options(
-            constants, num_evaluations, claims, oversampling, sampler, initial_sampler
+        claims, sampler, initial_sampler = samplers_of(
+            ObjectiveAssumptions.of(
+                covar_module, constants, norm_bound, noise_variance, delta
+            ),
+            constants,
+            num_evaluations,
+            oversampling,
+            sampler,
+            initial_sampler,
         )
         kind = BBKBRadius if constants == "theory" else BKBRadius
-        radius = claims.radius(kind, constants)
-        parts = parts_of(
-            candidates, covar_module, lam, Single(), radius, repeat, options
+        super().__init__(
+            candidates,
+            covar_module,
+            lam,
+            rule=Single(),
+            default_radius=claims.radius(kind, constants),
+            sampler=sampler,
+            initial_sampler=initial_sampler,
+            max_memory=max_memory,
+            repeat=repeat,
+            num_evaluations=num_evaluations,
+            **options,
         )
-        super().__init__(**parts, **draws, max_memory=max_memory)

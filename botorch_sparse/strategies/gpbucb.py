@@ -9,7 +9,7 @@ from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Global, Product, Rule, rule_of
 from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
-from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
 
@@ -69,13 +69,13 @@ class GPBUCB(UCBStrategy):
         claims = ObjectiveAssumptions.of(
             covar_module, constants, norm_bound, noise_variance, delta
         )
-        parts = parts_of(
+        super().__init__(
             candidates,
             covar_module,
             lam,
-            rule_of(rule, ratio_threshold),
-            exact_radius(claims, constants),
-            repeat,
-            options,
+            rule=rule_of(rule, ratio_threshold),
+            sampler=None,
+            default_radius=exact_radius(claims, constants),
+            repeat=repeat,
+            **options,
         )
-        super().__init__(**parts, sampler=None)

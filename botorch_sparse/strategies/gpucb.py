@@ -8,7 +8,7 @@ from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Single
 from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
-from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy, parts_of
+from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 
 class GPUCB(UCBStrategy):
@@ -57,13 +57,13 @@ class GPUCB(UCBStrategy):
         claims = ObjectiveAssumptions.of(
             covar_module, constants, norm_bound, noise_variance, delta
         )
-        parts = parts_of(
+        super().__init__(
             candidates,
             covar_module,
             lam,
-            Single(),
-            exact_radius(claims, constants),
-            repeat,
-            options,
+            rule=Single(),
+            sampler=None,
+            default_radius=exact_radius(claims, constants),
+            repeat=repeat,
+            **options,
         )
-        super().__init__(**parts, sampler=None)

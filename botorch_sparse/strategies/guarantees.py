@@ -18,7 +18,7 @@ The papers' Theorems 2 give the first two `delta` each, and hold with
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypedDict, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
@@ -106,26 +106,19 @@ class ObjectiveAssumptions:
         return kind(*claims, constants=constants)
 
 
-class SamplingOptions(TypedDict):
-    """How inducing points are drawn, as keyword arguments of `UCBStrategy`."""
-
-    sampler: InducingPointSampler
-    initial_sampler: InducingPointSampler | None
-    num_evaluations: int | None
-
-
-def sampling_options(
+def samplers_of(
+    claims: ObjectiveAssumptions,
     constants: Constants,
     num_evaluations: int | None,
-    claims: ObjectiveAssumptions,
     oversampling: float | None,
     sampler: InducingPointSampler | None,
     initial_sampler: InducingPointSampler | None,
-) -> tuple[ObjectiveAssumptions, SamplingOptions]:
-    """The practical draws, or those of the theorems.
+) -> tuple[ObjectiveAssumptions, InducingPointSampler, InducingPointSampler | None]:
+    """The practical samplers of inducing points, or the theorems'.
 
     Returns:
-        The claims with what is left of delta for the noise, and the draws.
+        The claims with the part of delta that is left for the noise, the sampler, and
+        the sampler of data that a run starts from, None for the default.
 
     Raises:
         InputDataError: For theory constants without a horizon, with samplers, or
@@ -134,8 +127,14 @@ def sampling_options(
     check_choice("constants", constants, get_args(Constants))
     if constants == "theory":
         _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
-        draws = _proved(num_evaluations, claims.delta, oversampling)
-        return replace(claims, delta=NOISE * claims.delta), draws
+        delta = claims.delta
+        q = _proved_or_more(num_evaluations, delta, oversampling)
+        start = START_OVERSAMPLING, None, START * delta / START_EVENTS
+        return (
+            replace(claims, delta=NOISE * delta),
+            PosteriorVarianceSampler(q),
+            RecursiveRLSSampler(*start),
+        )
     if num_evaluations is not None:
         raise InputDataError(
             f"Got num_evaluations={num_evaluations} with constants='practical'; "
@@ -143,16 +142,13 @@ def sampling_options(
             "it to run."
         )
     q = PRACTICAL_OVERSAMPLING if oversampling is None else oversampling
-    sampler = sampler or PosteriorVarianceSampler(q)
-    return claims, SamplingOptions(
-        sampler=sampler, initial_sampler=initial_sampler, num_evaluations=None
-    )
+    return claims, sampler or PosteriorVarianceSampler(q), initial_sampler
 
 
-def _proved(
+def _proved_or_more(
     num_evaluations: int | None, delta: float, oversampling: float | None
-) -> SamplingOptions:
-    """Those of the theorems."""
+) -> float:
+    """The oversampling that is proved to do, or a larger one that was given."""
     need = "need the horizon with constants='theory', a whole number from 1 on."
     check_whole("num_evaluations", num_evaluations, 1, need)
     check_number("delta", delta, "(0, 1)")
@@ -164,12 +160,7 @@ def _proved(
             f"Got oversampling={q} with constants='theory', which asks for "
             f"{least:.6g} at least; give that, or leave it out."
         )
-    start = RecursiveRLSSampler(START_OVERSAMPLING, None, START * delta / START_EVENTS)
-    return SamplingOptions(
-        sampler=PosteriorVarianceSampler(q),
-        initial_sampler=start,
-        num_evaluations=num_evaluations,
-    )
+    return q
 
 
 def proved_oversampling(num_evaluations: int, delta: float) -> float:

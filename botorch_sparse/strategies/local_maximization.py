@@ -55,7 +55,7 @@ def maximize_from_points(
         # The best start is kept whatever the optimizer has to say.
         warnings.simplefilter("ignore")
         X, _ = optimize_acqf(
-            _PointAcquisition(function),
+            PointAcquisition(function),
             q=1,
             num_restarts=len(starts),
             batch_initial_conditions=starts.unsqueeze(1),
@@ -104,7 +104,7 @@ def _generate(
     return X, acquisition_function(X)
 
 
-class _PointAcquisition(AcquisitionFunction):
+class PointAcquisition(AcquisitionFunction):
     """A function of single points in the form that the optimizers need."""
 
     def __init__(self, function: Function) -> None:

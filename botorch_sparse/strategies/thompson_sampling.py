@@ -1,5 +1,6 @@
 """Thompson sampling on sparse posteriors."""
 
+from functools import partial
 from typing import Any, Unpack
 
 from gpytorch.kernels import Kernel
@@ -10,13 +11,14 @@ from botorch_sparse.pools.sample_paths import require_random_features
 from botorch_sparse.strategies.core.model_strategy import (
     ModelOptions,
     ModelStrategy,
-    split_options,
+    surrogate_of,
 )
+from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 
 DEFAULT_BATCH_SIZE = 20
 
 
-class ThompsonSampling(ModelStrategy):
+class ThompsonSampling(ModelStrategy[Surrogate]):
     r"""Maximizers of sample paths of the sparse posterior [VakiliMPD2021]_.
 
     Each point of a batch maximizes a function drawn from the posterior, so that points
@@ -70,17 +72,20 @@ class ThompsonSampling(ModelStrategy):
         **options: Unpack[ModelOptions],
     ) -> None:
         check_keywords(options, ModelOptions.__annotations__, type(self))
-        domain, posterior, rest = split_options(candidates, covar_module, lam, options)
         super().__init__(
-            domain,
-            posterior,
-            sampler or PosteriorVarianceSampler(oversampling),
-            initial_sampler=initial_sampler,
-            embeds=False,
-            **rest,
+            candidates,
+            covar_module,
+            lam,
+            partial(
+                surrogate_of,
+                sampler=sampler or PosteriorVarianceSampler(oversampling),
+                initial_sampler=initial_sampler,
+                embeds=False,
+            ),
+            **options,
         )
         if covar_module is not None:
-            require_random_features(covar_module, domain.dim)
+            require_random_features(covar_module, self.domain.dim)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 

@@ -2,13 +2,14 @@
 
 import warnings
 from dataclasses import asdict, replace
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.kernels import Kernel
-from gpytorch.means import ZeroMean
+from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
@@ -32,22 +33,20 @@ from botorch_sparse.batching.rules import (
 )
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
+from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.model_strategy import (
     MAX_BATCH_SIZE,
     ModelOptions,
     ModelStrategy,
-    RunOptions,
-    split_options,
+    surrogate_of,
 )
 from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.domain import Domain, require_whole
+from botorch_sparse.strategies.data.domain import draw_seed, require_whole
 from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.data.history import evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
-from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
@@ -66,27 +65,14 @@ Repeat: TypeAlias = Literal["until-uncertainty-halves"]
 
 
 class UCBOptions(ModelOptions, total=False):
-    """Keyword arguments of all upper confidence bound strategies.
-
-    See `UCBStrategy` and `ModelStrategy` for what they mean.
-    """
+    """Keyword arguments of `UCBStrategy` that strategies take as they are."""
 
     radius: ConfidenceRadius | None
     batch_size: int | None
     min_batch_width: int | None
 
 
-class UCBParts(RunOptions):
-    """What `parts_of` makes of the arguments that these strategies share."""
-
-    domain: Domain
-    posterior: ModelSettings
-    rule: Rule
-    radius: ConfidenceRadius
-    min_batch_width: int | None
-
-
-class UCBStrategy(ModelStrategy):
+class UCBStrategy(ModelStrategy[Surrogate]):
     r"""Batches of maximizers of :math:`\mu_{fb}(x) + \beta^{1/2} \sigma_t(x)`.
 
     Mean and inducing set stand still within a batch, variances shrink with each of its
@@ -94,69 +80,104 @@ class UCBStrategy(ModelStrategy):
     parts, and so is a strategy of one's own.
 
     Args:
-        domain: The table, or the box.
-        posterior: What the posterior is built from.
-        rule: What ends a batch.
+        candidates: `A x d` points to choose from; or give `bounds`.
+        covar_module: The kernel; see `ModelStrategy`.
+        lam: The regularizer lambda, as the posterior's noise variance.
+        rule: What ends a batch, unless `repeat` or `batch_size` does.
         sampler: Sampler of inducing points; None for the exact posterior.
-        radius: The confidence radius. Where the kernel is inferred outcomes are
-            standardized, and so are its units. `UnknownHyperparameters` shrinks
-            lengthscales, given or inferred.
+        default_radius: The radius of the strategy's paper, for a kernel that is given;
+            None for `FixedBeta(4.0)`, which is that of an inferred one.
         initial_sampler: See `Surrogate`.
         max_memory: See `NystromPool`.
+        num_evaluations: The horizon that the constants are for; feedback beyond it is
+            announced once. None where nothing depends on it.
+        repeat: With `"until-uncertainty-halves"` a batch is one point with as many
+            evaluations.
+        radius: The confidence radius, in place of the default. Where the kernel is
+            inferred outcomes are standardized, and so are its units.
+            `UnknownHyperparameters` shrinks lengthscales, given or inferred.
+        batch_size: So many points are in each batch, where rounds of feedback have a
+            size of their own. No theorem covers it but for a size of one.
         min_batch_width: P. Begin by uncertainty sampling, until the largest exact
             variance is at most `lam / P`: later batches have at least P (C - 1) / 3
             points, with high probability ([Calandriello2020]_ Algorithm 3). With a
             kernel alone. On a table it takes O(A n) memory for `n` points; on a box
             the largest variance is one that local searches find, at O(n^2) for each
             point that they look at.
-        num_evaluations: The horizon that the constants are for; feedback beyond it is
-            announced once. None where nothing depends on it.
-        **options: `unique`, `minimize` and `seed`; see `ModelStrategy`.
-
-    The strategies have two arguments more for the rule: with `batch_size` so many
-    points are in each batch, where rounds of feedback have a size of their own (no
-    theorem covers it but that of a size of one), and with
-    `repeat="until-uncertainty-halves"` a batch is one point with as many evaluations.
+        mean_module: See `ModelStrategy`, as the next two.
+        refit: See there.
+        unique: See there.
+        **options: Further keyword arguments of `ModelStrategy`.
     """
 
     waits_for_batch = True
 
     def __init__(
         self,
-        domain: Domain,
-        posterior: ModelSettings,
+        candidates: Any = None,
+        covar_module: Kernel | None = None,
+        lam: float | None = None,
+        *,
         rule: Rule,
         sampler: InducingPointSampler | None,
-        radius: ConfidenceRadius,
-        *,
+        default_radius: NormBoundRadius | None = None,
         initial_sampler: InducingPointSampler | None = None,
         max_memory: int = MAX_MEMORY,
-        min_batch_width: int | None = None,
         num_evaluations: int | None = None,
-        **options: Unpack[RunOptions],
+        repeat: Repeat | None = None,
+        radius: ConfidenceRadius | None = None,
+        batch_size: int | None = None,
+        min_batch_width: int | None = None,
+        mean_module: Mean | None = None,
+        refit: RefitSchedule | None = None,
+        unique: bool | None = None,
+        **options: Any,
     ) -> None:
-        options["unique"] = _unique_or_repeated(options.get("unique"), rule)
+        if default_radius is not None:
+            check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
+            if default_radius.constants == "theory":
+                require_proved(
+                    covar_module,
+                    rule,
+                    radius=radius,
+                    refit=refit,
+                    repeat=repeat,
+                    batch_size=None if batch_size == 1 else batch_size,
+                )
+                mean_module = ZeroMean() if mean_module is None else mean_module
+        rule = rule_of(_rule_in_place(rule, batch_size, repeat))
         super().__init__(
-            domain,
-            posterior,
-            sampler,
-            initial_sampler=initial_sampler,
-            max_memory=max_memory,
+            candidates,
+            covar_module,
+            lam,
+            partial(
+                surrogate_of,
+                sampler=sampler,
+                initial_sampler=initial_sampler,
+                max_memory=max_memory,
+            ),
+            mean_module=mean_module,
+            refit=refit,
+            unique=_unique_or_repeated(unique, rule),
             **options,
         )
-        kernel = posterior.covar_module
         if min_batch_width is not None:
-            require_whole(domain, "min_batch_width")
-            _check_width(min_batch_width, has_kernel=kernel is not None)
+            require_whole(self.domain, "min_batch_width")
+            _check_width(min_batch_width, has_kernel=covar_module is not None)
+        if radius is None and covar_module is not None:
+            radius = default_radius
+        if radius is None:
+            radius = FixedBeta(PRACTICAL_BETA)
         require_radius(radius)
         source, lam = self.surrogate.source, self.surrogate.view.prior.lam
-        self.radius = radius.in_dimension(source.builder.bounds.shape[-1])
+        self.radius = radius.in_dimension(source.bounds.shape[-1])
         later = RadiusStatistics(lam=lam, num_evaluations=2**60)
+        kernel = self.settings.covar_module
         if kernel is not None and self.radius.lengthscale_factor(later) < 1.0:
             shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
-        self.rule = rule_of(rule)
-        if isinstance(self.rule, FixedSize):
-            self.batch_size = self.rule.size
+        self.rule = rule
+        if isinstance(rule, FixedSize):
+            self.batch_size = rule.size
         self.min_batch_width = min_batch_width
         self.num_evaluations = num_evaluations
         self._is_initializing = min_batch_width is not None
@@ -199,7 +220,7 @@ class UCBStrategy(ModelStrategy):
         """Say so, once, where a model of a box at its cap ends batches after one."""
         surrogate, before = self.surrogate, self.record.batches[1 - NUM_SINGLE :]
         is_bounded = self.box is not None and isinstance(self.rule, Global)
-        is_at_cap = surrogate.view.num_inducing() >= surrogate.max_inducing
+        is_at_cap = surrogate.num_inducing() >= surrogate.max_inducing
         are_single = len(before) == NUM_SINGLE - 1 and all(b.size == 1 for b in before)
         if self._is_single_said or not (is_bounded and is_at_cap and are_single):
             return
@@ -248,7 +269,7 @@ class UCBStrategy(ModelStrategy):
             return self._sample_box(self.box, min(limit, MAX_BOX_BATCH), largest)
         surrogate, lam = self.surrogate, self.statistics.lam
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
-        pool = exact_pool(surrogate.pool.X, prior)
+        pool = exact_pool(surrogate.source.inputs(self.candidates), prior)
         if len(self.history) > 0:
             data = evaluations_at(self.history, self.history.folded())
             X = surrogate.source.inputs(data.X)
@@ -277,7 +298,7 @@ class UCBStrategy(ModelStrategy):
             x, value = most_uncertain(variance, box, options, seed + len(chosen))
             if not value > largest:
                 break
-            chosen.append(history.add_point(x.squeeze(0)))
+            chosen.append(self.record.add_point(x.squeeze(0)))
             if not self._ask_limit(len(chosen)):
                 break
             variance = variance.given(x.double(), x.new_full((1,), lam).double())
@@ -322,18 +343,18 @@ class UCBStrategy(ModelStrategy):
     ) -> RadiusStatistics:
         """What the radius wants to know of the new posterior itself."""
         radius, history = self.radius, self.history
-        if getattr(radius, "needs_leverage_sum", False):
+        if radius.needs_leverage_sum:
             values = history.folded()
             variance = _finite(surrogate.view.variance(history, values.point))
             leverage = (
                 float(values.counts @ variance.double()) / surrogate.view.prior.lam
             )
             statistics = replace(statistics, leverage_sum=leverage)
-        if getattr(radius, "needs_lambda_max", False):
-            r = surrogate.residual_trace(history)
+        if radius.needs_lambda_max:
+            r = surrogate.view.residual_trace(history)
             statistics = replace(statistics, lambda_max=r)
-        if getattr(radius, "needs_mean_norm", False):
-            mean_norm = surrogate.mean_norm(history)
+        if radius.needs_mean_norm:
+            mean_norm = surrogate.view.mean_norm(history)
             statistics = radius.update(statistics, mean_norm)
         return statistics
 
@@ -347,7 +368,7 @@ class UCBStrategy(ModelStrategy):
         gain, and :math:`\log(1 + 3 v) \le 3 \log(1 + v)`. Under other hyperparameters
         than before, the old sums and norms mean nothing.
         """
-        gain = surrogate.information_gain(self.history)
+        gain = surrogate.view.information_gain(self.history)
         most = float("inf")
         log_det = most if is_other_prior else statistics.log_det_sum
         inflated = most if is_other_prior else statistics.log_det_sum_inflated
@@ -384,67 +405,23 @@ class UCBStrategy(ModelStrategy):
         }
 
 
-def parts_of(
-    candidates: Any,
-    covar_module: Kernel | None,
-    lam: float | None,
-    rule: Rule,
-    default_radius: NormBoundRadius,
-    repeat: Repeat | None,
-    options: UCBOptions,
-) -> UCBParts:
-    """The parts of a strategy, and its other options.
-
-    Args:
-        candidates: The table; None for a box.
-        covar_module: The kernel, or None to infer it.
-        lam: Noise variance of an evaluation.
-        rule: What ends a batch, unless `repeat` or `batch_size` does.
-        default_radius: The practical one of the strategy's paper, for a kernel that is
-            given; without one the default is `FixedBeta(4.0)`.
-        repeat: See `UCBStrategy`, as `batch_size`.
-        options: Those that were given.
-    """
-    check_number("norm_bound", default_radius.norm_bound, "(0, inf)")
-    size = options.get("batch_size")
-    if default_radius.constants == "theory":
-        require_proved(
-            covar_module,
-            rule,
-            radius=options.get("radius"),
-            refit=options.get("refit"),
-            repeat=repeat,
-            batch_size=None if size == 1 else size,
-        )
-        if options.get("mean_module") is None:
-            options["mean_module"] = ZeroMean()  # that of the theorems
-    domain, posterior, rest = split_options(candidates, covar_module, lam, options)
+def _rule_in_place(rule: Rule, batch_size: int | None, repeat: Repeat | None) -> Rule:
+    """What ends a batch: the rule, a size, or the uncertainty of one point."""
     check_choice("repeat", repeat, (None, *get_args(Repeat)))
-    if size is not None and repeat is not None:
+    if batch_size is not None and repeat is not None:
         raise InputDataError(
-            f"Got batch_size={size} and repeat={repeat!r}; need one of them."
+            f"Got batch_size={batch_size} and repeat={repeat!r}; need one of them."
         )
-    is_replaced = size is not None or repeat is not None
-    if is_replaced and type(rule) not in (Single, Global, Local, Product):
+    if batch_size is None and repeat is None:
+        return rule
+    if type(rule) not in (Single, Global, Local, Product):
         raise InputDataError(
-            f"Got rule={rule!r} with batch_size={size} and repeat={repeat!r}, which "
-            "would take its place; leave them out, or the rule."
+            f"Got rule={rule!r} with batch_size={batch_size} and repeat={repeat!r}, "
+            "which would take its place; leave them out, or the rule."
         )
-    if repeat is not None:
-        rule = UntilHalved(rule.ratio_threshold)
-    elif size is not None:
-        rule = FixedSize(size, rule.ratio_threshold)
-    if (radius := options.get("radius")) is None:
-        is_inferred = covar_module is None
-        radius = FixedBeta(PRACTICAL_BETA) if is_inferred else default_radius
-    return UCBParts(
-        domain=domain,
-        posterior=posterior,
-        rule=rule,
-        radius=radius,
-        min_batch_width=options.get("min_batch_width"),
-        **rest,
-    )
+    if batch_size is None:
+        return UntilHalved(rule.ratio_threshold)
+    return FixedSize(batch_size, rule.ratio_threshold)
 
 
 def _check_width(min_batch_width: int, *, has_kernel: bool) -> None:

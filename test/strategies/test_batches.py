@@ -196,7 +196,7 @@ def test_pending_points_of_before_count_in_the_next_batch() -> None:
     batch = strategy.ask()
     strategy.tell(OUTSIDE[:1], objective(OUTSIDE[:1]))
     strategy.learn()
-    variance = strategy.surrogate.pool.all_variances()
+    variance = strategy.surrogate.view.pool.all_variances()
     assert 1 + float(variance[batch.indices].sum()) / LAM > 1.2  # still
     assert len(strategy.ask()) == 0
 

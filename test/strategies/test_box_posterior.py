@@ -23,7 +23,7 @@ from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import BBKB, StopOnConfidenceGap, ucb
-from botorch_sparse.strategies.surrogates import prior_fitting as model_building
+from botorch_sparse.strategies.surrogates import prior_fitting
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
 
@@ -180,15 +180,15 @@ def test_points_after_a_refit_are_drawn_by_the_new_variances() -> None:
 
 def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> None:
     """The likelihood is the exact one of a random subset, repeats included."""
-    monkeypatch.setattr(model_building, "FIT_SIZE", 8)
+    monkeypatch.setattr(prior_fitting, "FIT_SIZE", 8)
     seen: list[Any] = []
-    fit = model_building.fit_gpytorch_mll
+    fit = prior_fitting.fit_gpytorch_mll
 
     def spy(mll: Any, **kwargs: Any) -> None:
         seen.append(mll.model)
         fit(mll, **kwargs)
 
-    monkeypatch.setattr(model_building, "fit_gpytorch_mll", spy)
+    monkeypatch.setattr(prior_fitting, "fit_gpytorch_mll", spy)
     strategy = TABLE["bbkb-inferred"]()
     X = strategy.box.sample(20, 0)
     X = torch.cat([X, X[:10], X[:10]])

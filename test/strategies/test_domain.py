@@ -20,11 +20,9 @@ from botorch_sparse.strategies import BBKB, BKB, GPBUCB, CandidateTable
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import (
     BoxDomain,
-    Domain,
     TableDomain,
     domain_of,
 )
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
 from botorch_sparse.strategies.surrogates.table_posterior import NystromTablePosterior
 from botorch_sparse.strategies.ucb import UCBStrategy
 
@@ -118,20 +116,20 @@ def test_points_of_a_box_get_numbers() -> None:
 def test_strategies_are_their_parts(bounds: Tensor | None, is_exact: bool) -> None:
     """A strategy of one's own from the same parts chooses the same points."""
     kernel, X = make_kernel(), None if bounds is not None else make_candidates(60)
-    radius, options = FixedBeta(2.0), {"bounds": bounds, "radius": FixedBeta(2.0)}
+    options = {"bounds": bounds, "radius": FixedBeta(2.0)}
     rule = Global(1.5) if is_exact else Local(1.5, "embedded")
     ours = (
         GPBUCB(X, kernel, 1e-2, rule=rule, **options)
         if is_exact
         else BBKB(X, kernel, 1e-2, rule=rule, **options)
     )
-    domain: Domain = domain_of(X, {"bounds": bounds})
     theirs = UCBStrategy(
-        domain,
-        ModelSettings.of(domain, kernel, 1e-2),
-        rule,
-        None if is_exact else PosteriorVarianceSampler(2.0),
-        radius,
+        domain_of(X, {"bounds": bounds}),
+        kernel,
+        1e-2,
+        rule=rule,
+        sampler=None if is_exact else PosteriorVarianceSampler(2.0),
+        radius=FixedBeta(2.0),
     )
     for strategy in (ours, theirs):
         strategy.run(objective, 12, progress=False)
@@ -179,11 +177,11 @@ def test_what_is_known_is_a_value() -> None:
     for strategy in (BBKB(X, make_kernel(), 1e-2), GPBUCB(X, make_kernel(), 1e-2)):
         strategy.run(objective, 20, progress=False)
         before = strategy.surrogate
-        mean, variance = (part.clone() for part in before.pool.all_moments())
+        mean, variance = (part.clone() for part in before.view.pool.all_moments())
         after = before.learn(strategy.history, torch.Generator())
         strategy.tell(X[:9], objective(X[:9]))
         assert strategy.surrogate is not before is not after
-        assert torch.equal(before.pool.all_moments().mean, mean)
-        assert torch.equal(before.pool.all_moments().variance, variance)
+        assert torch.equal(before.view.pool.all_moments().mean, mean)
+        assert torch.equal(before.view.pool.all_moments().variance, variance)
         with pytest.raises(AttributeError):
             before.inducing = ()  # type: ignore[misc]

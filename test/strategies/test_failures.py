@@ -117,7 +117,7 @@ def test_a_kernel_that_returns_nan(name: str) -> None:
     kernel.countdown = None
     assert caught > 0
     strategy.run(objective, 30, progress=False)
-    assert strategy.surrogate.pool.all_moments().mean.isfinite().all()
+    assert strategy.surrogate.view.pool.all_moments().mean.isfinite().all()
 
 
 @pytest.mark.one_in(3)

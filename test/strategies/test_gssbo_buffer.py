@@ -8,7 +8,7 @@ import torch
 from box_table import BOUNDS, OPTIONS, objective
 
 from botorch_sparse.strategies import GSSBO
-from botorch_sparse.strategies.gssbo.subset_size import SubsetBuffer
+from botorch_sparse.strategies.gssbo.subset_surrogate import SubsetBuffer
 
 
 class Script:
@@ -58,7 +58,7 @@ def test_frozen_once_an_iteration_is_too_slow() -> None:
         sizes.append(strategy.buffer.size)
     # Learning the first four has its half of a duration with those, as all others.
     assert sizes == [None] * 6 + [9] * 5
-    assert strategy.history.subset_size.tolist() == [0, *range(4, 10), 9, 9, 9, 9]
+    assert strategy.history.num_inducing.tolist() == [0, *range(4, 10), 9, 9, 9, 9]
     assert len(strategy.model.subset_indices) == 9
     looks = strategy.clock.looks
     strategy.run(objective, 16, progress=False)

@@ -24,30 +24,10 @@ from botorch_sparse.strategies.data.evaluations import (
     RunRecord,
     evaluations_at,
 )
-from botorch_sparse.strategies.surrogates.table_posterior import HostVariances
 
 needs_simulation = pytest.mark.skipif(
     not simulated_device.IS_AVAILABLE, reason="needs torch >= 2.9"
 )
-
-
-@needs_simulation
-def test_each_variance_is_copied_once() -> None:
-    variances, on_host = HostVariances(), torch.tensor([3.0, 1.0, 2.0, 5.0])
-    with simulated_device.accelerator() as traffic:
-        source = on_host.to(simulated_device.DEVICE)
-        rows = torch.tensor([2, 0, 2])
-        assert variances.at(source, rows).tolist() == [2.0, 3.0, 2.0]
-        assert variances.at(source, rows[:2]).tolist() == [2.0, 3.0]
-        assert variances.largest(source) == 5.0
-        variances.known(source)[1] = 1.0
-        assert variances.at(source, torch.tensor([1])).tolist() == [1.0]
-        assert traffic.waits.total() == 1
-        other = source + 1
-        assert variances.largest(other) == 6.0
-        there = rows.to(simulated_device.DEVICE)
-        assert variances.at(other, rows, there).tolist() == [3.0, 4.0, 3.0]
-        assert traffic.waits.total() == 3
 
 
 def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> None:

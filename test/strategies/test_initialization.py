@@ -102,7 +102,7 @@ def batch_widths(seed: int, termination: Any, threshold: float) -> tuple[bool, b
     exact, wide = [], []
     strategy.tell(batch, objective(batch.X))
     for _ in range(2):
-        leverage = strategy.surrogate.pool.all_moments().variance.max() / LAM
+        leverage = strategy.surrogate.view.pool.all_moments().variance.max() / LAM
         batch = strategy.ask()
         exact.append(len(batch) >= (threshold - 1) / float(leverage))
         wide.append(len(batch) >= WIDTH * (threshold - 1) / 3)
@@ -162,7 +162,7 @@ def test_warm_start_through_bless(name: str, monkeypatch: Any) -> None:
     strategy.tell(X[:300], objective(X[:300]))
     assert calls == [(300, "BLESSSampler")]
     assert 3 < strategy.surrogate.view.num_inducing() < 200
-    mean, f = strategy.surrogate.pool.all_moments().mean, objective(X)
+    mean, f = strategy.surrogate.view.pool.all_moments().mean, objective(X)
     assert float((mean - f).square().mean()) < 0.05 * float(f.var())
     strategy.run(objective, 320, progress=False)
     assert len(calls) == 1 and len(strategy.history) == 320
@@ -180,7 +180,7 @@ def test_stopping(name: str) -> None:
         objective, 3000, progress=False, callbacks=[StopOnConfidenceGap(tolerance)]
     )
     assert 1 < len(history) < 3000
-    pool = strategy.surrogate.pool
+    pool = strategy.surrogate.view.pool
     mean, variance = pool.all_moments()
     width = strategy.radius.multiplier(strategy.statistics) * variance.sqrt()
     gap = float((mean + width).max() - (mean - width).max())

@@ -57,7 +57,7 @@ def test_all_points_inducing_is_gp_bucb() -> None:
             for strategy, batch in zip((sparse, exact), batches, strict=True):
                 strategy.tell(batch, objective(batch.X))
         assert sparse.surrogate.view.num_inducing() == 40
-        pools = sparse.surrogate.pool, exact.surrogate.pool
+        pools = sparse.surrogate.view.pool, exact.surrogate.view.pool
         torch.testing.assert_close(
             pools[0].all_moments().mean, pools[1].mean, rtol=1e-6, atol=1e-8
         )

@@ -42,7 +42,7 @@ def test_fitted_noise_has_a_floor(outputscale: float, lam: float, least: float) 
     strategy.tell(X, outputscale**0.5 * noise_free(X))
     strategy.ask()
     noise = strategy.model.likelihood.noise.item()
-    assert strategy.surrogate.source.builder.min_noise == pytest.approx(least)
+    assert strategy.surrogate.source.min_noise == pytest.approx(least)
     assert 0.999 * least <= noise < 1.5 * least  # GPyTorch keeps the limit in float32
     assert strategy.statistics.lam == noise
 

@@ -42,7 +42,7 @@ def build(name: str, radius: ConfidenceRadius, **kwargs: Any) -> Any:
 
 
 def kernel_of(strategy: Any) -> Any:
-    return strategy.surrogate.source.builder.covar_module if strategy.box else KERNEL
+    return strategy.settings.covar_module if strategy.box else KERNEL
 
 
 KERNEL = strategy_table.make_kernel()

@@ -33,7 +33,7 @@ def build(name: str, **kwargs: Any) -> Any:
 def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
     strategy = build(name, repeat=REPEAT)
     for _ in range(15):
-        pool = strategy.surrogate.pool
+        pool = strategy.surrogate.view.pool
         before = pool.all_variances().clone()
         batch = strategy.ask()
         X, counts = batch.unique()
@@ -68,7 +68,7 @@ def test_fewer_switches_and_points(name: str) -> None:
     assert ours.num_unique < theirs.num_unique
     f = objective(repeated.candidates)
     best = [
-        float(f[s.surrogate.pool.all_moments().mean.argmax()])
+        float(f[s.surrogate.view.pool.all_moments().mean.argmax()])
         for s in (plain, repeated)
     ]
     assert best[1] > float(f.max()) - 0.3

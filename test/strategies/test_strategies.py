@@ -162,14 +162,14 @@ def test_the_same_candidate_in_two_batches() -> None:
 def test_pending_points_shrink_the_variance_alone(name: str) -> None:
     strategy = unending(name, radius=FixedBeta(1e6))  # all but exploration
     strategy.run(objective, 30, progress=False)
-    mean = strategy.surrogate.pool.all_moments().mean.clone()
+    mean = strategy.surrogate.view.pool.all_moments().mean.clone()
     chosen = torch.cat([strategy.ask(1).indices for _ in range(8)])
-    assert torch.equal(strategy.surrogate.pool.all_moments().mean, mean)
+    assert torch.equal(strategy.surrogate.view.pool.all_moments().mean, mean)
     assert len(set(chosen.tolist())) > 1
     # One batch of eight, without end, chooses the same.
     other = unending(name, radius=FixedBeta(1e6))
     other.run(objective, 30, progress=False)
-    ucb = other.surrogate.pool.batch(1e3)
+    ucb = other.surrogate.view.pool.batch(1e3)
     expected = []
     for _ in range(8):
         expected.append(ucb.argmax())
@@ -216,8 +216,8 @@ def test_feedback_beside_the_table_counts(name: str) -> None:
     strategy = TABLE[name]()
     x = strategy.candidates[10:11] + 1e-3
     strategy.tell(x.expand(20, -1), torch.full((20,), 5.0))
-    assert float(strategy.surrogate.pool.all_moments().mean[10]) > 4
-    assert float(strategy.surrogate.pool.all_moments().variance[10]) < 0.1
+    assert float(strategy.surrogate.view.pool.all_moments().mean[10]) > 4
+    assert float(strategy.surrogate.view.pool.all_moments().variance[10]) < 0.1
 
 
 def test_many_points_beside_the_table() -> None:

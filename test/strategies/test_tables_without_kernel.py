@@ -30,8 +30,8 @@ from torch import Tensor
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, ThompsonSampling
-from botorch_sparse.strategies.surrogates import prior as priors
-from botorch_sparse.strategies.surrogates import prior_fitting as model_building
+from botorch_sparse.strategies.surrogates import prior_fitting
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 some_strategies = pytest.mark.parametrize(
     "name", ["bbkb", "thompson", pytest.param("gpucb", marks=pytest.mark.slow)]
@@ -154,7 +154,7 @@ def test_predictions_are_dense(name: str, minimize: bool) -> None:
     assert abs(float(mean.mean()) - OFFSET) < SCALE
     # What batches are chosen with is the same, in units of the surrogate.
     sign = -1.0 if minimize else 1.0
-    pool, saved = strategy.surrogate.pool, strategy.state_dict()["surrogate"]
+    pool, saved = strategy.surrogate.view.pool, strategy.state_dict()["surrogate"]
     if name != "thompson":
         ours = sign * saved["prior"]["scale"] * pool.all_moments().mean
         np.testing.assert_allclose(ours, expected[: len(pool)], atol=1e-6 * SCALE)
@@ -221,13 +221,13 @@ def test_a_table_of_one_point() -> None:
 @pytest.mark.parametrize("name", ["bbkb", "gpucb", "thompson", "box"])
 def test_fits_are_on_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When data grew by a fifth; between fits the hyperparameters stay."""
-    fits, fit = list[int](), priors.fit_hyperparameters
+    fits, fit = list[int](), PriorSource.fitted
 
-    def spy(builder: Any, history: Any, *args: Any) -> Any:
+    def spy(source: Any, prior: Any, history: Any, *args: Any) -> Any:
         fits.append(len(history))
-        return fit(builder, history, *args)
+        return fit(source, prior, history, *args)
 
-    monkeypatch.setattr(priors, "fit_hyperparameters", spy)
+    monkeypatch.setattr(PriorSource, "fitted", spy)
     build = box_table.TABLE["bkb-inferred"] if name == "box" else INFERRED[name]
     f = box_table.objective if name == "box" else objective
     strategy = build()
@@ -365,7 +365,7 @@ def test_a_fit_that_fails_keeps_hyperparameters(
         raise ModelFittingError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(model_building, "fit_gpytorch_mll", fail)
+        patch.setattr(prior_fitting, "fit_gpytorch_mll", fail)
         with pytest.warns(RuntimeWarning, match="Hyperparameters stay as they were"):
             strategy.run(objective, 12, progress=False)
     after = strategy.state_dict()["surrogate"]["prior"]
@@ -387,14 +387,14 @@ def test_an_interrupted_fit_leaves_no_trace(
         s.run(objective, 8, progress=False)
     X = strategy.candidates[:12]
     before = strategy.state_dict()
-    fit = priors.hyperparameters_of
+    fit = PriorSource.fitted
 
-    def interrupt(model: Any) -> Any:
-        fit(model)
+    def interrupt(*args: Any) -> Any:
+        fit(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(priors, "hyperparameters_of", interrupt)
+        patch.setattr(PriorSource, "fitted", interrupt)
         with pytest.raises(KeyboardInterrupt):
             strategy.tell(X, objective(X))
     assert equal(strategy.state_dict(), before)

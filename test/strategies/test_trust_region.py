@@ -14,10 +14,10 @@ from torch import Tensor
 from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.evaluations import FoldedValues
-from botorch_sparse.strategies.trust_region import Region, local_posterior
+from botorch_sparse.strategies.trust_region import Region, local_surrogate
 from botorch_sparse.strategies.trust_region import trust_region_bbkb as strategy
-from botorch_sparse.strategies.trust_region.region_candidates import candidates_around
 from botorch_sparse.strategies.trust_region.trust_region import (
+    candidates_around,
     fail_tolerance,
     is_better,
     side_weights,
@@ -172,7 +172,7 @@ def test_the_posterior_is_fitc(m: int) -> None:
     made = TrustRegionBBKB(bounds=BOUNDS, covar_module=make_kernel(), lam=0.05)
     X, kernel = told(made, 30), make_kernel()
     values = FoldedValues.of(made.history.point, made.history.values)
-    posterior = local_posterior.local_posterior(
+    posterior = local_surrogate.local_posterior(
         made.source, made._prior, made.history, values, m
     )
     new = made.box.sample(7, 5)
@@ -198,10 +198,10 @@ def test_the_posterior_is_fitc(m: int) -> None:
 def test_nearest_points_take_turns() -> None:
     X = torch.tensor([[0.0], [0.1], [0.2], [1.0], [0.7]], dtype=F64)
     centers = torch.tensor([[0.0], [1.0]], dtype=F64)
-    order = local_posterior.nearest(X, centers, torch.ones(2, 1, dtype=F64))
+    order = local_surrogate.nearest(X, centers, torch.ones(2, 1, dtype=F64))
     assert order.tolist() == [0, 3, 1, 4, 2]
     none = centers[:0]
-    assert local_posterior.nearest(X, none, none).tolist() == [*range(5)]
+    assert local_surrogate.nearest(X, none, none).tolist() == [*range(5)]
 
 
 @pytest.mark.parametrize("least, expected", [(1, [1, 4, 2]), (4, [1, 4, 2, 0])])
@@ -209,10 +209,10 @@ def test_points_that_are_far_are_left_out(
     least: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond two sides in any feature, unless there are too few."""
-    monkeypatch.setattr(local_posterior, "LEAST_POINTS", least)
+    monkeypatch.setattr(local_surrogate, "LEAST_POINTS", least)
     X = [[0.0, 2.1], [0.0, 0.1], [0.9, 1.9], [3.0, 0.0], [0.5, -1.0]]
     center, sides = torch.zeros(1, 2, dtype=F64), torch.tensor([[0.5, 1.0]])
-    order = local_posterior.nearest(torch.tensor(X, dtype=F64), center, sides)
+    order = local_surrogate.nearest(torch.tensor(X, dtype=F64), center, sides)
     assert order.tolist() == expected
 
 
@@ -234,7 +234,7 @@ def test_no_batch_is_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bounded number of points, and of iterations."""
     made, fits = REGIONS["regions"](), list[tuple[int, int]]()
-    monkeypatch.setattr(local_posterior, "FIT_POINTS", 8)
+    monkeypatch.setattr(local_surrogate, "FIT_POINTS", 8)
     monkeypatch.setattr(strategy, "MOST_POINTS", 10)
     known, conditioned = made.source.fitted, list[int]()
 
@@ -242,12 +242,14 @@ def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> 
         fits.append((len(few), steps))
         return known(prior, history, generator, few, steps)
 
+    condition = local_surrogate.local_posterior
+
     def count(*args: Any) -> Any:
         conditioned.append(len(args[3]))
-        return local_posterior.local_posterior(*args)
+        return condition(*args)
 
-    monkeypatch.setattr(made.source, "fitted", spy)
-    monkeypatch.setattr(strategy, "local_posterior", count)
+    monkeypatch.setattr(made.surrogate.source, "fitted", spy)
+    monkeypatch.setattr(local_surrogate, "local_posterior", count)
     told(made, 20)
     made.run(objective, 26, progress=False)
     assert fits == [(8, 100), (8, 30), (8, 30)]
@@ -304,7 +306,7 @@ def test_several_regions_share_a_batch() -> None:
     centers = {region.center for region in made.regions}
     best = objective(first.X).view(2, 4).argmax(-1) + torch.tensor([0, 4])
     assert centers == set(best.tolist())
-    assert {*made.runs.of_trial.tolist()} == {0, 1}
+    assert {*made.surrogate.runs.of_trial.tolist()} == {0, 1}
 
 
 def test_under_noise_the_middle_goes_by_the_mean() -> None:
@@ -329,13 +331,15 @@ def test_under_noise_the_middle_is_a_point_of_the_posterior(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it says of points far from all that it knows is extrapolated."""
-    monkeypatch.setattr(local_posterior, "LEAST_POINTS", 10)
+    monkeypatch.setattr(local_surrogate, "LEAST_POINTS", 10)
     made = TrustRegionBBKB(
         bounds=BOUNDS, covar_module=make_kernel(), lam=1.0, batch_size=4
     )
     X = Box(BOUNDS).sample(60, 1)
     made.tell(X, 5.0 + objective(X))
-    made.runs = replace(made.runs, regions=(Region(0, length=0.1, center=7),))
+    surrogate = made.surrogate
+    runs = replace(surrogate.runs, regions=(Region(0, length=0.1, center=7),))
+    made.surrogate = replace(surrogate, runs=runs)
     noise = torch.Generator().manual_seed(0)
     for _ in range(6):
         known = {*made._values(len(made.history)).point.tolist()}

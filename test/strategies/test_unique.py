@@ -105,7 +105,7 @@ def brute_force(strategy: Any) -> int:
 
     By appending all pending points to a bound over all candidates.
     """
-    pool = strategy.surrogate.pool
+    pool = strategy.surrogate.view.pool
     batch = pool.batch(BETA**0.5)
     for index in strategy.pending.tolist():
         batch.append(index)

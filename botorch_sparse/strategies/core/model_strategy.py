@@ -1,32 +1,30 @@
 """Strategies that learn a posterior, and choose by it."""
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 import torch
 from botorch.exceptions import UnsupportedError
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from torch import Tensor
+from typing_extensions import override
 
-from botorch_sparse.argument_checks import as_points, check_flag, check_number, part_of
+from botorch_sparse.argument_checks import as_points, check_flag, check_number
 from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH
 from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.models.inducing_points import EXACT_SIZE
+from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.pools.shard import SelectableRows
-from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import BoxDomain, Domain, domain_of
+from botorch_sparse.strategies.data.domain import Domain, domain_of
 from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
-from botorch_sparse.strategies.surrogates.posterior_settings import (
-    ModelSettings,
-    PosteriorOptions,
-)
-from botorch_sparse.strategies.surrogates.prior import PriorSource
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
     ExactTablePosterior,
@@ -39,23 +37,22 @@ MAX_BATCH_SIZE = 10_000
 # Points of a table that are all inducing points, where the kernel is inferred.
 FEW = 100
 
+S = TypeVar("S", bound=Any)
 
-class RunOptions(TypedDict, total=False):
-    """Keyword arguments of all strategies that learn a posterior, but for its parts."""
 
+class ModelOptions(DomainOptions, total=False):
+    """Keyword arguments of `ModelStrategy` that strategies take as they are."""
+
+    mean_module: Mean | None
+    num_initial: int | None
+    refit: RefitSchedule | None
+    optimizer_options: Mapping[str, Any] | None
     unique: bool | None
     minimize: bool
     seed: int
 
 
-class ModelOptions(DomainOptions, PosteriorOptions, RunOptions, total=False):
-    """Those with what domain and posterior are made of.
-
-    See `ModelStrategy` for what they mean.
-    """
-
-
-class ModelStrategy(Strategy):
+class ModelStrategy(Strategy, Generic[S]):
     r"""Learns a Gaussian process, sparse or exact, at the ends of batches.
 
     The kernel may be left out. Then kernel, noise, mean and the scales of inputs and
@@ -68,7 +65,7 @@ class ModelStrategy(Strategy):
     constant. `mean_module=ZeroMean()` is the papers' setting.
 
     Hyperparameters are fitted by the exact likelihood of at most 300 of the points
-    (`FIT_SIZE` in `model_building`), drawn uniformly anew for each fit, with all of
+    (`FIT_SIZE` in `prior_fitting`), drawn uniformly anew for each fit, with all of
     their evaluations, from where the last fit ended: O(min(n, 300)^3) for each
     evaluation of the likelihood, whatever `n` and `m`. All data are learned with them.
 
@@ -93,70 +90,59 @@ class ModelStrategy(Strategy):
       `raw_samples`, `options`, ...
 
     Args:
-        domain: The table, or the box.
-        posterior: What the posterior is built from.
-        sampler: Sampler of inducing points once there is a posterior; None for the
-            exact posterior.
-        initial_sampler: Sampler of the first ones; see `Surrogate`.
-        max_memory: See `NystromPool`.
-        embeds: Whether candidates are embedded; see `NystromTablePosterior`.
+        candidates: `A x d` points to choose from; or give `bounds`. See `Strategy`.
+        covar_module: See above, as `lam`.
+        lam: See there.
+        surrogate: From the domain and the settings to what learns: a value with
+            `learn`, `predict`, `config`, `state_dict` and `restored`, such as
+            `Surrogate`.
+        mean_module: See above, as the next three.
+        num_initial: See there.
+        refit: See there.
+        optimizer_options: See there.
         unique: Propose each candidate of a table at most once, and none that was
             evaluated: what finds the best one, unless noise is large. By default so
             where the kernel is inferred; with a kernel candidates may come again, as
             the theorems have it.
         minimize: See `Strategy`.
         seed: Seed of the strategy's generator.
+        **domain: `bounds` and constraints; see `Strategy`.
     """
 
     shares_tables: ClassVar[bool] = True
 
     def __init__(
         self,
-        domain: Domain,
-        posterior: ModelSettings,
-        sampler: InducingPointSampler | None,
+        candidates: Any,
+        covar_module: Kernel | None,
+        lam: float | None,
+        surrogate: Callable[[Domain, PosteriorSettings], S],
         *,
-        initial_sampler: InducingPointSampler | None = None,
-        max_memory: int = MAX_MEMORY,
-        embeds: bool = True,
+        mean_module: Mean | None = None,
+        num_initial: int | None = None,
+        refit: RefitSchedule | None = None,
+        optimizer_options: Mapping[str, Any] | None = None,
         unique: bool | None = None,
         minimize: bool = False,
         seed: int = 0,
+        **domain: Unpack[DomainOptions],
     ) -> None:
-        validate_sampler("sampler", sampler)
-        validate_sampler("initial_sampler", initial_sampler)
-        check_number("max_memory", max_memory, "[0, inf)", "need bytes, at least 0.")
+        place = domain_of(candidates, domain, type(self))
+        settings = PosteriorSettings.of(
+            place,
+            covar_module,
+            lam,
+            mean_module=mean_module,
+            refit=refit,
+            num_initial=num_initial,
+            optimizer_options=optimizer_options,
+        )
         if unique is not None:
             check_flag("unique", unique)
-        super().__init__(domain, seed=seed, minimize=minimize)
-        is_known = posterior.covar_module is not None
-        self.unique = domain.is_unique(unique, is_known=is_known)
-        self.settings = posterior
-        self.max_memory = max_memory
-        source = PriorSource(domain, posterior)
-        self.surrogate = Surrogate(
-            source,
-            _view(domain, source, sampler is None, max_memory, embeds),
-            sampler,
-            initial_sampler or RecursiveRLSSampler(),
-            FEW if domain.num_rows else EXACT_SIZE,
-            is_scale_known=not is_known,
-            is_noise_known=posterior.refit is not None,
-        )
-
-    @property
-    def posterior(self) -> Any:
-        """The posterior of a table that batches are chosen with; None before any.
-
-        Its points are those of the table where the kernel was given, else the columns
-        that vary, scaled to [0, 1]; its values are in the prior's `scale`.
-        """
-        return getattr(self.surrogate.pool, "posterior", None)
-
-    @property
-    def model(self) -> Any:
-        """The BoTorch model of a continuous domain; None before any feedback."""
-        return getattr(self.surrogate.view, "model", None)
+        super().__init__(place, seed=seed, minimize=minimize)
+        self.unique = place.is_unique(unique, is_known=covar_module is not None)
+        self.settings = settings
+        self.surrogate = surrogate(place, settings)
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
         """See `Strategy.predict`; None before anything was learned.
@@ -167,8 +153,26 @@ class ModelStrategy(Strategy):
         if self._num_learned == 0:
             return None
         with self._lock:
-            mean, sd = self.surrogate.view.predict(X, self.history)
+            predicted = self.surrogate.predict(X, self.history)
+        if predicted is None:
+            return None
+        mean, sd = predicted
         return (-mean if self.minimize else mean), sd
+
+    @property
+    def posterior(self) -> Any:
+        """The Nystrom posterior that batches are chosen with; None before any.
+
+        Its points are the kernel's inputs: the given ones, or where the kernel is
+        inferred the columns that vary, scaled to [0, 1]. Its values are in the prior's
+        `scale`. An exact posterior has none.
+        """
+        return self.surrogate.posterior
+
+    @property
+    def model(self) -> Any:
+        """The BoTorch model of a continuous domain; None before any feedback."""
+        return self.surrogate.model
 
     def _select(self, max_batch_size: int | None) -> list[int]:
         given = [size for size in (max_batch_size, self.batch_size) if size]
@@ -190,9 +194,9 @@ class ModelStrategy(Strategy):
         """Points of a batch at most, those drawn at the start included."""
         return self.batch_size or MAX_BATCH_SIZE
 
-    @abstractmethod
     def _select_by_model(self, limit: int) -> list[int]:
         """Choose at most so many points by the posterior."""
+        raise NotImplementedError
 
     def _choosable(self) -> SelectableRows:
         """The rows that may be chosen."""
@@ -219,82 +223,98 @@ class ModelStrategy(Strategy):
         self._learn_in_order()
         super()._learn()
 
+    @override
     def _forget(self) -> None:
-        self.surrogate.view.clear()
+        self.surrogate.clear()
 
     def _learn_in_order(self) -> None:
-        """What is learned at the end of a batch; assigns at its end."""
+        """Learn at the end of a batch; assigns at its end."""
         self.surrogate = self.surrogate.learn(self.history, self.generator)
 
+    @override
     def _describe(self) -> BatchRecord:
         return BatchRecord(
             size=0,
-            num_inducing=self.surrogate.view.num_inducing(),
-            max_variance=self.surrogate.view.max_variance(),
+            num_inducing=self.surrogate.num_inducing(),
+            max_variance=self.surrogate.max_variance(),
         )
 
+    @override
     def _move(self, number: Mapping[int, int]) -> None:
-        surrogate, known = self.surrogate, self._num_learned
-        source, is_exact = surrogate.source, surrogate.sampler is None
-        source.require_columns(self.domain)
-        embeds = getattr(surrogate.view, "embeds", True)
-        view = _view(self.domain, source, is_exact, self.max_memory, embeds)
-        self.surrogate = surrogate.moved(view, number, self.history, known)
+        self.surrogate = self.surrogate.moved(
+            self.domain, number, self.history, self._num_learned
+        )
 
+    @override
     def _state(self) -> dict[str, Any]:
         return super()._state() | {"surrogate": self.surrogate.state_dict()}
 
+    @override
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self.surrogate = self.surrogate.restored(
             state["surrogate"], self.history, self._num_learned
         )
 
+    @override
     def _config(self) -> dict[str, Any]:
-        surrogate = self.surrogate
-        few = surrogate.source.inputs(self.domain.few())
-        return (
-            super()._config()
-            | surrogate.source.config(self.domain)
-            | {
-                "kernel": surrogate.source.builder.kernel_config(few),
-                "unique": self.unique,
-                **self.settings.config(),
-                "sampler": fingerprint(surrogate.sampler, "sampler"),
-                "initial_sampler": fingerprint(
-                    surrogate.initial_sampler, "initial_sampler"
-                ),
-                "max_memory": self.max_memory,
-            }
-        )
+        surrogate = self.surrogate.config(self.domain)
+        return super()._config() | {"unique": self.unique} | surrogate
 
 
-def _view(
+def surrogate_of(
+    domain: Domain,
+    settings: PosteriorSettings,
+    *,
+    sampler: InducingPointSampler | None,
+    initial_sampler: InducingPointSampler | None = None,
+    max_memory: int = MAX_MEMORY,
+    embeds: bool = True,
+) -> Surrogate:
+    """The surrogate of a domain before any data.
+
+    Args:
+        domain: The table, or the box.
+        settings: What its posterior is built from.
+        sampler: Sampler of inducing points once there is a posterior; None for the
+            exact posterior.
+        initial_sampler: Sampler of the first ones; see `Surrogate`.
+        max_memory: See `NystromPool`.
+        embeds: Whether candidates are embedded; see `NystromTablePosterior`.
+
+    Raises:
+        InputDataError: If a sampler is none, or `max_memory` is no number of bytes.
+        UnsupportedError: If ranks share the table of an exact posterior.
+    """
+    validate_sampler("sampler", sampler)
+    validate_sampler("initial_sampler", initial_sampler)
+    check_number("max_memory", max_memory, "[0, inf)", "need bytes, at least 0.")
+    source, is_exact = PriorSource(domain, settings), sampler is None
+    return Surrogate(
+        _posterior_on(domain, source, is_exact, max_memory, embeds),
+        sampler,
+        initial_sampler or RecursiveRLSSampler(),
+        max_memory,
+        FEW if domain.num_rows else EXACT_SIZE,
+        is_scale_known=source.is_inferred,
+        is_noise_known=settings.refit is not None,
+    )
+
+
+def _posterior_on(
     domain: Domain, source: PriorSource, is_exact: bool, max_memory: int, embeds: bool
 ) -> DomainPosterior:
-    """The posterior of a domain, without data."""
+    """The posterior on a domain, without data."""
     prior = source.initial()
-    if isinstance(domain, BoxDomain):
-        return BoxPosterior(domain.box, source, prior)
-    pool = domain.pool(source.inputs, max_memory)
-    if is_exact and domain.ranks.size > 1:
+    if domain.box is not None:
+        return BoxPosterior(source, prior, domain.box)
+    if not is_exact:
+        pool = domain.pool(source.inputs, max_memory)
+        return NystromTablePosterior(source, prior, pool, embeds=embeds).blank(prior)
+    if domain.ranks.size > 1:
         raise UnsupportedError(
             "Exact posteriors are not shared by ranks: GPUCB, GPBUCB and "
             "UncertaintyReduction take one process. Use BBKB, BKB or ThompsonSampling."
         )
-    if is_exact:
-        return ExactTablePosterior(source, prior, exact_pool(pool.X, prior))
-    return NystromTablePosterior(source, prior, pool, embeds=embeds).blank(prior)
-
-
-def split_options(
-    candidates: Any,
-    covar_module: Kernel | None,
-    lam: float | None,
-    options: ModelOptions,
-) -> tuple[Domain, ModelSettings, RunOptions]:
-    """The domain, what the posterior is built from, and the other options."""
-    domain = domain_of(candidates, part_of(options, DomainOptions))
-    given = part_of(options, PosteriorOptions)
-    posterior = ModelSettings.of(domain, covar_module, lam, **given)
-    return domain, posterior, part_of(options, RunOptions)
+    X = source.inputs(domain.own_rows)
+    return ExactTablePosterior(source, prior, exact_pool(X, prior))

@@ -16,7 +16,6 @@ from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.shard import ALONE, Ranks
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.seeding import draw_seed
 
 # Gives a point that is not in a table its number; see `History.add_point`.
 AddPoint = Callable[[Tensor], int]
@@ -351,6 +350,11 @@ def names_checksum(
     """A checksum of the names of rows, columns and categories."""
     names = repr((key_names, keys, columns))
     return zlib.crc32(names.encode(errors="surrogatepass"))
+
+
+def draw_seed(generator: torch.Generator) -> int:
+    """A seed from the next bits of a generator, at least 0 and below 2^31."""
+    return int(torch.randint(2**31, (), generator=generator))
 
 
 Domain: TypeAlias = TableRows | BoxDomain

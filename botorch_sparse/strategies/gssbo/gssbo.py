@@ -5,56 +5,65 @@ Where the parts of [Wei2025]_ are:
 =====================================  ==============================================
 Eq. 3, gradients                       `inducing/gp_gradients.py`
 Eq. 1, Section 4.2, greedy selection   `inducing/gradient_diversity.py`
-Section 4.3 (1), dynamic buffer        `buffer.py`
+Section 4.3 (1), dynamic buffer        `SubsetBuffer`
 Section 4.3 (2), forced samples        `models/subset/row_indices.py`
 Section 4.3 (3), perturbation          `inducing/gradient_diversity.py`
-Algorithm 1, line 3, the next point    `surrogate.py`
-Algorithm 1, lines 5-18                `GSSBO._learn`, `GSSBO._select`
+Algorithm 1, line 3, the next point    `SubsetSurrogate.maximizer`
+Algorithm 1, lines 5-18                `SubsetSurrogate.learn`
 Theorem 5.2, the radius                `acquisition/confidence/gssbo_radius.py`
 =====================================  ==============================================
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 from typing import Any, Unpack
 
+import torch
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import Kernel
+from gpytorch.means import ZeroMean
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.confidence import ConfidenceRadius, FixedBeta
+from botorch_sparse.acquisition.confidence import (
+    ConfidenceRadius,
+    FixedBeta,
+    GSSBORadius,
+    RadiusStatistics,
+    SrinivasCompactRadius,
+    SubsetStatistics,
+)
 from botorch_sparse.argument_checks import check_callable
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.refit_schedule import RefitSchedule
+from botorch_sparse.models.subset.fixed_subset import all_observations
 from botorch_sparse.models.subset.row_selection import Selection, SelectionOptions
+from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.strategy import Strategy
+from botorch_sparse.strategies.core.model_strategy import ModelStrategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of
 from botorch_sparse.strategies.data.evaluations import BatchRecord
-from botorch_sparse.strategies.gssbo.subset_size import (
+from botorch_sparse.strategies.gssbo.subset_surrogate import (
     PATIENCE,
     WINDOW,
+    MakeAcquisition,
     SubsetBuffer,
     SubsetSize,
-)
-from botorch_sparse.strategies.gssbo.subset_statistics import (
-    subset_statistics,
-    validate_radius,
-)
-from botorch_sparse.strategies.gssbo.subset_surrogate import (
-    MakeAcquisition,
     SubsetSurrogate,
 )
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 
+RADII = (FixedBeta, GSSBORadius, SrinivasCompactRadius)
 
-class GSSBO(Strategy):
+
+class GSSBO(ModelStrategy[SubsetSurrogate]):
     r"""Bayesian optimization with gradient-based sample selection [Wei2025]_.
 
     Algorithm 1: an exact GP on at most M of the samples. The initial ones and the
@@ -78,6 +87,8 @@ class GSSBO(Strategy):
 
     Points are proposed one at a time, after the initial design, which the first `ask`
     returns whole. Data told before the first `ask` are its beginning.
+
+    `history.num_inducing` has the samples in the model of each point.
 
     Cost of an iteration with n samples: O(n M^2) to choose, O(M^3) to factorize the
     covariance of those chosen, O(M^2) for each point that the optimizer of the
@@ -117,7 +128,7 @@ class GSSBO(Strategy):
         >>> history = strategy.run(
         ...     lambda X: -(X - 0.3).square(), 10, progress=False
         ... )
-        >>> history.subset_size.tolist()
+        >>> history.num_inducing.tolist()
         [0, 4, 5, 6, 6, 6, 6]
     """
 
@@ -146,62 +157,61 @@ class GSSBO(Strategy):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = box_of(candidates, domain, type(self))
-        super().__init__(place, seed=seed, minimize=minimize)
-        self.settings = ModelSettings.of(
-            place,
-            covar_module,
-            lam,
-            refit=refit,
-            num_initial=num_initial,
-            optimizer_options=optimizer_options,
-        )
         self.buffer = SubsetBuffer(
             subset_size, Z, window, patience, smallest=num_initial
         )
-        self.radius = validate_radius(radius or FixedBeta(PRACTICAL_BETA))
+        self.radius = validate_radius(
+            FixedBeta(PRACTICAL_BETA) if radius is None else radius
+        )
         if acquisition is not None:
             need = "a function of a model and pending points, or None"
             check_callable("acquisition", acquisition, need)
         check_callable("clock", clock, "a function that returns seconds")
         self.acquisition = acquisition
         self.clock = clock
-        self.surrogate = SubsetSurrogate(
-            place.box,
-            self.settings,
-            SelectionOptions(selection, reading, gradients, noise_scale),
+        super().__init__(
+            place,
+            covar_module,
+            lam,
+            partial(
+                SubsetSurrogate.begun,
+                options=SelectionOptions(selection, reading, gradients, noise_scale),
+            ),
+            mean_module=None if covar_module is None else ZeroMean(),
+            refit=refit,
+            num_initial=num_initial,
+            optimizer_options=optimizer_options,
+            seed=seed,
+            minimize=minimize,
         )
         self._learning_time = 0.0  # by the clock, since the last point was chosen
 
     @property
-    def model(self) -> SubsetSingleTaskGP | None:
-        """The model of the subset; None before any feedback."""
-        return self.surrogate.model
+    def selection_seconds(self) -> float:
+        """Wall time spent on choosing samples for the models so far."""
+        return self.surrogate.selection_seconds
 
+    @override
     def _select(self, max_batch_size: int | None) -> list[int]:
-        missing = self.settings.num_initial - len(self.history) - len(self._trials)
-        if missing > 0 or self._num_learned == 0:
-            missing = max(missing, 1)
-            return self._draw(min(missing, max_batch_size or missing))
+        # The initial design comes whole.
+        return super()._select(max_batch_size or self._num_initial_missing() or None)
+
+    @override
+    def _select_by_model(self, limit: int) -> list[int]:
         start = self._time()
-        chosen = self.surrogate.select(
-            self.acquisition or self._upper_confidence_bound,
-            self.history,
-            self.X_pending,
-            self.generator,
+        acquire = self.acquisition or self._upper_confidence_bound
+        point = self.surrogate.maximizer(
+            acquire, self.history, self.X_pending, self.generator
         )
         seconds = self._learning_time + self._time() - start
         self.buffer = copy(self.buffer)
-        self.buffer.record(seconds, self.surrogate.num_samples)
+        self.buffer.record(seconds, self.surrogate.num_inducing())
         self._learning_time = 0.0
-        return chosen
+        return [point]
 
     def _time(self) -> float:
         """The clock, which is looked at while M is open alone."""
         return self.clock() if self.buffer.is_open else 0.0
-
-    def _draw(self, num: int) -> list[int]:
-        """Points of the initial design."""
-        return self.domain.sample(num, self.generator, self.record.add_point)
 
     def _upper_confidence_bound(
         self, model: SubsetSingleTaskGP, X_pending: Tensor | None
@@ -215,50 +225,41 @@ class GSSBO(Strategy):
         statistics = subset_statistics(self.radius, self.model, self._num_learned)
         return self.radius.botorch_beta(statistics)
 
-    def _learn(self) -> None:
-        """Lines 5 to 18 of Algorithm 1."""
-        start, surrogate = self._time(), copy(self.surrogate)
-        surrogate.learn(
-            self.history, self._num_learned, self.buffer.size, self.generator
-        )
-        self.surrogate = surrogate
+    @override
+    def _learn_in_order(self) -> None:
+        start, size = self._time(), self.buffer.size
+        self.surrogate = self.surrogate.learn(self.history, self.generator, size)
         self._learning_time += self._time() - start
-        super()._learn()
 
+    @override
     def _describe(self) -> BatchRecord:
         is_bound = self.acquisition is None and self.model is not None
+        beta = self._beta() if is_bound else float("nan")
         return BatchRecord(
-            size=0,
-            num_inducing=self.surrogate.num_samples,
-            beta=self._beta() if is_bound else float("nan"),
-            selection_seconds=self.surrogate.selection_seconds,
+            size=0, num_inducing=self.surrogate.num_inducing(), beta=beta
         )
 
+    @override
     def _state(self) -> dict[str, Any]:
-        """See `Strategy.state_dict`; with the present M, and the samples in use."""
         return super()._state() | {
             "buffer": self.buffer.state_dict(),
             "learning_time": self._learning_time,
-            "surrogate": self.surrogate.state_dict(),
         }
 
+    @override
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        self.buffer, self.surrogate = copy(self.buffer), copy(self.surrogate)
+        self.buffer = copy(self.buffer)
         self.buffer.load_state_dict(state["buffer"])
         self._learning_time = state["learning_time"]
-        self.surrogate.load_state_dict(
-            state["surrogate"], self.history, self._num_learned, self.buffer.size
-        )
 
+    @override
     def _config(self) -> dict[str, Any]:
+        name = getattr(self.acquisition, "__qualname__", repr(self.acquisition))
         return super()._config() | {
-            **self.surrogate.config(),
             **self.buffer.config(),
             "radius": fingerprint(self.radius, "radius"),
-            "acquisition": getattr(
-                self.acquisition, "__qualname__", repr(self.acquisition)
-            ),
+            "acquisition": name,
         }
 
 
@@ -281,3 +282,63 @@ class RSSBO(GSSBO):
                 "gradients or another one."
             )
         super().__init__(*args, **options, selection="random")
+
+
+def validate_radius(radius: object) -> ConfidenceRadius:
+    """Refuse radii that need what a model of a subset does not have.
+
+    Raises:
+        InputDataError: If it is not one of `RADII`.
+    """
+    if not isinstance(radius, RADII):
+        names = ", ".join(cls.__name__ for cls in RADII)
+        raise InputDataError(
+            f"Got radius={radius!r}; need one of {names}, such as FixedBeta(4.0) for "
+            "a constant beta. Radii that rest on an information gain need the "
+            "posterior of all data: take BBKB."
+        )
+    return radius
+
+
+def subset_statistics(
+    radius: ConfidenceRadius, model: SubsetSingleTaskGP | None, num_evaluations: int
+) -> RadiusStatistics:
+    """The statistics that a radius needs, in units of the model's outcomes.
+
+    The spectral error is bounded by the trace of the residual, O(n M^2), for the radii
+    that look at it.
+
+    Args:
+        radius: The radius.
+        model: The model of the subset; None before any feedback.
+        num_evaluations: Evaluations so far.
+    """
+    lam = 1.0 if model is None else float(model.likelihood.noise.detach().mean())
+    if not isinstance(radius, GSSBORadius) or model is None:
+        return RadiusStatistics(lam=lam, num_evaluations=num_evaluations)
+    return _with_errors(model, lam, num_evaluations)
+
+
+@torch.no_grad()
+def _with_errors(
+    model: SubsetSingleTaskGP, lam: float, num_evaluations: int
+) -> SubsetStatistics:
+    r"""With the measured errors of Theorem 5.1; O(n M^2).
+
+    Each of M samples tells of :math:`f(x)` at most what one at x itself would, so that
+    :math:`\sigma^2(x) \ge 1 / (1 / k(x, x) + M / \lambda)` for a stationary kernel.
+    """
+    X, error, _ = all_observations(model)
+    S = X[model.subset_indices]
+    noise = torch.full_like(error, lam)
+    posterior = NystromPosterior.from_data(model.covar_module, X, error, noise, S)
+    residual = posterior.residual(X, posterior.features(X))
+    k_max = float(model.covar_module(S, diag=True).max())
+    return SubsetStatistics(
+        lam=lam,
+        num_evaluations=num_evaluations,
+        lambda_max=float(residual.sum()) / lam,
+        feedback_norm=float(error.norm()),
+        cross_covariance_norm=k_max * math.sqrt(len(X)),
+        min_std=(1 / (1 / k_max + len(S) / lam)) ** 0.5,
+    )

@@ -1,43 +1,45 @@
-"""The model of GSSBO, and the maximizer of an acquisition function on it."""
+"""The model of GSSBO: how many samples it holds, which, and where it is largest."""
 
 import time
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions import InputDataError, ModelFittingError
+from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
-from botorch.fit import fit_gpytorch_mll
-from botorch.models.transforms import Normalize
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import manual_seed
-from gpytorch.constraints import GreaterThan
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ZeroMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.row_selection import SelectionOptions
-from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
 from botorch_sparse.strategies.data.history import History
-from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import (
-    MIN_NOISE,
-    ModelBuilder,
-    StandardizeAnySize,
+    PriorSource,
+    fit_or_keep,
+    matern_kernel,
 )
+from botorch_sparse.strategies.surrogates.table_posterior import no_data
 
 MakeAcquisition: TypeAlias = Callable[
     [SubsetSingleTaskGP, Tensor | None], AcquisitionFunction
 ]
+SubsetSize: TypeAlias = int | Literal["dynamic"] | None
+
+# Iterations whose mean time is the yardstick, and slow ones in a row that end growth.
+WINDOW = 10
+PATIENCE = 3
 
 
+@dataclass(frozen=True, eq=False)
 class SubsetSurrogate:
     """`SubsetSingleTaskGP` that takes in feedback and chooses its samples anew.
 
@@ -46,64 +48,74 @@ class SubsetSurrogate:
     Matern-5/2 with BoTorch's priors, and hyperparameters and the scale of the outcomes
     are fitted anew when the schedule says so.
 
-    Args:
-        box: The domain.
-        settings: How the model is built, fitted and maximized over.
+    Attributes:
+        source: Makes the model's kernel, likelihood, mean and transforms.
+        domain: The box.
         options: How its samples are chosen.
+        model: The model; None before any feedback.
+        num_learned: Evaluations that it has seen.
+        last_fit: Evaluations at the last fit; None before any.
+        selection_seconds: Wall time spent on choosing samples so far.
     """
 
-    def __init__(
-        self, box: Box, settings: ModelSettings, options: SelectionOptions
-    ) -> None:
-        self.box = box
-        self.settings = settings
-        self.options = options
-        self.model: SubsetSingleTaskGP | None = None
-        self.selection_seconds = 0.0
-        self._last_fit: int | None = None
+    source: PriorSource
+    domain: BoxDomain
+    options: SelectionOptions
+    model: SubsetSingleTaskGP | None = None
+    num_learned: int = 0
+    last_fit: int | None = None
+    selection_seconds: float = 0.0
+    posterior: ClassVar[None] = None  # no Nystrom posterior
 
-    @property
-    def num_samples(self) -> int:
+    @classmethod
+    def begun(
+        cls, domain: BoxDomain, settings: PosteriorSettings, options: SelectionOptions
+    ) -> Self:
+        """The surrogate before any evaluation."""
+        source = PriorSource(domain, settings, inferred_kernel=matern_kernel)
+        return cls(source, domain, options)
+
+    def num_inducing(self) -> int:
         """Samples in the model."""
         return 0 if self.model is None else len(self.model.subset_indices)
 
     def learn(
         self,
         history: History,
-        num_learned: int,
-        subset_size: int | None,
         generator: torch.Generator,
-    ) -> None:
+        subset_size: int | None = None,
+    ) -> Self:
         """Take in new evaluations, choose samples, and fit where that is due.
 
         The model is replaced, not changed, so that a failure leaves no trace.
 
         Args:
             history: All evaluations.
-            num_learned: How many of them the model has seen.
-            subset_size: Largest number of samples, or None for all.
             generator: Of the perturbation and of random choices.
+            subset_size: Largest number of samples, or None for all.
         """
-        start, num_newest = time.perf_counter(), 0
+        start, num_newest, num = time.perf_counter(), 0, len(history)
         if self.model is None:
-            model = self._build(
-                history, len(history), subset_size, draw_seed(generator)
-            )
+            model = self._build(history, num, subset_size, draw_seed(generator))
         else:
-            num_newest = len(history) - num_learned
+            num_newest = num - self.num_learned
             model = deepcopy(self.model)
             model.subset_size = subset_size
-            model.add_observations(
-                *_evaluations(history, num_learned, len(history)), generator=generator
-            )
-        seconds = time.perf_counter() - start
-        if is_due := self.settings.is_refit_due(history.values, self._last_fit):
+            new = _evaluations(history, self.num_learned, num)
+            model.add_observations(*new, generator=generator)
+        seconds, last_fit = time.perf_counter() - start, self.last_fit
+        if self.source.is_due(last_fit, history):
             _fit(model, draw_seed(generator))
-            start = time.perf_counter()
+            start, last_fit = time.perf_counter(), num
             model.reselect(generator=generator, num_newest=num_newest)
             seconds += time.perf_counter() - start
-        model, last_fit = model.eval(), len(history) if is_due else self._last_fit
-        self.model, self._last_fit, self.selection_seconds = model, last_fit, seconds
+        return replace(
+            self,
+            model=model.eval(),
+            num_learned=num,
+            last_fit=last_fit,
+            selection_seconds=self.selection_seconds + seconds,
+        )
 
     def _build(
         self, history: History, num: int, subset_size: int | None, seed: int
@@ -115,41 +127,20 @@ class SubsetSurrogate:
             return SubsetSingleTaskGP(
                 X,
                 Y,
-                **self._prior(X),
+                **self.source.modules(X, Y),
                 **vars(self.options),
                 subset_size=subset_size,
-                num_initial=self.settings.num_initial,
+                num_initial=self.source.settings.num_initial,
                 seed=seed,
             )
 
-    def _prior(self, X: Tensor) -> dict[str, Any]:
-        """Kernel, likelihood, mean and transforms."""
-        if self.settings.covar_module is None:
-            return {
-                "covar_module": get_covar_module_with_dim_scaled_prior(
-                    self.box.dim, use_rbf_kernel=False
-                ),
-                "input_transform": Normalize(
-                    self.box.dim, bounds=self.box.bounds.double(), learn_bounds=False
-                ),
-                "outcome_transform": StandardizeAnySize(),
-            }
-        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(MIN_NOISE)).to(X)
-        likelihood.noise = X.new_tensor(self.settings.lam)  # a number would be float32
-        return {
-            "covar_module": deepcopy(self.settings.covar_module),
-            "likelihood": likelihood,
-            "mean_module": ZeroMean(),
-            "outcome_transform": None,
-        }
-
-    def select(
+    def maximizer(
         self,
         make: MakeAcquisition,
         history: History,
         pending: Tensor,
         generator: torch.Generator,
-    ) -> list[int]:
+    ) -> int:
         """The number of the maximizer of an acquisition function.
 
         Args:
@@ -159,45 +150,64 @@ class SubsetSurrogate:
             generator: Of the optimizer.
         """
         if self.model is None:
-            raise InputDataError("The model has no data yet: tell some feedback first.")
-        options = self.settings.optimizer_options | self.box.arguments()
-        seed = draw_seed(generator)
+            raise no_data()
+        box, seed = self.domain.box, draw_seed(generator)
+        options = self.source.settings.optimizer_options | box.arguments()
         given = options.get("options") or {}
-        options["options"] = {**self.box.start_options(), **given, "seed": seed}
+        options["options"] = {**box.start_options(), **given, "seed": seed}
         with manual_seed(seed):
             acqf = make(self.model, pending.double() if len(pending) else None)
             X, _ = optimize_acqf(acqf, q=1, **options)
-        return [history.add_point(x) for x in self.box.clamp(X)]
+        return history.add_point(box.clamp(X)[0])
 
-    def config(self) -> dict[str, Any]:
+    def predict(self, X: Tensor, history: History) -> None:
+        """None: what the subset says of other samples is no estimate of them."""
+
+    def clear(self) -> None:
+        """Nothing is shared with another value."""
+
+    def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        given = self.settings
-        builder = ModelBuilder(self.box.bounds, given.covar_module, given.lam)
-        bounds = builder.bounds
-        few = torch.cat([bounds, bounds.mean(0, keepdim=True)])
         selection = self.options.selection
         name = getattr(selection, "__qualname__", repr(selection))
-        settings = given.config() | vars(self.options) | {"selection": name}
-        return {"kernel": builder.kernel_config(few)} | settings
+        options = vars(self.options) | {"selection": name}
+        return self.source.config(domain) | options
 
     def state_dict(self) -> dict[str, Any]:
         """Hyperparameters, transforms, and the samples in the model in their order."""
-        subset = None if self.model is None else _state_of(self.model)
-        return {"last_fit": self._last_fit, "subset": subset}
+        subset, model = None, self.model
+        if model is not None:
+            parameters = model.state_dict().items()
+            subset = {
+                "parameters": {k: v.detach().clone() for k, v in parameters},
+                "indices": model.subset_indices.clone(),
+                "num_selections": model.num_selections,
+                "size": model.subset_size,
+            }
+        return {
+            "last_fit": self.last_fit,
+            "selection_seconds": self.selection_seconds,
+            "subset": subset,
+        }
 
-    def load_state_dict(
-        self,
-        state: dict[str, Any],
-        history: History,
-        num_learned: int,
-        subset_size: int | None,
-    ) -> None:
-        """Condition again on what had been learned, on the same samples."""
-        self.model, self._last_fit = None, state["last_fit"]
-        if num_learned > 0:
-            model = self._build(history, num_learned, subset_size, 0)
-            _restore(model, state["subset"])
-            self.model = model.eval()
+    def restored(
+        self, state: dict[str, Any], history: History, num_learned: int
+    ) -> Self:
+        """What a saved run had learned, on the same samples."""
+        model, subset = None, state["subset"]
+        if subset is not None:
+            model = self._build(history, num_learned, subset["size"], 0)
+            model.load_state_dict(subset["parameters"])
+            model.set_subset(subset["indices"])
+            model.num_selections = subset["num_selections"]
+            model = model.eval()
+        return replace(
+            self,
+            model=model,
+            num_learned=num_learned,
+            last_fit=state["last_fit"],
+            selection_seconds=state["selection_seconds"],
+        )
 
 
 def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -207,40 +217,125 @@ def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tenso
     return X, Y.to(X.device).unsqueeze(-1)
 
 
-def _state_of(model: SubsetSingleTaskGP) -> dict[str, Any]:
-    """What a model of the same data needs to go on to the same bits."""
-    return {
-        "parameters": {k: v.detach().clone() for k, v in model.state_dict().items()},
-        "indices": model.subset_indices.clone(),
-        "num_selections": model.num_selections,
-    }
-
-
-def _restore(model: SubsetSingleTaskGP, state: dict[str, Any]) -> None:
-    """Give a model, built from the same data, the state of another one."""
-    model.load_state_dict(state["parameters"])
-    model.set_subset(state["indices"])
-    model.num_selections = state["num_selections"]
-
-
 def _fit(model: SubsetSingleTaskGP, seed: int) -> None:
-    """Scale the outcomes anew and fit on the samples in the model.
-
-    Where the fit fails, the hyperparameters stay, with a warning.
-    """
+    """Scale the outcomes anew and fit on the samples in the model."""
     model.refit_transforms()
-    before = {k: p.detach().clone() for k, p in model.named_parameters()}
-    try:
-        with manual_seed(seed):
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    except ModelFittingError as error:
-        warnings.warn(
-            f"Hyperparameters stay as they were, since a fit to "
-            f"{len(model.subset_indices)} samples failed: {error}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(before[name])
+    with manual_seed(seed):
+        fit_or_keep(model, f"{len(model.subset_indices)} samples")
     model.eval()
+
+
+class SubsetBuffer:
+    r"""The number of samples M in the model: given, or found by the clock.
+
+    The dynamic buffer of [Wei2025]_ Section 4.3 (1): all samples are in the model until
+    an iteration takes longer than Z times the mean initial one,
+
+    .. math:: T_{current} > Z \bar T \quad\Rightarrow\quad M = |D|,
+
+    and M stays as it is from there on. Here :math:`\bar T` is the mean of the first
+    `window` iterations, and `patience` iterations in a row have to be slow, so that
+    neither a single fit of the hyperparameters nor another process decides on M;
+    `patience=1` is the paper's letter. What counts is learning and choosing a point,
+    not the evaluation.
+
+    Args:
+        size: A number of samples, `"dynamic"`, or None for all samples always.
+        Z: How many times slower an iteration may become, above 1.
+        window: Initial iterations, at least 1.
+        patience: Slow iterations in a row, at least 1.
+        smallest: Samples that are forced into the model beside the newest one; M is
+            larger.
+
+    Attributes:
+        size: M, or None as long as all samples are in the model.
+
+    Raises:
+        InputDataError: If an argument is out of its range.
+
+    Example:
+        >>> buffer = SubsetBuffer("dynamic", Z=4.0, window=2, patience=1)
+        >>> for n, seconds in enumerate([1.0, 3.0, 7.9, 8.1]):
+        ...     buffer.record(seconds, num_samples=n)
+        >>> buffer.size
+        3
+    """
+
+    def __init__(
+        self,
+        size: SubsetSize,
+        Z: float = 4.0,
+        window: int = WINDOW,
+        patience: int = PATIENCE,
+        *,
+        smallest: int = 0,
+    ) -> None:
+        _validate_size(size, smallest)
+        need = "need a number above 1, such as 4: how many times slower than in the "
+        check_number("Z", Z, "(1, inf)", f"{need}beginning an iteration may become.")
+        check_whole("window", window)
+        check_whole("patience", patience)
+        size = int(size) if isinstance(size, Integral) else size
+        self.size = None if isinstance(size, str) else size
+        self.Z, self.window, self.patience = Z, window, patience
+        self._given, self._smallest = size, int(smallest)
+        self._initial: list[float] = []
+        self._num_slow = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether M is still to be found."""
+        return self._given == "dynamic" and self.size is None
+
+    def record(self, seconds: float, num_samples: int) -> None:
+        """Note what an iteration took.
+
+        Args:
+            seconds: Its time.
+            num_samples: Samples in the model, the M from now on if it was slow.
+        """
+        if not self.is_open:
+            return
+        if len(self._initial) < self.window:
+            self._initial = [*self._initial, seconds]  # copies share the list
+            return
+        is_slow = seconds > self.Z * sum(self._initial) / self.window
+        self._num_slow = self._num_slow + 1 if is_slow else 0
+        if self._num_slow == self.patience:
+            self.size = max(num_samples, self._smallest + 1)
+
+    def config(self) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        return {"subset_size": self._given} | {
+            name: getattr(self, name) for name in ("Z", "window", "patience")
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """M, and the times on the way to it."""
+        return {
+            "size": self.size,
+            "initial": list(self._initial),
+            "num_slow": self._num_slow,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the buffer that `state_dict` came from."""
+        self.size = state["size"]
+        self._initial = list(state["initial"])
+        self._num_slow = state["num_slow"]
+
+
+def _validate_size(size: SubsetSize, smallest: int) -> None:
+    """Refuse what is no size, or leaves no room beside the forced samples."""
+    if size is None or size == "dynamic":
+        return
+    if not isinstance(size, Integral) or isinstance(size, bool):
+        raise InputDataError(
+            f"Got subset_size={size!r}; need a number of samples, 'dynamic', or None "
+            "for all samples."
+        )
+    if size <= smallest:
+        raise InputDataError(
+            f"Got subset_size={size} with num_initial={smallest}; need a larger "
+            "subset: the initial samples and the newest one are always in it."
+        )

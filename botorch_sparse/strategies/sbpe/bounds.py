@@ -28,7 +28,8 @@ from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
 from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,12 @@ from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior import (
+    PosteriorSettings,
+    Prior,
+    kernel_config,
+)
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 Survivors: TypeAlias = TableSurvivors | SurvivingRegion
 
@@ -312,7 +316,7 @@ class RoundStrategy(Strategy):
     def __init__(
         self,
         domain: Domain,
-        settings: ModelSettings,
+        settings: PosteriorSettings,
         design: Design,
         *,
         lengths: list[int],
@@ -502,7 +506,7 @@ class RoundStrategy(Strategy):
     @override
     def _config(self) -> dict[str, Any]:
         at = self.progress
-        kernel = at.source.builder.kernel_config(self.domain.few())
+        kernel = kernel_config(at.source.settings.covar_module, self.domain.few())
         return super()._config() | {"kernel": kernel, **at.design.config()}
 
     @override

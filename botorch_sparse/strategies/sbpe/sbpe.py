@@ -67,9 +67,8 @@ from botorch_sparse.strategies.sbpe.round_strategy import (
 )
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
-from botorch_sparse.strategies.surrogates.prior_fitting import FIT_SIZE
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import FIT_SIZE, PriorSource
 
 # Of a kernel that is given.
 DEFAULT_LAM, DEFAULT_NOISE_STD = 1e-4, 1e-2
@@ -225,7 +224,7 @@ class SBPE(RoundStrategy):
         known_lam = None if covar_module is None else lam
         super().__init__(
             place,
-            ModelSettings.of(place, covar_module, known_lam),
+            PosteriorSettings.of(place, covar_module, known_lam),
             design,
             lengths=[*first, *batch_lengths(num_left, schedule)],
             seed=seed,

@@ -19,12 +19,13 @@ from botorch.exceptions import (
 from torch import Tensor
 
 from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.domain import draw_seed
 from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.local_maximization import maximize_from_points
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 Function: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -12,7 +12,8 @@ from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
 
 @dataclass(frozen=True, eq=False)

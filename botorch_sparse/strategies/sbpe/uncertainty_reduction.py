@@ -50,7 +50,7 @@ from botorch_sparse.strategies.sbpe.design import (
     at_least_one,
 )
 from botorch_sparse.strategies.sbpe.round_strategy import RoundStrategy
-from botorch_sparse.strategies.surrogates.posterior_settings import ModelSettings
+from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class UncertaintyReduction(RoundStrategy):
             noise_std=noise_std,
             discretization=discretization,
         )
-        settings = ModelSettings.of(place, covar_module, lam)
+        settings = PosteriorSettings.of(place, covar_module, lam)
         super().__init__(place, settings, design, lengths=[], seed=seed)
 
     @step

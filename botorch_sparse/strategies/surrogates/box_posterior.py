@@ -1,18 +1,17 @@
 """The posterior of a box: a BoTorch model."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
-from botorch.acquisition import AcquisitionFunction
 from botorch.models import SingleTaskGP
-from botorch.models.model import Model
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.sampling import manual_seed
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
@@ -22,80 +21,80 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
+from botorch_sparse.strategies.data.domain import TableRows, draw_seed
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.history import History
-from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
+from botorch_sparse.strategies.local_maximization import PointAcquisition
+from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
+from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 from botorch_sparse.strategies.surrogates.table_posterior import no_data
 
 GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 
 @dataclass(frozen=True, eq=False)
-class BoxPosterior:
-    """A `SparseSingleTaskGP` of all data; see `TablePosterior`.
+class BoxPosterior(DomainPosterior):
+    """A `SparseSingleTaskGP` of all data, maximized by `optimize_acqf`.
 
     Attributes:
         box: The domain.
-        source: Makes the inputs of the kernel, and builds the model.
-        prior: What the posterior started from.
-        model: The model; None before data.
+        known: The model; None before data.
     """
 
     box: Box
-    source: PriorSource
-    prior: Prior
-    model: SparseSingleTaskGP | None = None
+    known: SparseSingleTaskGP | None = None
 
+    @property
+    @override
+    def model(self) -> SparseSingleTaskGP | None:
+        return self.known
+
+    @override
     def blank(self, prior: Prior) -> Self:
-        """See `TablePosterior`."""
-        return replace(self, prior=prior, model=None)
+        return replace(self, prior=prior, known=None)
 
+    @override
+    def on(self, domain: TableRows, max_memory: int) -> Self:
+        return self.blank(self.source.initial())
+
+    @override
     def learned(
         self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
     ) -> Self:
-        """See `TablePosterior`: the model is built anew."""
-        model = self.source.builder.build(
+        model = self.source.build(
             history,
             torch.arange(int(values.counts.sum())),
             history.points(values.point[chosen]).double(),
             prior.hyperparameters,
             prior.lengthscale_factor,
         )
-        return replace(self, prior=prior, model=model)
+        return replace(self, prior=prior, known=model)
 
     @cached_property
+    @override
     def posterior(self) -> NystromPosterior | None:
-        """See `TablePosterior`."""
         return None if self.model is None else self.model.nystrom_posterior()
 
-    def posterior_of(self, history: History) -> NystromPosterior | None:
-        """See `TablePosterior`."""
-        return self.posterior
-
+    @override
     def num_inducing(self) -> int:
-        """See `TablePosterior`."""
         return 0 if self.model is None else len(self.model.inducing_points)
 
+    @override
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """See `TablePosterior`."""
         X = self.source.inputs(history.points(point))
         if self.posterior is None:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
-    def clear(self) -> None:
-        """See `TablePosterior`: nothing is kept."""
-
+    @override
     def max_variance(self) -> float:
-        """NaN: a maximum over a continuous domain is not known."""
         return float("nan")
 
+    @override
     @torch.no_grad()
     def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
-        """See `TablePosterior`; before any feedback those of the prior."""
         X = X.to(self.box.bounds).double()
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
@@ -104,12 +103,10 @@ class BoxPosterior:
         sd = posterior.variance.sqrt().squeeze(-1)
         return mean + scale * posterior.mean.squeeze(-1), scale * sd
 
+    @override
     def confidence_gap(self, multiplier: float, offset: float) -> float:
-        """See `TablePosterior`; by local searches.
-
-        These are thorough whatever the options say: a largest upper bound that is
-        missed would end a run too early.
-        """
+        # Local searches that are thorough whatever the options say: a largest upper
+        # bound that is missed would end a run too early.
         options = self._options(0)
         for name, least in GAP_OPTIONS.items():
             options[name] = max(least, options[name])
@@ -121,6 +118,7 @@ class BoxPosterior:
         )
         return (gap + 2 * offset) * self._units[1]
 
+    @override
     def batch(
         self,
         multiplier: float,
@@ -130,7 +128,6 @@ class BoxPosterior:
         history: History,
         generator: torch.Generator,
     ) -> BoxBatch:
-        """See `TablePosterior`."""
         X = history.points(torch.tensor(pending).long()).double()
         acqf = BatchUpperConfidenceBound(
             self._learned_model, multiplier**2, X if len(X) else None
@@ -147,6 +144,7 @@ class BoxPosterior:
             most=None if rule is None else MAX_BOX_BATCH,
         )
 
+    @override
     def maximizers(
         self,
         num_paths: int,
@@ -155,12 +153,13 @@ class BoxPosterior:
         generator: torch.Generator,
         goes_on: ContinueFunction = always_continue,
     ) -> list[int]:
-        """See `TablePosterior`."""
         model, chosen = self._learned_model, list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
             for _ in range(num_paths):
-                X, _ = optimize_acqf(_PathValue.draw(model), q=1, **options)
+                path = draw_matheron_paths(model, torch.Size([1]))
+                acqf = PointAcquisition(partial(_values_on, path))
+                X, _ = optimize_acqf(acqf, q=1, **options)
                 chosen.append(history.add_point(self.box.clamp(X)[0]))
                 if not goes_on(len(chosen)):
                     break
@@ -189,23 +188,6 @@ class BoxPosterior:
         return options | {"options": inner}
 
 
-class _PathValue(AcquisitionFunction):
-    """The value of one sample path.
-
-    Args:
-        model: Whose posterior was drawn from.
-        path: A draw of it.
-    """
-
-    def __init__(self, model: Model, path: SamplePath) -> None:
-        super().__init__(model)
-        self.path = path
-
-    @classmethod
-    def draw(cls, model: Model) -> "_PathValue":
-        """One path, by torch's own randomness."""
-        return cls(model, draw_matheron_paths(model, torch.Size([1])))
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Values at `b x 1 x d` points, `b`."""
-        return self.path(X.squeeze(-2))[0]
+def _values_on(path: SamplePath, X: Tensor) -> Tensor:
+    """Values of one sample path at `k x d` points, `k`."""
+    return path(X)[0]

@@ -1,17 +1,21 @@
-"""Models of a strategy: built from its history, fitted, and built alike again."""
+"""How a prior is made: from a kernel that is given, or by a fit to the feedback."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions import InputDataError, ModelFittingError
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
+from botorch.models.utils.gpytorch_modules import (
+    MIN_INFERRED_NOISE_LEVEL,
+    get_covar_module_with_dim_scaled_prior,
+)
+from botorch.utils.sampling import manual_seed
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -27,13 +31,20 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     constant_mean,
 )
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
-from botorch_sparse.strategies.data.history import History
-
-Hyperparameters: TypeAlias = dict[str, Tensor]
+from botorch_sparse.strategies.data.domain import Domain, draw_seed
+from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, FoldedValues
+from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.surrogates.prior import (
+    Hyperparameters,
+    PosteriorSettings,
+    Prior,
+    kernel_config,
+)
 
 # Hyperparameters are fitted by the exact likelihood of at most so many points.
 FIT_SIZE = 300
+# Evaluations before the first fit.
+FEWEST_FITTED = 3
 # The least noise variance that a given lambda may have, where it is not fitted.
 MIN_NOISE = 1e-12
 # A standard deviation of feedback below this share of the largest value may be
@@ -41,61 +52,230 @@ MIN_NOISE = 1e-12
 LEAST_SPREAD, SMALLEST_SPREAD = 1e-12, 1e-150
 
 
-class ModelBuilder:
-    """Builds the model of a history.
+class PriorSource:
+    """Makes a prior, and makes it anew when a fit is due.
 
-    With a kernel the data are taken as they are; the prior mean is the one that was
-    given, or a constant by generalized least squares. Without a kernel, inputs are
-    scaled to the unit cube, outcomes are standardized, and kernel, noise and constant
-    mean are BoTorch's defaults.
+    With a kernel the data are taken as they are. The prior mean is the one that was
+    given, or a constant by generalized least squares. Without a kernel the inputs are
+    the features that vary, scaled to [0, 1] by the domain's ranges. Feedback is in
+    units of its standard deviation at the last fit. Kernel, noise and constant mean are
+    those of `SparseSingleTaskGP`.
 
     Models are always built from the same parts in the same way, so that a run that was
     saved and loaded rounds alike.
 
     Args:
-        bounds: `2 x d` bounds of the domain; those of the columns in use.
-        covar_module: A kernel for float64, or None.
-        lam: Its noise variance, or None.
-        is_fitted: Whether hyperparameters are fitted. A kernel's noise then stays above
-            1e-4 of its prior variance, BoTorch's least noise for standardized outcomes,
-            or above half of `lam` where that is less: without noise in the data the
-            likelihood would take it to zero, and confidence intervals with it.
-        mean_module: The prior mean of a given kernel; None estimates a constant.
-        columns: Which features of the points to use; all by default.
+        domain: Where points are.
+        settings: What is given, and when to fit. Where a given kernel is fitted, its
+            noise stays above 1e-4 of its prior variance, BoTorch's least noise for
+            standardized outcomes, or above half of `lam` where that is less. Without
+            noise in the data the likelihood would take it to zero, and confidence
+            intervals with it.
         inferred_kernel: From the number of features to the kernel that is fitted where
             none is given; by default that of `SparseSingleTaskGP`.
+
+    Attributes:
+        columns: Which features are used; None for all.
+        bounds: `2 x d`, their ranges, float64.
+        min_noise: The least noise variance of a fit.
     """
 
     def __init__(
         self,
-        bounds: Tensor,
-        covar_module: Kernel | None,
-        lam: float | None,
+        domain: Domain,
+        settings: PosteriorSettings,
         *,
-        is_fitted: bool = False,
-        mean_module: Mean | None = None,
-        columns: Tensor | None = None,
         inferred_kernel: Callable[[int], Kernel] | None = None,
     ) -> None:
-        self.bounds = bounds.double()
-        self.covar_module = covar_module
-        self.lam = lam
-        self.mean_module = mean_module
-        self.columns = columns
+        self.settings = settings
+        self.ranks = domain.ranks
         self.inferred_kernel = inferred_kernel
-        self.min_noise = self._least_noise() if is_fitted else MIN_NOISE
+        low, high = domain.ranges
+        self.columns: Tensor | None = None
+        if self.is_inferred:
+            self.columns = _varying(low, high, domain.feature_names)
+            low, high = low[self.columns], high[self.columns]
+        self.bounds, self._span = torch.stack([low, high]), high - low
+        self.min_noise = self._least_noise()
 
     @torch.no_grad()
     def _least_noise(self) -> float:
-        """The least noise variance of a fit, with a kernel."""
-        if self.covar_module is None or self.lam is None:
+        """See `settings`."""
+        kernel, lam = self.settings.covar_module, self.settings.lam
+        if kernel is None or lam is None or self.settings.refit is None:
             return MIN_NOISE
-        variance = self.covar_module(self.bounds, diag=True).max()
-        return min(MIN_INFERRED_NOISE_LEVEL * float(variance), self.lam / 2)
+        variance = kernel(self.bounds, diag=True).max()
+        return min(MIN_INFERRED_NOISE_LEVEL * float(variance), lam / 2)
 
-    def inputs(self, X: Tensor) -> Tensor:
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the kernel was left out."""
+        return self.settings.covar_module is None
+
+    def features(self, X: Tensor) -> Tensor:
         """The features in use of `... x n x d` points, float64."""
         return (X if self.columns is None else X[..., self.columns]).double()
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Points as the kernel takes them, float64."""
+        X = self.features(X)
+        return (X - self.bounds[0]) / self._span if self.is_inferred else X
+
+    def require_columns(self, domain: Domain) -> None:
+        """Refuse a table in which columns vary that are left out.
+
+        Raises:
+            InputDataError: If there are some.
+        """
+        if self.columns is None:
+            return
+        low, high = domain.ranges
+        varies = high > low
+        varies[self.columns] = False
+        if varies.any():
+            names = [domain.feature_names[i] for i in varies.nonzero().flatten()]
+            raise InputDataError(
+                f"Got candidates whose columns {names[:10]} vary, which were constant "
+                "in the first table and are left out; need the kernel, or a strategy "
+                "that is built on a table where they vary. Tell it the history."
+            )
+
+    def config(self, domain: Domain) -> dict[str, Any]:
+        """Plain values for a state to agree on.
+
+        The kernel, the settings, and the ranges where they are not the domain's own.
+        """
+        kernel = kernel_config(self.settings.covar_module, self.inputs(domain.few()))
+        config = {"kernel": kernel, **self.settings.config()}
+        if self.columns is not None:
+            own = domain.ranges[:, self.columns]
+            if not torch.equal(own, self.bounds):
+                config["scaled_by"] = self.bounds.tolist()
+        return config
+
+    def initial(self) -> Prior:
+        """The prior before any fit."""
+        kernel, lam = self.settings.covar_module, self.settings.lam
+        if kernel is None or lam is None:
+            return self._prior(None, 1.0, None, 1.0)
+        return Prior(kernel, lam, mean_module=self.settings.mean_module)
+
+    def awaits_fit(self, prior: Prior) -> bool:
+        """Whether kernel and noise are still those from before the first fit."""
+        return self.settings.refit is not None and prior.last_fit is None
+
+    def is_due(self, last_fit: int | None, history: History) -> bool:
+        """Whether hyperparameters last fitted to so many evaluations are due again.
+
+        Not before there are three that differ: less says nothing of a kernel, and fits
+        begin where the last one ended.
+        """
+        values, refit = history.values, self.settings.refit
+        if refit is None or len(values) < FEWEST_FITTED:
+            return False
+        if bool(values.min() == values.max()):
+            return False
+        schedule = copy(refit)
+        schedule.last_fit = last_fit
+        return schedule.is_due(len(values))
+
+    def fitted(
+        self,
+        prior: Prior,
+        history: History,
+        generator: torch.Generator,
+        values: FoldedValues | None = None,
+        max_steps: int | None = None,
+    ) -> Prior:
+        """The prior fitted to a history, from where it stands.
+
+        See `_fit_to` for how. Cost: O(min(n, 300)^3) for each step.
+
+        Args:
+            prior: Where it stands.
+            history: The evaluations.
+            generator: Source of randomness.
+            values: The points to fit to; all by default.
+            max_steps: Iterations at most; None for no end.
+        """
+        values = history.folded() if values is None else values
+        data = evaluations_at(history, values)
+        seed = draw_seed(generator)
+        g = torch.Generator().manual_seed(seed)
+        with manual_seed(seed), torch.enable_grad():
+            model = self._fit_to(history, data, prior.hyperparameters, g, max_steps)
+        scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
+        factor = prior.lengthscale_factor
+        return self._prior(hyperparameters_of(model), scale, len(history), factor)
+
+    def _fit_to(
+        self,
+        history: History,
+        data: FoldedEvaluations,
+        start: Hyperparameters | None,
+        generator: torch.Generator,
+        max_steps: int | None,
+    ) -> SparseSingleTaskGP:
+        """A model of at most `FIT_SIZE` points, fitted by their exact likelihood.
+
+        The points are drawn uniformly, each with all of its evaluations. The collapsed
+        bound of all points, at the same cost, puts down to noise what the inducing
+        points leave open; that widens intervals and batches, which rest on the noise,
+        many times.
+        """
+        chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
+        is_chosen = torch.isin(history.point, data.point[chosen])
+        evaluations = is_chosen.nonzero().squeeze(-1)
+        S = self.features(data.X[chosen.to(data.X.device)])
+        model = self.build(history, evaluations, S, start)
+        options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
+        fit_or_keep(
+            model,
+            f"{len(evaluations)} evaluations",
+            optimizer=fit_gpytorch_mll_in_logarithms,
+            optimizer_kwargs=options,
+        )
+        return model
+
+    def shrunk(self, prior: Prior, lengthscale_factor: float) -> Prior:
+        """The same prior with its fitted lengthscales multiplied by a factor."""
+        if lengthscale_factor == prior.lengthscale_factor:
+            return prior
+        return self._prior(
+            prior.hyperparameters, prior.scale, prior.last_fit, lengthscale_factor
+        )
+
+    def _prior(
+        self,
+        hyperparameters: Hyperparameters | None,
+        scale: float,
+        last_fit: int | None,
+        lengthscale_factor: float,
+    ) -> Prior:
+        """The prior of a model of one made-up observation."""
+        X = self.bounds[:1]
+        model = self._model(X, X.new_zeros(1, 1), X).eval()
+        _adapt(model, hyperparameters, lengthscale_factor)
+        return Prior(
+            model.covar_module.requires_grad_(False),
+            float(model.likelihood.noise.detach()),
+            scale,
+            self.settings.mean_module,
+            hyperparameters,
+            last_fit,
+            lengthscale_factor,
+        )
+
+    def from_state(self, state: dict[str, Any]) -> Prior:
+        """The prior that a state came from."""
+        if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
+            return self.initial()
+        return self._prior(
+            state["hyperparameters"],
+            state["scale"],
+            state["last_fit"],
+            state["lengthscale_factor"],
+        )
 
     def build(
         self,
@@ -114,104 +294,61 @@ class ModelBuilder:
             hyperparameters: Of `hyperparameters_of`, or None for the initial ones.
             lengthscale_factor: What multiplies their lengthscales.
         """
-        X = self.inputs(history.points(history.point[evaluations]))
-        Y = history.values[evaluations]
-        model = self._model(X, Y.to(X.device).unsqueeze(-1), inducing_points)
-        set_hyperparameters(model, hyperparameters)
-        if lengthscale_factor != 1.0:
-            model.covar_module = shrink_lengthscales(
-                model.covar_module, lengthscale_factor
-            )
-        if self.covar_module is not None and self.mean_module is None:
-            model.mean_module = self._constant(model, X, Y.to(X), inducing_points)
+        X = self.features(history.points(history.point[evaluations]))
+        Y = history.values[evaluations].to(X.device)
+        model = self._model(X, Y.unsqueeze(-1), inducing_points)
+        _adapt(model, hyperparameters, lengthscale_factor)
+        if not self.is_inferred and self.settings.mean_module is None:
+            model.mean_module = _constant(model, X, Y.to(X), inducing_points)
         return model.eval()
 
-    @torch.no_grad()
-    def _constant(
-        self, model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor
-    ) -> Mean:
-        """The constant mean of all data. Cost: O(n m^2)."""
-        noise = model.likelihood.noise.expand(len(X))
-        prior = NystromPosterior.prior(model.covar_module, S)
-        return condition_with_constant_mean(prior, X, Y, noise).mean_module
-
-    def _model(
-        self, X: Tensor, Y: Tensor, inducing_points: Tensor
-    ) -> SparseSingleTaskGP:
-        arguments: dict[str, Any] = {
-            "input_transform": Normalize(
-                self.bounds.shape[-1], bounds=self.bounds, learn_bounds=False
-            ),
-            "outcome_transform": StandardizeAnySize(),
-        }
-        if self.inferred_kernel is not None:
-            arguments["covar_module"] = self.inferred_kernel(X.shape[-1]).to(X)
-        if self.covar_module is not None and self.lam is not None:
-            likelihood = GaussianLikelihood(
-                noise_constraint=GreaterThan(self.min_noise)
-            ).to(X)
-            likelihood.noise = X.new_tensor(self.lam)
-            mean = constant_mean(Y.new_zeros(()))
-            arguments = {
-                "covar_module": deepcopy(self.covar_module),
-                "likelihood": likelihood,
-                "mean_module": deepcopy(self.mean_module or mean).requires_grad_(False),
-                "outcome_transform": None,
-            }
+    def _model(self, X: Tensor, Y: Tensor, S: Tensor) -> SparseSingleTaskGP:
+        """A model with the initial hyperparameters."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=InputDataWarning)
-            return SparseSingleTaskGP(
-                X, Y, inducing_points=inducing_points, **arguments
-            )
+            return SparseSingleTaskGP(X, Y, inducing_points=S, **self.modules(X, Y))
 
-    def prior(
-        self,
-        hyperparameters: Hyperparameters | None,
-        lengthscale_factor: float = 1.0,
-    ) -> SparseSingleTaskGP:
-        """A model of one made-up observation, for its kernel, noise and transform."""
-        X = self.bounds[:1]
-        model = self._model(X, X.new_zeros(1, 1), X).eval()
-        set_hyperparameters(model, hyperparameters)
-        if lengthscale_factor != 1.0:
-            model.covar_module = shrink_lengthscales(
-                model.covar_module, lengthscale_factor
-            )
-        return model
-
-    @torch.no_grad()
-    def kernel_config(self, X: Tensor) -> dict[str, Any]:
-        """A kernel's parameters, exactly, and a few values of it.
-
-        The values are rounded, since their last bits may differ between machines.
+    def modules(self, X: Tensor, Y: Tensor) -> dict[str, Any]:
+        """Kernel, likelihood, mean and transforms of a model of data.
 
         Args:
-            X: A few points to evaluate it at.
+            X: `n x d` inputs, which give dtype and device.
+            Y: `n x 1` outcomes.
         """
-        if self.covar_module is None:
-            return {"default": True}
-        K = self.covar_module(X)
-        values = [f"{value:.4g}" for value in K.to_dense().flatten().tolist()]
-        state = self.covar_module.state_dict()
-        return {"values": values} | {k: v.tolist() for k, v in state.items()}
+        kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
+        if kernel is None or lam is None:
+            inferred = {}
+            if self.inferred_kernel is not None:
+                inferred["covar_module"] = self.inferred_kernel(dim).to(X)
+            scaled = Normalize(dim, bounds=self.bounds, learn_bounds=False)
+            return inferred | {
+                "input_transform": scaled,
+                "outcome_transform": standardize(Y),
+            }
+        constraint = GreaterThan(self.min_noise)
+        likelihood = GaussianLikelihood(noise_constraint=constraint).to(X)
+        likelihood.noise = X.new_tensor(lam)  # a number would be float32
+        mean = self.settings.mean_module or constant_mean(Y.new_zeros(()))
+        return {
+            "covar_module": deepcopy(kernel),
+            "likelihood": likelihood,
+            "mean_module": deepcopy(mean).requires_grad_(False),
+            "outcome_transform": None,
+        }
 
 
-class StandardizeAnySize(Standardize):
+def matern_kernel(dim: int) -> Kernel:
+    """The Matern-5/2 kernel with BoTorch's priors, for inputs in [0, 1]^d."""
+    return get_covar_module_with_dim_scaled_prior(dim, use_rbf_kernel=False)
+
+
+def standardize(Y: Tensor) -> Standardize:
     """`Standardize` for `n x 1` values of any size; below 1e-8 BoTorch's does nothing.
 
     A spread that may be rounding of the values is left as it is.
     """
-
-    def __init__(self) -> None:
-        super().__init__(m=1)
-
-    def forward(self, Y: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
-        """See `Standardize`."""
-        if self.training:
-            largest = float(Y.abs().max())
-            self._min_stdv = max(LEAST_SPREAD * largest, SMALLEST_SPREAD)
-        transformed: tuple[Tensor, Any] = super().forward(Y, *args, **kwargs)
-        return transformed
+    largest = float(Y.abs().max())
+    return Standardize(m=1, min_stdv=max(LEAST_SPREAD * largest, SMALLEST_SPREAD))
 
 
 def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
@@ -226,66 +363,76 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
     return other
 
 
-def hyperparameters_of(model: SparseSingleTaskGP) -> Hyperparameters:
+def fit_or_keep(model: SingleTaskGP, data: str, **options: Any) -> None:
+    """Fit a model; where that fails its hyperparameters stay, with a warning.
+
+    Args:
+        model: The model, which is changed.
+        data: What it is fitted to, for the warning.
+        **options: For `fit_gpytorch_mll`.
+    """
+    before = hyperparameters_of(model)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    try:
+        fit_gpytorch_mll(mll, **options)
+    except ModelFittingError as error:
+        warnings.warn(
+            f"Hyperparameters stay as they were, since a fit to {data} failed: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        set_hyperparameters(model, before)
+
+
+def hyperparameters_of(model: SingleTaskGP) -> Hyperparameters:
     """Copies of a model's parameters, by name."""
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 @torch.no_grad()
-def set_hyperparameters(
-    model: SparseSingleTaskGP, hyperparameters: Hyperparameters | None
-) -> None:
+def set_hyperparameters(model: SingleTaskGP, hyperparameters: Hyperparameters) -> None:
     """Give a model the parameters of another one that was built alike."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(hyperparameters[name])
+
+
+def _adapt(
+    model: SparseSingleTaskGP, hyperparameters: Hyperparameters | None, factor: float
+) -> None:
+    """Set hyperparameters, if there are some, and multiply the lengthscales."""
     if hyperparameters is not None:
-        for name, parameter in model.named_parameters():
-            parameter.copy_(hyperparameters[name])
+        set_hyperparameters(model, hyperparameters)
+    if factor != 1.0:
+        model.covar_module = shrink_lengthscales(model.covar_module, factor)
 
 
-def fit_hyperparameters(
-    builder: ModelBuilder,
-    history: History,
-    data: FoldedEvaluations,
-    start: Hyperparameters | None,
-    generator: torch.Generator,
-    max_steps: int | None = None,
-) -> SparseSingleTaskGP:
-    """Fit by the exact likelihood of at most `FIT_SIZE` points, drawn uniformly.
+@torch.no_grad()
+def _constant(model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor) -> Mean:
+    """The constant mean of all data. Cost: O(n m^2)."""
+    noise = model.likelihood.noise.expand(len(X))
+    prior = NystromPosterior.prior(model.covar_module, S)
+    return condition_with_constant_mean(prior, X, Y, noise).mean_module
 
-    Each comes with all of its evaluations. The collapsed bound of all points, at the
-    same cost, puts down to noise what the inducing points leave open; that widens
-    intervals and batches, which rest on the noise, many times.
 
-    Cost: O(FIT_SIZE^3) for each step.
+def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
+    """The columns that vary; says which are left out.
 
-    Args:
-        builder: Of the model.
-        history: The evaluations.
-        data: The same with repeats folded.
-        start: Where to start, such as the last ones, or None for the initial ones.
-        generator: Draws the points.
-        max_steps: Iterations at most; None for no end.
-
-    Returns:
-        The model of those points, with the fitted hyperparameters; where the fit
-        failed, with those it started from, and a warning.
+    Raises:
+        InputDataError: If there is none.
     """
-    chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
-    evaluations = torch.isin(history.point, data.point[chosen]).nonzero().squeeze(-1)
-    S = builder.inputs(data.X[chosen.to(data.X.device)])
-    model = builder.build(history, evaluations, S, start)
-    before = hyperparameters_of(model)
-    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
-    try:
-        fit_gpytorch_mll(
-            mll, optimizer=fit_gpytorch_mll_in_logarithms, optimizer_kwargs=options
+    varies = high > low
+    if not varies.any():
+        raise InputDataError(
+            f"Got candidates that are all equal in all {len(varies)} columns; need "
+            "at least one that varies."
         )
-    except ModelFittingError as error:
+    if not varies.all():
+        constant = (~varies).nonzero().squeeze(-1).tolist()
+        shown = ", ".join(names[i] for i in constant[:10])
         warnings.warn(
-            f"Hyperparameters stay as they were, since a fit to {len(evaluations)} "
-            f"evaluations failed: {error}",
-            RuntimeWarning,
+            f"Columns {shown}{', ...' * (len(constant) > 10)} of the candidates are "
+            "constant and left out.",
+            InputDataWarning,
             stacklevel=2,
         )
-        set_hyperparameters(model, before)
-    return model
+    return varies.nonzero().squeeze(-1)

@@ -1,34 +1,202 @@
 """What a strategy has learned: a Gaussian process, sparse or exact, on any domain."""
 
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Self
 
 import torch
+from botorch.exceptions.warnings import InputDataWarning
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import posterior_mean_norm
+from botorch_sparse.batching.rules import (
+    ContinueFunction,
+    GrowingBatch,
+    Rule,
+    always_continue,
+)
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
+from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_points
+from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.strategies.core.fingerprint import fingerprint
+from botorch_sparse.strategies.data.domain import Domain, TableRows
 from botorch_sparse.strategies.data.evaluations import FoldedValues
 from botorch_sparse.strategies.data.history import History, evaluations_at
-from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
-from botorch_sparse.strategies.surrogates.prior import (
-    Prior,
-    PriorSource,
-    announce_noise,
-    announce_scale,
-)
-from botorch_sparse.strategies.surrogates.table_posterior import (
-    ExactTablePosterior,
-    NystromTablePosterior,
-)
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
-# What is announced once has been, or need not be.
-ANNOUNCED = ("is_scale_known", "is_noise_known")
+# Feedback is announced above this, in standard deviations of the kernel, from two
+# points on, and below the least from some more.
+LARGEST_SCALE, SMALLEST_SCALE = 10.0, 0.01
+ENOUGH_POINTS = 10
+# Noise is announced above this, in units of lam, from so many repeats on: its estimate
+# has a relative deviation of a quarter then.
+LARGEST_NOISE, ENOUGH_REPEATS = 10.0, 30
 
-DomainPosterior: TypeAlias = NystromTablePosterior | ExactTablePosterior | BoxPosterior
+
+@dataclass(frozen=True, eq=False)
+class DomainPosterior(ABC):
+    """A posterior on a domain, and the points that are chosen by it; a value.
+
+    Points go by their numbers in a `History`. Tables have `NystromTablePosterior` and
+    `ExactTablePosterior`, boxes have `BoxPosterior`.
+
+    Attributes:
+        source: Makes the inputs of the kernel.
+        prior: What the posterior started from.
+    """
+
+    source: PriorSource
+    prior: Prior
+
+    @property
+    @abstractmethod
+    def posterior(self) -> NystromPosterior | None:
+        """The Nystrom posterior; None before data, and for the exact one."""
+
+    @property
+    def model(self) -> SparseSingleTaskGP | None:
+        """The posterior as a BoTorch model, if that is what it is."""
+        return None
+
+    @property
+    def num_rebuilt(self) -> int | None:
+        """Evaluations when a factor was last built that later ones are appended to.
+
+        None where every step builds it anew.
+        """
+        return None
+
+    @abstractmethod
+    def blank(self, prior: Prior) -> Self:
+        """The same without data under another prior."""
+
+    @abstractmethod
+    def on(self, domain: TableRows, max_memory: int) -> Self:
+        """The same on another table, without data; see `NystromPool.max_memory`."""
+
+    @abstractmethod
+    def learned(
+        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+    ) -> Self:
+        """The posterior of all evaluations.
+
+        Args:
+            prior: The prior; another object than before where it is another one.
+            history: The evaluations that `values` are, from the first one on.
+            values: They, folded.
+            chosen: Places of the inducing points among them, on the host.
+        """
+
+    @abstractmethod
+    def num_inducing(self) -> int:
+        """Inducing points in use; for the exact posterior its unique points."""
+
+    @abstractmethod
+    def variance(self, history: History, point: Tensor) -> Tensor:
+        """Present variances at `k` point numbers, both on the host."""
+
+    @abstractmethod
+    def max_variance(self) -> float:
+        """The largest variance in the domain; NaN where it is not known."""
+
+    @abstractmethod
+    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation at `q x d` points, in units of Y.
+
+        Before any feedback they are the prior's.
+        """
+
+    @abstractmethod
+    def confidence_gap(self, multiplier: float, offset: float) -> float:
+        """The largest upper less the largest lower bound, in units of Y.
+
+        Args:
+            multiplier: What multiplies the standard deviation.
+            offset: What is added to it, in units of the prior's scale.
+        """
+
+    @abstractmethod
+    def batch(
+        self,
+        multiplier: float,
+        rule: Rule | None,
+        pending: list[int],
+        choosable: SelectableRows,
+        history: History,
+        generator: torch.Generator,
+    ) -> GrowingBatch:
+        """Start a batch by the upper confidence bound.
+
+        Args:
+            multiplier: What multiplies the standard deviation.
+            rule: What ends it.
+            pending: Points that are in it from the start.
+            choosable: Which rows may be chosen; excluded ones on the host.
+            history: Gives points of a box their numbers.
+            generator: Source of randomness.
+        """
+
+    @abstractmethod
+    def maximizers(
+        self,
+        num_paths: int,
+        choosable: SelectableRows,
+        history: History,
+        generator: torch.Generator,
+        goes_on: ContinueFunction = always_continue,
+    ) -> list[int]:
+        """Points where sample paths are largest; pending points lower no sample.
+
+        On a table they are found together. On a box they are found one by one, and
+        `goes_on` is asked after each.
+        """
+
+    def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
+        """Drop what is kept for later values, which may be half done."""
+
+    def posterior_of(self, history: History) -> NystromPosterior | None:
+        """The posterior, computed anew where it is exact; None without data."""
+        return self.posterior
+
+    @torch.no_grad()
+    def information_gain(self, history: History) -> float:
+        r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
+
+        This is twice the mutual information in nats. It is
+        :math:`\log\det B + \mathrm{tr}((K - Q) D^{-1})`: the logarithm of the
+        determinant is concave.
+        """
+        if (posterior := self.posterior) is None:
+            return 0.0
+        log_det = 2.0 * float(posterior.chol_inner.diagonal().log().sum())
+        return max(log_det, 0.0) + self.residual_trace(history)
+
+    @torch.no_grad()
+    def residual_trace(self, history: History) -> float:
+        """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
+
+        An upper bound on its largest eigenvalue. Cost: O(n m^2).
+        """
+        if (posterior := self.posterior) is None:
+            return 0.0
+        data = evaluations_at(history, history.folded())
+        X = self.source.inputs(data.X)
+        residual = posterior.residual(X, posterior.features(X))
+        return float((residual * data.counts).sum()) / self.prior.lam
+
+    @torch.no_grad()
+    def mean_norm(self, history: History) -> float:
+        """The RKHS norm of the posterior mean of a history that was learned.
+
+        Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
+        """
+        posterior = self.posterior_of(history)
+        return 0.0 if posterior is None else posterior_mean_norm(posterior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +212,12 @@ class Surrogate:
     are `max_inducing` of them at most.
 
     Attributes:
-        source: Makes the prior.
         view: The posterior, on its domain.
         sampler: Sampler of inducing points, or None. `PosteriorVarianceSampler` draws
             on the host, which knows the variances.
         initial_sampler: Sampler of the first ones; `BLESSSampler` for a warm start from
             much data.
+        max_memory: See `NystromPool`.
         exact_size: See above.
         max_inducing: The largest number of inducing points, where the kernel is
             inferred.
@@ -58,10 +226,10 @@ class Surrogate:
         is_noise_known: Whether its repeats have been.
     """
 
-    source: PriorSource
     view: DomainPosterior
     sampler: InducingPointSampler | None
     initial_sampler: InducingPointSampler
+    max_memory: int
     exact_size: int = EXACT_SIZE
     max_inducing: int = EXACT_SIZE
     inducing: tuple[int, ...] = ()
@@ -69,52 +237,42 @@ class Surrogate:
     is_noise_known: bool = False
 
     @property
-    def pool(self) -> Any:
-        """The candidates of a table under the posterior; None on a box."""
-        return getattr(self.view, "pool", None)
+    def source(self) -> PriorSource:
+        """Makes the prior."""
+        return self.view.source
 
-    @torch.no_grad()
-    def information_gain(self, history: History) -> float:
-        r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
+    @property
+    def posterior(self) -> NystromPosterior | None:
+        """See `DomainPosterior`, as the others here."""
+        return self.view.posterior
 
-        This is twice the mutual information in nats. It is
-        :math:`\log\det B + \mathrm{tr}((K - Q) D^{-1})`: the logarithm of the
-        determinant is concave.
-        """
-        if (posterior := self.view.posterior) is None:
-            return float(getattr(self.pool, "information_gain", 0.0))
-        log_det = 2.0 * float(posterior.chol_inner.diagonal().log().sum())
-        return max(log_det, 0.0) + self.residual_trace(history)
+    @property
+    def model(self) -> SparseSingleTaskGP | None:
+        """The BoTorch model of a box."""
+        return self.view.model
 
-    @torch.no_grad()
-    def residual_trace(self, history: History) -> float:
-        """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
+    def num_inducing(self) -> int:
+        """Inducing points in use."""
+        return self.view.num_inducing()
 
-        An upper bound on its largest eigenvalue. Cost: O(n m^2).
-        """
-        posterior = self.view.posterior
-        if posterior is None:
-            return 0.0
-        data = evaluations_at(history, history.folded())
-        X = self.source.inputs(data.X)
-        residual = posterior.residual(X, posterior.features(X))
-        return float((residual * data.counts).sum()) / self.view.prior.lam
+    def max_variance(self) -> float:
+        """The largest variance, where it is known."""
+        return self.view.max_variance()
 
-    @torch.no_grad()
-    def mean_norm(self, history: History) -> float:
-        """The RKHS norm of the posterior mean of a history that was learned.
+    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation."""
+        return self.view.predict(X, history)
 
-        Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
-        """
-        posterior = self.view.posterior_of(history)
-        return 0.0 if posterior is None else posterior_mean_norm(posterior)
+    def clear(self) -> None:
+        """Drop what is kept for later values."""
+        self.view.clear()
 
     def learn(
         self,
         history: History,
         generator: torch.Generator,
         lengthscale_factor: float = 1.0,
-    ) -> "Surrogate":
+    ) -> Self:
         """Fit where that is due, draw the inducing set anew, and condition.
 
         Args:
@@ -129,7 +287,7 @@ class Surrogate:
         prior, ranks = self.view.prior, source.ranks
         if ranks.size > 1:
             history.points(values.point)  # all ranks know them from here on
-        if source.is_due(prior, history):
+        if source.is_due(prior.last_fit, history):
             before = prior
             prior = ranks.once_drawing(
                 generator, lambda: source.fitted(before, history, generator)
@@ -141,9 +299,7 @@ class Surrogate:
         learned = replace(self, view=view, inducing=inducing)
         return learned._with_announcements(history, values)
 
-    def _with_announcements(
-        self, history: History, values: FoldedValues
-    ) -> "Surrogate":
+    def _with_announcements(self, history: History, values: FoldedValues) -> Self:
         """What does not fit the prior is announced, once."""
         prior, source, is_known = self.view.prior, self.source, self.is_scale_known
         if not is_known and not source.awaits_fit(prior):
@@ -204,49 +360,125 @@ class Surrogate:
         posterior = blank.condition(X, data.Y, prior.lam / data.counts)
         return posterior.variance(X).cpu()
 
+    def config(self, domain: Domain) -> dict[str, Any]:
+        """Plain values for a state to agree on."""
+        return self.source.config(domain) | {
+            "sampler": fingerprint(self.sampler, "sampler"),
+            "initial_sampler": fingerprint(self.initial_sampler, "initial_sampler"),
+            "max_memory": self.max_memory,
+        }
+
     def state_dict(self) -> dict[str, Any]:
-        """Hyperparameters, the point numbers of the inducing set, what was said."""
-        if isinstance(self.view, ExactTablePosterior):
-            how: dict[str, Any] = {"num_rebuilt": self.view.num_rebuilt}
-        else:
-            how = {"inducing": list(self.inducing)}
-        said = {name: getattr(self, name) for name in ANNOUNCED}
-        return {"prior": self.view.prior.state_dict()} | said | how
+        """Hyperparameters, numbers of the inducing points, what was announced."""
+        return {
+            "prior": self.view.prior.state_dict(),
+            "inducing": list(self.inducing),
+            "num_rebuilt": self.view.num_rebuilt,
+            "is_scale_known": self.is_scale_known,
+            "is_noise_known": self.is_noise_known,
+        }
 
     def moved(
         self,
-        view: DomainPosterior,
+        domain: TableRows,
         number: Mapping[int, int],
         history: History,
         num_learned: int,
-    ) -> "Surrogate":
+    ) -> Self:
         """The same on another table.
 
         Args:
-            view: Of that table, without data.
+            domain: The table.
             number: Numbers of points there by those here.
             history: The evaluations by their numbers there.
             num_learned: How many of them were learned.
         """
-        state = self.state_dict()
-        if "inducing" in state:
-            moved = (number[point] for point in state["inducing"])
-            state["inducing"] = list(dict.fromkeys(moved))  # copies may be one row
-        return replace(self, view=view).restored(state, history, num_learned)
+        self.source.require_columns(domain)
+        inducing = [number[point] for point in self.inducing]
+        state = self.state_dict() | {"inducing": list(dict.fromkeys(inducing))}
+        there = replace(self, view=self.view.on(domain, self.max_memory))
+        return there.restored(state, history, num_learned)
 
     def restored(
         self, state: dict[str, Any], history: History, num_learned: int
-    ) -> "Surrogate":
+    ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
-        said = {name: state[name] for name in ANNOUNCED}
-        if num_learned == 0:
-            view = self.view.blank(self.source.initial())
-            return replace(self, view=view, inducing=(), **said)
-        prior = self.source.from_state(state["prior"])
-        inducing, view = tuple(state.get("inducing", ())), self.view.blank(prior)
-        # The exact posterior: factorized, then appended to.
-        for num in sorted({state.get("num_rebuilt", num_learned), num_learned}):
+        inducing, is_all = state["inducing"], self.sampler is None
+        prior = self.source.initial()
+        if num_learned > 0:
+            prior = self.source.from_state(state["prior"])
+        view = self.view.blank(prior)
+        rebuilt = state["num_rebuilt"] or num_learned
+        for num in sorted({rebuilt, num_learned} - {0}):
             values = history.folded(num)
-            chosen = values.places(inducing)
+            every = torch.arange(len(values))
+            chosen = every if is_all else values.places(inducing)
             view = view.learned(prior, history, values, chosen)
-        return replace(self, view=view, inducing=inducing, **said)
+        return replace(
+            self,
+            view=view,
+            inducing=tuple(inducing),
+            is_scale_known=state["is_scale_known"],
+            is_noise_known=state["is_noise_known"],
+        )
+
+
+def announce_noise(history: History, values: FoldedValues, lam: float) -> bool:
+    """Warn of repeats that differ by more noise than a given `lam` expects.
+
+    The pooled variance of evaluations about the mean of their point; O(n log n), once.
+
+    Args:
+        history: The evaluations.
+        values: The same with repeats folded.
+        lam: Noise variance of an evaluation, in the units of the feedback.
+
+    Returns:
+        Whether there were enough repeats to judge.
+    """
+    if (degrees := len(history) - len(values)) < ENOUGH_REPEATS:
+        return False
+    number, order = values.point.sort()
+    mean = values.Y[order[torch.searchsorted(number, history.point)]]
+    variance = float((history.values - mean).square().sum()) / degrees
+    if variance > LARGEST_NOISE * lam:
+        warnings.warn(
+            f"Evaluations of the same point differ by a variance of {variance:.3g}, "
+            f"{variance / lam:.3g} times lam={lam:.3g}: confidence bounds are too "
+            f"narrow. Pass lam={variance:.3g} (and noise_variance={variance:.3g} to a "
+            "strategy that takes it), or leave covar_module out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return True
+
+
+def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
+    """Warn of feedback whose scale does not fit a given kernel.
+
+    Args:
+        Y: Means of the feedback at different points.
+        lam: Noise variance of an evaluation.
+        k_diag: The kernel's variance, its mean over the points.
+
+    Returns:
+        Whether there was enough feedback to judge.
+    """
+    if len(Y) < 2:
+        return False
+    spread, ours = float(Y.std()), (k_diag + lam) ** 0.5
+    is_large = spread > LARGEST_SCALE * ours
+    if not is_large and (len(Y) < ENOUGH_POINTS or spread == 0):
+        return False
+    if is_large or spread < SMALLEST_SCALE * ours:
+        ratio = spread / ours
+        warnings.warn(
+            f"The feedback varies by {spread:.3g} and what the kernel expects, with "
+            f"lam, by {ours:.3g}: confidence bounds mean nothing. Divide the feedback "
+            f"by {ratio:.3g}; or pass ScaleKernel with an outputscale of "
+            f"{spread**2:.3g} and lam of {lam * ratio**2:.3g}; or leave covar_module "
+            "out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
+    return True

@@ -1,6 +1,5 @@
 """The posterior of a table, with inducing points or exact."""
 
-from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,6 +9,7 @@ from botorch.exceptions import InputDataError
 from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import Kernel
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.pools.exact_pool import ExactPool
@@ -22,144 +22,73 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     posterior_of_chosen,
 )
+from botorch_sparse.strategies.data.domain import TableRows, draw_seed
 from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, FoldedValues
 from botorch_sparse.strategies.data.history import History, evaluations_at
-from botorch_sparse.strategies.seeding import draw_seed
-from botorch_sparse.strategies.surrogates.prior import Prior, PriorSource
-
-
-class HostVariances:
-    """Variances of candidates, each copied from an accelerator once.
-
-    They belong to one tensor: where it is another one, all are forgotten.
-    """
-
-    def __init__(self) -> None:
-        self._source: Tensor | None = None
-        self._known: dict[int, float] = {}
-        self._largest: float | None = None
-
-    def at(self, source: Tensor, rows: Tensor, there: Tensor | None = None) -> Tensor:
-        """Some variances on the host.
-
-        Args:
-            source: `A` variances.
-            rows: `k` candidates, on the host.
-            there: The same where the variances are, if they are there already.
-        """
-        if source.is_cpu:
-            return source[rows]
-        known, wanted = self.known(source), rows.tolist()
-        if missing := sorted(set(wanted).difference(known)):
-            if there is None:
-                there = torch.tensor(missing, device=source.device)
-            else:
-                missing = wanted
-            both = torch.cat([source.max().view(1), source.index_select(0, there)])
-            self._largest, *values = both.tolist()
-            known.update(zip(missing, values, strict=True))
-        return torch.tensor([known[row] for row in wanted], dtype=source.dtype)
-
-    def largest(self, source: Tensor) -> float:
-        """The largest variance; it comes to the host with any others."""
-        self.known(source)
-        if self._largest is None:
-            self._largest = float(source.max())
-        return self._largest
-
-    def known(self, source: Tensor) -> dict[int, float]:
-        """What is known of these variances; others may write what they read there."""
-        if source is not self._source:
-            self._source, self._known, self._largest = source, {}, None
-        return self._known
-
+from botorch_sparse.strategies.surrogates.prior import Prior
+from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24
 
 
-@dataclass(frozen=True, eq=False)
-class TablePosterior(ABC):
-    """A posterior of folded data, and what is chosen from it; a value.
+# The key of the largest variance among those of rows.
+LARGEST = -1
 
-    `BoxView` offers the same on a box.
+
+@dataclass(frozen=True, eq=False)
+class TablePosterior(DomainPosterior):
+    """A posterior whose candidates are the rows of a table.
 
     Attributes:
-        source: Makes the inputs of the kernel.
-        prior: What the posterior started from.
         pool: The candidates under it.
-        variances: Theirs on the host.
+        on_host: Variances of rows, each copied from an accelerator once.
     """
 
-    source: PriorSource
-    prior: Prior
     pool: Any  # NystromPool or ExactPool, or one of many ranks
-    variances: HostVariances = field(default_factory=HostVariances)
-
-    @property
-    @abstractmethod
-    def posterior(self) -> NystromPosterior | None:
-        """The Nystrom posterior; None before data, and for the exact one."""
-
-    @abstractmethod
-    def blank(self, prior: Prior) -> Self:
-        """The view without data under another prior."""
-
-    @abstractmethod
-    def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
-    ) -> Self:
-        """The view of all evaluations.
-
-        Args:
-            prior: The prior; another object than before where it is another one.
-            history: The evaluations that `values` are, from the first one on.
-            values: They, folded.
-            chosen: Places of the inducing points among them, on the host.
-        """
-
-    @abstractmethod
-    def variance(self, history: History, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers, both on the host."""
-
-    @abstractmethod
-    def num_inducing(self) -> int:
-        """Inducing points in use; for the exact posterior its unique points."""
-
-    def posterior_of(self, history: History) -> NystromPosterior | None:
-        """The posterior, computed anew where the view has none; None without data."""
-        return self.posterior
+    on_host: dict[int, float] = field(default_factory=dict)
 
     @property
     def _is_away(self) -> bool:
         """Whether the host keeps variances that it had to wait for.
 
-        Of a table that ranks share they come together with those of the others.
+        Where ranks share a table they come together with those of the other ranks.
         """
-        return not (self.pool.X.is_cpu or self.pool.shard.ranks.size > 1)
+        return not self.pool.X.is_cpu and self.pool.shard.ranks.size == 1
 
+    @override
     def max_variance(self) -> float:
-        """The largest variance of a candidate; NaN where it is not known."""
         if not self._is_away:
             return float(self.pool.largest(self.pool.all_variances()))
-        return self.variances.largest(self.pool.all_variances())
+        if LARGEST not in self.on_host:
+            self.on_host[LARGEST] = float(self.pool.all_variances().max())
+        return self.on_host[LARGEST]
 
-    def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
-        """Drop what is kept for later views, which may be half done."""
+    def _variances_at(self, rows: Tensor, there: Tensor | None = None) -> Tensor:
+        """Present variances of some candidates, on the host.
 
-    def _variances_at(self, rows: Tensor) -> Tensor:
-        """Present variances of some candidates, on the host."""
+        Args:
+            rows: `k` candidates, on the host.
+            there: They on the accelerator, if they are there already.
+        """
         if not self._is_away:
             variance: Tensor = self.pool.moments(rows).variance
             return variance.cpu()
-        return self.variances.at(self.pool.all_variances(), rows)
+        source, wanted = self.pool.all_variances(), rows.tolist()
+        if missing := sorted(set(wanted).difference(self.on_host)):
+            if there is None:
+                there = torch.tensor(missing, device=source.device)
+            else:
+                missing = wanted
+            both = torch.cat([source.max().view(1), source.index_select(0, there)])
+            keys = [LARGEST, *missing]
+            self.on_host.update(zip(keys, both.tolist(), strict=True))
+        known = [self.on_host[row] for row in wanted]
+        return torch.tensor(known, dtype=source.dtype)
 
+    @override
     @torch.no_grad()
     def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
-        """Posterior mean and standard deviation at `q x d` points, in units of Y.
-
-        Before any feedback those of the prior.
-        """
         Z, scale = self.source.inputs(X), self.prior.scale
         posterior = self.posterior_of(history)
         if posterior is None:
@@ -168,13 +97,14 @@ class TablePosterior(ABC):
         mean, variance = posterior.moments(Z)
         return scale * mean, scale * variance.sqrt()
 
+    @override
     def confidence_gap(self, multiplier: float, offset: float) -> float:
-        """The largest upper less the largest lower bound, in units of Y."""
         mean, variance = self.pool.all_moments()
         width = multiplier * variance.clamp_min(0.0).sqrt() + offset
         upper, lower = self.pool.largest(mean + width), self.pool.largest(mean - width)
         return self.prior.scale * float(upper - lower)
 
+    @override
     def batch(
         self,
         multiplier: float,
@@ -184,24 +114,15 @@ class TablePosterior(ABC):
         history: History,
         generator: torch.Generator,
     ) -> TableBatch:
-        """Start a batch by the upper confidence bound.
-
-        Args:
-            multiplier: What multiplies the Bayesian standard deviation.
-            rule: What ends it.
-            pending: Points that are in it from the start.
-            choosable: Which rows may be chosen; excluded ones on the host.
-            history: Gives points of a box their numbers.
-            generator: Source of randomness.
-        """
         choosable = choosable.to(self.pool.X.device)
         batch: TableBatch = self.pool.batch(multiplier, rule, choosable)
         if self._is_away:
-            batch.initial = self.variances.known(self.pool.all_variances())
+            batch.initial = self.on_host
         for row in pending:
             batch.append(row)
         return batch
 
+    @override
     def maximizers(
         self,
         num_paths: int,
@@ -210,11 +131,6 @@ class TablePosterior(ABC):
         generator: torch.Generator,
         goes_on: ContinueFunction = always_continue,
     ) -> list[int]:
-        """Points where sample paths are largest; pending points lower no sample.
-
-        Those of a table are found together, those of a box one by one, and `goes_on` is
-        asked after each; see `Pace`.
-        """
         posterior, X = self.posterior_of(history), self.pool.X
         if posterior is None:
             raise no_data()
@@ -238,36 +154,41 @@ class NystromTablePosterior(TablePosterior):
     k_diag: Tensor = field(default_factory=lambda: torch.empty(0))
     embeds: bool = True
 
+    @override
     @torch.no_grad()
     def blank(self, prior: Prior) -> Self:
-        """See `TablePosterior`."""
         pool = copy(self.pool)
         k_diag = prior.covar_module(pool.X, diag=True)
         pool.reset(k_diag)
-        return replace(self, prior=prior, pool=pool, k_diag=k_diag)
+        return replace(self, prior=prior, pool=pool, k_diag=k_diag, on_host={})
+
+    @override
+    def on(self, domain: TableRows, max_memory: int) -> Self:
+        pool = domain.pool(self.source.inputs, max_memory)
+        return replace(self, pool=pool).blank(self.source.initial())
 
     @property
+    @override
     def posterior(self) -> NystromPosterior | None:
-        """See `TablePosterior`."""
         return self.pool.posterior
 
+    @override
     def clear(self) -> None:
-        """See `TablePosterior`."""
         self.pool.forget_columns()
 
+    @override
     def num_inducing(self) -> int:
-        """See `TablePosterior`."""
         return 0 if self.posterior is None else self.posterior.num_inducing
 
+    @override
     def max_variance(self) -> float:
-        """The largest variance of a candidate; NaN where not all are embedded."""
         is_here, ranks = self.pool.is_embedded, self.pool.shard.ranks
         is_known = self.embeds and all(ranks.gather(is_here))
         return super().max_variance() if is_known else float("nan")
 
+    @override
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """See `TablePosterior`."""
         if self.embeds and bool((point < self.pool.shard.num_rows).all()):
             return self._variances_at(point)
         X = self.source.inputs(history.points(point))
@@ -275,13 +196,13 @@ class NystromTablePosterior(TablePosterior):
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
 
+    @override
     @torch.no_grad()
     def learned(
         self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
     ) -> Self:
-        """See `TablePosterior`."""
         view = self if prior is self.prior else self.blank(prior)
-        view = replace(view, pool=copy(self.pool))
+        view = replace(view, pool=copy(self.pool), on_host={})
         data, pool = evaluations_at(history, values, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))
@@ -329,8 +250,9 @@ class NystromTablePosterior(TablePosterior):
         """
         pool, posterior = self.pool, self._posterior_of(data)
         pool.update(posterior, self.k_diag, noise=self.prior.lam, is_awaited=False)
-        known = self.variances.at(pool.all_variances(), data.point, data.number)
+        known = self._variances_at(data.point, data.number)
         if not known.isfinite().all():
+            self.on_host.clear()
             pool.update(posterior, self.k_diag, noise=self.prior.lam)
 
 
@@ -375,43 +297,53 @@ class ExactTablePosterior(TablePosterior):
     num_rebuilt: int = 0
     num_unique: int = 0
 
+    @override
     def blank(self, prior: Prior) -> Self:
-        """See `TablePosterior`."""
-        pool = exact_pool(self.pool.X, prior)
-        return replace(
-            self, prior=prior, pool=pool, num_learned=0, num_rebuilt=0, num_unique=0
-        )
+        return self._under(prior, self.pool.X)
+
+    @override
+    def on(self, domain: TableRows, max_memory: int) -> Self:
+        X = self.source.inputs(domain.own_rows)
+        return self._under(self.source.initial(), X)
+
+    def _under(self, prior: Prior, X: Tensor) -> Self:
+        """No data, and other candidates."""
+        return type(self)(self.source, prior, exact_pool(X, prior))
 
     @property
+    @override
     def posterior(self) -> None:
-        """None: there are no inducing points."""
         return None
 
+    @override
+    def information_gain(self, history: History) -> float:
+        return float(self.pool.information_gain)
+
+    @override
     @torch.no_grad()
     def posterior_of(self, history: History) -> NystromPosterior | None:
-        """See `TablePosterior`. Cost: O(n^3)."""
         if self.num_learned == 0:
             return None
         data = evaluations_at(history, history.folded(self.num_learned))
         X = self.source.inputs(data.X)
         return posterior_of_data(self.prior, X, X, data)
 
+    @override
     def num_inducing(self) -> int:
-        """Unique points in the exact posterior."""
         return self.num_unique
 
+    @override
     @torch.no_grad()
     def variance(self, history: History, point: Tensor) -> Tensor:
-        """See `TablePosterior`."""
         if bool((point < len(self.pool)).all()):
             return self._variances_at(point)
         X = self.source.inputs(history.points(point))
         return self.pool.variance_at(X, point).cpu()
 
+    @override
     def learned(
         self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
     ) -> Self:
-        """See `TablePosterior`. Cost: O(A n) for each new evaluation."""
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(history, values)
         new = slice(self.num_learned, int(values.counts.sum()))
@@ -425,7 +357,9 @@ class ExactTablePosterior(TablePosterior):
         if pool.num_rows > 2 * len(values) + 32:
             return self._rebuilt(history, values)
         num_unique = len(values)
-        return replace(self, pool=pool, num_learned=new.stop, num_unique=num_unique)
+        return replace(
+            self, pool=pool, on_host={}, num_learned=new.stop, num_unique=num_unique
+        )
 
     def _rebuilt(self, history: History, values: FoldedValues) -> Self:
         """With the folded data factorized anew."""
@@ -437,6 +371,7 @@ class ExactTablePosterior(TablePosterior):
         return replace(
             self,
             pool=pool,
+            on_host={},
             num_learned=num,
             num_rebuilt=num,
             num_unique=len(values),

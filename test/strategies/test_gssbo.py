@@ -86,7 +86,7 @@ def test_samples_in_the_model(name: str) -> None:
     expected = [0] + [min(n, size) for n in range(4, 12)]
     assert strategy.history.num_inducing.tolist() == expected
     assert strategy.history.batches[-1].num_inducing == size
-    assert 0 < strategy.selection_seconds < strategy.history.seconds
+    assert 0 < strategy.history.selection_seconds < strategy.history.seconds
     assert len(chosen) > 6  # chosen anew each time
 
 

@@ -173,7 +173,7 @@ def test_the_posterior_is_fitc(m: int) -> None:
     X, kernel = told(made, 30), make_kernel()
     values = FoldedValues.of(made.history.point, made.history.values)
     posterior = local_surrogate.local_posterior(
-        made.source, made._prior, made.history, values, m
+        made.surrogate.source, made.surrogate.prior, made.history, values, m
     )
     new = made.box.sample(7, 5)
     K, k, k_new = (kernel(a, b).to_dense() for a, b in ((X, X), (X, new), (new, new)))
@@ -235,8 +235,8 @@ def test_what_a_fit_and_a_posterior_look_at(monkeypatch: pytest.MonkeyPatch) -> 
     """A bounded number of points, and of iterations."""
     made, fits = REGIONS["regions"](), list[tuple[int, int]]()
     monkeypatch.setattr(local_surrogate, "FIT_POINTS", 8)
-    monkeypatch.setattr(strategy, "MOST_POINTS", 10)
-    known, conditioned = made.source.fitted, list[int]()
+    monkeypatch.setattr(local_surrogate, "MOST_POINTS", 10)
+    known, conditioned = made.surrogate.source.fitted, list[int]()
 
     def spy(prior: Any, history: Any, generator: Any, few: Any, steps: int) -> Any:
         fits.append((len(few), steps))
@@ -342,7 +342,9 @@ def test_under_noise_the_middle_is_a_point_of_the_posterior(
     made.surrogate = replace(surrogate, runs=runs)
     noise = torch.Generator().manual_seed(0)
     for _ in range(6):
-        known = {*made._values(len(made.history)).point.tolist()}
+        known = {
+            *made.surrogate._values(made.history, len(made.history)).point.tolist()
+        }
         assert len(known) < len(made.history)
         batch = made.ask()
         Y = 5.0 + objective(batch.X) + torch.randn(4, generator=noise, dtype=F64)

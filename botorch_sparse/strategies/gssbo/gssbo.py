@@ -157,9 +157,6 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = box_of(candidates, domain, type(self))
-        self.buffer = SubsetBuffer(
-            subset_size, Z, window, patience, smallest=num_initial
-        )
         self.radius = validate_radius(
             FixedBeta(PRACTICAL_BETA) if radius is None else radius
         )
@@ -184,12 +181,10 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
             seed=seed,
             minimize=minimize,
         )
+        self.buffer = SubsetBuffer(
+            subset_size, Z, window, patience, smallest=num_initial
+        )
         self._learning_time = 0.0  # by the clock, since the last point was chosen
-
-    @property
-    def selection_seconds(self) -> float:
-        """Wall time spent on choosing samples for the models so far."""
-        return self.surrogate.selection_seconds
 
     @override
     def _select(self, max_batch_size: int | None) -> list[int]:
@@ -236,7 +231,10 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
         is_bound = self.acquisition is None and self.model is not None
         beta = self._beta() if is_bound else float("nan")
         return BatchRecord(
-            size=0, num_inducing=self.surrogate.num_inducing(), beta=beta
+            size=0,
+            num_inducing=self.surrogate.num_inducing(),
+            beta=beta,
+            selection_seconds=self.surrogate.selection_seconds,
         )
 
     @override

@@ -55,7 +55,7 @@ class SubsetSurrogate:
         model: The model; None before any feedback.
         num_learned: Evaluations that it has seen.
         last_fit: Evaluations at the last fit; None before any.
-        selection_seconds: Wall time spent on choosing samples so far.
+        selection_seconds: Wall time of choosing its samples.
     """
 
     source: PriorSource
@@ -114,7 +114,7 @@ class SubsetSurrogate:
             model=model.eval(),
             num_learned=num,
             last_fit=last_fit,
-            selection_seconds=self.selection_seconds + seconds,
+            selection_seconds=seconds,
         )
 
     def _build(
@@ -186,7 +186,6 @@ class SubsetSurrogate:
             }
         return {
             "last_fit": self.last_fit,
-            "selection_seconds": self.selection_seconds,
             "subset": subset,
         }
 
@@ -206,7 +205,6 @@ class SubsetSurrogate:
             model=model,
             num_learned=num_learned,
             last_fit=state["last_fit"],
-            selection_seconds=state["selection_seconds"],
         )
 
 

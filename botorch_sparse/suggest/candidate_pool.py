@@ -103,15 +103,11 @@ class Pool:
         return f"{quoted(self.text.columns[self.key][row])} ({name})"
 
     def encode(self, columns: Cells, rows: Iterable[int]) -> tuple[list[int], Matrix]:
-        """Rows of cells as numbers: features, and the numbers of categories.
-
-        Args:
-            columns: Cells by the names of their columns.
-            rows: Which rows of the cells.
+        """Those of some rows of cells that have all features, with known categories.
 
         Returns:
-            The `k` rows that have all features with known categories, and a
-            `k x p` matrix for `p` features.
+            The `k` rows, and their `p` features as a `k x p` matrix: numbers, and the
+            places of categories.
         """
         wanted = list(rows)
         parts = []
@@ -160,11 +156,7 @@ class Pool:
         )
 
     def with_points(self, points: Sequence[Mapping[str, str]]) -> CandidateTable:
-        """The table with more rows behind its own, and then without keys.
-
-        Args:
-            points: The cells of the features of each of them.
-        """
+        """The table with more rows behind its own, and then without keys."""
         if not points:
             return self.table
         columns: dict[str, Matrix | list[str]] = {}
@@ -306,11 +298,7 @@ def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
 def _features(
     text: TextTable, labels: Sequence[str], as_text: Sequence[str]
 ) -> tuple[dict[str, Matrix | list[str]], dict[str, str]]:
-    """Features as numbers or text, and why other columns are none, by name.
-
-    Raises:
-        InputDataError: If a cell cannot be used, or no column is a feature.
-    """
+    """Features as numbers or text, and why other columns are none, by name."""
     features: dict[str, Matrix | list[str]] = {}
     left_out: dict[str, str] = {}
     for name in labels:

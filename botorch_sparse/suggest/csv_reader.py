@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -81,11 +81,7 @@ class TextTable:
         return f"line {self.lines[row]}{key}"
 
     def need(self, columns: Iterable[str], why: str) -> None:
-        """Check that there are columns.
-
-        Raises:
-            InputDataError: If one is missing.
-        """
+        """Check that there are columns."""
         for column in columns:
             if column not in self.columns:
                 raise InputDataError(
@@ -94,11 +90,7 @@ class TextTable:
                 )
 
     def texts(self, column: str) -> list[str]:
-        """The cells of a column.
-
-        Raises:
-            InputDataError: If one is empty.
-        """
+        """The cells of a column."""
         cells = self.columns[column]
         if "" in cells:
             reason = "the cell is empty; fill it in, or leave the row out."
@@ -112,12 +104,18 @@ class TextTable:
             InputDataError: If one is empty, or is no finite number.
         """
         cells = self.texts(column)
-        values = floats_of(cells)
+        values = self._floats(column)
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
             reason = f"{quoted(cells[row])} is no number; a finite one is needed"
             raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
-        self.check_points(column)
+        return values
+
+    def _floats(self, column: str) -> NDArray[np.float64] | None:
+        """The cells of a column if all are finite numbers, with checked points."""
+        values = floats_of(self.columns[column])
+        for row in range(len(self) if self.has_commas and values is not None else 0):
+            self.check_point(row, column)
         return values
 
     def values(
@@ -138,9 +136,7 @@ class TextTable:
             raise self.error(cells.index(""), column, _empty(cells, column, is_text))
         if is_text:
             return cells
-        values = floats_of(cells)
-        if values is not None:
-            self.check_points(column)
+        if (values := self._floats(column)) is not None:
             return values
         counts = Counter(cells)
         num_known = sum(n for cell, n in counts.items() if not is_missing(cell))
@@ -170,11 +166,7 @@ class TextTable:
         return self.error(row, column, advice)
 
     def different(self, column: str) -> list[str]:
-        """The cells of a column that names rows.
-
-        Raises:
-            InputDataError: If one is empty or comes twice.
-        """
+        """The cells of a column that names rows."""
         cells = self.texts(column)
         if len(set(cells)) == len(cells):
             return cells
@@ -184,29 +176,18 @@ class TextTable:
         reason = f"line {before} has the same key; each row needs its own."
         raise self.error(row, column, reason)
 
-    def only(self, rows: Sequence[int]) -> "TextTable":
-        """Some rows of the table; they keep the numbers of their lines."""
-        columns = {
-            name: [cells[row] for row in rows] for name, cells in self.columns.items()
-        }
-        lines = [self.lines[row] for row in rows]
-        return replace(self, columns=columns, typed=self.typed.iloc[rows], lines=lines)
-
-    def check_points(self, column: str) -> None:
-        """Check that no point may separate thousands, where commas are decimal marks.
-
-        Raises:
-            InputDataError: If one may.
-        """
-        for row, cell in enumerate(self.columns[column] if self.has_commas else ()):
-            typed = self.typed[column].iat[row].strip() if "." in cell else ""
-            if POINTED.fullmatch(typed):
-                ways = [typed.replace(".", ""), ",".join(typed.rsplit(".", 1))]
-                reason = (
-                    f"with --decimal ',' the point in {quoted(typed)} may separate "
-                    f"thousands; write {' or '.join(ways)}, whichever it is."
-                )
-                raise self.error(row, column, reason)
+    def check_point(self, row: int, column: str) -> None:
+        """Check that a point separates no thousands, where commas are decimal marks."""
+        if not self.has_commas or "." not in self.columns[column][row]:
+            return
+        typed = self.typed[column].iat[row].strip()
+        if POINTED.fullmatch(typed):
+            ways = [typed.replace(".", ""), ",".join(typed.rsplit(".", 1))]
+            reason = (
+                f"with --decimal ',' the point in {quoted(typed)} may separate "
+                f"thousands; write {' or '.join(ways)}, whichever it is."
+            )
+            raise self.error(row, column, reason)
 
 
 def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> TextTable:
@@ -259,11 +240,7 @@ def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> Tex
 
 
 def _decoded(path: Path, name: str) -> str:
-    """The text of a file.
-
-    Raises:
-        InputDataError: If it is not there, cannot be read or is no text in UTF-8.
-    """
+    """The text of a file."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             content = file.read()
@@ -288,11 +265,7 @@ def _decoded(path: Path, name: str) -> str:
 
 
 def _records(text: str, name: str) -> pd.DataFrame:
-    """All records by the lines in which they begin; NaN for cells that are not there.
-
-    Raises:
-        InputDataError: If quotes are not closed, or stand in the middle of a cell.
-    """
+    """All records by the lines in which they begin; NaN where there is no cell."""
     first = 1
     if declared := DECLARED.match(text):
         text, first = text[declared.end() :], 2

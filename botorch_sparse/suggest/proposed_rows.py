@@ -6,11 +6,11 @@ with the text of the rows' cells: the table of candidates may change between cal
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from botorch.exceptions import InputDataError
 from filelock import FileLock, Timeout
@@ -18,8 +18,7 @@ from filelock import FileLock, Timeout
 from botorch_sparse.command_line import quoted
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_cells import cells_agree
-from botorch_sparse.suggest.csv_reader import TextTable
-from botorch_sparse.suggest.results import Results
+from botorch_sparse.suggest.results import Measurement, Results
 
 VERSION = 2
 # Seconds that a call waits for another one with the same file.
@@ -49,13 +48,6 @@ def locked(path: Path | None) -> Iterator[None]:
     """Keep a file of proposed rows to one call, from reading to writing.
 
     The lock is a file beside it. The lock of a process that was killed is free.
-
-    Args:
-        path: The file, or None for nothing to keep.
-
-    Raises:
-        InputDataError: If another call keeps it for longer than `PATIENCE`.
-        OSError: If the folder can't be written to.
     """
     if path is None:
         yield
@@ -78,17 +70,7 @@ def locked(path: Path | None) -> Iterator[None]:
 def write_proposed(
     path: Path, pool: Pool, proposed: ProposedRows, *, minimize: bool
 ) -> None:
-    """Write rows that wait for results: the file is the old or the new one.
-
-    Args:
-        path: The file.
-        pool: The candidates.
-        proposed: The rows, and the rows that are gone, since they may come back.
-        minimize: Whether small values of the target are better.
-
-    Raises:
-        OSError: If it can't be written.
-    """
+    """Write rows that wait for results: the file is the old or the new one."""
     columns = pool.text.columns
     names = [name for name in columns if name != pool.target]
     names = names if pool.key is None else [pool.key]
@@ -96,22 +78,19 @@ def write_proposed(
     rows += [{name: cells.get(name, "") for name in names} for cells in proposed.gone]
     state = {"suggest": VERSION, **_settings(pool, minimize), "rows": rows}
     text = json.dumps(state, ensure_ascii=False, indent=1)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, text.encode())
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is the old one or the new one at any moment.
 
     The new one is written beside it. A link stays one, and its file is written.
-
-    Raises:
-        OSError: If it can't be written.
     """
     target = path.resolve()
     new = target.with_name(f".{target.name}.new")
     try:
         with open(new, "wb") as file:
-            write(file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, target)
@@ -124,11 +103,6 @@ def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedR
     """The rows that were proposed before; none if there is no file yet.
 
     Rows are found by their key, or without one by all features of the pool, exactly.
-
-    Args:
-        path: A file that `write_proposed` wrote, or None.
-        pool: The candidates.
-        minimize: Whether small values of the target are better.
 
     Raises:
         InputDataError: If it is another file, or if key, target or direction have
@@ -156,12 +130,6 @@ def without_results(
 ) -> ProposedRows:
     """The rows that wait on: they have no result, and have not failed.
 
-    Args:
-        before: Rows that were proposed before.
-        pool: The candidates.
-        results: All measurements.
-        path: The file that the rows are of.
-
     Raises:
         InputDataError: If none of the rows is in the pool or has a result, and they
             lack columns of it.
@@ -169,7 +137,7 @@ def without_results(
     gone = [
         cells
         for cells in before.gone
-        if not any(_is_among(cells, pool, others) for others in results.others)
+        if not any(_is_of(other, cells, pool) for other in results.others)
     ]
     done = {*results.rows, *results.failed}
     proposed = ProposedRows([row for row in before.rows if row not in done], gone)
@@ -185,15 +153,13 @@ def without_results(
     return proposed
 
 
-def _is_among(cells: dict[str, str], pool: Pool, others: TextTable) -> bool:
-    """Whether one of some results is of a row that was kept."""
+def _is_of(other: Measurement, cells: dict[str, str], pool: Pool) -> bool:
+    """Whether a result is of a row that was kept."""
     if pool.key is not None:
-        return cells[pool.key] in others.columns[pool.key]
-    if not all(name in cells for name in pool.features):
-        return False
-    return any(
-        all(cells_agree(others.columns[x][i], cells[x]) for x in pool.features)
-        for i in range(len(others))
+        return cells[pool.key] == other.get(pool.key)
+    return all(
+        name in cells and cells_agree(other.get(name), cells[name])
+        for name in pool.features
     )
 
 

@@ -29,14 +29,7 @@ def note_columns(
     *,
     one_file: bool,
 ) -> None:
-    """Print which columns of the candidates may be read in another way than is meant.
-
-    Args:
-        pool: The candidates.
-        as_text: Columns that were declared to be of categories.
-        ignored: Columns that were left out on purpose.
-        one_file: Whether the results are in the same file.
-    """
+    """Print which columns may be read in another way than their owner means."""
     name, num = pool.text.name, len(pool)
     if pool.target in pool.text.columns.keys() - {*ignored} and not one_file:
         say(

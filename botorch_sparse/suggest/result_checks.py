@@ -40,9 +40,6 @@ def check_no_results(pool: Pool) -> None:
     """Check that the candidates have no values of the target, which would not count.
 
     It is asked where no file has a result.
-
-    Raises:
-        InputDataError: If there is one.
     """
     name, cells = pool.text.name, pool.text.columns.get(pool.target, [])
     told = (number(cell) is not None or says_failed(cell) for cell in cells)
@@ -59,11 +56,6 @@ def check_no_results(pool: Pool) -> None:
 
 def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
     """Check results whose key is none of the pool's.
-
-    Args:
-        text: Results.
-        rows: Their rows of the pool, -1 for none.
-        pool: The candidates.
 
     Raises:
         InputDataError: If a spreadsheet may have changed the key, or if features are
@@ -126,14 +118,6 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
     Cells may be rounded or missing. Numbers are compared with numbers only. Text that
     is none of the column's categories is passed over: a spreadsheet writes dates anew.
-
-    Args:
-        text: Results.
-        rows: Their rows of the pool, -1 for none.
-        pool: The candidates.
-
-    Raises:
-        InputDataError: If a feature contradicts the key.
     """
     for name in pool.features:
         for i, cell in enumerate(text.columns.get(name, ())):
@@ -159,14 +143,6 @@ def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
     Names are columns that are no features, with another text in each row. A date that
     no row has is passed over: a spreadsheet writes it anew.
-
-    Args:
-        text: Results.
-        rows: Their rows of the pool, -1 for none.
-        pool: The candidates, without a key.
-
-    Raises:
-        InputDataError: If a name contradicts the features.
     """
     for name in pool.names:
         cells = pool.text.columns[name]
@@ -234,14 +210,6 @@ def check_rounded(
     A cell is not taken for rounded if many cells of the pool's column are as short, if
     its value comes again and again there, or if its column of the results shows that
     zeros were dropped.
-
-    Args:
-        text: Results.
-        unknown: Which of them have no row, with `p` features as `Pool.encode` has them.
-        pool: The candidates.
-
-    Raises:
-        InputDataError: If there is such a result.
     """
     index, names = pool.row_index, list(pool.features)
     sizes = {
@@ -276,12 +244,7 @@ def check_rounded(
 
 
 def _lost_zeros(cell: str, sizes: Counter[tuple[int, int]]) -> bool:
-    """Whether zeros may have been dropped: of `k` digits, in one of 10^k cells.
-
-    Args:
-        cell: A number.
-        sizes: Decimals and digits of all cells of its column, with their counts.
-    """
+    """Whether zeros may have been dropped: of `k` digits, in one of 10^k cells."""
     decimals, digits = decimals_and_digits(cell) or (0, 0)
     longer = [a - decimals for a, b in sizes if a > decimals and b > digits]
     if not longer:

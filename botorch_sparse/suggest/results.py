@@ -1,8 +1,8 @@
 """Measurements so far, from files: of rows of the pool, and beside them."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from botorch.exceptions import InputDataError
@@ -29,6 +29,35 @@ from botorch_sparse.suggest.result_checks import (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """One result of a file.
+
+    Attributes:
+        text: The file.
+        place: Its row there.
+        row: Its row of the pool, -1 for none.
+        cell: The cell of the target.
+        takes_empty: Whether the file may have rows without a value.
+    """
+
+    text: TextTable
+    place: int
+    row: int
+    cell: str
+    takes_empty: bool
+
+    def get(self, column: str) -> str:
+        """A cell; empty where there is no such column."""
+        return (
+            self.text.columns[column][self.place] if column in self.text.columns else ""
+        )
+
+    def error(self, column: str, reason: str) -> InputDataError:
+        """An error that names file, line, key and column, to be raised."""
+        return self.text.error(self.place, column, reason)
+
+
 @dataclass(frozen=True)
 class Results:
     """Measurements in the order of their files: of rows of the pool, and others.
@@ -45,10 +74,10 @@ class Results:
         point_values: `k` values of the target there.
         beside: The same `k` measurements in messages.
         left_out: Measurements that cannot be used, in messages.
-        others: All results that are of no row of the pool, by file.
-        unused: Notes on values in columns that are blank in the pool.
-        doubles: Results that an earlier file has too, in messages.
         silent: Failed results of no row of the pool, in messages.
+        doubles: Results that an earlier file has too, in messages.
+        others: All results that are of no row of the pool.
+        unused: Notes on values in columns that are blank in the pool.
         is_one: Whether there is one file at most, which messages need not name.
     """
 
@@ -60,49 +89,14 @@ class Results:
     point_values: list[float] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    others: list[TextTable] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    doubles: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    others: list[Measurement] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
     is_one: bool = True
 
     def __len__(self) -> int:
         return len(self.values) + len(self.point_values)
-
-    @classmethod
-    def joined(cls, names: Sequence[str], parts: Iterable["Results"]) -> "Results":
-        """The results of all files as one."""
-        parts = list(parts)
-        lists = {
-            f.name: [entry for part in parts for entry in getattr(part, f.name)]
-            for f in fields(cls)
-            if f.name not in ("name", "is_one")
-        }
-        name = ", ".join(names) or "the results"
-        return cls(name=name, is_one=len(names) < 2, **lists)
-
-
-@dataclass(frozen=True, eq=False)
-class ResultFile:
-    """The results of one file, and their rows of the pool.
-
-    Attributes:
-        text: The cells.
-        rows: The row of the pool for each result, -1 for none.
-        targets: The cells of the target.
-    """
-
-    text: TextTable
-    rows: list[int]
-    targets: list[str]
-
-    def only(self, places: Sequence[int]) -> "ResultFile":
-        """Some of the results."""
-        return ResultFile(
-            self.text.only(places),
-            [self.rows[i] for i in places],
-            [self.targets[i] for i in places],
-        )
 
 
 def read_results(
@@ -133,60 +127,46 @@ def read_results(
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
     """
-    names: list[str] = []
-    given: list[tuple[ResultFile, bool]] = []
+    decimal = "," if pool.text.has_commas else "."
+    texts: list[TextTable] = []
+    given: list[Measurement] = []
     for path in paths:
         if not path.exists():
             raise InputDataError(
                 f"There is no file {str(path)!r} for --results; check its name, or "
                 "leave --results out for a first batch."
             )
-        text = read_table(
-            path, key=pool.key, decimal="," if pool.text.has_commas else "."
-        )
-        names.append(text.name)
-        if text.columns:
+        texts.append(read_table(path, key=pool.key, decimal=decimal))
+        if texts[-1].columns:
             is_one_file = candidates is not None and path.samefile(candidates)
-            file = _with_rows(text, pool, is_one_file)
-            given.append((file, skip_empty or is_one_file))
-    measured = {
-        row
-        for file, _ in given
-        for row, cell in zip(file.rows, file.targets, strict=True)
-        if not is_missing(cell)
-    }
-    may_be_empty = {-1, *waiting, *measured}
-    files = [
-        file if takes_empty else _without_empty(file, pool, may_be_empty)
-        for file, takes_empty in given
-    ]
-    _check_any_usable(files, pool)
-    files, doubles = _counted_once(files, pool)
-    parts = [_sorted_out(file, pool, is_one=len(names) < 2) for file in files]
-    return Results.joined(names, [*parts, Results("", doubles=doubles)])
+            given += _measurements(texts[-1], pool, is_one_file, skip_empty)
+    told = _with_values(given, pool, waiting)
+    _check_any_usable(told, pool)
+    kept, doubles = _counted_once(told, pool)
+    return _sorted_out(texts, kept, doubles, pool)
 
 
-def _with_rows(text: TextTable, pool: Pool, is_one_file: bool) -> ResultFile:
+def _measurements(
+    text: TextTable, pool: Pool, is_one_file: bool, skip_empty: bool
+) -> list[Measurement]:
     """The results in a file, which may be the file of the candidates."""
     text.need([pool.target], "the --target")
-    targets = text.columns[pool.target]
     if is_one_file:
-        told = [i for i, cell in enumerate(targets) if not is_missing(cell)]
-        text, targets = text.only(told), [targets[i] for i in told]
-    rows = (
-        _rows_by_features(text, pool) if pool.key is None else _rows_by_key(text, pool)
-    )
-    return ResultFile(text, rows, targets)
-
-
-def _rows_by_key(text: TextTable, pool: Pool) -> list[int]:
-    """The rows of the pool with the keys of the results; -1 for none."""
-    key = str(pool.key)
-    text.need([key], "the --key")
-    rows = [pool.row_of_key.get(cell, -1) for cell in text.texts(key)]
-    check_keys(text, rows, pool)
-    check_features(text, rows, pool)
-    return rows
+        rows = list(range(len(text)))
+    elif pool.key is None:
+        rows = _rows_by_features(text, pool)
+    else:
+        text.need([pool.key], "the --key")
+        rows = [pool.row_of_key.get(cell, -1) for cell in text.texts(pool.key)]
+        check_keys(text, rows, pool)
+        check_features(text, rows, pool)
+    return [
+        Measurement(text, place, row, cell, skip_empty or is_one_file)
+        for place, (row, cell) in enumerate(
+            zip(rows, text.columns[pool.target], strict=True)
+        )
+        if not (is_one_file and is_missing(cell))
+    ]
 
 
 def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
@@ -195,125 +175,111 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
+    rows, left = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
-    found = pool.row_index.find(points)
-    rows = [-1] * len(text)
-    for i, z, row in zip(fit, points, found, strict=True):
+    for i, z, row in zip(fit, points, pool.row_index.find(points), strict=True):
         rows[i] = row if row >= 0 else row_within_six_digits(text, i, z, pool)
-    left = [(i, z) for i, z in zip(fit, points, strict=True) if rows[i] < 0]
+        left += [(i, z)] if rows[i] < 0 else []
     check_rounded(text, left, pool)
     check_names(text, rows, pool)
     return rows
 
 
-def _without_empty(
-    file: ResultFile, pool: Pool, may_be_empty: Collection[int]
-) -> ResultFile:
-    """The results of a file that have a value; the others are still to come.
-
-    Raises:
-        InputDataError: If it is not known why a result has no value.
-    """
-    empty = [i for i, cell in enumerate(file.targets) if is_missing(cell)]
-    wrong = next((i for i in empty if file.rows[i] not in may_be_empty), None)
-    if wrong is None:
-        kept = {*range(len(file.rows))} - {*empty}
-        return file.only(sorted(kept)) if empty else file
-    cell = file.targets[wrong]
-    start = f"{quoted(cell)} is no number" if cell else "the cell is empty"
-    reason = (
-        f"{start}; fill it in, or leave the row out, if it is measured later. Rows "
-        "that were proposed with --state FILE may be empty with that --state: they "
-        "wait on. "
-        f"If the measurement failed, write {FAILED}, or call with --skip-empty for all "
-        "empty cells: then the row is not proposed again."
-    )
-    raise file.text.error(wrong, pool.target, reason)
+def _with_values(
+    given: Sequence[Measurement], pool: Pool, waiting: Collection[int]
+) -> list[Measurement]:
+    """The results without those that are known to be still to come."""
+    may_be_empty = {-1, *waiting, *(m.row for m in given if not is_missing(m.cell))}
+    told = []
+    for each in given:
+        if not is_missing(each.cell) or each.takes_empty:
+            told.append(each)
+        elif each.row not in may_be_empty:
+            cell = each.cell
+            start = f"{quoted(cell)} is no number" if cell else "the cell is empty"
+            raise each.error(
+                pool.target,
+                f"{start}; fill it in, or leave the row out, if it is measured later. "
+                "Rows that were proposed with --state FILE may be empty with that "
+                "--state: they wait on. If the measurement failed, write "
+                f"{FAILED}, or call with --skip-empty for all empty cells: then the "
+                "row is not proposed again.",
+            )
+    return told
 
 
-def _check_any_usable(files: Sequence[ResultFile], pool: Pool) -> None:
+def _check_any_usable(told: Sequence[Measurement], pool: Pool) -> None:
     """Check that some result counts, if there is any with a value."""
-    first = None
-    for file in files:
-        for i, row in enumerate(file.rows):
-            if row >= 0 or pool.can_be_beside(file.text.columns, i):
-                return
-            if first is None and not has_no_value(file.targets[i]):
-                first = file.text, i
-    if first is not None:
-        raise unusable(*first, pool, "no other result can be used either")
+    for each in told:
+        if each.row >= 0 or pool.can_be_beside(each.text.columns, each.place):
+            return
+    for each in told:
+        if not has_no_value(each.cell):
+            advice = "no other result can be used either"
+            raise unusable(each.text, each.place, pool, advice)
 
 
 def _counted_once(
-    files: Sequence[ResultFile], pool: Pool
-) -> tuple[list[ResultFile], list[str]]:
-    """Files without results that an earlier one has with the same row and value.
+    told: Sequence[Measurement], pool: Pool
+) -> tuple[list[Measurement], list[str]]:
+    """Results without those that an earlier file has of the same row and value.
 
     An export may hold all results of earlier exports. Repeats in one file are new
     measurements: of each row and value there are as many as in the file with most.
 
     Returns:
-        The files, and the results that were left out in messages.
+        The results, and those that were left out in messages.
     """
-    most: Counter[Hashable] = Counter()
+    names = [*pool.features, *([] if pool.key is None else [pool.key])]
+    counts: dict[Hashable, Counter[int]] = {}
     kept, doubles = [], []
-    for file in files:
-        here: Counter[Hashable] = Counter()
-        new = []
-        for i, cell in enumerate(file.targets):
-            told = (_identity(file, i, pool), cell)
-            here[told] += 1
-            if here[told] > most[told] or has_no_value(cell):
-                new.append(i)
-            else:
-                doubles.append(f"{file.text.place(i)} of {file.text.name}")
-        most |= here
-        kept.append(file.only(new) if len(new) < len(file.rows) else file)
+    for each in told:
+        which = each.row if each.row >= 0 else tuple(map(each.get, names))
+        of_files = counts.setdefault((which, each.cell), Counter())
+        of_files[id(each.text)] += 1
+        before = (num for file, num in of_files.items() if file != id(each.text))
+        if of_files[id(each.text)] > max(before, default=0) or has_no_value(each.cell):
+            kept.append(each)
+        else:
+            doubles.append(f"{each.text.place(each.place)} of {each.text.name}")
     return kept, doubles
 
 
-def _identity(file: ResultFile, i: int, pool: Pool) -> Hashable:
-    """The row of a result; beside the pool its key and features."""
-    if file.rows[i] >= 0:
-        return file.rows[i]
-    names = [*pool.features, *([] if pool.key is None else [pool.key])]
-    columns = file.text.columns
-    return tuple(columns[name][i] if name in columns else "" for name in names)
+def _sorted_out(
+    texts: Sequence[TextTable],
+    kept: Sequence[Measurement],
+    doubles: list[str],
+    pool: Pool,
+) -> Results:
+    """The results by what they are of."""
+    is_one = len(texts) < 2
+    of_rows = [m for m in kept if m.row >= 0]
+    others = [m for m in kept if m.row < 0]
+    told = [m for m in others if not has_no_value(m.cell)]
+    beside = [m for m in told if pool.can_be_beside(m.text.columns, m.place)]
+    inside = [m for m in of_rows if not has_no_value(m.cell)]
+    for each in beside:
+        for name in pool.features.keys() - pool.categories.keys():
+            each.text.check_point(each.place, name)
 
+    def places(which: Sequence[Measurement]) -> list[str]:
+        file = [f" of {m.text.name}" * (not is_one) for m in which]
+        return [m.text.place(m.place) + of for m, of in zip(which, file, strict=True)]
 
-def _sorted_out(file: ResultFile, pool: Pool, *, is_one: bool) -> Results:
-    """The results of a file by what they are of.
-
-    Args:
-        file: The results.
-        pool: The candidates.
-        is_one: Whether there is no other file.
-    """
-    text, rows = file.text, file.rows
-
-    def places(chosen: Sequence[int]) -> list[str]:
-        return [text.place(i) + f" of {text.name}" * (not is_one) for i in chosen]
-
-    failed = {i for i, cell in enumerate(file.targets) if has_no_value(cell)}
-    others = [i for i, row in enumerate(rows) if row < 0]
-    told = [i for i in others if i not in failed]
-    beside = [i for i in told if pool.can_be_beside(text.columns, i)]
-    inside = [i for i, row in enumerate(rows) if row >= 0 and i not in failed]
-    for name in pool.features if beside else ():
-        if name not in pool.categories:
-            text.only(beside).check_points(name)
     return Results(
-        text.name,
-        rows=[rows[i] for i in inside],
-        values=_values(text.only(inside), pool.target),
-        failed=[row for i, row in enumerate(rows) if row >= 0 and i in failed],
-        points=[{x: text.columns[x][i] for x in pool.features} for i in beside],
-        point_values=_values(text.only(beside), pool.target),
+        ", ".join(text.name for text in texts) or "the results",
+        rows=[m.row for m in inside],
+        values=[_value(m, pool.target) for m in inside],
+        failed=[m.row for m in of_rows if has_no_value(m.cell)],
+        points=[{name: m.get(name) for name in pool.features} for m in beside],
+        point_values=[_value(m, pool.target) for m in beside],
         beside=places(beside),
-        left_out=places([i for i in told if i not in {*beside}]),
-        silent=places([i for i in others if i in failed]),
-        others=[text.only(others)],
-        unused=_unused(text, pool),
+        left_out=places([m for m in told if m not in {*beside}]),
+        silent=places([m for m in others if has_no_value(m.cell)]),
+        doubles=doubles,
+        others=others,
+        unused=[note for text in texts for note in _unused(text, pool)],
+        is_one=is_one,
     )
 
 
@@ -330,20 +296,16 @@ def _unused(text: TextTable, pool: Pool) -> list[str]:
     return notes
 
 
-def _values(text: TextTable, target: str) -> list[float]:
-    """The target as numbers.
-
-    Raises:
-        InputDataError: If a cell is none, with advice how to write it.
-    """
-    cells = text.columns[target]
-    wrong = next((i for i, cell in enumerate(cells) if number(cell) is None), None)
-    if wrong is None:
-        return text.numbers(target).tolist()
+def _value(measurement: Measurement, target: str) -> float:
+    """The target as a number."""
+    cell = measurement.cell
+    if (value := number(cell)) is not None:
+        measurement.text.check_point(measurement.place, target)
+        return value
     advice = (
         f"; write {FAILED} if the measurement failed, so that the row is not proposed "
         "again; else a number, or leave the row out (where candidates and results are "
         "one file, leave the cell empty) until there is one"
     )
-    reason = f"{quoted(cells[wrong])} is no number{comma_hint(cells[wrong]) or advice}."
-    raise text.error(wrong, target, reason)
+    reason = f"{quoted(cell)} is no number{comma_hint(cell) or advice}."
+    raise measurement.error(target, reason)

@@ -1,9 +1,12 @@
-"""The rows to measure next: chosen, explained, and as CSV."""
+"""The rows to measure next: chosen, explained, and as CSV.
+
+`options` are `strategy`, `batch`, `minimize` and `seed` of the command line.
+"""
 
 import math
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -31,45 +34,21 @@ NUM_REFERENCE = 10_000
 Explanation: TypeAlias = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How rows are chosen.
-
-    Attributes:
-        strategy: A name of `STRATEGIES`.
-        batch: How many rows.
-        minimize: Whether small values of the target are better.
-        seed: Of the strategy.
-    """
-
-    strategy: str = "thompson"
-    batch: int = 20
-    minimize: bool = False
-    seed: int = 0
-
-
 def choose(
-    setting: Setting, pool: Pool, results: Results, pending: Sequence[int]
+    options: Namespace, pool: Pool, results: Results, pending: Sequence[int]
 ) -> tuple[list[int], list[Explanation], Best | None]:
-    """The next rows, their explanations, and the best measured row so far.
-
-    Args:
-        setting: How rows are chosen.
-        pool: The candidates.
-        results: All measurements.
-        pending: Rows that wait for results.
-    """
+    """The next rows, their explanations, and the best measured row so far."""
     if len(pool) == 1 and not results.points:  # nothing to compare it with
         rows = [] if {*results.rows, *results.failed, *pending} else [0]
         return rows, [("", "", ONLY)] * len(rows), None
-    strategy = rebuild(setting, pool, results, pending)
-    rows, num_drawn = propose(strategy, setting.batch)
+    strategy = rebuild(options, pool, results, pending)
+    rows, num_drawn = propose(strategy, options.batch)
     explained = explain(strategy, strategy.candidates[: len(pool)], rows, num_drawn)
     return rows, explained, strategy.history.best() if len(results) else None
 
 
 def rebuild(
-    setting: Setting, pool: Pool, results: Results, pending: Sequence[int]
+    options: Namespace, pool: Pool, results: Results, pending: Sequence[int]
 ) -> BBKB | ThompsonSampling:
     """A strategy that knows the results, and the rows that are not to be proposed.
 
@@ -78,21 +57,15 @@ def rebuild(
 
     Results beside the pool are rows of its table, behind the pool's. All of them are
     measured, so none is proposed, and features that vary among them alone count too.
-
-    Args:
-        setting: How rows are chosen.
-        pool: The candidates.
-        results: All measurements.
-        pending: Rows that wait for results.
     """
     known = len(results) + len(results.failed) + len(pending)
-    drawn = np.random.SeedSequence((setting.seed, known)).generate_state(1, np.uint64)
+    drawn = np.random.SeedSequence((options.seed, known)).generate_state(1, np.uint64)
     table = pool.with_points(results.points)
     with _naming(pool.text.name):
-        strategy = STRATEGIES[setting.strategy](
+        strategy = STRATEGIES[options.strategy](
             table,
-            batch_size=setting.batch,
-            minimize=setting.minimize,
+            batch_size=options.batch,
+            minimize=options.minimize,
             unique=True,
             seed=int(drawn[0] >> 1),
         )
@@ -118,10 +91,6 @@ def _naming(name: str) -> Iterator[None]:
 def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], int]:
     """The next rows, each of them once; fewer if not so many are left.
 
-    Args:
-        strategy: A strategy that takes each row once.
-        size: How many.
-
     Returns:
         The rows, and how many of the first ones are drawn at random.
     """
@@ -145,12 +114,6 @@ def explain(
     A row is proposed for its bound: mean and two standard deviations in the better
     direction. It explores if the standard deviation lifts the bound farther above its
     median over the table than the mean does; else it exploits.
-
-    Args:
-        strategy: A strategy.
-        X: `A x d` table.
-        rows: `q` rows of it.
-        num_drawn: How many of the first ones are drawn at random.
     """
     if len(strategy.history) == 0 or not rows:
         return [("", "", FIRST)] * len(rows)
@@ -184,13 +147,7 @@ def _predict(
 def format_rows(
     pool: Pool, rows: Sequence[int], explained: Sequence[Explanation]
 ) -> str:
-    """CSV of rows of the pool: key or number, the user's own cells, and explanations.
-
-    Args:
-        pool: The candidates.
-        rows: `q` rows.
-        explained: `q` explanations.
-    """
+    """Rows of the pool as CSV: key or number, their own cells, and explanations."""
     frame = pool.text.typed.drop(columns=[pool.target, *ADDED], errors="ignore")
     frame = frame.iloc[list(rows)].copy()
     names = [row + 1 for row in rows] if pool.key is None else frame.pop(pool.key)

@@ -47,7 +47,6 @@ from botorch_sparse.suggest.selection import (
     ADDED,
     ROW,
     STRATEGIES,
-    Setting,
     choose,
     format_rows,
 )
@@ -96,8 +95,7 @@ def _suggest(args: argparse.Namespace) -> None:
     if not len(results) and not results.failed and args.target not in args.ignore:
         check_no_results(pool)
     proposed = without_results(before, pool, results, args.state)
-    setting = Setting(args.strategy, args.batch, args.minimize, args.seed)
-    rows, explained, best = choose(setting, pool, results, proposed.rows)
+    rows, explained, best = choose(args, pool, results, proposed.rows)
     _write(format_rows(pool, rows, explained), args.output)
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *rows], proposed.gone)
@@ -111,8 +109,7 @@ def _suggest(args: argparse.Namespace) -> None:
 def _write(text: str, path: Path | None) -> None:
     """Write in UTF-8, to a file as a whole or to stdout."""
     if path is not None:
-        write_whole(path, lambda file: file.write(text.encode()))
-        return
+        return write_whole(path, text.encode())
     sys.stdout.buffer.write(text.encode())
     sys.stdout.buffer.flush()
 

@@ -262,13 +262,6 @@ def test_columns_that_are_missing_are_named(write: Write) -> None:
         table.need(["a", "c"], "the --key")
 
 
-def test_some_rows_keep_their_lines(write: Write) -> None:
-    table = read_table(write("id,c\na,1\nb,2\nc,x\n"), key="id").only([0, 2])
-    assert table.columns == {"id": ["a", "c"], "c": ["1", "x"]} and len(table) == 2
-    with pytest.raises(InputDataError, match=r"line 4 \(key 'c'\), column 'c': 'x' is"):
-        table.numbers("c")
-
-
 def test_what_could_steer_a_terminal_is_escaped() -> None:
     assert quoted("\x1b[2Jé\u202e") == r"'\x1b[2Jé\u202e'"
     assert len(quoted("x" * 1000)) == 62

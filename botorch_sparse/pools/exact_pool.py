@@ -90,14 +90,17 @@ class ExactPool:
         """Posterior means of all candidates, `A`."""
         return self._moments.mean
 
-    def fork(self) -> "ExactPool":
+    def fork(self, *, goes_on: bool = True) -> "ExactPool":
         """A pool that goes on from here, while this one stays as it is.
 
         Both write into the same memory, each behind its own rows, and the last of
         these may be an open run's, which either writes again before it is read.
+
+        Args:
+            goes_on: Whether the open run may go on there, or the next one is new.
         """
         pool = copy(self)
-        pool._run = copy(self._run)
+        pool._run = copy(self._run) if goes_on else None
         return pool
 
     @torch.no_grad()
@@ -146,29 +149,38 @@ class ExactPool:
     @torch.no_grad()
     def append(self, index: int, Y: float) -> None:
         """Condition on one more evaluation of a candidate: O(A n), O(A) for a run."""
+        moments = self._moments
+        run, f, scale = self.pend(index)
+        run.moments, run.total = run.moments or moments, run.total + Y
+        feedback = f.new_full((), run.total / run.count)
+        z = (run.moments.observed(feedback) - run.moments.of_columns[:, index]) / scale
+        self._moments = run.moments.add(z.unsqueeze(0), f.unsqueeze(0))
+
+    @torch.no_grad()
+    def pend(self, index: int) -> tuple["_ExactRun", Tensor, Tensor]:
+        """Variances with one more evaluation, whose value is not known.
+
+        Returns:
+            Its run, the run's row of `F` (`A`), and what the row was divided by.
+        """
         run = self._run
         if run is None or run.index != index:
-            run = self._run = self.start_run(index, self.num_rows, self.variance)
-            run.moments = self._moments
+            run = self._run = self._start_run(index)
             self.num_rows += 1
         run.count += 1
-        run.total += Y
         scale = (run.covariance[index] + self.noise / run.count).sqrt()
-        f = self.set_row(self.num_rows - 1, run.covariance / scale)
+        f = self._set_row(self.num_rows - 1, run.covariance / scale)
         self._open_row = f
         self.variance = (run.variance - f.square()).clamp_min(0.0)
-        feedback = f.new_full((), run.total / run.count)
-        moments = run.moments or self._moments
-        z = (moments.observed(feedback) - moments.of_columns[:, index]) / scale
-        self._moments = moments.add(z.unsqueeze(0), f.unsqueeze(0))
+        return run, f, scale
 
-    def start_run(self, index: int, num_rows: int, variance: Tensor) -> "_ExactRun":
-        """The posterior covariance of a candidate with all given the first rows."""
-        F = self._rows(num_rows)
+    def _start_run(self, index: int) -> "_ExactRun":
+        """The posterior covariance of a candidate with all."""
+        F = self._rows(self.num_rows)
         k = self.covar_module(self.X[index : index + 1], self.X).to_dense().squeeze(0)
         covariance = k - F[:, index] @ F
         covariance[index] = covariance[index].clamp_min(0.0)
-        return _ExactRun(index, covariance, variance)
+        return _ExactRun(index, covariance, self.variance)
 
     def _rows(self, num_rows: int) -> Tensor:
         """The first rows, with this pool's own open run."""
@@ -176,7 +188,7 @@ class ExactPool:
             self._F[self.num_rows - 1] = self._open_row
         return self._F[:num_rows]
 
-    def set_row(self, row: int, values: Tensor) -> Tensor:
+    def _set_row(self, row: int, values: Tensor) -> Tensor:
         """Write one row of `F`; the buffer doubles when it is full."""
         if row == len(self._F):
             room = self._F.new_empty(max(16, len(self._F)), len(self))
@@ -270,9 +282,8 @@ class _ExactRun:
         self.index = index
         self.covariance = covariance  # with all candidates, before this run
         self.variance = variance  # of all candidates, before this run
-        self.moments: _PosteriorMeans | None = (
-            None  # before this run, where feedback comes
-        )
+        # Before this run, where feedback comes.
+        self.moments: _PosteriorMeans | None = None
         self.count = 0
         self.total = 0.0
 
@@ -280,8 +291,8 @@ class _ExactRun:
 class ExactBatch(DeviceBatch):
     """Argmax of the bound under the exact GP with pending points; O(A n) each.
 
-    Pending rows are written behind the pool's own, which stay as they are. The last
-    point's row is not computed before it matters.
+    A fork of the pool takes the pending points. The last point's row is not computed
+    before it matters.
 
     Args:
         pool: The pool.
@@ -298,11 +309,8 @@ class ExactBatch(DeviceBatch):
         choosable: SelectableRows,
     ) -> None:
         super().__init__(pool, pool.all_moments(), rule, choosable)
-        self._pool = pool
+        self._pool = pool.fork(goes_on=False)
         self._multiplier = multiplier
-        self._variance = pool.variance
-        self._num_rows = pool.num_rows
-        self._run: _ExactRun | None = None
         self._last: int | None = None  # appended, but not in the variances yet
 
     def present_variances(self) -> Tensor:
@@ -310,7 +318,7 @@ class ExactBatch(DeviceBatch):
         last, self._last = self._last, None
         if last is not None:
             self._make_pending(last)
-        return self._variance
+        return self._pool.variance
 
     @override
     def values(self) -> Tensor:
@@ -318,7 +326,7 @@ class ExactBatch(DeviceBatch):
 
     @override
     def choice(self) -> Choice:
-        return Choice.among_all(self.values(), self._variance, self._initial)
+        return Choice.among_all(self.values(), self._pool.variance, self._initial)
 
     @override
     def _append(self, row: int) -> tuple[float, float]:
@@ -331,16 +339,7 @@ class ExactBatch(DeviceBatch):
         return chosen[1]
 
     @override
-    @torch.no_grad()
     def _make_pending(self, row: int) -> Tensor:
-        before = self._variance[row]
-        run = self._run
-        if run is None or run.index != row:
-            run = self._pool.start_run(row, self._num_rows, self._variance)
-            self._run = run
-            self._num_rows += 1
-        run.count += 1
-        scale = (run.covariance[row] + self._pool.noise / run.count).sqrt()
-        f = self._pool.set_row(self._num_rows - 1, run.covariance / scale)
-        self._variance = (run.variance - f.square()).clamp_min(0.0)
+        before = self._pool.variance[row]
+        self._pool.pend(row)
         return before

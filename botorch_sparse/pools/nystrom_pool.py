@@ -280,10 +280,6 @@ class NystromPool:
         """What is known of all."""
         return self._prior if self._state is None else self._state.moments
 
-    def cross(self, rows: Tensor | slice) -> Tensor:
-        """`w(x)` of some candidates, `k x m`. Cost: O(k m^2)."""
-        return (self.whitening @ self.cross_covariance(rows)).mT
-
     def batch(
         self,
         multiplier: float,

@@ -14,6 +14,7 @@ import torch
 from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from botorch_sparse.batching import Local
@@ -54,8 +55,8 @@ def test_moments_and_squared_covariances_are_dense(tkwargs: dict[str, Any]) -> N
             mean, variance = pool.all_moments()
             assert_close(mean, dense.mean, **tolerance)
             assert_close(variance, dense.variance, **tolerance)
-            w = pool.cross(slice(None)).double().cpu().numpy()
-            assert_close(w @ w.T, dense.embedded, **tolerance)
+            w = (pool.whitening @ pool.cross_covariance(slice(None))).mT.double().cpu()
+            assert_close(w @ w.mT, dense.embedded, **tolerance)
             rows = g.integers(0, len(problem.X), 5)
             squares = pool.squared_covariances(torch.from_numpy(rows).to(mean.device))
             assert_close(squares[:, 0], dense.full[rows] ** 2, **tolerance)
@@ -354,16 +355,18 @@ def test_bounds_are_above_what_is_computed(noise: float) -> None:
     X = torch.rand(3000, 3, generator=g, dtype=torch.float64)
     kernel = RBFKernel().double().requires_grad_(False)
     Y, n = 100.0 * X[:120].sum(-1).sin(), torch.full((120,), noise, dtype=X.dtype)
-    posterior = NystromPosterior.from_data(kernel, X[:120], Y, n, X[:90])
+    prior = ConstantMean().double().requires_grad_(False)
+    prior.initialize(constant=3.0)
+    data = X[:120], Y, n, X[:90]
+    posterior = NystromPosterior.from_data(kernel, *data, mean_module=prior)
     m = posterior.num_inducing
     pool, order = NystromPool(X, noise), torch.randperm(m, generator=g)
     pool.update(posterior)
     exact = pool._state
-    cross, prior = exact.cross, exact.prior
     limits = screening.Bounds.of(exact.embedding, order, 1.0)
     tight = replace(limits, slack=0.0, mean_slack=0.0)
     for bounds, holds in ((limits, True), (tight, False)):
-        known = CandidateMoments(exact.embedding, cross, prior, bounds)
+        known = CandidateMoments(exact.embedding, exact.cross, exact.prior, bounds)
         known._bound_all(bounds)
         assert (known.mean >= exact.mean).all() == holds
         assert not holds or (known.variance >= exact.variance).all()

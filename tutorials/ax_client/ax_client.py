@@ -79,9 +79,9 @@ client = configured(
 # %% [markdown]
 # ## Run
 #
-# One trial at a time. Up to 200 different arms the model is the exact GP; from there on
-# what a trial costs grows slowly. Hyperparameters are fitted for each trial up to fifty
-# observations, and then when the data have grown by a fifth (`refit_growth`).
+# One trial at a time. Up to 200 different arms the model is the exact GP. From there on
+# the cost of a trial grows slowly. Hyperparameters are fitted for each trial up to
+# fifty observations, and then when the data have grown by a fifth (`refit_growth`).
 
 
 # %%
@@ -118,8 +118,8 @@ print(f"the same trial number: {set(proposals[0]) == set(proposals[1])}")
 print(f"the same proposal: {distance < 1e-6 and ours['mode'] == theirs['mode']}")
 
 # %% [markdown]
-# A trial may fail, or never come back. A failed one is left out of the model's data;
-# one that is still running is pending: it lowers the variance around it and nothing
+# A trial may fail, or never come back. A failed trial is left out of the model's data.
+# A trial that is still running is pending: it lowers the variance around it and nothing
 # else.
 
 # %%
@@ -133,8 +133,8 @@ print(summary["trial_status"].value_counts().sort_index().to_string())
 #
 # `bbkb_generation_strategy` chooses batches by an upper confidence bound, and
 # `recommended_batch_size` asks the posterior how many trials may as well run together.
-# Early on that is few; later, when one more result changes little, many, until a new
-# fit of the hyperparameters finds that there is more to learn after all.
+# Early on it recommends few, and later many, when one more result changes little. A new
+# fit of the hyperparameters may find that there is more to learn after all.
 
 # %%
 batched = configured(

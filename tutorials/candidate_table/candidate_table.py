@@ -7,9 +7,8 @@
 # choices in it are made on stale knowledge?
 #
 # BBKB [(Calandriello et al., 2020)](https://arxiv.org/abs/2002.09954) answers with the
-# posterior itself: batches start small and grow as there is less to learn from one more
-# result. This notebook runs it on the 4177 rows of the abalone table that comes with
-# the package.
+# posterior itself. Batches start small, and grow as one more result teaches less. This
+# notebook runs it on the 4177 rows of the abalone table that comes with the package.
 
 # %%
 # %matplotlib inline
@@ -68,10 +67,10 @@ for _ in range(5):
 
 # %% [markdown]
 # The first batches are single points: everything is unknown, and each result changes
-# the picture. In a batch, points are chosen one after the other; the mean stands still,
-# and each pending point lowers the variance around it, so that the next one goes
-# elsewhere. The batch ends when the variance of some candidate may have fallen by more
-# than `ratio_threshold` since the last feedback.
+# the picture. In a batch, points are chosen one after the other. The mean stands still.
+# Each pending point lowers the variance around it, so that the next one goes elsewhere.
+# The batch ends when the variance of some candidate may have fallen by more than
+# `ratio_threshold` since the last feedback.
 #
 # `run` is that loop.
 
@@ -86,9 +85,9 @@ print(f"{len(sizes)} batches, the largest of {max(sizes)}")
 print(f"{history.num_inducing[-1]} inducing points")
 
 # %% [markdown]
-# Thousands of evaluations, and the posterior is that of a few dozen inducing points.
-# Repeated evaluations of one row are folded into one observation with less noise, which
-# is exact, and the inducing points are drawn anew after each batch in proportion to the
+# Thousands of evaluations, and the posterior has a few dozen inducing points. Repeated
+# evaluations of one row are folded into one observation with less noise, which is
+# exact. The inducing points are drawn anew after each batch, in proportion to the
 # posterior variance.
 #
 # ## Against GP-UCB and chance
@@ -112,10 +111,10 @@ for name, h in histories.items():
     print(f"{name:<14}{len(h.batches):>9}{h.seconds:>9.2f}{best:>7.3f}{regret:>8.3f}")
 
 # %% [markdown]
-# *Regret* is what was lost against choosing the best row each time, relative to uniform
-# choice. It is what a bandit minimizes: it settles on a good row early and pays little
-# from then on. Random search looks at more rows and may well see a better one on its
-# way; it just never stops paying.
+# *Regret* is the loss against choosing the best row each time, relative to uniform
+# choice. A bandit minimizes it: it settles on a good row early and loses little from
+# then on. Random search looks at more rows and may well see a better one, but its
+# regret never stops growing.
 
 # %%
 plot_regret(histories, table)
@@ -130,7 +129,7 @@ plot_seconds(histories)
 # ## Interrupted
 #
 # A strategy's state is plain tensors and numbers. A new process that loads it goes on
-# to the same bits, pending points and random numbers included; so a run may be stopped
+# to the same bits, pending points and random numbers included. So a run may be stopped
 # between `ask` and `tell`, for a week if the laboratory takes that long.
 
 # %%
@@ -148,8 +147,8 @@ print(f"the two go on alike: {same}")
 # %% [markdown]
 # For a table that is larger than memory nothing has to be changed: candidates whose
 # features exceed `max_memory` are streamed. For a box pass `bounds=` in place of the
-# table. Leave the kernel out to have its hyperparameters inferred; on a table each row
-# is then proposed once, to find the best one, as in the notebook `find_the_best`.
+# table. Leave the kernel out to have its hyperparameters inferred. On a table each row
+# is then proposed once, as in the notebook `find_the_best`.
 
 # %%
 plot_num_inducing(histories)

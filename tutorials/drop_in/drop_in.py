@@ -77,8 +77,8 @@ model.summary()
 #
 # How much is gained depends on the function. Here a hundred inducing points say all
 # that thousands of noisy observations in two dimensions do. Evenly spread data in six
-# dimensions with little noise have no such redundancy, and no sparse model finds one:
-# the model then grows its inducing points to the cap, and says so.
+# dimensions with little noise have no such redundancy, and no sparse model finds one.
+# The model then grows its inducing points to the cap, and says so.
 
 # %%
 sizes = (30, 40, 50, 510) if SMOKE_TEST else (200, 400, 800, 1600)
@@ -111,7 +111,7 @@ figure
 #
 # The *effective dimension* is how many inducing points the data are worth under this
 # kernel. The certificate says that at every `x` the variance is within a factor `alpha`
-# of that of the exact GP with the same hyperparameters. When the cap on inducing points
+# of the exact GP's with the same hyperparameters. When the cap on inducing points
 # (1000, or what fits into memory) is too small to certify the factor 2.62, the model
 # warns once. `model.summary()` has all of it in one table.
 
@@ -127,7 +127,7 @@ print(f"variances within a factor  {certificate.alpha:>6.2f}")
 #
 # With thousands of observations one more does not move the hyperparameters.
 # `RefitSchedule` says when a fit is due, here each time the data have grown by a
-# quarter; in between, `condition_on_observations` adds an observation in $O(m^2)$,
+# quarter. In between, `condition_on_observations` adds an observation in $O(m^2)$,
 # whatever `n` is.
 
 # %%

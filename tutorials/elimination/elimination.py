@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Ruling out candidates in four rounds
 #
-# Suppose that feedback is expensive not because of each evaluation but because of each
-# *round*: samples are shipped, measured somewhere else, and come back in a week. Then
-# the question is how few looks at the data suffice.
+# Suppose that each *round* of feedback is expensive, and not each evaluation. Samples
+# are shipped, measured somewhere else, and come back in a week. How few looks at the
+# data suffice?
 #
 # S-BPE, sparse batched pure exploration (Vakili et al., ICML 2022), needs $O(\log \log
 # N)$ rounds for $N$ evaluations, and its regret is optimal up to logarithms. It never
-# exploits at all. Inside a round it evaluates where the variance is largest, blindly;
-# then it looks at the results once and rules out every candidate that cannot be the
-# maximizer. What the next round explores is what is left.
+# exploits at all. Inside a round it evaluates where the variance is largest, blindly.
+# Then it looks at the results once and rules out every candidate that cannot be the
+# maximizer. The next round explores the others.
 
 # %%
 # %matplotlib inline
@@ -51,8 +51,8 @@ def evaluate(rows):
 # ## Round after round
 #
 # `ask` returns the points of a round, `tell` ends it. `plot_elimination` shows the
-# confidence interval of each candidate; below the line, the largest *lower* bound of
-# all, nobody can be the maximizer.
+# confidence interval of each candidate. The line is the largest *lower* bound of all.
+# No candidate below it can be the maximizer.
 
 # %%
 num_evaluations = 400 if SMOKE_TEST else 4000
@@ -86,10 +86,10 @@ for number, r in enumerate(strategy.history.rounds, start=1):
 # %% [markdown]
 # The rounds grow as $N_i = \lceil \sqrt{N N_{i-1}} \rceil$, which is why there are so
 # few. Each one builds its posterior from *its own* points alone. That seems wasteful,
-# and it is what makes the intervals narrow: points that were chosen without looking at
-# the noise need no union bound over what might have been chosen.
+# but it makes the intervals narrow. Points that were chosen without looking at the
+# noise need no union bound over other choices.
 #
-# The best of what is left, with its interval:
+# The best of the survivors, with its interval:
 
 # %%
 best = strategy.recommend()
@@ -113,8 +113,8 @@ plot_certificates({"S-BPE": strategy.history})
 # ## Is the guarantee worth its width?
 #
 # The radius of Theorem 3.5 holds for the worst function of norm one. If you trust your
-# kernel more than that, pass a radius of your own; the maximizer may then be ruled out,
-# and one that is ruled out does not come back.
+# kernel more than that, pass a radius of your own. The maximizer may then be ruled out,
+# and a candidate that is ruled out does not come back.
 
 # %%
 bold = SBPE(

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Finding the best row of a table
 #
-# There is a table of things that could be measured, a budget for a few hundred of them,
-# and room for a dozen at a time. Which ones? Nothing else is needed here: no kernel, no
-# lengthscale, no scaling, and text columns are categories.
+# You have a table of things that could be measured, and a budget for a few hundred of
+# them, a dozen at a time. Which ones? Nothing else is needed: no kernel, no
+# lengthscale, no scaling. Text columns are categories.
 #
-# The table of this page is made up, so that we know its best row in the end: 2,000
-# reactions with a solvent, a ligand, a temperature and a concentration, as a laboratory
-# would have them in `pool.csv`.
+# The table of this page is made up, so that we know its best row in the end. It has
+# 2,000 reactions with a solvent, a ligand, a temperature and a concentration. A
+# laboratory would have them in `pool.csv`.
 
 # %%
 # %matplotlib inline
@@ -59,7 +59,7 @@ def measure(rows):
 #
 # A DataFrame is enough. Its index names the rows, so that results find theirs whatever
 # their order. `ThompsonSampling` is the strategy for the best value in batches of a
-# size of your own; it proposes each row once (`minimize=True` looks for small values).
+# size of your own. It proposes each row once. `minimize=True` looks for small values.
 
 # %%
 pool = pd.read_csv(folder / "pool.csv", index_col="id")
@@ -69,9 +69,9 @@ batch.to_frame().head(4)
 
 # %% [markdown]
 # The first rows are drawn at random. Each proposal is a *trial* with an id. The table
-# of results that comes back, here as a file, has its own order and lacks what went
-# wrong; that is reported by id, and the row is not proposed again (with `retry=True` it
-# comes once more).
+# of results comes back, here as a file, in its own order. It lacks the trial that went
+# wrong. That one is reported by id, and its row is not proposed again (with
+# `retry=True` it comes once more).
 
 # %%
 torch.manual_seed(0)
@@ -116,7 +116,7 @@ print(f"the two go on alike: {torch.equal(strategy.ask().X, resumed.ask().X)}")
 # ## When a program measures
 #
 # `run` is that loop. An `executor` evaluates the points of a batch at once, with
-# threads, processes or a Dask cluster; `checkpoint` writes the state after each batch;
+# threads, processes or a Dask cluster. `checkpoint` writes the state after each batch.
 # `catch=(TimeoutError,)` would keep rows whose evaluation raises for another try, and
 # then leave them out. Callbacks end a run early.
 
@@ -139,8 +139,8 @@ print(f"{len(history)} evaluations in {len(history.batches)} batches")
 #
 # `best` is the row of the best observation, with what the model says of it, which knows
 # of the noise. The truth is known here, as it never is: 1 is the rank of the best row.
-# Rows that differ by less than the noise cannot be told apart by one measurement each:
-# measure the best few again and `tell` the results, which are averaged row by row.
+# Rows that differ by less than the noise cannot be told apart by one measurement each.
+# Measure the best few again and `tell` the results, which are averaged row by row.
 
 # %%
 best = history.best()
@@ -167,9 +167,9 @@ figure
 # %% [markdown]
 # ## Without Python
 #
-# The same on the command line reads two tables, of the pool and of what is measured,
-# and writes the next rows with predicted mean, standard deviation and the reason for
-# each. `--state` keeps what was proposed; called again with more results it goes on.
+# The command line does the same. It reads the pool and the results, and writes the next
+# rows with predicted mean, standard deviation and the reason for each. `--state` keeps
+# the proposed rows. Called again with more results, it goes on.
 
 # %%
 told = history.to_frame()[["value"]].round(1)

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Keeping the samples that pull in different directions
 #
-# Inducing points summarize all data. There is a blunter way to keep a Gaussian process
-# cheap: fit the *exact* GP to a part of the data, and choose the part well. GSSBO [(Wei
+# Inducing points summarize all data. A blunter way to keep a Gaussian process cheap is
+# to fit the *exact* GP to a part of the data, and to choose the part well. GSSBO [(Wei
 # et al., 2025)](https://arxiv.org/abs/2504.07742) chooses samples whose gradients of
 # the log likelihood point in diverse directions. Whoever has sampled the same peak
 # fifty times has fifty gradients that say the same thing.
 #
-# What is kept is a subset, so all that BoTorch can do with a `SingleTaskGP` it can do
-# here, at the price of `M` observations. What is left out is forgotten: there is no
-# certificate. Where you want one, take `SparseSingleTaskGP`.
+# BoTorch can do with the subset all that it can do with a `SingleTaskGP`, at the price
+# of `M` observations. The other samples are forgotten: there is no certificate. Where
+# you want one, take `SparseSingleTaskGP`.
 
 # %%
 # %matplotlib inline
@@ -32,10 +32,10 @@ SMOKE_TEST = "SMOKE_TEST" in os.environ
 # %% [markdown]
 # ## Who is kept
 #
-# Data as an optimizer leaves them: most in a heap around the peak, a few elsewhere.
-# `SubsetSingleTaskGP` holds all of them and is the exact GP of `subset_size`.
-# Left alone it keeps the rows that the others say least of, which is more accurate;
-# here are the paper's choice and chance.
+# Data as an optimizer leaves them: most around the peak, a few elsewhere.
+# `SubsetSingleTaskGP` holds all of them and is the exact GP of `subset_size`. By
+# default it keeps the rows that the others say least of, which is more accurate. Here
+# are the paper's choice and chance.
 
 # %%
 torch.manual_seed(0)
@@ -59,16 +59,16 @@ figure
 # %% [markdown]
 # The gradient of a sample here is its contribution $-K_y^{-1} e_i (y_i - c_i)$ to the
 # gradient of the log likelihood with respect to the observations. `reading="column"`
-# leaves out the factor $y_i - c_i$, so that the sign of a sample does not matter, and
-# `"scalar"` is what the paper prints, $-e_i^\top K_y^{-1} (y - c)$, whose direction is
-# a mere sign.
+# leaves out the factor $y_i - c_i$, so that the sign of a sample does not matter.
+# `"scalar"` is the paper's printed $-e_i^\top K_y^{-1} (y - c)$, whose direction is a
+# mere sign.
 #
 # ## A run on Hartmann6
 #
 # `GSSBO` is the whole algorithm, `RSSBO` the same with samples drawn at random, and
 # `subset_size=None` the exact GP of everything. With `subset_size="dynamic"`, the
 # default, all samples are in the model until an iteration takes four times as long as
-# one of the first; here we fix it to see what it does.
+# one of the first. Here we fix the size, to see its effect.
 
 # %%
 problem = Hartmann(dim=6, negate=True, dtype=torch.float64)
@@ -106,20 +106,19 @@ plot_cumulative_regret(
 )
 
 # %% [markdown]
-# One run is an anecdote, but look at what is behind it. To an optimizer the heap around
-# the peak is not only redundant: it is where the mean has to be right. A choice that is
-# all diversity keeps one sample of it and goes back to explore, and a random one keeps
-# the heap in proportion. Which of them wins depends on the function, on `M` and on the
-# reading; `python -m benchmarks.gssbo` compares them over seeds and functions, and
-# measures the time that is saved at hundreds of samples (at the hundred here there is
-# none).
+# One run is an anecdote, but it shows a pattern. To an optimizer the samples around the
+# peak are not only redundant: the mean has to be right there. A choice for diversity
+# alone keeps one of them and goes back to explore. A random choice keeps them in
+# proportion. Which of the two wins depends on the function, on `M` and on the reading.
+# `python -m benchmarks.gssbo` compares them over seeds and functions. It also measures
+# the time that is saved at hundreds of samples (at the hundred here there is none).
 #
 # ## A search for hyperparameters
 #
 # The same strategy with something that is really trained: a small network that predicts
-# the age of abalones from 1000 of them. Four hyperparameters; what is maximized is the
-# negative error on 500 others. Each evaluation is a training from a new initialization,
-# so that feedback is noisy.
+# the age of abalones from 1000 of them. There are four hyperparameters, and the
+# negative error on 500 others is maximized. Each evaluation is a training from a new
+# initialization, so that feedback is noisy.
 
 # %%
 table = load_table("abalone", dtype=torch.float32)
@@ -175,8 +174,8 @@ print(f"smallest error of all: {-history.Y.max():.3f}")
 # ## Any model with gradients
 #
 # `select_by_gradient_diversity` sees a matrix, one gradient a row, and nothing of the
-# model. Two models that are not GPs with a fixed kernel: a GP whose kernel is a network
-# (deep kernel learning), and a Bayesian neural network.
+# model. So here are two models that are not GPs with a fixed kernel: a GP whose kernel
+# is a network (deep kernel learning), and a Bayesian neural network.
 
 
 # %%
@@ -225,13 +224,13 @@ class BayesianNetwork(nn.Module):
 
 
 # %% [markdown]
-# On a line, with 270 of 300 samples on its left tenth: gradients once, thirty samples
-# kept, and the network trained again on these alone. What it then predicts *everywhere*
-# is what an acquisition function would see.
+# The data lie on a line, with 270 of 300 samples on its left tenth. We compute
+# gradients once, keep thirty samples, and train the network again on these alone. An
+# acquisition function would see its predictions *everywhere*.
 #
-# For the network we take the gradients of its predictions. Those of its losses have the
-# sign of the residual, which in a heap is the noise: two samples of one place, one
-# noisy upward and one downward, would count as opposites.
+# For the network we take the gradients of its predictions. The gradients of its losses
+# have the sign of the residual, which is noise where samples are dense. Two samples of
+# one place, one noisy upward and one downward, would count as opposites.
 
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A rule, a radius and a sampler of your own
 #
-# Three decisions in this library are plain objects that you can replace: what ends a
-# batch, how wide confidence bounds are, and which observations become inducing points.
-# Here is one of each, and BBKB with all three.
+# Three decisions in this library are plain objects that you can replace. They are the
+# end of a batch, the width of confidence bounds, and which observations become inducing
+# points. Here is one of each, and BBKB with all three.
 
 # %%
 # %matplotlib inline
@@ -30,11 +30,11 @@ SMOKE_TEST = "SMOKE_TEST" in os.environ
 # ## A rule that knows how many samples fit on a plate
 #
 # A batch goes on as long as a *bound* is at most `ratio_threshold`. For the rules of
-# the papers it bounds the ratio of variances before and after the batch: while that is
+# the papers it bounds the ratio of variances before and after the batch. While that is
 # small, choices made without feedback are nearly as good as choices made with it. A
 # rule is any object with `bound` and `ratio_threshold`. It sees the batch so far: its
-# `size`, the `variances` of its points at its start and just before each was chosen,
-# the `noise`, and the bounds of the papers, `sum_ratio`, `product_ratio` and
+# `size`, the `noise`, and the `variances` of its points at its start and just before
+# each was chosen. The bounds of the papers are `sum_ratio`, `product_ratio` and
 # `local_ratio`.
 #
 # Say that samples are measured on plates with so many wells, and that a second plate
@@ -80,7 +80,7 @@ for wells in (3, 6, 1000):
 # last line there is room for everything, and the posterior alone ends the batch.
 #
 # A bound on the ratio for each `x`, as an acquisition function, is a `RatioBound`, such
-# as `GlobalLocal(model)`; `optimize_adaptive_batch` takes one in place of a rule.
+# as `GlobalLocal(model)`. `optimize_adaptive_batch` takes one in place of a rule.
 #
 # ## A radius
 #
@@ -103,8 +103,8 @@ class SlowlyWider(ConfidenceRadius):
 #
 # A sampler of inducing points is any callable with the signature below. It sees the
 # kernel, the *different* training points in the model's transformed space, and the
-# noise variance of each (an observation that was repeated ten times has a tenth of the
-# noise). It returns indices.
+# noise variance of each. An observation that was repeated ten times has a tenth of the
+# noise. A sampler returns indices.
 #
 # Ours is greedy: always the point that those before it explain worst, relative to its
 # noise. That is a pivoted Cholesky decomposition of the kernel matrix, one row at a
@@ -172,9 +172,9 @@ figure
 
 # %% [markdown]
 # Greedy points are spread evenly over what the data cover and are hard to beat in two
-# dimensions; what they lack is a rule for how many there should be, and a guarantee.
-# The default draws at random in proportion to the same quantity, in rounds, and stops
-# as soon as it can certify a factor of 2.62.
+# dimensions. They lack a rule for their number, and a guarantee. The default draws at
+# random in proportion to the same quantity, in rounds, and stops as soon as it can
+# certify a factor of 2.62.
 #
 # The same sampler also serves BoTorch's variational GP, through
 # `SamplerInducingPointAllocator`.
@@ -213,7 +213,7 @@ for name in dir(case):
 # ## All three in BBKB
 #
 # Strategies take the same objects. A state that `save` writes knows them by their class
-# and their fields, so that `resume` refuses a run with other ones: that is why they are
+# and their fields, and `resume` refuses a run with other ones. That is why they are
 # dataclasses. The last column is the function where the posterior mean is largest.
 
 # %%

@@ -43,17 +43,17 @@ def note(model, X, start):
 # Three things keep a step short:
 #
 # - *Inducing points.* Above 500 different points the model draws them under its present
-#   hyperparameters: O(n m^2) for the model, and then O(m^2) for each point that the
-#   search looks at, whatever n is. `max_inducing_points` bounds m.
-# - *Warm hyperparameters.* `load_state_dict` hands over those of the step before, and
-#   the standardization of the outcomes to which they belong. That of the first five
-#   hundred would not do for the last: a fit begins with one of its own.
+#   hyperparameters. The model costs O(n m^2), and each point that the search looks at
+#   O(m^2), whatever n is. `max_inducing_points` bounds m.
+# - *Warm hyperparameters.* `load_state_dict` hands over the last step's, with their
+#   standardization of the outcomes. The standardization of the first five hundred would
+#   not do for the last. So a fit begins with its own.
 # - *Fits that are due.* A fit costs fifty evaluations of the likelihood, a model one.
 #   `RefitSchedule(growth=1.5)` fits when data have grown by half: eight times in all.
 #
 # A batch is the maxima of fifty sample paths of the posterior (Thompson sampling), each
-# found by itself: fifty points at once by an acquisition function are 300 variables,
-# most of which hardly change its value.
+# found by itself. Fifty points at once by an acquisition function are 300 variables,
+# and most of them hardly change its value.
 
 # %%
 torch.manual_seed(0)
@@ -73,8 +73,8 @@ while len(X) < total:
     X, Y = torch.cat([X, new]), torch.cat([Y, problem(new).unsqueeze(-1)])
 
 # %% [markdown]
-# The best point is the one of the largest posterior mean: the largest observation is
-# one of the luckiest, and not of the best.
+# The best point has the largest posterior mean. The largest observation is one of the
+# luckiest, not one of the best.
 #
 # ## What it took
 
@@ -96,7 +96,7 @@ right.set(xlabel="observations", ylabel="regret of the best point", yscale="log"
 figure
 
 # %% [markdown]
-# The dots far above the others are the steps with a fit; the rest of the growth is the
+# The dots far above the others are the steps with a fit. The rest of the growth is the
 # draw of inducing points, O(n m^2). The bump of the regret at 4,000 comes with a fit
 # too, and goes with the data that its model asks for.
 #

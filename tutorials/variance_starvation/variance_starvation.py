@@ -2,16 +2,14 @@
 # # Why not variance starvation
 #
 # A sparse Gaussian process replaces `n` observations by `m` inducing points. For
-# prediction that is an old and harmless trade. For Bayesian optimization it is not: the
-# *variance* decides where to look next, and a sparse model can be sure of itself in a
-# region where it has never been. This is called variance starvation (Wang et al.,
-# 2018).
+# prediction that is an old and harmless trade. For Bayesian optimization it is not. The
+# *variance* decides where to look next, and a sparse model can be sure of itself where
+# it has no data. This is called variance starvation (Wang et al., 2018).
 #
-# We hold four posteriors with the same data, the same kernel and the same noise next to
-# each other: the exact GP, the subset of regressors, a variational GP (SVGP), and the
-# one of BKB [(Calandriello et al., 2019)](https://arxiv.org/abs/1903.05594) that this
-# library is built on. Hyperparameters are given, so what differs is the approximation
-# alone.
+# We compare four posteriors with the same data, kernel and noise: the exact GP, the
+# subset of regressors, a variational GP (SVGP), and BKB's [(Calandriello et al.,
+# 2019)](https://arxiv.org/abs/1903.05594). This library is built on the last one.
+# Hyperparameters are given, so what differs is the approximation alone.
 
 # %%
 # %matplotlib inline
@@ -91,7 +89,7 @@ figure
 
 # %% [markdown]
 # On the left side of the first panel all is well. In the gap the band closes around
-# zero: an upper confidence bound says that there is nothing to be found, and no
+# zero. An upper confidence bound says that nothing can be found there, and no
 # acquisition function will ever look. In the second panel the same thirteen points
 # leave the gap open.
 #
@@ -99,8 +97,8 @@ figure
 #
 # Where the data are, thirteen points cannot explain all that a thousand observations
 # say. What they leave unexplained counts as uncertainty, and the band of the second
-# panel is too *wide*. The number of inducing points has to grow with what there is to
-# know, the *effective dimension* of the data, and they have to be where it is.
+# panel is too *wide*. The number of inducing points has to grow with the *effective
+# dimension* of the data, and they have to be in the right places.
 #
 # BKB draws every observation with a probability in proportion to its posterior
 # variance, divided by the noise: its ridge leverage score. Redrawing corrects itself:
@@ -123,9 +121,9 @@ plot_confidence_band(bkb.moments, grid, truth=f, observations=(X, Y), inducing_p
 # A variational GP is the usual way to a sparse model in BoTorch. At the optimum of its
 # objective it predicts with the very formula of the second panel [(Titsias,
 # 2009)](https://proceedings.mlr.press/v5/titsias09a.html), so it does not starve. But
-# it has to be trained to get there, and its `m` is chosen beforehand: with the same
-# dozen points it is nearly everywhere far too *unsure*, and an optimizer that uses it
-# goes on to explore what it has seen a hundred times.
+# it has to be trained to get there, and its `m` is chosen beforehand. With the same
+# dozen points it is nearly everywhere far too *unsure*. An optimizer that uses it goes
+# on to explore points that it has seen a hundred times.
 
 # %%
 likelihood = GaussianLikelihood().double()
@@ -171,7 +169,7 @@ for name, (m, moments) in rows.items():
     print(f"{name:<32}{m:>5}{ratio.min():>10.3f}{ratio.max():>10.2f}")
 
 # %% [markdown]
-# Theorem 1 of the BKB paper makes the last line a promise: with enough oversampling the
+# Theorem 1 of the BKB paper makes the last line a promise. With enough oversampling the
 # ratio of variances stays within a constant, at every `x`, for every kernel, whatever
 # the optimizer does. `SparseSingleTaskGP` checks it rather than hope for it: it adds
 # inducing points until a bound certifies a factor of 2.62, and says so.
@@ -195,7 +193,7 @@ print(f"variance within a factor {certificate.alpha:.2f} of the exact one")
 #
 # The same story as a loop: 400 candidates on a line, and a maximum that is not where
 # the first observations are. The upper confidence bound uses the same mean and the same
-# number of inducing points in both loops; the only difference is the residual.
+# number of inducing points in both loops. The only difference is the residual.
 
 
 # %%

@@ -1,42 +1,47 @@
 """Acquisition functions of batch bandits, rules that end batches, confidence radii."""
 
-from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.confidence import (
-    BBKBRadius,
-    BKBRadius,
-    ChowdhuryGopalanRadius,
-    ConfidenceRadius,
-    Constants,
-    FixedBeta,
-    GSSBORadius,
-    GuessAndDouble,
-    NormBoundRadius,
-    RadiusStatistics,
-    RandomizedRadius,
-    SBPEContinuousRadius,
-    SBPERadius,
-    ShiftedExponentialRadius,
-    SrinivasAgnosticRadius,
-    SrinivasCompactRadius,
-    SrinivasFiniteRadius,
-    SubsetStatistics,
-    UnknownHyperparameters,
-    discretization_constant,
-    posterior_mean_norm,
-)
-from botorch_sparse.acquisition.gap_stopping import (
-    ConfidenceGapStopping,
-    LowerConfidenceBound,
-    confidence_gap,
-    model_confidence_gap,
-)
-from botorch_sparse.acquisition.pointwise_rules import (
-    ExactRatio,
-    GlobalLocal,
-    LocalRatioBound,
-)
-from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
-from botorch_sparse.acquisition.ratio_bound import RatioBound
+from typing import TYPE_CHECKING
+
+from botorch_sparse.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
+    from botorch_sparse.acquisition.confidence import (
+        BBKBRadius,
+        BKBRadius,
+        ChowdhuryGopalanRadius,
+        ConfidenceRadius,
+        Constants,
+        FixedBeta,
+        GSSBORadius,
+        GuessAndDouble,
+        NormBoundRadius,
+        RadiusStatistics,
+        RandomizedRadius,
+        SBPEContinuousRadius,
+        SBPERadius,
+        ShiftedExponentialRadius,
+        SrinivasAgnosticRadius,
+        SrinivasCompactRadius,
+        SrinivasFiniteRadius,
+        SubsetStatistics,
+        UnknownHyperparameters,
+        discretization_constant,
+        posterior_mean_norm,
+    )
+    from botorch_sparse.acquisition.gap_stopping import (
+        ConfidenceGapStopping,
+        LowerConfidenceBound,
+        confidence_gap,
+        model_confidence_gap,
+    )
+    from botorch_sparse.acquisition.pointwise_rules import (
+        ExactRatio,
+        GlobalLocal,
+        LocalRatioBound,
+    )
+    from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
+    from botorch_sparse.acquisition.ratio_bound import RatioBound
 
 __all__ = [
     "BBKBRadius",
@@ -71,3 +76,5 @@ __all__ = [
     "posterior_mean_norm",
     "qBatchUpperConfidenceBound",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

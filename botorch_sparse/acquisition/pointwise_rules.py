@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from botorch.models.model import Model
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior
 from botorch_sparse.acquisition.ratio_bound import RatioBound
@@ -117,8 +118,8 @@ class GlobalLocal(LocalRatioBound):
         """Whether the global bound is at most the threshold."""
         return self.global_bound() <= self.ratio_threshold
 
+    @override
     def maximum(self, **domain: Any) -> float:
-        """See `RatioBound`."""
         return self.global_bound() if self._is_global else super().maximum(**domain)
 
     def bound(self, ratio_threshold: float, **domain: Any) -> float:

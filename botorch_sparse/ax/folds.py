@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from ax.core.data_utils import ExperimentData
 from ax.core.observation import Observation, ObservationData, ObservationFeatures
+from typing_extensions import override
 
 
 class DataByArm(ExperimentData):
@@ -87,8 +88,9 @@ class AllButOne(_Part):
 class OneArm(_Part):
     """The data of one arm."""
 
+    @override
     def convert_to_list_of_observations(self) -> list[Observation]:
-        """See `ExperimentData`. Cost: O(1)."""
+        # O(1)
         (name,), whole = self.names, self.whole
         if whole.outcomes is None:
             return super().convert_to_list_of_observations()

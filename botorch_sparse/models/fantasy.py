@@ -19,6 +19,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.module import Module
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.argument_checks import check_tensors
 from botorch_sparse.models.conditioning import (
@@ -164,23 +165,24 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
     def _revert_to_original_inputs(self) -> None:
         """Nothing to revert: a `ModelListGP` in train mode calls this of its models."""
 
+    @override
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, **kwargs: Any
     ) -> "SparseFantasyModel":
-        """As in `SparseSingleTaskGP`."""
         check_tensors(X=X, Y=Y)
         noise, d = checked_noise(kwargs.get("noise")), self._inputs.parts[0].shape[-1]
         new = NewData.observed(self, X, Y, noise, d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
+    @override
     def get_fantasy_model(
         self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None
     ) -> "SparseFantasyModel":
-        """As in `SparseSingleTaskGP`."""
         d = self._inputs.parts[0].shape[-1]
         new = NewData.transformed(self, inputs, targets, noise, raw_X=inputs, d=d)
         return SparseFantasyModel.of(self, self._posterior, new)
 
+    @override
     def fantasize(
         self,
         X: Tensor,
@@ -188,7 +190,6 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         observation_noise: Tensor | None = None,
         **kwargs: object,
     ) -> "SparseFantasyModel":
-        """As in `SparseSingleTaskGP`."""
         check_tensors(X=X)
         if X.shape[-2] == 0:
             return fantasize_nothing(self, X, sampler)

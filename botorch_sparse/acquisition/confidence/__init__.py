@@ -34,43 +34,48 @@ Example:
     2.0
 """
 
-from botorch_sparse.acquisition.confidence.bbkb_radius import BBKBRadius
-from botorch_sparse.acquisition.confidence.bkb_radius import BKBRadius
-from botorch_sparse.acquisition.confidence.chowdhury_gopalan_radius import (
-    ChowdhuryGopalanRadius,
-)
-from botorch_sparse.acquisition.confidence.gssbo_radius import (
-    GSSBORadius,
-    SubsetStatistics,
-)
-from botorch_sparse.acquisition.confidence.guess_and_double import (
-    GuessAndDouble,
-    posterior_mean_norm,
-)
-from botorch_sparse.acquisition.confidence.radius import (
-    ConfidenceRadius,
-    Constants,
-    FixedBeta,
-    NormBoundRadius,
-    RadiusStatistics,
-)
-from botorch_sparse.acquisition.confidence.randomized_radius import (
-    RandomizedRadius,
-    ShiftedExponentialRadius,
-)
-from botorch_sparse.acquisition.confidence.sbpe_radius import (
-    SBPEContinuousRadius,
-    SBPERadius,
-    discretization_constant,
-)
-from botorch_sparse.acquisition.confidence.srinivas_radius import (
-    SrinivasAgnosticRadius,
-    SrinivasCompactRadius,
-    SrinivasFiniteRadius,
-)
-from botorch_sparse.acquisition.confidence.unknown_hyperparameters import (
-    UnknownHyperparameters,
-)
+from typing import TYPE_CHECKING
+
+from botorch_sparse.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from botorch_sparse.acquisition.confidence.bbkb_radius import BBKBRadius
+    from botorch_sparse.acquisition.confidence.bkb_radius import BKBRadius
+    from botorch_sparse.acquisition.confidence.chowdhury_gopalan_radius import (
+        ChowdhuryGopalanRadius,
+    )
+    from botorch_sparse.acquisition.confidence.gssbo_radius import (
+        GSSBORadius,
+        SubsetStatistics,
+    )
+    from botorch_sparse.acquisition.confidence.guess_and_double import (
+        GuessAndDouble,
+        posterior_mean_norm,
+    )
+    from botorch_sparse.acquisition.confidence.radius import (
+        ConfidenceRadius,
+        Constants,
+        FixedBeta,
+        NormBoundRadius,
+        RadiusStatistics,
+    )
+    from botorch_sparse.acquisition.confidence.randomized_radius import (
+        RandomizedRadius,
+        ShiftedExponentialRadius,
+    )
+    from botorch_sparse.acquisition.confidence.sbpe_radius import (
+        SBPEContinuousRadius,
+        SBPERadius,
+        discretization_constant,
+    )
+    from botorch_sparse.acquisition.confidence.srinivas_radius import (
+        SrinivasAgnosticRadius,
+        SrinivasCompactRadius,
+        SrinivasFiniteRadius,
+    )
+    from botorch_sparse.acquisition.confidence.unknown_hyperparameters import (
+        UnknownHyperparameters,
+    )
 
 __all__ = [
     "BBKBRadius",
@@ -95,3 +100,5 @@ __all__ = [
     "discretization_constant",
     "posterior_mean_norm",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence.radius import (
     ConfidenceRadius,
@@ -63,8 +64,8 @@ class GuessAndDouble(ConfidenceRadius):
         require(self.radius, "(0, inf)", norm_bound="1")
 
     @property
+    @override
     def needs_leverage_sum(self) -> bool:
-        """That of the radius."""
         return self.radius.needs_leverage_sum
 
     @property
@@ -101,12 +102,12 @@ class GuessAndDouble(ConfidenceRadius):
         """The radius's number with the bound in use."""
         return self._current(statistics).paper_value(statistics)
 
+    @override
     def multiplier(self, statistics: RadiusStatistics) -> float:
-        """See `ConfidenceRadius`."""
         return self._current(statistics).multiplier(statistics)
 
+    @override
     def offset(self, statistics: RadiusStatistics) -> float:
-        """See `ConfidenceRadius`."""
         return self._current(statistics).offset(statistics)
 
     def _current(self, statistics: RadiusStatistics) -> NormBoundRadius:

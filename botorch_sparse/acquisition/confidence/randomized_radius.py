@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 import torch
 from botorch.exceptions import UnsupportedError
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence.radius import (
     ConfidenceRadius,
@@ -88,37 +89,37 @@ class RandomizedRadius(ConfidenceRadius):
         """The radius's own, without the draw."""
         return self.radius.interval_multiplier(statistics)
 
+    @override
     def lengthscale_factor(self, statistics: RadiusStatistics) -> float:
-        """The radius's own."""
         return self.radius.lengthscale_factor(statistics)
 
     def in_dimension(self, dim: int) -> "RandomizedRadius":
         """The same of a radius for points of so many features."""
         return replace(self, radius=self.radius.in_dimension(dim))
 
+    @override
     def offset(self, statistics: RadiusStatistics) -> float:
-        """The radius's own."""
         return self.radius.offset(statistics)
 
     @property
+    @override
     def needs_leverage_sum(self) -> bool:
-        """That of the radius."""
         return self.radius.needs_leverage_sum
 
     @property
+    @override
     def needs_lambda_max(self) -> bool:  # type: ignore[override]
-        """That of the radius."""
         return self.radius.needs_lambda_max
 
     @property
+    @override
     def needs_mean_norm(self) -> bool:  # type: ignore[override]
-        """That of the radius."""
         return self.radius.needs_mean_norm
 
+    @override
     def update(
         self, statistics: RadiusStatistics, mean_norm: float
     ) -> RadiusStatistics:
-        """That of the radius."""
         return self.radius.update(statistics, mean_norm)
 
     def draw(self, statistics: RadiusStatistics) -> float:

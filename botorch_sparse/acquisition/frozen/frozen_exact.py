@@ -8,6 +8,7 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from botorch_sparse.acquisition.frozen.frozen_posterior import Features, FrozenPosterior
 from botorch_sparse.kernels import in_double
@@ -52,8 +53,8 @@ class FrozenExactPosterior(FrozenPosterior):
             return self.model.forward(Z)
         return MultivariateNormal(self._mean(Z), self._covar(Z))
 
+    @override
     def mean(self, f: Features) -> Tensor:
-        """See `FrozenPosterior`."""
         return self._prior(f.Z).mean + (f.phi @ self.weights).squeeze(-1)
 
     def parts(self, f: Features) -> tuple[Tensor, Tensor]:
@@ -61,26 +62,27 @@ class FrozenExactPosterior(FrozenPosterior):
         variance = (f.prior_variance - f.phi.square().sum(-1)).clamp_min(0.0)
         return torch.zeros_like(variance), variance
 
+    @override
     def prior_covariance(self, Z: Tensor, Z2: Tensor | None = None) -> Tensor:
-        """See `FrozenPosterior`."""
         if Z2 is None:
             return self._prior(Z).covariance_matrix
         n = Z.shape[-2]
         prior = self._prior(torch.cat([Z, Z2.expand(*Z.shape[:-2], -1, -1)], -2))
         return prior.lazy_covariance_matrix[..., :n, n:].to_dense()
 
+    @override
     def covariances(self, f: Features, g: Features) -> tuple[Tensor, Tensor]:
-        """See `FrozenPosterior`. Cost: O(n) for each pair."""
+        # O(n) for each pair
         full = self.prior_covariance(f.Z, g.Z) - f.phi @ g.phi.mT
         return full, full
 
+    @override
     def reduction(self, f: Features) -> Tensor:
-        """See `FrozenPosterior`."""
         full = self.covariances(f, self.batch)[0]
         return torch.linalg.solve_triangular(self.chol_batch, full.mT, upper=False).mT
 
+    @override
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
-        """See `FrozenPosterior`."""
         last = self.chol_batch[..., -1:, :]
         full = self.covariances(f, self.batch.row(-1))[0]
         return (full - rows @ last[..., :-1].mT) / last[..., -1:]

@@ -3,6 +3,7 @@
 import torch
 from botorch.models.model import Model
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.frozen.frozen_posterior import Features, FrozenPosterior
 from botorch_sparse.posteriors import NystromPosterior
@@ -32,32 +33,33 @@ class FrozenNystromPosterior(FrozenPosterior):
         self._pending = PendingRows.none(self._last)
         self._start()
 
+    @override
     def mean(self, f: Features) -> Tensor:
-        """See `FrozenPosterior`."""
         weighted = f.w @ self.nystrom.weights.unsqueeze(-1)
         return self.nystrom.mean_module(f.Z) + weighted.squeeze(-1)
 
+    @override
     def parts(self, f: Features) -> tuple[Tensor, Tensor]:
-        """See `FrozenPosterior`."""
         residual = (f.prior_variance - f.phi.square().sum(-1)).clamp_min(0.0)
         return residual, f.w.square().sum(-1)
 
+    @override
     def prior_covariance(self, Z: Tensor, Z2: Tensor | None = None) -> Tensor:
-        """See `FrozenPosterior`."""
         return self.nystrom.covar_module(Z, Z2).to_dense()
 
+    @override
     def covariances(self, f: Features, g: Features) -> tuple[Tensor, Tensor]:
-        """See `FrozenPosterior`. Cost: O(m) for each pair."""
+        # O(m) for each pair
         embedded = f.w @ g.w.mT
         K = self.prior_covariance(f.Z, g.Z)
         return K - f.phi @ g.phi.mT + embedded, embedded
 
+    @override
     def reduction(self, f: Features) -> Tensor:
-        """See `FrozenPosterior`."""
         return f.w @ self._pending.U.mT
 
+    @override
     def last_reduction(self, f: Features, rows: Tensor) -> Tensor:
-        """See `FrozenPosterior`."""
         return f.w @ self._last.unsqueeze(-1)
 
     def _features(self, Z: Tensor) -> Features:

@@ -1,0 +1,46 @@
+"""Names of a package that are imported when they are first used (PEP 562)."""
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def lazy_exports(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported lazily.
+
+    The names are those that its file imports under `if TYPE_CHECKING`, where type
+    checkers and editors see them. Importing one strategy then loads what it needs, and
+    not all others.
+
+    Args:
+        package: The package's `__name__`.
+        file: Its `__file__`.
+
+    Example:
+        >>> import botorch_sparse.inducing as package
+        >>> get, _ = lazy_exports(package.__name__, package.__file__)
+        >>> get("BLESSSampler").__module__
+        'botorch_sparse.inducing.bless'
+    """
+    blocks = [
+        n for n in ast.parse(Path(file).read_text()).body if isinstance(n, ast.If)
+    ]
+    imports = [n for n in blocks[0].body if isinstance(n, ast.ImportFrom)]
+    module_of = {alias.name: str(n.module) for n in imports for alias in n.names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module_of[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return get, names

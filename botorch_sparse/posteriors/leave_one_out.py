@@ -66,11 +66,10 @@ def _left_out(posterior: NystromPosterior, x: Tensor, y: Tensor, d: Tensor) -> M
     h = v / d
     rest = torch.maximum(1 - h, d / (d + s_max))
     shift = (inner_rows(w, posterior.weights) - h * (y - c)) / rest
-    s = torch.minimum(v / rest, s_max)
     is_known = 1 - h > _rounding(posterior.chol_inner, w) / d
     return Moments(
         c + torch.where(is_known, shift, 0.0),
-        posterior.residual(x, phi) + torch.where(is_known, s, s_max),
+        posterior.residual(x, phi) + torch.where(is_known, v / rest, s_max),
     )
 
 

@@ -1,5 +1,6 @@
 """Bounds on the largest eigenvalue of the residual matrix, and its products."""
 
+import math
 from typing import Any
 
 import pytest
@@ -66,6 +67,40 @@ def test_lanczos_bound_over_many_starts(kind: str) -> None:
         assert bound.estimate <= eigenvalues.max().item() * (1 + 1e-12)
         assert bound.value <= eigenvalues.max().item() / 0.9 * (1 + 1e-12)
     assert failures <= 2
+
+
+@pytest.mark.parametrize("n", [400, 5000])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 2e-3, 4e-3, 8e-3])
+def test_number_of_lanczos_steps(
+    n: int, delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fewest for which `1.648 sqrt(n) exp(-sqrt(0.1) (2k - 1))` is below delta."""
+    chance = [1.648 * n**0.5 * math.exp(-(0.1**0.5) * (2 * k - 1)) for k in range(60)]
+    X, products = torch.arange(n, **F64).unsqueeze(-1), list[Tensor]()
+    nothing = NystromFeatures.of(rbf(1.0, **F64), X[:0])
+    matrix = ScaledResidual(nothing, X, torch.ones_like(X[:, 0]))
+
+    def count(self: ScaledResidual, v: Tensor) -> Tensor:
+        products.append(v)
+        return v
+
+    monkeypatch.setattr(ScaledResidual, "__matmul__", count)
+    lanczos_upper_bound(matrix, delta, torch.Generator().manual_seed(0))
+    assert len(products) == next(k for k in range(60) if chance[k] <= delta)
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_sampled_bound_as_printed(size: int) -> None:
+    """The bound that follows from the Ritz value of the rows drawn."""
+    E, delta = spectrum("harmonic", 100).diag(), 1e-2
+    g = torch.Generator().manual_seed(0)
+    bound = sampled_upper_bound(given(E), E.diagonal(), delta, g, size).read()
+    # Of five rows the largest eigenvalue is known; of more it is a Ritz value over 0.9.
+    top = (bound.estimate or 0.0) / (1.0 if size == 5 else 0.9)
+    c2 = 2 * E.trace().item() * math.log(2 / delta) / size
+    root = (c2**0.5 + (c2 + 4 * top) ** 0.5) / 2
+    assert bound.value == pytest.approx(root**2, rel=1e-12)
+    assert bound.failure_probability == delta
 
 
 def test_projection_on_the_krylov_space() -> None:

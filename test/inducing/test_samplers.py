@@ -80,6 +80,29 @@ def test_max_inducing_points(make: Make, cap: int, double: dict[str, Any]) -> No
     assert torch.equal(index, index.unique())
 
 
+def test_probabilities_of_one_level(double: dict[str, Any]) -> None:
+    r"""min(1, q 3/2 var / d log(sum / delta)) given a random half, of which all stay.
+
+    Of 30 points half are fewer than the 21 that a level of delta / 3 takes whole, and
+    more than the 8 of delta.
+    """
+    X, noise = clustered(30, **double), torch.linspace(1, 9, 30, **double)
+    sampler = RecursiveRLSSampler(oversampling=1.0, delta=0.5)
+    kernel, g = rbf(0.3, **double), torch.Generator().manual_seed(5)
+    index, p = sampler.sample(kernel, X, noise, generator=g)
+    g = torch.Generator().manual_seed(5)
+    half = torch.rand(30, generator=g, dtype=torch.float64).to(X.device) < 0.5
+    assert 8 < half.sum() <= 21
+    K, S = kernel(X).to_dense(), half.nonzero().squeeze(-1)
+    A = K[S][:, S] + noise[S].diag()
+    variance = 1 - (K[:, S] * torch.linalg.solve(A, K[S]).mT).sum(-1)
+    leverage = 1.5 * variance / noise
+    expected = (leverage * (leverage.sum() / 0.5).log().clamp_min(1)).clamp_max(1)
+    torch.testing.assert_close(p, expected[index])
+    drawn = torch.rand(30, generator=g, dtype=torch.float64).to(X.device) < expected
+    assert torch.equal(index, drawn.nonzero().squeeze(-1))
+
+
 @on_the_host
 @every_sampler
 def test_heteroscedastic_noise(make: Make, double: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Leave-one-out predictions against models conditioned without the observation."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from botorch.cross_validation import loo_cv as botorch_loo_cv
 from botorch.exceptions import UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.means import ConstantMean
 from sparse_model_cases import Observed, dtc, make_model, observed, random_data
 from torch import Tensor
@@ -153,6 +154,21 @@ def test_a_leverage_of_nearly_one(ratio: float, double: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
+def test_a_leverage_that_rounds_above_its_bound(double: dict[str, Any]) -> None:
+    """A factor off by 2.5e-7 halves `1 - h`; the bound keeps variance and mean."""
+    X = torch.zeros(1, 1, **double)
+    y, noise = torch.ones_like(X[0]), torch.full_like(X[0], 1e-6)
+    posterior = NystromPosterior.from_data(RBFKernel().to(**double), X, y, noise, X)
+    off = replace(posterior, chol_inner=posterior.chol_inner * (1 - 2.5e-7))
+    left = 1 - off.variance(X) / noise
+    assert 0.4e-6 < left.item() < 0.6e-6  # and not 1e-6
+    loo = leave_one_out(off, X, y, noise)
+    close(loo.variance, torch.ones_like(y), rtol=1e-5, atol=0)
+    # w'a - h e = - 2.5e-7 e, over the bound 1e-6
+    close(loo.mean, -0.25 * y, rtol=1e-2, atol=0)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("ratio", [1e-13, 1e-15, 1e-17, 1e-18, 1e-20])
 def test_a_leverage_of_one_to_rounding(ratio: float, double: dict[str, Any]) -> None:
     """The prior predicts what the posterior of all observations has lost."""
@@ -169,3 +185,9 @@ def test_a_leverage_of_one_to_rounding(ratio: float, double: dict[str, Any]) -> 
     if ratio < 1e-16:
         close(loo.mean[0], mean(X)[0])
         close(loo.variance[0], torch.ones_like(loo.mean[0]))
+    for scale in torch.linspace(1, 2, 30).tolist():  # 1 - h rounds to either side
+        noise[0] = 1e-17 * scale
+        posterior = NystromPosterior.from_data(kernel, X, y, noise, X[:8])
+        loo = leave_one_out(posterior, X, y, noise)
+        close(loo.variance[0], torch.ones_like(loo.mean[0]))
+        assert loo.mean[0] == 0

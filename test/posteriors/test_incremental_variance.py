@@ -53,6 +53,7 @@ def test_against_the_dense_posterior(kernel: str, double: dict[str, Any]) -> Non
             growing.variance.cpu(), expected, rtol=1e-6, atol=1e-9
         )
         assert len(set(growing.inducing)) == growing.num_inducing
+        assert (growing.residual[growing.inducing] == 0).all()
 
 
 def test_the_parts_are_what_they_say(double: dict[str, Any]) -> None:

@@ -295,6 +295,16 @@ def test_batch_with_repeated_inducing_points(double: dict[str, Any]) -> None:
         close(moments.variance[i], expected.variance, rtol=1e-5, atol=1e-8)
 
 
+def test_residuals_that_round_below_zero(double: dict[str, Any]) -> None:
+    """They count as zero."""
+    X = torch.linspace(0, 1, 40, **double).unsqueeze(-1)
+    kernel, noise = oracles.make_kernel("rbf", **double), torch.full_like(X[:, 0], 1e-9)
+    posterior = NystromPosterior.from_data(kernel, X, X[:, 0], noise, X)
+    phi = posterior.features(X)
+    assert (1 - phi.square().sum(-1) < 0).any()
+    assert (posterior.residual(X, phi) >= 0).all()
+
+
 def test_chunk_sizes_agree(double: dict[str, Any]) -> None:
     data = problem(30, 12, lam=1e-2, **double)
     kernel = oracles.make_kernel("rbf", **double)

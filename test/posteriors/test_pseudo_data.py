@@ -8,7 +8,11 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor, whitening_matrix
+from botorch_sparse.posteriors.pseudo_data import (
+    pseudo_data,
+    pseudo_data_factor,
+    whitening_matrix,
+)
 
 
 def problem(
@@ -45,6 +49,10 @@ def test_variance_of_pseudo_data(
     k = kernel(S, Z).to_dense()
     variance = kernel(Z, diag=True) - (k * (precision @ k)).sum(0)
     torch.testing.assert_close(variance, posterior.variance(Z), rtol=1e-6, atol=1e-9)
+    F, z = pseudo_data(posterior)
+    assert torch.equal(F, factor)
+    mean = torch.linalg.solve_triangular(F, k, upper=False).mT @ z
+    torch.testing.assert_close(mean, posterior.mean(Z), rtol=1e-5, atol=1e-7)
 
 
 def test_directions_without_data(double: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import oracles
 import torch
 from device_cases import sweep
+from gpytorch.kernels import Kernel
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from botorch_sparse.posteriors import NystromPosterior
@@ -20,6 +22,13 @@ def data(n: int, lam: float, seed: int = 0, **tkwargs: Any) -> list[Tensor]:
     noise = lam * (0.5 + torch.rand(n, generator=g, dtype=torch.float64))
     Z = torch.rand(11, 2, generator=g, dtype=torch.float64)
     return [t.to(**tkwargs) for t in (X, Y, noise, Z)]
+
+
+def from_data(kernel: Kernel, *data: Tensor) -> NystromPosterior:
+    """With a prior mean of 0.3, which each update has to subtract."""
+    mean = ConstantMean().to(data[0]).requires_grad_(False)
+    mean.initialize(constant=0.3)
+    return NystromPosterior.from_data(kernel, *data, mean_module=mean)
 
 
 def assert_same(
@@ -37,8 +46,8 @@ def test_condition_is_from_data_with_all(
 ) -> None:
     X, Y, noise, Z = data(40, 1e-2, **double)
     kernel, n = oracles.make_kernel(name, **double), 40 - q
-    whole = NystromPosterior.from_data(kernel, X, Y, noise, X[:10])
-    part = NystromPosterior.from_data(kernel, X[:n], Y[:n], noise[:n], X[:10])
+    whole = from_data(kernel, X, Y, noise, X[:10])
+    part = from_data(kernel, X[:n], Y[:n], noise[:n], X[:10])
     assert_same(part.condition(X[n:], Y[n:], noise[n:]), whole, Z)
     one_by_one = part
     for i in range(n, 40):
@@ -50,7 +59,7 @@ def test_condition_is_from_data_with_all(
 def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(20, 1e-2, **double)
     kernel = oracles.make_kernel("rbf", **double)
-    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:5])
+    posterior = from_data(kernel, X, Y, noise, X[:5])
     before = posterior.moments(Z)
     posterior.condition(X, Y, noise)
     posterior.append_inducing(X[5:8], X, Y, noise)
@@ -63,7 +72,7 @@ def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
 def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(40, 1e-2, **double)
     kernel = oracles.make_kernel(name, **double)
-    posterior = NystromPosterior.from_data(kernel, X[:30], Y[:30], noise[:30], X[:8])
+    posterior = from_data(kernel, X[:30], Y[:30], noise[:30], X[:8])
     new = (t[30:].unflatten(0, (5, 2)) for t in (X, Y, noise))
     fantasies = posterior.condition(*new)
     assert bool(fantasies.updates) == (posterior.num_inducing > 2)
@@ -72,8 +81,17 @@ def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) 
     for i, mean in enumerate(means.squeeze(-1)):
         rows = torch.tensor([*range(30), 30 + 2 * i, 31 + 2 * i])
         each = (t[rows.to(t.device)] for t in (X, Y, noise))
-        whole = NystromPosterior.from_data(kernel, *each, X[:8])
-        torch.testing.assert_close(mean, whole.mean(Z), rtol=1e-6, atol=1e-8)
+        whole = from_data(kernel, *each, X[:8])
+        torch.testing.assert_close(mean, whole.mean(Z) - 0.3, rtol=1e-6, atol=1e-8)
+    # Two fantasies one after the other are one of both.
+    one = [t[30:32] for t in (X, Y, noise)], [t[32:34] for t in (X, Y, noise)]
+    first, second = ([t.unsqueeze(0) for t in each] for each in one)
+    twice = posterior.condition(*first).condition(*second)
+    whole = from_data(kernel, X[:34], Y[:34], noise[:34], X[:8])
+    for each in (twice, twice.absorbed()):
+        moments, expected = each.moments(Z), whole.moments(Z)
+        for got, value in zip(moments, expected, strict=True):
+            torch.testing.assert_close(got[0], value, rtol=1e-6, atol=1e-8)
 
 
 @sweep(
@@ -86,28 +104,28 @@ def test_append_is_from_data_with_more_points(
 ) -> None:
     X, Y, noise, Z = data(50, 1e-2, **double)
     kernel = oracles.make_kernel(name, **double)
-    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:m])
+    small = from_data(kernel, X, Y, noise, X[:m])
     grown = small.append_inducing(X[m : m + p], X, Y, noise)
-    whole = NystromPosterior.from_data(kernel, X, Y, noise, X[: m + p])
+    whole = from_data(kernel, X, Y, noise, X[: m + p])
     assert grown.num_inducing == whole.num_inducing
     assert_same(grown, whole, Z)
     # And once more, on top of a posterior that was itself appended to.
     again = grown.append_inducing(X[20:23], X, Y, noise)
     S = torch.cat([X[: m + p], X[20:23]])
-    assert_same(again, NystromPosterior.from_data(kernel, X, Y, noise, S), Z)
+    assert_same(again, from_data(kernel, X, Y, noise, S), Z)
 
 
 def test_append_leaves_out_what_is_explained(double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(50, 1e-2, **double)
     kernel = oracles.make_kernel("matern32", **double)
-    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:6])
+    small = from_data(kernel, X, Y, noise, X[:6])
     new = torch.cat([X[2:4], X[6:7], X[6:7], X[7:8] + 1e-12, X[7:8]])
     grown = small.append_inducing(new, X, Y, noise)
     assert grown.num_inducing == 8
     asked = torch.cat([small.inducing_points, new])
     assert torch.equal(grown.inducing_points, asked[grown.inducing_index])
     S = torch.cat([X[:7], X[7:8]])
-    assert_same(grown, NystromPosterior.from_data(kernel, X, Y, noise, S), Z)
+    assert_same(grown, from_data(kernel, X, Y, noise, S), Z)
     nothing = small.append_inducing(X[:3], X, Y, noise)
     assert nothing.num_inducing == 6
     assert_same(nothing, small, Z)
@@ -120,7 +138,7 @@ def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
     X, Z = 10 * X, 10 * Z
     X[250:] = X[:50]
     kernel = oracles.make_kernel(name, **tkwargs)
-    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:150])
+    small = from_data(kernel, X, Y, noise, X[:150])
     grown = small.append_inducing(X[:40], X, Y, noise)
     single = tkwargs["dtype"] == torch.float32
     close = {"rtol": 2e-2 if single else 1e-5, "atol": 1e-2 if single else 1e-6}
@@ -141,11 +159,11 @@ def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
 def test_append_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(20, 1e-2, **double)
     kernel = oracles.make_kernel("linear", **double)
-    small = NystromPosterior.from_data(kernel, X, Y, noise, X[:1])
+    small = from_data(kernel, X, Y, noise, X[:1])
     new = torch.cat([torch.zeros(1, 2, **double), X[1:3]])
     grown = small.append_inducing(new, X, Y, noise)
     assert grown.num_inducing == 2
-    assert_same(grown, NystromPosterior.from_data(kernel, X, Y, noise, X[:2]), Z)
+    assert_same(grown, from_data(kernel, X, Y, noise, X[:2]), Z)
 
 
 @sweep("name", oracles.KERNELS, ["matern52"])
@@ -154,7 +172,7 @@ def test_hallucinated_variance(name: str, double: dict[str, Any]) -> None:
     X, Y, noise, Z = data(30, 1e-2, **double)
     pending, pending_noise = torch.cat([Z[:4], Z[:1], X[:1]]), noise[:6]
     kernel = oracles.make_kernel(name, **double)
-    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:7])
+    posterior = from_data(kernel, X, Y, noise, X[:7])
     update = posterior.hallucinate(pending, pending_noise)
     actual = posterior.hallucinated_variance(Z, update)
     X, d, P, S, T = oracles.to_cpu(
@@ -179,7 +197,7 @@ def test_hallucinate_far_beyond_the_number_of_features(
     """More pending points than inducing points, most of them the same."""
     X, Y, noise, Z = data(30, 1e-1, **tkwargs)
     kernel = oracles.make_kernel("matern52", **tkwargs)
-    posterior = NystromPosterior.from_data(kernel, X, Y, noise, X[:5])
+    posterior = from_data(kernel, X, Y, noise, X[:5])
     pending = torch.cat([Z[:1].expand(60, -1), Z])
     pending_noise = torch.full((71,), 0.1, **tkwargs)
     update = posterior.hallucinate(pending, pending_noise)

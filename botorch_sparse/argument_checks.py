@@ -129,7 +129,7 @@ def check_generator(name: str, value: object) -> None:
 
 
 def part_of(options: Mapping[str, Any], kind: type) -> Any:
-    """Those of some keyword arguments that belong to a `TypedDict`."""
+    """The keyword arguments that belong to a `TypedDict`."""
     return {name: options[name] for name in kind.__annotations__ if name in options}
 
 
@@ -158,7 +158,7 @@ def check_keywords(given: Collection[str], known: Collection[str], cls: type) ->
 def parameters_of(cls: type) -> list[str]:
     """What the constructor of a class calls its arguments.
 
-    That of the nearest base where the class itself names none, as with `*args`.
+    The nearest base names them where the class does not, as with `*args`.
     """
     for base in cls.__mro__:
         if (build := vars(base).get("__init__")) is not None:
@@ -225,7 +225,7 @@ def as_array(
         name: Of the argument.
         value: What came.
         need: The end of the message.
-        kinds: Those of `numpy.dtype.kind` that arrays may be of.
+        kinds: Letters of `numpy.dtype.kind` that arrays may have.
         no: What they are not, if they are none.
 
     Raises:
@@ -358,7 +358,7 @@ def _detached(value: object) -> object:
 
 
 def _as_plain_numbers(array: NDArray[Any]) -> NDArray[Any]:
-    """Objects that are numbers, such as those of a row of a DataFrame, as these."""
+    """Objects that are numbers, such as a row of a DataFrame, as numbers."""
     items = array.ravel().tolist() if array.dtype.kind == "O" else []
     is_number = [isinstance(v, Real | Decimal) for v in items]
     if not items or not all(is_number) or any(isinstance(v, bool) for v in items):

@@ -101,7 +101,7 @@ INHERITED = {
     # Moves and state dicts, after which what was computed from them is void.
     "torch.nn.Module": "_apply _load_from_state_dict",
     "gpytorch.Module": "_clear_cache",
-    # The batch shape without that of the kernels inside.
+    # The batch shape, kernels inside left out.
     "gpytorch.kernels.Kernel": "_batch_shape",
     # What operators are to define, and the arguments that one was built from.
     "linear_operator.LinearOperator": "_args _diagonal _expand_batch _get_indices "

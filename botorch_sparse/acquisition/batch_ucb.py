@@ -37,7 +37,7 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
     .. math:: \mu_{fb}(x) + \beta^{1/2} \sigma_t(x)
 
     With `SparseSingleTaskGP` it is the bound of BBKB ([Calandriello2020]_ Eq. 4), whose
-    inducing set stands still inside a batch; with an exact GP that of GP-BUCB
+    inducing set stands still inside a batch; with an exact GP GP-BUCB's
     [Desautels2014]_. Without pending points it is `UpperConfidenceBound`. Use it with
     `optimize_acqf(..., sequential=True)`, with the optimizers for discrete and mixed
     domains, or with `optimize_adaptive_batch`, which finds the size of the batch.

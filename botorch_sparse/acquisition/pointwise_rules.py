@@ -1,6 +1,6 @@
 """The ratio of variances and its local bounds, for each `x`.
 
-Rules whose bound is the same for all `x` are those of `batching/rules.py` alone.
+Rules whose bound is the same for all `x` are in `batching/rules.py` alone.
 """
 
 from copy import copy

@@ -102,7 +102,7 @@ def construct_inputs_q_batch_ucb(
     constraints: list[Callable[[Tensor], Tensor]] | None = None,
     beta: float = 0.2,
 ) -> dict[str, Any]:
-    """Constructor arguments for Ax, as those of `qUpperConfidenceBound`.
+    """Constructor arguments for Ax, as for `qUpperConfidenceBound`.
 
     Args:
         model: The model.

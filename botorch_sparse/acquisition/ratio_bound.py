@@ -20,7 +20,7 @@ from botorch_sparse.argument_checks import check_tensors
 
 # Points of the batch from which the search starts, by default.
 NUM_STARTS = 8
-# Arguments of `optimize_acqf` that are those of the search for points.
+# Arguments of `optimize_acqf` that belong to the search for points.
 OF_POINTS = {"batch_initial_conditions", "return_best_only", "sequential"}
 # Rows of choices whose features are computed at a time.
 CHUNK_SIZE = 4096
@@ -34,7 +34,7 @@ class RatioBound(AcquisitionFunction):
     batch goes on while the maximum over `x` is at most a threshold.
 
     All is in the model's transformed space, and ratios are dimensionless; with several
-    outputs the largest ratio counts, which bounds that of every weighted sum of them.
+    outputs the largest ratio counts, which bounds the ratio of every weighted sum.
     The model is read once: build the bound after the model is fitted.
 
     Args:
@@ -42,7 +42,7 @@ class RatioBound(AcquisitionFunction):
             posterior that is frozen already, with its pending points.
         X_batch: `s x d` points of the batch so far, or None.
         noise: `s` noise variances of their evaluations in the space of transformed
-            outcomes; that of the likelihood by default (its mean, if it was given
+            outcomes; the likelihood's by default (its mean, if it was given
             with the data).
     """
 

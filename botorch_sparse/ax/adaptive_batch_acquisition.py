@@ -39,7 +39,7 @@ class AdaptiveBatchAcquisition(SparseAcquisition):
     point would be a near copy of one of them although repeats do not pay, Ax's choice
     takes over: so a `Client` that is asked for eight trials gets eight different ones.
 
-    Its options (`acquisition_options`) are those of `SparseAcquisition`, and
+    Its options (`acquisition_options`) are as in `SparseAcquisition`, and
     `ratio_threshold`, the largest ratio of variances allowed, 2 by default.
     """
 

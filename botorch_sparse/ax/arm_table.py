@@ -191,7 +191,7 @@ class ArmTable:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The candidates, a row for each; those of a file as text. Not to be changed.
+        """The candidates, a row for each; from a file as text. Not to be changed.
 
         Columns have the dtype `object`, and keep the types of their values.
 

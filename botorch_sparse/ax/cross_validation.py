@@ -89,7 +89,7 @@ class LeftOutPredictions:
 
 
 def left_out_models(model: Model | None) -> list[LeftOutPredictions] | None:
-    """Those of the model, or of all in a list; None for models of another kind."""
+    """One for the model, or for each in a list; None for models of another kind."""
     models = model.models if isinstance(model, ModelListGP) else [model]
     if not all(_is_supported(each) for each in models):
         return None

@@ -15,7 +15,7 @@ HEADROOM = 1.2
 
 @torch.no_grad()
 def extended_inducing_points(model: GPyTorchModel, X: Tensor) -> Tensor | None:
-    r"""The inducing points of a model, and those of some points that it has not seen.
+    r"""The inducing points of a model, and of points that it has not seen.
 
     New points are added by partial pivoted Cholesky, the one least explained first,
     until the trace of :math:`(K - Q)/\lambda` over them is at most one. That bounds the

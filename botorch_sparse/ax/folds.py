@@ -39,7 +39,7 @@ class DataByArm(ExperimentData):
     def outcomes(self) -> tuple[list[str], np.ndarray, np.ndarray] | None:
         """Metrics, their means and standard errors, `n x m` each.
 
-        None where rows are not those of arms, as with learning curves.
+        None where rows are no arms, as with learning curves.
         """
         arms, observed = self.arm_data.index, self.observation_data
         if not arms.is_unique or not arms.equals(observed.index):

@@ -149,7 +149,7 @@ def gssbo_generation_strategy(
         subset_size: The largest number M of rows, above `num_initial`.
         acqf_class: An acquisition function; by default Ax chooses.
         acqf_options: Its arguments.
-        **options: See `StrategyOptions`; `model_options` are those of
+        **options: See `StrategyOptions`; `model_options` are for
             `SubsetSingleTaskGP`, such as `selection`.
 
     Returns:

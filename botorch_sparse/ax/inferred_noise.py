@@ -25,7 +25,7 @@ def has_unknown_noise(dataset: SupervisedDataset) -> bool:
 def inferred_noise(dataset: SupervisedDataset, bounds: Tensor) -> Tensor:
     """For each outcome, the noise variance of observations without a standard error.
 
-    That of a GP fitted to those observations alone, where there are at least ten.
+    A GP is fitted to those observations alone, where there are at least ten.
 
     Args:
         dataset: The data, with NaN where a variance is unknown.

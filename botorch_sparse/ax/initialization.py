@@ -70,7 +70,7 @@ def recommended_batch_size(client: Client, max_trials: int = 20) -> int:
         max_trials: Largest number, at least one.
 
     Returns:
-        A number for `client.get_next_trials`. Cost: that of generating the batch.
+        A number for `client.get_next_trials`. It costs as much as the batch.
     """
     check_whole("max_trials", max_trials)
     check_kind("client", client, Client, "an Ax client")

@@ -42,7 +42,7 @@ class TableSobolGenerator(SobolGenerator):
 class NearestCandidate(Transform):
     """On the way back from the model's space, the nearest row of the table.
 
-    Of the generator's table, if it has one. Arms are then exactly those of the user,
+    Of the generator's table, if it has one. Arms are then exactly the user's,
     without the rounding of logarithms. Distances are relative to the range of a column;
     a choice that differs counts as the whole range.
 

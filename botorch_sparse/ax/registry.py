@@ -21,7 +21,7 @@ from botorch_sparse.ax.transforms import (
     ScheduledWinsorize,
 )
 
-# Those of Ax's `BOTORCH_MODULAR`, with constants that follow the schedule.
+# As in Ax's `BOTORCH_MODULAR`, with constants that follow the schedule.
 Y_TRANSFORMS = [
     AsStored,
     Derelativize,

@@ -35,7 +35,7 @@ from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 # Observed points that an acquisition function compares candidates with, and samples
 # the posterior at together with each candidate; for each objective.
 MAX_BASELINE = 16
-# From this noise variance on, relative to that of the outcomes, repeats pay. BoTorch's
+# From this noise variance on, relative to the outcomes', repeats pay. BoTorch's
 # prior alone makes less of few data without noise.
 NOISE_WORTH_REPEATS = 0.05
 # The slowest of the restarts decides how long the search takes. With many observations
@@ -62,7 +62,7 @@ class SparseAcquisition(Acquisition):
     """Ax's `Acquisition` at a cost that does not grow with n^2.
 
     Acquisition functions such as `qLogNoisyExpectedImprovement` sample the posterior at
-    all observed points together. They are given those of the best posterior mean.
+    all observed points together. They are given the best by posterior mean.
 
     Its options (`acquisition_options`) are `max_baseline`, the number of these points,
     16 for each objective by default, and `allow_repeats`, whether an arm may be

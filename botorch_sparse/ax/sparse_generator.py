@@ -94,7 +94,7 @@ class SparseGenerator(BoTorchGenerator):
             botorch_acqf_options=botorch_acqf_options,
             botorch_acqf_classes_with_options=botorch_acqf_classes_with_options,
             # Ax's `cross_validate` asks the adapter for each fold only where models are
-            # refitted, and else computes those of the exact GP: dense, in O(n^3).
+            # refitted, and else computes the exact GP's: dense, in O(n^3).
             refit_on_cv=True,
             warm_start_refit=warm_start_refit,
             use_p_feasible=use_p_feasible,

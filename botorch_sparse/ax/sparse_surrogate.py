@@ -50,7 +50,7 @@ class _Rows(np.ndarray):
 
     @classmethod
     def of(cls, X: Tensor) -> "_Rows":
-        """Those of a tensor."""
+        """The observations of a tensor."""
         return X.cpu().numpy().view(cls)
 
     def clone(self) -> "_Rows":
@@ -182,7 +182,7 @@ class SparseSurrogate(Surrogate):
         search_space_digest: SearchSpaceDigest,
         noise: Tensor | None = None,
     ) -> SupervisedDataset:
-        """The data with unknown noise variances filled in, by those of the fit."""
+        """The data with unknown noise variances filled in by the fit."""
         if type(dataset) is not SupervisedDataset or not has_unknown_noise(dataset):
             return dataset
         if noise is None or noise.isnan().any():

@@ -104,7 +104,7 @@ class StrategyOptions(TypedDict, total=False):
 def check_strategy_options(options: Mapping[str, Any]) -> None:
     """Refuse options that there are not, or of which one can't be.
 
-    Those of the model, of acquisition functions and of candidates are checked where
+    Options of the model, of acquisition functions and of candidates are checked where
     they are used.
 
     Raises:

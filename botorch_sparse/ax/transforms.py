@@ -17,7 +17,7 @@ DECIMALS = 10
 # Errors below this part of the standard deviation of a metric are lost on a model: its
 # noise is at least a hundredth of it.
 TOLERANCE = 1e-4
-# Relative differences below this are those of arithmetic.
+# Relative differences below this are rounding.
 ROUNDING = 1e-13
 TOO_SMALL = (
     "The values of the metric {!r} differ by so little that the ten decimals which Ax "

@@ -64,7 +64,7 @@ class Summary(NamedTuple):
         trace: Its sum.
         lower: :math:`\mathrm{tr} \, Q (Q + D)^{-1}`.
         upper: That and :math:`\sum_i E_{ii} / (1 + E_{ii})`.
-        num_left: The number of positive entries that are not those of inducing points.
+        num_left: The number of positive entries, inducing points left out.
         is_sound: Whether the factor of the inducing points passed its check.
     """
 
@@ -84,7 +84,7 @@ class ScaledResidual:
     Everything is float64.
 
     Args:
-        features: Those of the inducing points, float64.
+        features: The features of the inducing points, float64.
         X: `n x d` points, float64.
         noise: `n` noise variances, float64.
         variance: `n` prior variances, where they are known.
@@ -110,7 +110,7 @@ class ScaledResidual:
         return len(self.noise)
 
     def rows(self, index: Tensor, weight: Tensor) -> "ScaledResidual":
-        """Some rows and columns, those of row `i` divided by the root of `weight_i`."""
+        """Some rows and columns, row `i` of both divided by the root of `weight_i`."""
         return ScaledResidual(self.features, self.X[index], self.noise[index] * weight)
 
     def summary(
@@ -310,8 +310,8 @@ def projection(
 ) -> Tensor:
     """The matrix in the basis of some Lanczos steps, `steps x steps`.
 
-    Its largest eigenvalue, a Ritz value, never exceeds that of the matrix. With full
-    reorthogonalization. Cost: `steps` products, O(n steps^2), and no wait.
+    Its largest eigenvalue, a Ritz value, never exceeds the largest of the matrix. The
+    basis is fully reorthogonalized. Cost: `steps` products, O(n steps^2), and no wait.
     """
     start = torch.randn(
         len(matrix), generator=generator, dtype=torch.float64, device=generator.device

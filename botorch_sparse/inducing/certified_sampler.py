@@ -138,7 +138,7 @@ class CertifiedSampler:
 
         Returns:
             The points, at least one when `n > 0`, and the last certificate. Its
-            failure probability is that of all rounds together.
+            failure probability is for all rounds together.
         """
         shares = self._shares()
         data = _Data.of(covar_module, X, noise)

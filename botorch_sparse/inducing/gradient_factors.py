@@ -23,7 +23,7 @@ class GradientFactors:
 
     is the form of :math:`K_y^{-1} e_i` where :math:`K_y` is a diagonal and a matrix of
     low rank. Batch elements (several outputs) are further coordinates: the inner
-    product of two samples is the sum of those of the elements. All is in float64.
+    product of two samples is the sum of the elements'. All is in float64.
 
     Args:
         diagonal: `batch_shape x n`, the vector `d`.

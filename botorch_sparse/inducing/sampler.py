@@ -69,7 +69,7 @@ def uses_variance(sampler: InducingPointSampler) -> bool:
 
 
 def returns_valid_indices(sampler: InducingPointSampler) -> bool:
-    """Whether a sampler vouches that its indices are those of points.
+    """Whether a sampler vouches that its indices are in range.
 
     It does so by an attribute `returns_valid_indices`. What others return is looked at
     on a device as well, where a look is a wait and a wrong index ends the process.

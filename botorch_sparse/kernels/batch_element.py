@@ -9,7 +9,7 @@ from gpytorch.kernels import ArcKernel, CylindricalKernel, Kernel, ScaleKernel
 
 from botorch_sparse.argument_checks import check_kind
 
-# Dimensions of a parameter after those of its batch, for kernels that hold others,
+# Dimensions of a parameter after its batch dimensions, for kernels that hold others,
 # whose batch shape a parameter need not have. One of a kernel without others inside has
 # the batch shape of that kernel, and needs no entry.
 TRAILING_DIMS: dict[type[Kernel], dict[str, int]] = {
@@ -27,15 +27,15 @@ def kernel_at(kernel: Kernel, index: tuple[int, ...]) -> Kernel:
     that all kernels inside have the same batch shape.
 
     Args:
-        kernel: A kernel, whose batch shape broadcasts with that of the batch.
-        index: An index into the batch; the last ones are those of the kernel.
+        kernel: A kernel, whose batch shape broadcasts with the batch.
+        index: An index into the batch; the last ones index the kernel.
 
     Returns:
         A copy without batch dimensions; the kernel itself where it has none.
 
     Raises:
-        UnsupportedError: If a kernel inside has more batch dimensions, or if those of a
-            parameter cannot be known.
+        UnsupportedError: If a kernel inside has more batch dimensions, or if it
+            cannot be known which ones a parameter has.
     """
     check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
     if len(kernel.batch_shape) == 0:
@@ -78,7 +78,7 @@ def _take_bounds(
         kernel: The kernel.
         name: The parameter's name.
         index: As in `kernel_at`.
-        num_others: The parameter's dimensions beside those of its batch.
+        num_others: The parameter's dimensions that are no batch dimensions.
     """
     constraint = kernel.constraint_for_parameter_name(name)
     for bound in () if constraint is None else constraint.buffers(recurse=False):
@@ -95,7 +95,7 @@ def _batch_of(
     the kernels inside, the one that all of them broadcast to.
 
     Raises:
-        UnsupportedError: If the shape is that of neither, or may be that of either.
+        UnsupportedError: If the shape fits neither, or fits both.
     """
     for kind, dims in TRAILING_DIMS.items():
         if isinstance(kernel, kind) and name in dims:
@@ -105,7 +105,7 @@ def _batch_of(
     if len(found) != 1:
         raise UnsupportedError(
             f"Got a {type(kernel).__name__} whose {name} has shape {tuple(shape)}; "
-            f"which dimensions are those of a batch of shape {tuple(batch_shape)} "
+            f"which dimensions belong to a batch of shape {tuple(batch_shape)} "
             "cannot be known. Build one model for each output and element of the batch "
             "instead (ModelListGP), or add its number of other dimensions to "
             "botorch_sparse.kernels.TRAILING_DIMS."

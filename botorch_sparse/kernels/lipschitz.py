@@ -65,7 +65,7 @@ def lipschitz_constants(covar_module: Kernel, dim: int) -> Known:
 
 
 def _of_forward(covar_module: Kernel, dim: int) -> Known:
-    """Those of the features that `forward` gets."""
+    """The constants for the features that `forward` gets."""
     kind = type(covar_module)
     if len(covar_module.batch_shape):
         return None
@@ -90,7 +90,7 @@ def _steepness(covar_module: Kernel) -> float | None:
 
 
 def _scaled(covar_module: Kernel, dim: int) -> Known:
-    """Those of an outputscale times a kernel, whose `forward` alone is called."""
+    """An outputscale times a kernel, whose `forward` alone is called."""
     if (inner := _of_forward(covar_module.base_kernel, dim)) is None:
         return None
     scale = float(covar_module.outputscale)
@@ -98,7 +98,7 @@ def _scaled(covar_module: Kernel, dim: int) -> Known:
 
 
 def _combined(covar_module: Kernel, dim: int) -> Known:
-    """Those of a sum or a product, in which the others have their variance."""
+    """A sum or a product, in which the other kernels have their variance."""
     parts = [lipschitz_constants(kernel, dim) for kernel in covar_module.kernels]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):

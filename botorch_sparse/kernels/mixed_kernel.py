@@ -35,7 +35,7 @@ def mixed_kernel(train_X: Tensor, train_Y: Tensor, cat_dims: list[int]) -> Kerne
     .. math:: k_1(x, x') + c_1(z, z') + k_2(x, x') \, c_2(z, z')
 
     for the other columns `x` and the categories `z`, with kernels `c` of the Hamming
-    distance. It is that of a `MixedSingleTaskGP` of one point.
+    distance. A `MixedSingleTaskGP` of one point has it.
 
     Args:
         train_X: `batch_shape x n x d` inputs.

@@ -273,7 +273,7 @@ def validate_new_data(X: Tensor, Y: Tensor) -> None:
 def checked_noise(noise: Tensor | None) -> Tensor | None:
     """The noise variances of new observations.
 
-    Those of fantasies are taken as they are; on a device, where a look is a wait,
+    For fantasies they are taken as they are; on a device, where a look is a wait,
     negative ones become NaN.
 
     Raises:

@@ -224,7 +224,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
 
 
 def _detached(posterior: NystromPosterior) -> NystromPosterior:
-    """The same posterior without gradients, except those of kernel and mean."""
+    """The same posterior without gradients, but with kernel and mean as they are."""
     features = posterior.feature_map
     return replace(
         posterior,

@@ -327,7 +327,7 @@ class InducingPoints:
         sampler: Draws them.
         keeps_all_of_few: Whether up to `EXACT_SIZE` points are all inducing points,
             and up to `MOST_EXACT` where nearly as many would be drawn.
-        max_inducing_points: Cap on drawn points, or None for that of the sampler.
+        max_inducing_points: Cap on drawn points, or None for the sampler's.
         max_memory: Bytes for all outputs together, or None for no such bound.
     """
 
@@ -429,7 +429,7 @@ class InducingPoints:
     def _prefers_all(self, m: int, num_points: int, num_outputs: int) -> bool:
         """Whether all points are the better choice where `m` were drawn.
 
-        The posterior is then that of the exact GP, at less than ten times the cost.
+        The posterior is then the exact one, at less than ten times the cost.
         """
         if not self.are_drawn_freely or self.max_inducing_points is not None:
             return False

@@ -31,7 +31,7 @@ def loo_cv(
 ) -> CVResults:
     """Leave-one-out predictions of a fitted model, by `leave_one_out`.
 
-    Each is that of the model that has seen all other observations, with the same
+    Each is by the model that has seen all other observations, with the same
     hyperparameters and inducing points: an inducing point stays one when the
     observation there is left out. Of repeated observations one is left out at a time.
 

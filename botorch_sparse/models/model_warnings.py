@@ -52,7 +52,7 @@ class ModelWarnings:
         self._say(
             "exact prior",
             f"The exact prior at all {n} training points was asked for, as "
-            "botorch.cross_validation.loo_cv does. Its results are those of the exact "
+            "botorch.cross_validation.loo_cv does. They are results of the exact "
             "GP, at O(n^3), and not of this model: use botorch_sparse.models.loo_cv.",
         )
 

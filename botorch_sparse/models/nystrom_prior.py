@@ -207,7 +207,7 @@ def nystrom_prior(
 
 
 def _features(kernel: Kernel, S: Tensor) -> NystromFeatures:
-    """Features whose factor has no gradient: the objective has that of `K_SS`."""
+    """Features whose factor has no gradient: the objective differentiates `K_SS`."""
     with torch.no_grad():
         factor = factorize_batch(kernel(S).to_dense(), RELATIVE_RESIDUAL_OF_FITS)
     return NystromFeatures.from_factor(kernel, S, factor)

@@ -9,7 +9,7 @@ inducing points alone:
 
 Its mean is :math:`c(x) + w(x)^\top a` and its covariance
 :math:`r(x, x') + w(x)^\top w(x')`, exactly so for an exact draw of the prior; with
-random features the kernel of :math:`r` is that of the features.
+random features the features give the kernel of :math:`r`.
 
 References:
     .. [Wilson2020]
@@ -39,7 +39,7 @@ class NystromPath(SamplePath):
     r"""The function :math:`\phi(x)^\top v` of the Nystrom features.
 
     Args:
-        posterior: Its features; their batch shape is that of the model.
+        posterior: Its features; of the batch shape of the model.
         weight: `sample_shape x batch_shape x m`, the vector `v`.
         input_transform: Applied to the inputs.
     """

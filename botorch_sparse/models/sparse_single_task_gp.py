@@ -118,7 +118,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         `botorch_sparse.models.loo_cv` leaves out observations of this posterior, in
         O(n m^2). `botorch.cross_validation.loo_cv` rebuilds the exact GP from the
         training data, in O(n^3), and says so with a warning. Sample paths
-        (`draw_matheron_paths`) are those of this posterior and cost O(m) for each
+        (`draw_matheron_paths`) follow this posterior and cost O(m) for each
         point. Joint samples at `q` points cost O(q^3): to acquisition functions that
         want all data, such as `qLogNoisyExpectedImprovement`, give a few hundred of
         the best points as `X_baseline`. BoTorch's analytic `NoisyExpectedImprovement`
@@ -142,8 +142,8 @@ class SparseSingleTaskGP(SingleTaskGP):
             the variance is certain to be within the factor 2.62 of the exact one. A
             sampler that wants them is given the variances under the previous inducing
             points, at first under those that `RecursiveRLSSampler` draws.
-        max_inducing_points: Cap on sampled inducing points. By default that of the
-            sampler, 1000 for `CertifiedSampler`; reaching that, or what `max_memory`
+        max_inducing_points: Cap on sampled inducing points. By default the
+            sampler's, 1000 for `CertifiedSampler`; reaching that, or what `max_memory`
             allows, warns once. `certificate` says what a cap costs.
         objective: "elbo" for the collapsed bound [Titsias2009]_, which is robust, or
             "dtc" for the likelihood of the approximate model, which can overfit.
@@ -579,7 +579,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         observation_noise: Tensor | None = None,
         **kwargs: object,
     ) -> Model:
-        """As in `SingleTaskGP`; the mean of fixed noise is that of all observations.
+        """As in `SingleTaskGP`; the mean of fixed noise is taken over all observations.
 
         Args:
             X: `batch_shape x q x d` inputs.
@@ -754,7 +754,7 @@ class SparseSingleTaskGP(SingleTaskGP):
     ) -> ModelCertificate:
         """What the inducing points are worth under the present hyperparameters.
 
-        For every `x`, the variance of the model and that of the exact GP with the same
+        For every `x`, the variances of the model and of the exact GP with the same
         hyperparameters differ at most by the factor `alpha`, either way. This says
         nothing about the hyperparameters. The last answer is kept as long as the
         posterior is.

@@ -101,7 +101,7 @@ def plot_slice(
         bounds: `2 x d`; known from strategies and, as the range of the data, from
             models.
         dims: The two dimensions.
-        at: `d` values of the other dimensions; by default those of the best
+        at: `d` values of the other dimensions; by default from the best
             observation.
         resolution: Points along each side.
         ax: Axes to draw into.

@@ -62,8 +62,8 @@ def plot_num_inducing(histories: Histories, ax: Axes | None = None) -> Figure:
 def plot_seconds(histories: Histories, ax: Axes | None = None) -> Figure:
     """Seconds that the strategy itself took for each evaluation.
 
-    Those of `ask` and `tell`, shared out evenly among the points of a batch; the time
-    of the objective is not part of them. Batches are joined until they hold a fiftieth
+    `ask` and `tell`, shared out evenly among the points of a batch; the time of the
+    objective is not part of them. Batches are joined until they hold a fiftieth
     of the evaluations: a single `ask` takes a millisecond, give or take as much.
 
     Args:

@@ -23,7 +23,7 @@ Truth = Table | Callable[[Tensor], Tensor] | None
 
 
 def plot_regret(histories: Histories, table: Table, ax: Axes | None = None) -> Figure:
-    """Cumulative regret over that of uniform choice, after each evaluation.
+    """Cumulative regret over the regret of uniform choice, after each evaluation.
 
     Args:
         histories: History of a strategy by its name; the candidates are the rows of

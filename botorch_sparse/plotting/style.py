@@ -21,7 +21,7 @@ Histories = Mapping[str, Any]
 
 
 def new_axes(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure that pyplot does not know."""
+    """The axes given, or of a new figure that pyplot does not know."""
     if ax is not None:
         check_kind("ax", ax, Axes, "matplotlib Axes, or None for a new figure")
         return ax

@@ -296,7 +296,7 @@ def _pstrf(K: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
 
 @cache
 def _openblas() -> ThreadpoolController:
-    """The threads of SciPy's OpenBLAS, beside those of PyTorch.
+    """The threads of SciPy's OpenBLAS, beside PyTorch's.
 
     After each call they spin for a while, on the cores that PyTorch needs next: that
     doubled the time of a fit objective with m = 300.

@@ -99,8 +99,8 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     The diagonal, that is all variances, is known; so the choice of an element of the
     batch or of an output costs nothing. A block of rows and columns costs what it
-    holds. Everything else forms the `q x q` matrix. Build it with `of`. Another dtype
-    is that of results: the terms, which nearly cancel, stay in the one they are in.
+    holds. Everything else forms the `q x q` matrix. Build it with `of`. Results
+    may have another dtype: the terms, which nearly cancel, stay in theirs.
 
     Args:
         variance: `batch_shape x q x 1` posterior variances.
@@ -133,7 +133,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         Args:
             joint: The covariance.
             variance: Variances, of the batch shape of the points and the posterior.
-            dtype: That of results.
+            dtype: The dtype of results.
         """
         batch_shape = variance.shape[:-1]
         element = torch.arange(batch_shape.numel(), device=variance.device)

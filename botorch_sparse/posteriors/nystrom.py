@@ -190,7 +190,7 @@ class NystromPosterior:
 
     @property
     def covar_module(self) -> Kernel:
-        """The kernel; this and what follows is that of `feature_map`."""
+        """The kernel, of `feature_map` like the properties that follow."""
         return self.feature_map.covar_module
 
     @property

@@ -123,7 +123,7 @@ def low_rank_objective(
     errors and the noise were computed from, as far as it is a leaf of the graph.
 
     Args:
-        features: The features in float64, whose factor `L` is that of `K_SS`.
+        features: The features in float64, with the factor `L` of `K_SS`.
         X: `batch_shape x n x d` points.
         error: `batch_shape x n` observations less their prior mean, in float64.
         noise: `batch_shape x n` noise variances `d_i`, positive, in float64.
@@ -159,7 +159,7 @@ class _Task:
     Attributes:
         features: The features, their inducing points a leaf.
         X: The points, a leaf.
-        parameters: Those of the kernel when the value was computed.
+        parameters: The kernel's when the value was computed.
         with_residual: Whether the objective is the collapsed bound.
         num_rows: Rows of a block.
         known: The kernel of all rows with its graph, where one block holds them: it is

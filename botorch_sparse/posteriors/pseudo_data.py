@@ -6,7 +6,7 @@ With :math:`G = K_{SX} D^{-1} K_{XS}` the variance of `NystromPosterior` is
     \mathrm{var}(x) = k(x, x) - k_S(x)^\top \big( K_{SS}^{-1} - (K_{SS} + G)^{-1} \big)
     k_S(x) = k(x, x) - k_S(x)^\top (K_{SS} + K_{SS} G^{-1} K_{SS})^{-1} k_S(x),
 
-that of a GP with observations at `S` of noise covariance
+the variance of a GP with observations at `S` of noise covariance
 :math:`K_{SS} G^{-1} K_{SS}`. One forward substitution replaces the two of the features
 `phi` and `w`; for a few points those are more accurate, and keep the two parts of the
 variance apart.

@@ -45,7 +45,7 @@ class BBKBRadius(NormBoundRadius):
     interval holds, while those bounds grow with :math:`\max k(x,x)/\lambda` and early
     batches have one point.
 
-    Args (after those of `NormBoundRadius`):
+    Args (after `NormBoundRadius`):
         inflation: The factor c: `"sqrt"`, `"paper"`, None (1), or `"default"`: `"sqrt"`
             with theory constants and None with practical ones.
     """

@@ -38,7 +38,7 @@ class BKBRadius(NormBoundRadius):
     :math:`\xi`-sub-Gaussian; the exact posterior too. `BBKBRadius` has no logarithm
     before its sum.
 
-    Args (after those of `NormBoundRadius`):
+    Args (after `NormBoundRadius`):
         kernel_bound: :math:`\kappa^2 = \max_x k(x, x)`, positive; theory only.
         accuracy: :math:`\varepsilon` in (0, 1); theory only.
     """

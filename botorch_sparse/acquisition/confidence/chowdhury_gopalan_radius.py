@@ -39,7 +39,7 @@ class ChowdhuryGopalanRadius(StandardDeviationRadius, NormBoundRadius):
     the information gain of the evaluated points is enough, and running sums bound it.
     For a posterior with fewer inducing points use `BBKBRadius`.
 
-    Args (after those of `NormBoundRadius`):
+    Args (after `NormBoundRadius`):
         max_information_gain: From n to :math:`\gamma_n` in nats, in place of the
             running gain.
     """

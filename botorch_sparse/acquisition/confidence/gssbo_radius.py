@@ -69,7 +69,7 @@ class GSSBORadius(StandardDeviationRadius):
         \text{theory (Eq. 19):}\quad & s + (A + s B) / \sigma_{\min} \\
         \text{paper (Theorem 5.2):}\quad &
             (\sigma_{\min} \beta_n - A) / (\sigma_{\min} + B) \\
-        \text{practical:}\quad & \text{that of the practical } \beta_n \text{, without
+        \text{practical:}\quad & \text{with the practical } \beta_n \text{, without
             A and B.}
 
     Theorem 5.2 subtracts the penalty that Eq. 19 adds, so its radius may be negative:

@@ -70,7 +70,7 @@ class GuessAndDouble(ConfidenceRadius):
 
     @property
     def constants(self) -> str:
-        """Those of the radius."""
+        """The constants of the radius."""
         return self.radius.constants
 
     def norm_bound(self, statistics: RadiusStatistics) -> float:

@@ -48,12 +48,12 @@ class RandomizedRadius(ConfidenceRadius):
 
     of mean s + m. A smaller Z than 1 gives up the interval: the draw is for choosing
     points. Stopping rules take `interval_multiplier`, which as `paper_value` and
-    `offset` is that of the radius.
+    `offset` is the radius's own.
 
     The draw is a function of the seed and the number of evaluations alone: asking again
     gives the same, and so does a run that is resumed.
 
-    *Posterior*: that of the radius.
+    *Posterior*: as for the radius.
 
     Args:
         radius: The radius.
@@ -190,7 +190,7 @@ def _generator(
 ) -> torch.Generator:
     """A generator for one number of evaluations.
 
-    Seeds pass through a hash: those of neighbours would give alike first draws.
+    Seeds pass through a hash: neighbours would give alike first draws.
     """
     key = f"{seed},{statistics.num_evaluations}".encode()
     digest = hashlib.blake2b(key, digest_size=8).digest()

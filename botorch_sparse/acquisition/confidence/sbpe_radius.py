@@ -53,7 +53,7 @@ class SBPERadius(StandardDeviationRadius, NormBoundRadius):
     The paper has no experiments. The practical radius here is the sharp one without
     the union bound (`num_intervals = 1`).
 
-    Args (after those of `NormBoundRadius`):
+    Args (after `NormBoundRadius`):
         constants: `"theory"` (default) or `"practical"`.
         num_intervals: What `delta` is divided by, at least 1; theory only.
         bias: `"paper"` for the printed bias, `"sharp"` for the smaller one; theory
@@ -134,7 +134,7 @@ class SBPEContinuousRadius(SBPERadius):
 
     *Posterior*: as for `SBPERadius`, uniformly on the domain.
 
-    Args (after those of `SBPERadius`):
+    Args (after `SBPERadius`):
         dim: Dimension d of the domain.
         kernel_bound: :math:`k_{\max} = \max_x k(x, x)`, positive.
         discretization: The constant c, positive.

@@ -78,8 +78,8 @@ class SrinivasCompactRadius(VarianceRadius):
     a fifth of it.
 
     *Posterior*: the exact one, as in `SrinivasFiniteRadius`. The interval holds at the
-    points chosen and on a grid of :math:`\tau_t^d` points (the second logarithm is
-    that of their number); between them f differs from its value at the nearest grid
+    points chosen and on a grid of :math:`\tau_t^d` points (the second logarithm
+    counts them); between them f differs from its value at the nearest grid
     point by at most :math:`1/t^2`.
 
     Args:
@@ -136,7 +136,7 @@ class SrinivasAgnosticRadius(VarianceRadius, NormBoundRadius):
     the most that one more point adds, :math:`\frac12 \log(1 + \kappa^2 / \lambda)`:
     less than :math:`\gamma_t`, and not what is proved.
 
-    Args (after those of `NormBoundRadius`):
+    Args (after `NormBoundRadius`):
         kernel_bound: :math:`\kappa^2 = \max_x k(x, x)`, positive.
         max_information_gain: From t to :math:`\gamma_t` in nats.
     """

@@ -43,7 +43,7 @@ class UnknownHyperparameters(ConfidenceRadius):
         g(t)^d = \max(1, t/t_0)^{\text{growth}}, \qquad
         b(t) = \max(1, t/t_0)^{\text{norm\_growth}},
 
-    with g rounded down to a power of :math:`2^{1/4}`, and the radius is that of
+    with g rounded down to a power of :math:`2^{1/4}`, and the radius is
     `BBKBRadius` for :math:`B_t` and the posterior of the shorter kernel. The power d/2
     pays for the change of the kernel: where its spectral density falls along rays
     (Gaussian, Matern, rational quadratic; sums and ARD too),
@@ -76,7 +76,7 @@ class UnknownHyperparameters(ConfidenceRadius):
     theorem is about one :math:`\theta_0`, given, or fitted once to data that are then
     set aside. With refits the schedule is the paper's practical advice and no theorem.
 
-    *Posterior*: that of `BBKBRadius`, with the kernel shrunk by `lengthscale_factor`
+    *Posterior*: as for `BBKBRadius`, with the kernel shrunk by `lengthscale_factor`
     and statistics under that kernel. A step k of g has the share
     :math:`\delta/((k + 1)(k + 2))` of the failure probability. Strategies do all this;
     when g takes a step they embed the candidates anew, O(A m^2), which happens
@@ -151,7 +151,7 @@ class UnknownHyperparameters(ConfidenceRadius):
         return b * self.norm_bound / math.sqrt(volume)
 
     def paper_value(self, statistics: RadiusStatistics) -> float:
-        r"""That of `BBKBRadius` with :math:`B_t`; statistics of the shorter kernel."""
+        r"""By `BBKBRadius` with :math:`B_t`; statistics of the shorter kernel."""
         return self._current(statistics).paper_value(statistics)
 
     def _current(self, statistics: RadiusStatistics) -> BBKBRadius:

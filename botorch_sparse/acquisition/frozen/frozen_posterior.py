@@ -128,7 +128,7 @@ class FrozenPosterior(ABC):
         Args:
             X: `s x d` points.
             noise: `s` or `aug x s` noise variances of their evaluations, in the space
-                of transformed outcomes, positive; that of the likelihood by default
+                of transformed outcomes, positive; the likelihood's by default
                 (its mean where noise was given with the data).
         """
         f, view = self.features(X), self
@@ -269,7 +269,7 @@ class FrozenPosterior(ABC):
         :math:`r(x_j, x_j) + L_{jj}^2 - d_j`.
 
         Args:
-            f: Features of the points, those of a block side by side.
+            f: Features of the points, block after block.
             X: The points, `b x q x d`.
 
         Returns:

@@ -110,7 +110,7 @@ def fit_bound(
 
     Args:
         mll: The objective, whose present values and points the first fit takes.
-        options: Those of each fit.
+        options: For each fit.
         points: How they are drawn in between; the final ones the model draws itself.
         rounds: The largest number of fits.
         needs_gain: Whether points that change the objective little end it.

@@ -74,11 +74,11 @@ def keep_best(
     Args:
         mll: The objective, which candidates may change.
         candidates: Those that fail are left out, and of equals the first one is kept.
-        options: Those of each fit.
+        options: For each fit.
         score: The larger the better; what fails or is NaN loses.
 
     Raises:
-        Exception: That of the first candidate, if all of them failed.
+        Exception: If all failed, what the first candidate raised.
     """
     start, fits, errors = Fitted.of(mll), list[Fitted](), list[Exception]()
     for candidate in candidates:

@@ -26,7 +26,7 @@ from botorch_sparse.models.training_data import raw_inputs
 
 
 def fit_exact_subset(mll: MarginalLogLikelihood, options: Options) -> Fitted:
-    """Fit `EXACT_SIZE` random rows; inducing points are those of all data under it.
+    """Fit `EXACT_SIZE` random rows; all data then have inducing points under it.
 
     Raises:
         ModelFittingError: If the fit failed, or the objective cannot be copied.

@@ -168,7 +168,7 @@ def fit_points_and_hyperparameters(
         bounds: As in `fit_gpytorch_mll_scipy`.
         closure: Must be None: one's own knows nothing of units, and goes to
             `fit_gpytorch_mll_scipy`.
-        options: Those of L-BFGS. `maxiter` counts the iterations of all runs; with a
+        options: For L-BFGS. `maxiter` counts the iterations of all runs; with a
             tolerance there is a single run, which ends by it.
         timeout_sec: Seconds for all runs.
         **kwargs: As in `fit_gpytorch_mll_scipy`. A `callback` sees the variables of the

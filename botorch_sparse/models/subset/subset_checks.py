@@ -79,7 +79,7 @@ def validate_observations(
         BotorchTensorDimensionError: If shapes do not fit.
         InputDataError: If dtypes or devices differ, a value is not finite, or noise
             variances are known for new or old observations alone.
-        UnsupportedError: If those of the data are part of a likelihood.
+        UnsupportedError: If a likelihood holds the noise variances of the data.
     """
     like_X, like_Y = full.X, full.Y
     tensors = {"X": X, "Y": Y} if Yvar is None else {"X": X, "Y": Y, "Yvar": Yvar}
@@ -107,7 +107,7 @@ def _validate_known_noise(Yvar: Tensor | None, full: FullData) -> None:
     if full.Yvar is None and full.noise is not None:
         raise UnsupportedError(
             "The noise variances of the data are part of a likelihood that was given, "
-            "so that those of new observations have no place. Build the model with "
+            "so that new ones have no place. Build the model with "
             "train_Yvar instead."
         )
     if (Yvar is None) != (full.Yvar is None):

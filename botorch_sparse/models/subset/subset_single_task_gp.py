@@ -59,8 +59,8 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
     grow. It forgets what is not chosen: where the posterior of all data is wanted, and
     certified, use `SparseSingleTaskGP`.
 
-    Which rows stay, by how near the mean is to that of the exact GP on all data: 60 of
-    200 rows, a known kernel, 2 and 6 inputs, noise variances of 1e-3 and 0.1, medians
+    Which rows stay, by the distance of the mean from the exact GP on all data: 60 of 200
+    rows, a known kernel, 2 and 6 inputs, noise variances of 1e-3 and 0.1, medians
     of 10 seeds as multiples of the median with random rows (ratios of what
     `python -m benchmarks.gssbo_default` prints).
 
@@ -98,7 +98,7 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
         gradients: `"pilot"` (the default) for the Nystrom approximation on the present
             subset, or `"exact"`, in O(n^3).
         noise_scale: Standard deviation of the perturbation of the gradients, by default
-            0.1, that of the paper.
+            the paper's 0.1.
         num_newest: The last rows that are always in the subset, at least those that
             were added together, where they fit.
         seed: Of the randomness of selections, a non-negative integer.
@@ -178,9 +178,9 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
     def error_bounds(
         self, X: Tensor, **options: Unpack[ErrorOptions]
     ) -> SubsetErrorBounds:
-        """How far the posterior at `q x d` raw inputs may be from that of all data.
+        """How far the posterior at `q x d` raw inputs may be from the exact GP.
 
-        The options are those of `models.subset.subset_error.subset_error_bounds`.
+        For the options see `models.subset.subset_error.subset_error_bounds`.
         """
         check_tensors(X=X)
         return subset_error_bounds(self, X, **options)
@@ -199,8 +199,8 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
                 them the rows stay.
             Y: `batch_shape x q x m` observations, before the outcome transform, which
                 is applied as it is.
-            Yvar: `batch_shape x q x m` noise variances; needed where those of the data
-                are known.
+            Yvar: `batch_shape x q x m` noise variances; needed where the data have
+                them.
             generator: Source of randomness; by default it follows from the seed and
                 the number of selections.
 
@@ -268,8 +268,8 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
             return super().condition_on_observations(X, Y, **kwargs)
         if noise is not None and self.all_train_Yvar is None:
             raise InputDataError(
-                "Got noise variances for new observations, but those of the data are "
-                "inferred. Leave out noise."
+                "Got noise variances for new observations, but the data have "
+                "inferred ones. Leave out noise."
             )
         transform = self._outcome_transform
         if noise is not None and transform is not None:
@@ -293,7 +293,7 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
     ) -> dict[str, object]:
         """Constructor arguments from a data set and the model options of Ax.
 
-        Options are those of the constructor; what else Ax passes is ignored.
+        The options are as in the constructor; what else Ax passes is ignored.
         """
         return {
             **super().construct_inputs(training_data),

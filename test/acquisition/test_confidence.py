@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 
 from botorch_sparse.acquisition.confidence import (
     BBKBRadius,
@@ -171,50 +170,3 @@ def test_log_det_of_exact_posterior(lam: float) -> None:
     assert radius.paper_value(final) >= math.sqrt(2 * log_det)
     printed = 2 * math.sqrt(math.log(12) * trace)
     assert (printed < math.sqrt(2 * log_det)) == (lam < 1)  # the paper's, without lam
-
-
-@pytest.mark.parametrize("cls", [BBKBRadius, BKBRadius])
-@pytest.mark.parametrize(
-    ("name", "value", "needed"),
-    [
-        ("norm_bound", -1.0, r"\[0, inf\)"),
-        ("norm_bound", math.inf, r"\[0, inf\)"),
-        ("noise_variance", -1e-9, r"\[0, inf\)"),
-        ("noise_variance", math.nan, r"\[0, inf\)"),
-        ("delta", 0.0, r"\(0, 1\)"),
-        ("delta", 1.0, r"\(0, 1\)"),
-        ("constants", "authors", "'practical', 'theory'"),
-    ],
-)
-def test_bad_arguments(cls: Any, name: str, value: Any, needed: str) -> None:
-    with pytest.raises(InputDataError, match=f"Got {name}={value!r}.*{needed}"):
-        cls(**{**COMMON, name: value})
-
-
-def test_bad_own_arguments() -> None:
-    with pytest.raises(
-        InputDataError, match=r"inflation='cubic'.*'sqrt', 'paper', None"
-    ):
-        BBKBRadius(**COMMON, inflation="cubic")  # type: ignore[arg-type]
-    with pytest.raises(InputDataError, match=r"kernel_bound=0.*Try the outputscale"):
-        BKBRadius(**COMMON, kernel_bound=0)
-    with pytest.raises(InputDataError, match=r"accuracy=1.*Try 0\.5"):
-        BKBRadius(**COMMON, accuracy=1)
-    with pytest.raises(InputDataError, match=r"beta=-1.*Try 4"):
-        FixedBeta(-1)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "suggestion"),
-    [
-        ("lam", 0.0, "the model's noise variance"),
-        ("ratio_threshold", 0.5, "2, or 1 without batches"),
-        ("num_evaluations", -1, "0 before any evaluation"),
-        ("log_det_sum", -0.1, "0 before any evaluation"),
-        ("log_det_sum_inflated", math.nan, "0 before any evaluation"),
-        ("leverage_sum", math.inf, "0 before any evaluation"),
-    ],
-)
-def test_bad_statistics(name: str, value: float, suggestion: str) -> None:
-    with pytest.raises(InputDataError, match=f"Got {name}={value}.*Try {suggestion}"):
-        replace(STATISTICS, **{name: value})

@@ -156,22 +156,3 @@ def test_scales(radius: Any) -> None:
     batched = radius.multiplier(replace(STATISTICS, ratio_threshold=4.0))
     theory = radius.constants == "theory"
     assert batched == pytest.approx(2 * multiplier if theory else multiplier)
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(InputDataError, match=r"num_candidates=0.*len\(candidates\)"):
-        SrinivasFiniteRadius(0, 0.1)
-    with pytest.raises(InputDataError, match=r"delta=1\.5.*\(0, 1\)"):
-        SrinivasFiniteRadius(10, 1.5)
-    with pytest.raises(InputDataError, match=r"constants='paper'.*'theory'"):
-        SrinivasFiniteRadius(10, 0.1, constants="paper")  # type: ignore[arg-type]
-    with pytest.raises(InputDataError, match=r"dim=0.*bounds"):
-        SrinivasCompactRadius(0, 0.1)
-    for name in ("side", "gradient_amplitude", "gradient_scale"):
-        with pytest.raises(InputDataError, match=rf"{name}=0.*\(0, inf\)"):
-            SrinivasCompactRadius(2, 0.1, **{name: 0.0})
-    with pytest.raises(InputDataError, match=r"kernel_bound=-1.*outputscale"):
-        SrinivasAgnosticRadius(**NORM, kernel_bound=-1.0)
-    for cls in (SrinivasAgnosticRadius, ChowdhuryGopalanRadius):
-        with pytest.raises(InputDataError, match=r"norm_bound=-1"):
-            cls(-1.0, 0.1, 0.1)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from botorch_sparse.acquisition.confidence import (
@@ -156,19 +155,3 @@ def test_discretization_constant(nu: float | None, dim: int) -> None:
     assert C * change**0.5 <= 1 / n
     assert c == pytest.approx((1.5 * lipschitz) ** dim * dim ** (dim / 2), rel=1e-14)
     assert discretization_constant(dim, 1e-3) == 1.0
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(InputDataError, match=r"num_intervals=0\.5.*2 \* num_cand"):
-        SBPERadius(**COMMON, num_intervals=0.5)
-    with pytest.raises(InputDataError, match=r"mgf_radius=0.*\(0, inf\].*sub-Gauss"):
-        SBPERadius(**COMMON, mgf_radius=0.0)
-    with pytest.raises(InputDataError, match=r"bias='tight'.*'paper', 'sharp'"):
-        SBPERadius(**COMMON, bias="tight")  # type: ignore[arg-type]
-    for name, value in {"dim": 0, "kernel_bound": 0.0, "discretization": 0.0}.items():
-        with pytest.raises(InputDataError, match=f"{name}={value}"):
-            SBPEContinuousRadius(**{**COMMON, "dim": 2, name: value})
-    with pytest.raises(InputDataError, match=r"lambda_max=-0\.1.*exact posterior"):
-        replace(STATISTICS, lambda_max=-0.1)
-    with pytest.raises(InputDataError, match=r"norm_lower_bound=-1"):
-        replace(STATISTICS, norm_lower_bound=-1)

@@ -133,25 +133,6 @@ def test_dimension_is_told() -> None:
     assert radius.dim is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("norm_bound", 0.0),
-        ("noise_variance", -1.0),
-        ("delta", 0.0),
-        ("delta", 1.0),
-        ("growth", -0.1),
-        ("growth", math.nan),
-        ("norm_growth", -0.1),
-        ("start", 0),
-        ("dim", 0),
-    ],
-)
-def test_errors(name: str, value: float) -> None:
-    with pytest.raises(InputDataError, match=f"Got {name}={value}; it must be in"):
-        UnknownHyperparameters(**{name: value})  # type: ignore[arg-type]
-
-
 def test_other_errors() -> None:
     with pytest.raises(InputDataError, match=r"growth=0.3 and norm_growth=0.2.*0.5"):
         UnknownHyperparameters(growth=0.3, norm_growth=0.2)

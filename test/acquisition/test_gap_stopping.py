@@ -81,7 +81,5 @@ def test_lower_confidence_bound(double: dict[str, Any]) -> None:
 
 
 def test_errors(double: dict[str, Any]) -> None:
-    with pytest.raises(InputDataError, match="tolerance=-1; need a number"):
-        ConfidenceGapStopping(-1)
     with pytest.raises(InputDataError, match="Give either choices or bounds"):
         model_confidence_gap(fitted(3, **double)[0], 1.0)

@@ -62,7 +62,10 @@ def bounded(radius: Any, **given: Any) -> partial[Any]:
 
 STATISTICS = {
     name: NON_NEGATIVE
-    for name in ("num_evaluations", "log_det_sum", "leverage_sum", "lambda_max")
+    for name in (
+        *("num_evaluations", "log_det_sum", "log_det_sum_inflated", "leverage_sum"),
+        *("lambda_max", "norm_lower_bound"),
+    )
 }
 STATISTICS |= {"lam": POSITIVE, "ratio_threshold": THRESHOLD}
 UCB = a.BatchUpperConfidenceBound(MODEL, 4.0)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from oracles import DENSE, make_kernel, nystrom_kernel
 from torch import Tensor
@@ -166,11 +165,3 @@ def test_exact_observations_among_noisy_ones(double: dict[str, Any]) -> None:
     P, s, _ = torch.linalg.svd(V.detach(), full_matrices=False)
     expected = P @ (s.square() / (1 + s.square())).diag() @ P.mT
     close(W @ W.mT, expected, atol=1e3 * torch.finfo(s.dtype).eps * 1e10, rtol=0)
-
-
-def test_unknown_reading() -> None:
-    problem = Problem(dtype=torch.float64, device="cpu")
-    with pytest.raises(InputDataError, match="reading='rows'; need one of"):
-        exact_gradients(*problem.arguments(), reading="rows")
-    with pytest.raises(InputDataError, match="reading='rows'"):
-        pilot_gradients(*problem.arguments(), problem.subset, reading="rows")

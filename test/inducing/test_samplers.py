@@ -7,7 +7,6 @@ from typing import Any
 import oracles
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from device_cases import on_the_host
 from gpytorch.kernels import RBFKernel
 from sampler_cases import (
@@ -252,27 +251,3 @@ def test_guarantee_on_abalone(make: Make) -> None:
     """At least 95 of 100 draws; n = 4177."""
     sampler = make(max_inducing_points=None)
     assert count_good(sampler, abalone(), 17.5, 1e-4, 100) >= 95
-
-
-@pytest.mark.parametrize(
-    "make, arguments, message",
-    [
-        (RecursiveRLSSampler, {"oversampling": 0.0}, r"Got oversampling=0.0"),
-        (RecursiveRLSSampler, {"delta": 0.0}, r"delta=0.0; need"),
-        (RecursiveRLSSampler, {"delta": 1.0}, r"0 < delta < 1"),
-        (BLESSSampler, {"oversampling": -1.0}, r"Got oversampling=-1.0"),
-        (BLESSSampler, {"step": 1.0}, r"step=1.0; need"),
-        (CertifiedSampler, {"tolerance": 0.0}, r"Got tolerance=0.0"),
-        (CertifiedSampler, {"growth": 1.0}, r"growth=1.0"),
-        (CertifiedSampler, {"growth": 2.5}, r"growth=2.5"),
-        (CertifiedSampler, {"num_initial": 0}, r"Got num_initial=0"),
-        (CertifiedSampler, {"delta": 1.0}, r"0 < delta < 1"),
-        *(
-            (make, {"max_inducing_points": 0}, r"max_inducing_points=0; need at least")
-            for make in SAMPLERS
-        ),
-    ],
-)
-def test_errors(make: Make, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputDataError, match=message):
-        make(**arguments)

@@ -69,17 +69,8 @@ def test_fits_models_when_due() -> None:
     assert schedule.last_fit is None
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"every": 0}, "every=0"),
-        ({"growth": 1.0}, "growth=1.0"),
-        ({"growth": float("nan")}, "growth=nan"),
-        ({"every": 2, "growth": 2.0}, "one of them"),
-    ],
-)
-def test_refuses(options: dict[str, float], match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        RefitSchedule(**options)  # type: ignore[arg-type]
+def test_refuses() -> None:
+    with pytest.raises(InputDataError, match="one of them"):
+        RefitSchedule(every=2, growth=2.0)
     with pytest.raises(InputDataError, match="last_fit"):
         RefitSchedule().load_state_dict({"every": 3})

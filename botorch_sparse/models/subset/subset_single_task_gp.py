@@ -59,8 +59,8 @@ class SubsetSingleTaskGP(FixedSubsetSingleTaskGP):
     grow. It forgets what is not chosen: where the posterior of all data is wanted, and
     certified, use `SparseSingleTaskGP`.
 
-    Which rows stay, by the distance of the mean from the exact GP on all data: 60 of 200
-    rows, a known kernel, 2 and 6 inputs, noise variances of 1e-3 and 0.1, medians
+    Which rows stay, by the distance of the mean from the exact GP on all data: 60 of
+    200 rows, a known kernel, 2 and 6 inputs, noise variances of 1e-3 and 0.1, medians
     of 10 seeds as multiples of the median with random rows (ratios of what
     `python -m benchmarks.gssbo_default` prints).
 

@@ -149,7 +149,9 @@ def test_who_knows_the_split_passes_it(double):
     posterior = NystromPosterior.from_data(kernel, *data)
     known = KnownFeatures.of(posterior, X[:4])
     Z = torch.cat([X[:4].expand(3, 4, 2), X[4:10].reshape(3, 2, 2)], dim=-2)
-    phi, w = known.embed(Z)
+    embedded = known.embed(posterior, Z)
+    assert embedded is not None and torch.equal(embedded.X, Z)
+    _, phi, w = embedded
     assert phi.shape == w.shape == (2, 3, 6, 5)
     torch.testing.assert_close(phi, posterior.features(Z))
     torch.testing.assert_close(w, posterior.whiten(posterior.features(Z)))

@@ -7,6 +7,8 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from botorch_sparse.lazy_exports import lazy_exports
+
 if TYPE_CHECKING:
     from botorch_sparse.strategies.bbkb import BBKB
     from botorch_sparse.strategies.bkb import BKB
@@ -52,35 +54,16 @@ __all__ = [
     "UncertaintyReduction",
 ]
 
-_MODULES = {
-    **dict.fromkeys(["Batch", "Best", "History"], "data.history"),
-    **dict.fromkeys([name for name in __all__ if "Stop" in name], "core.stopping"),
-    "Strategy": "core.strategy",
-    "CandidateTable": "data.candidate_table",
-    "BatchRecord": "data.evaluations",
-    "RSSBO": "gssbo",
-    "RandomSearch": "random_search",
-    "ThompsonSampling": "thompson_sampling",
-    "TrustRegionBBKB": "trust_region",
-    "UncertaintyReduction": "sbpe",
-}
+_exported, __dir__ = lazy_exports(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ShardedDomain":
-        warnings.warn(
-            "ShardedDomain is in botorch_sparse.distributed; its name in "
-            "botorch_sparse.strategies will go.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return import_module("botorch_sparse.distributed").ShardedDomain
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, name.lower())}")
-    value = globals()[name] = getattr(module, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    if name != "ShardedDomain":
+        return _exported(name)
+    warnings.warn(
+        "ShardedDomain is in botorch_sparse.distributed; its name in "
+        "botorch_sparse.strategies will go.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return import_module("botorch_sparse.distributed").ShardedDomain

@@ -9,20 +9,22 @@ import box_table
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions import (
-    InputDataError,
-)
+from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
-from strategy_table import are_alike
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.strategies import BBKB, StopOnConfidenceGap, ucb
+from botorch_sparse.strategies import (
+    BBKB,
+    RandomSearch,
+    StopOnConfidenceGap,
+    ucb,
+)
 from botorch_sparse.strategies.surrogates import prior_fitting
 
 all_strategies = pytest.mark.parametrize("name", TABLE)
@@ -297,17 +299,6 @@ def test_stopping() -> None:
     assert strategy.confidence_gap() <= 0.8
 
 
-@pytest.mark.parametrize("name", ["bbkb-global", "thompson", "gssbo-known"])
-def test_steps_where_gradients_are_off(name: str) -> None:
-    """They are on inside, and off again outside."""
-    strategy, twin = TABLE[name](), TABLE[name]()
-    with torch.no_grad():
-        strategy.run(objective, 8, progress=False)
-        assert not torch.is_grad_enabled()
-    twin.run(objective, 8, progress=False)
-    assert are_alike(strategy, twin)
-
-
 def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -334,3 +325,51 @@ def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once(
         said = [str(w.message) for w in caught]
         assert len(said) == times
         assert all("10 inducing points" in m and "give batch_size" in m for m in said)
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"bounds": None}, InputDataError, "Got neither of candidates and bounds"),
+    ({"candidates": BOUNDS}, InputDataError, "Got both of candidates and bounds"),
+    ({"bounds": BOUNDS[0]}, BotorchTensorDimensionError, "need `2 x d`"),
+    ({"bounds": BOUNDS.flip(0)}, InputDataError, "every lower bound below"),
+    ({"bounds": BOUNDS * float("inf")}, InputDataError, "need finite"),
+    ({"fixed_features": {2: 0.0}}, InputDataError, r"fixed_features\[2\]=0.0"),
+    ({"fixed_features": {1: 9.0}}, InputDataError, "a value within its bounds"),
+    ({"lam": -1.0, "covar_module": 0}, InputDataError, "lam=-1.0; need a positive"),
+    ({"lam": 1.0}, InputDataError, "lam=1.0 without covar_module"),
+    ({"min_batch_width": 3}, InputDataError, "needs the kernel"),
+    ({"num_initial": 0}, InputDataError, "num_initial=0; need at least 1"),
+]
+
+
+@pytest.mark.parametrize("change, error, match", BAD)
+def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
+    with pytest.raises(error, match=match):
+        BBKB(**{"bounds": BOUNDS} | change)
+
+
+def test_inferred_models_have_a_largest_size() -> None:
+    """All points are inducing up to it, and no more than that many beyond."""
+    X = torch.rand(
+        25, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    Y = (9 * X).sin().sum(-1)
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    for n in (8, 25):
+        strategy = BBKB(bounds=bounds, oversampling=1e6)
+        strategy.surrogate = replace(strategy.surrogate, exact_size=9, max_inducing=9)
+        strategy.tell(X[:n], Y[:n])
+        strategy.ask(1)
+        assert strategy.surrogate.view.num_inducing() == min(n, 9)
+
+
+@pytest.mark.parametrize("kind", ["inequality", "equality"])
+def test_a_state_of_other_constraints_is_refused(kind: str) -> None:
+    def constrained(least: float) -> RandomSearch:
+        constraint = (torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64), least)
+        return RandomSearch(bounds=BOUNDS, **{f"{kind}_constraints": [constraint]})
+
+    state = constrained(0.5).state_dict()
+    constrained(0.5).load_state_dict(state)
+    with pytest.raises(InputDataError, match="constraints"):
+        constrained(0.6).load_state_dict(state)

@@ -18,7 +18,6 @@ from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from strategy_table import (
     INFERRED,
-    are_alike,
     equal,
     make_candidates,
     make_kernel,
@@ -264,47 +263,6 @@ def test_initial_points() -> None:
     assert len(strategy.ask()) == 3
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    "name, unique",
-    [*[(name, True) for name in INFERRED], ("bbkb", False), ("thompson", False)],
-)
-def test_resume_is_bit_identical(name: str, unique: bool) -> None:
-    """In the middle of a batch, between two fits, in a new object."""
-    refit = RefitSchedule(growth=1.5)
-    options = {"unique": unique, "minimize": unique, "refit": refit}
-    first = INFERRED[name](seed=3, **options)
-    first.run(objective, 9, progress=False)
-    told = first.ask(3)
-    first.tell(told.X[:1], objective(told.X[:1]))
-    first.tell(OUTSIDE, objective(OUTSIDE))
-    first.ask(2)
-    state = first.state_dict()
-    other = INFERRED[name](seed=9, **options)
-    other.run(objective, 7, progress=False)  # what it saw leaves no trace
-    other.load_state_dict(state)
-    assert equal(other.state_dict(), state)
-    Z = torch.cat([first.candidates, OUTSIDE])
-    if first.surrogate.view.num_inducing():
-        assert equal(first.predict(Z), other.predict(Z))
-    for strategy in (first, other):
-        strategy.run(objective, 20, progress=False)
-        strategy.ask(2)
-    states = [without_times(s.state_dict()) for s in (first, other)]
-    assert equal(*states)
-    assert states[0]["surrogate"]["prior"]["last_fit"] > 12
-
-
-@some_strategies
-def test_resume_before_any_feedback(name: str) -> None:
-    first, other = INFERRED[name](seed=3), INFERRED[name](seed=9)
-    first.ask(3)
-    other.load_state_dict(first.state_dict())
-    for strategy in (first, other):
-        strategy.run(objective, 10, progress=False)
-    assert are_alike(first, other)
-
-
 @some_strategies
 def test_a_given_kernel_may_be_fitted_too(name: str) -> None:
     """Its own copy, on the schedule; the data stay in their units."""
@@ -374,34 +332,6 @@ def test_a_fit_that_fails_keeps_hyperparameters(
     strategy.run(objective, 20, progress=False)
     fitted = strategy.state_dict()["surrogate"]["prior"]
     assert not equal(before["hyperparameters"], fitted["hyperparameters"])
-
-
-@some_strategies
-def test_an_interrupted_fit_leaves_no_trace(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also after the prior is another one: what was known before is known again."""
-    refit = RefitSchedule(every=8)
-    strategy, twin = (INFERRED[name](refit=refit, seed=2) for _ in range(2))
-    for s in (strategy, twin):
-        s.run(objective, 8, progress=False)
-    X = strategy.candidates[:12]
-    before = strategy.state_dict()
-    fit = PriorSource.fitted
-
-    def interrupt(*args: Any) -> Any:
-        fit(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PriorSource, "fitted", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            strategy.tell(X, objective(X))
-    assert equal(strategy.state_dict(), before)
-    for s in (strategy, twin):
-        s.tell(X, objective(X))
-        s.run(objective, 26, progress=False)
-    assert are_alike(strategy, twin)
 
 
 @pytest.mark.parametrize("kind", [BBKB, ThompsonSampling])

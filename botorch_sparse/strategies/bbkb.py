@@ -10,7 +10,7 @@ from botorch_sparse.argument_checks import check_choice, check_keywords
 from botorch_sparse.batching.rules import Rule, rule_of
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, samplers_of
+from botorch_sparse.strategies.guarantees import NOISE, radius_of, samplers_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 Termination = Literal["global", "global-local"]
@@ -126,22 +126,24 @@ class BBKB(UCBStrategy):
         check_keywords(options, UCBOptions.__annotations__, type(self))
         check_choice("termination", termination, get_args(Termination))
         validate_local_bound(local_bound)
-        claims, sampler, initial_sampler = samplers_of(
-            ObjectiveAssumptions.of(
-                covar_module, constants, norm_bound, noise_variance, delta
-            ),
+        sampler, initial_sampler = samplers_of(
+            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
+        )
+        radius = radius_of(
+            BBKBRadius,
+            covar_module,
             constants,
-            num_evaluations,
-            oversampling,
-            sampler,
-            initial_sampler,
+            norm_bound,
+            noise_variance,
+            delta,
+            noise_share=NOISE,
         )
         super().__init__(
             candidates,
             covar_module,
             lam,
             rule=rule_of(rule or termination, ratio_threshold, local_bound),
-            default_radius=claims.radius(BBKBRadius, constants),
+            default_radius=radius,
             sampler=sampler,
             initial_sampler=initial_sampler,
             max_memory=max_memory,

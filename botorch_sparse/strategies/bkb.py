@@ -9,7 +9,7 @@ from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Single
 from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, samplers_of
+from botorch_sparse.strategies.guarantees import NOISE, radius_of, samplers_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 
@@ -68,23 +68,24 @@ class BKB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        claims, sampler, initial_sampler = samplers_of(
-            ObjectiveAssumptions.of(
-                covar_module, constants, norm_bound, noise_variance, delta
-            ),
-            constants,
-            num_evaluations,
-            oversampling,
-            sampler,
-            initial_sampler,
+        sampler, initial_sampler = samplers_of(
+            constants, num_evaluations, delta, oversampling, sampler, initial_sampler
         )
-        kind = BBKBRadius if constants == "theory" else BKBRadius
+        radius = radius_of(
+            BBKBRadius if constants == "theory" else BKBRadius,
+            covar_module,
+            constants,
+            norm_bound,
+            noise_variance,
+            delta,
+            noise_share=NOISE,
+        )
         super().__init__(
             candidates,
             covar_module,
             lam,
             rule=Single(),
-            default_radius=claims.radius(kind, constants),
+            default_radius=radius,
             sampler=sampler,
             initial_sampler=initial_sampler,
             max_memory=max_memory,

@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Global, Product, Rule, rule_of
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
+from botorch_sparse.strategies.guarantees import exact_radius, radius_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 RULES: dict[str, type[Product] | type[Global]] = {"product": Product, "sum": Global}
@@ -66,16 +66,14 @@ class GPBUCB(UCBStrategy):
             if rule not in RULES:
                 raise InputDataError(f"Got rule={rule!r}; need one of {tuple(RULES)}.")
             rule = RULES[rule](ratio_threshold)
-        claims = ObjectiveAssumptions.of(
-            covar_module, constants, norm_bound, noise_variance, delta
-        )
+        kind, claims = exact_radius(constants), (norm_bound, noise_variance, delta)
         super().__init__(
             candidates,
             covar_module,
             lam,
             rule=rule_of(rule, ratio_threshold),
             sampler=None,
-            default_radius=exact_radius(claims, constants),
+            default_radius=radius_of(kind, covar_module, constants, *claims),
             repeat=repeat,
             **options,
         )

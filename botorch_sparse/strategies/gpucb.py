@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.argument_checks import check_keywords
 from botorch_sparse.batching.rules import Single
-from botorch_sparse.strategies.guarantees import ObjectiveAssumptions, exact_radius
+from botorch_sparse.strategies.guarantees import exact_radius, radius_of
 from botorch_sparse.strategies.ucb import Repeat, UCBOptions, UCBStrategy
 
 
@@ -54,16 +54,14 @@ class GPUCB(UCBStrategy):
         **options: Unpack[UCBOptions],
     ) -> None:
         check_keywords(options, UCBOptions.__annotations__, type(self))
-        claims = ObjectiveAssumptions.of(
-            covar_module, constants, norm_bound, noise_variance, delta
-        )
+        kind, claims = exact_radius(constants), (norm_bound, noise_variance, delta)
         super().__init__(
             candidates,
             covar_module,
             lam,
             rule=Single(),
             sampler=None,
-            default_radius=exact_radius(claims, constants),
+            default_radius=radius_of(kind, covar_module, constants, *claims),
             repeat=repeat,
             **options,
         )

@@ -17,7 +17,6 @@ The papers' Theorems 2 give the first two `delta` each, and hold with
 """
 
 import math
-from dataclasses import dataclass, replace
 from typing import TypeVar, get_args
 
 from botorch.exceptions import InputDataError
@@ -49,6 +48,7 @@ PRACTICAL_OVERSAMPLING = 2.0
 # Of the draws at the start: the theorem's factor, and failures for each of its deltas.
 START_OVERSAMPLING, START_EVENTS = 16.0, 3
 NOISE, DRAWS, START = 0.5, 0.25, 0.25
+DELTA = 1e-3  # by default
 
 # Why arguments are refused.
 CONTRADICTS = (
@@ -63,62 +63,55 @@ NO_KERNEL = (
 )
 
 
-@dataclass(frozen=True)
-class ObjectiveAssumptions:
-    """What a user claims of the objective under a kernel, for the radius.
+def radius_of(
+    kind: type[R],
+    covar_module: Kernel | None,
+    constants: Constants,
+    norm_bound: float | None,
+    noise_variance: float | None,
+    delta: float | None,
+    *,
+    noise_share: float = 1.0,
+) -> R:
+    """The radius of what a user claims of the objective, with defaults.
 
-    Attributes:
+    Args:
+        kind: Its class.
+        covar_module: The kernel; None where it is inferred.
+        constants: `"practical"` or `"theory"`.
         norm_bound: Bound on the objective's RKHS norm, positive.
         noise_variance: Variance of the feedback's noise.
-        delta: Probability with which the radius may fail, in (0, 1).
+        delta: Probability with which something may fail, in (0, 1).
+        noise_share: The part of it that is left for the noise, in theory.
+
+    Raises:
+        InputDataError: If one is given without the kernel that it is about.
     """
-
-    norm_bound: float
-    noise_variance: float
-    delta: float
-
-    @classmethod
-    def of(
-        cls,
-        covar_module: Kernel | None,
-        constants: Constants,
-        norm_bound: float | None,
-        noise_variance: float | None,
-        delta: float | None,
-    ) -> "ObjectiveAssumptions":
-        """Those given, and defaults for the others.
-
-        Raises:
-            InputDataError: If one is given without the kernel that it is about.
-        """
-        given = {"norm_bound": norm_bound, "noise_variance": noise_variance}
-        if covar_module is None and constants != "theory":
-            _refuse(NO_KERNEL, **given, delta=delta)
-        return cls(
-            1.0 if norm_bound is None else norm_bound,
-            1e-4 if noise_variance is None else noise_variance,
-            1e-3 if delta is None else delta,
-        )
-
-    def radius(self, kind: type[R], constants: Constants) -> R:
-        """A radius of theirs."""
-        claims = self.norm_bound, self.noise_variance, self.delta
-        return kind(*claims, constants=constants)
+    given = {"norm_bound": norm_bound, "noise_variance": noise_variance}
+    if covar_module is None and constants != "theory":
+        _refuse(NO_KERNEL, **given, delta=delta)
+    share = noise_share if constants == "theory" else 1.0
+    return kind(
+        1.0 if norm_bound is None else norm_bound,
+        1e-4 if noise_variance is None else noise_variance,
+        share * (DELTA if delta is None else delta),
+        constants=constants,
+    )
 
 
 def samplers_of(
-    claims: ObjectiveAssumptions,
     constants: Constants,
     num_evaluations: int | None,
+    delta: float | None,
     oversampling: float | None,
     sampler: InducingPointSampler | None,
     initial_sampler: InducingPointSampler | None,
-) -> tuple[ObjectiveAssumptions, InducingPointSampler, InducingPointSampler | None]:
+) -> tuple[InducingPointSampler, InducingPointSampler | None]:
     """The practical samplers of inducing points, or the theorems'.
 
     Returns:
-        The claims with the part of delta that is left for the noise, the sampler, and
-        the sampler of data that a run starts from, None for the default.
+        The sampler, and the sampler of data that a run starts from, None for the
+        default.
 
     Raises:
         InputDataError: For theory constants without a horizon, with samplers, or
@@ -127,14 +120,10 @@ def samplers_of(
     check_choice("constants", constants, get_args(Constants))
     if constants == "theory":
         _refuse(CONTRADICTS, sampler=sampler, initial_sampler=initial_sampler)
-        delta = claims.delta
+        delta = DELTA if delta is None else delta
         q = _proved_or_more(num_evaluations, delta, oversampling)
         start = START_OVERSAMPLING, None, START * delta / START_EVENTS
-        return (
-            replace(claims, delta=NOISE * delta),
-            PosteriorVarianceSampler(q),
-            RecursiveRLSSampler(*start),
-        )
+        return PosteriorVarianceSampler(q), RecursiveRLSSampler(*start)
     if num_evaluations is not None:
         raise InputDataError(
             f"Got num_evaluations={num_evaluations} with constants='practical'; "
@@ -142,7 +131,7 @@ def samplers_of(
             "it to run."
         )
     q = PRACTICAL_OVERSAMPLING if oversampling is None else oversampling
-    return claims, sampler or PosteriorVarianceSampler(q), initial_sampler
+    return sampler or PosteriorVarianceSampler(q), initial_sampler
 
 
 def _proved_or_more(
@@ -176,12 +165,10 @@ def proved_oversampling(num_evaluations: int, delta: float) -> float:
     return 6 * alpha * math.log(4 * num_evaluations / delta) / accuracy**2
 
 
-def exact_radius(claims: ObjectiveAssumptions, constants: Constants) -> NormBoundRadius:
+def exact_radius(constants: Constants) -> type[NormBoundRadius]:
     """The radius of an exact posterior: BBKB's practical one, or a theorem's."""
     check_choice("constants", constants, get_args(Constants))
-    if constants == "practical":
-        return claims.radius(BBKBRadius, constants)
-    return claims.radius(ChowdhuryGopalanRadius, constants)
+    return BBKBRadius if constants == "practical" else ChowdhuryGopalanRadius
 
 
 def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> None:

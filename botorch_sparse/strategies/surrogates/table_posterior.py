@@ -410,7 +410,7 @@ def uncertainty_sampling(
         max_variance: Where to stop, :math:`\lambda / P`.
         limit: Largest number of points.
         choosable: Which candidates may be chosen.
-        goes_on: Asked after each; see `Pace`.
+        goes_on: Asked after each; see `AskLimit`.
 
     Returns:
         Candidates; none where the variance is small enough already. Cost: O(A n) for

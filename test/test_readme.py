@@ -57,7 +57,7 @@ def test_files_that_are_named_are_there() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*/**/*.md")]
     pages.remove(ROOT / "CHANGELOG.md")
     for page in pages:
-        for name in re.findall(r"`([a-z_/]+/[a-z_]+\.py)`", page.read_text()):
+        for name in re.findall(r"[a-z_/]+/[a-z_]+\.py", page.read_text()):
             assert any((folder / name).exists() for folder in folders), (page, name)
 
 

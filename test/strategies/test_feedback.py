@@ -40,26 +40,6 @@ def test_a_batch_comes_back_from_a_csv_file(name: str | None, parts: str) -> Non
     assert strategy.history.indices.tolist() == batch.indices.tolist()
 
 
-def test_a_batch_of_two_keys_comes_back() -> None:
-    index = pd.MultiIndex.from_product([[1, 0], ["a", "b"]], names=["plate", "well"])
-    strategy = RandomSearch(pd.DataFrame({"heat": [1.0, 2.0, 3.0, 4.0]}, index=index))
-    batch = strategy.ask(3)
-    strategy.tell(reread(batch.to_frame()).drop(columns="trial"), torch.zeros(3))
-    assert strategy.history.indices.tolist() == batch.indices.tolist()
-
-
-@pytest.mark.parametrize("box", [True, False])
-def test_trials_of_a_frame_without_keys(box: bool) -> None:
-    """In another order, and with the index that the file gave them."""
-    domain = {"bounds": BOUNDS} if box else {"candidates": torch.rand(9, 2)}
-    strategy = RandomSearch(**domain, batch_size=4)
-    batch = strategy.ask()
-    frame = reread(batch.to_frame(), index_col=0).iloc[::-1]
-    strategy.tell(frame, torch.arange(4.0))
-    assert strategy.history.trial.tolist() == [3, 2, 1, 0]
-    assert torch.equal(strategy.history.X, batch.X.flip(0))
-
-
 def test_frames_that_say_no_keys() -> None:
     for name in ("id", None):
         strategy = RandomSearch(heats(name), batch_size=3)

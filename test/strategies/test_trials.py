@@ -38,23 +38,6 @@ def rounded(X: Tensor, digits: int = 6) -> Tensor:
     return torch.tensor([[float(v) for v in x] for x in text], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kind", ["tensor", "array", "int32", "list", "one"])
-def test_kinds_of_ids(kind: str) -> None:
-    strategy = TABLE["random"]()
-    batch = strategy.ask(4)
-    ids: Any = batch.ids[1:3]
-    if kind == "one":
-        strategy.tell(1, [0.5])
-        ids = batch.ids[2:3]
-    elif kind == "list":
-        ids = ids.tolist()
-    elif kind != "tensor":
-        ids = ids.numpy().astype({"array": np.int64, "int32": np.int32}[kind])
-    strategy.tell(ids, [0.5] * len(ids))
-    assert strategy.pending_ids.tolist() == [0, 3]
-    assert strategy.history.point.tolist() == batch.indices[1:3].tolist()
-
-
 def test_ids_that_do_not_fit() -> None:
     strategy = TABLE["random"]()
     batch = strategy.ask(4)
@@ -106,18 +89,6 @@ def test_a_batch_of_another_strategy() -> None:
     assert len(ours.pending) == 5 and len(ours.history) == 0
     assert not ours.excluded_points
     assert ours.ask(2).ids.tolist() == [5, 6]  # none is to be tried again
-
-
-def test_withdraw_takes_its_own_trials() -> None:
-    """Both batches hold the only row; the other one's copies stay."""
-    strategy = RandomSearch(torch.zeros(1, 1), batch_size=3)
-    first, second = strategy.ask(), strategy.ask()
-    strategy.tell(first.ids[:1], [1.0])
-    strategy.withdraw(first)
-    assert strategy.pending_ids.tolist() == second.ids.tolist()
-    strategy.withdraw(first)  # nothing is left of it
-    strategy.withdraw(second.ids[1:])
-    assert strategy.pending_ids.tolist() == [3]
 
 
 @pytest.mark.parametrize("box", [False, True])
@@ -207,24 +178,6 @@ def test_settling_takes_no_search(how: str) -> None:
     assert looked <= 3 * len(batch)
 
 
-@pytest.mark.parametrize("name", ["table", "box"])
-def test_six_digits_find_the_point(name: str) -> None:
-    """A file with six digits tells all pending points, and makes none."""
-    X = strategy_table.make_candidates() * torch.tensor([1e-4, 3000.0]).double() + 1.0
-    strategy = RandomSearch(X, batch_size=30) if name == "table" else on_box(30)
-    batch = strategy.ask()
-    told = rounded(batch.X)
-    assert not torch.equal(told, batch.X)
-    strategy.tell(told, torch.arange(30.0))
-    assert len(strategy.pending) == 0
-    assert strategy.history.num_extra == (0 if name == "table" else 30)
-    assert torch.equal(strategy.history.X, batch.X)
-    assert strategy.history.trial.tolist() == list(range(30))
-    strategy.tell(rounded(batch.X[:2]), torch.zeros(2))  # again: rows, or new points
-    assert strategy.history.trial[-2:].tolist() == [-1, -1]
-    assert strategy.history.num_extra == (0 if name == "table" else 32)
-
-
 def test_rounding_is_relative_to_column_or_value() -> None:
     """Columns over decades are told apart by digits, columns with offset by range."""
     rates = 10.0 ** torch.arange(-9, 1).double()
@@ -257,25 +210,6 @@ def test_several_points_within_rounding(name: str) -> None:
     assert equal(strategy.state_dict(), before)
     strategy.tell(X[1:2], [0.0])  # exactly
     assert torch.equal(strategy.history.X, X[1:2])
-
-
-def test_rounded_points_of_a_state_that_was_loaded() -> None:
-    strategy, other = on_box(seed=1), on_box(seed=2)
-    mine, theirs = strategy.ask(), other.ask()
-    strategy.tell(rounded(mine.X[:1]), [0.0])
-    strategy.load_state_dict(other.state_dict())
-    strategy.tell(rounded(theirs.X), torch.zeros(7))
-    assert len(strategy.pending) == 0 and strategy.history.num_extra == 7
-
-
-def test_equal_rows_are_told_the_oldest_first() -> None:
-    strategy = RandomSearch(torch.zeros(4, 1), batch_size=12)
-    batch = strategy.ask()
-    assert len(set(batch.indices.tolist())) > 1
-    strategy.tell([[0.0]], [0.0])
-    strategy.tell([[0.0]] * 11, [0.0] * 11)
-    assert strategy.history.trial.tolist() == list(range(12))
-    assert torch.equal(strategy.history.indices, batch.indices)
 
 
 def test_outside_of_the_bounds() -> None:

@@ -20,7 +20,7 @@ from botorch_sparse.plotting.style import (
     styles,
 )
 from botorch_sparse.strategies import Strategy
-from botorch_sparse.strategies.data.history import evaluations_at
+from botorch_sparse.strategies.data.evaluations import evaluations_at
 
 Certificate = AccuracyCertificate | ModelCertificate
 CertifiedStep = tuple[int, Certificate]
@@ -43,18 +43,18 @@ def certified_step(strategy: Any) -> CertifiedStep:
         UnsupportedError: If the strategy has no inducing points to certify.
     """
     check_kind("strategy", strategy, Strategy, "BBKB or BKB with feedback")
-    history = strategy.history
+    record = strategy.record
     if getattr(strategy, "model", None) is not None:
-        return len(history), strategy.model.certificate()
+        return len(record), strategy.model.certificate()
     posterior = getattr(strategy, "posterior", None)
     if posterior is None:
         raise UnsupportedError(
             f"{type(strategy).__name__} has no inducing points to certify; need BBKB "
             "or BKB after some feedback."
         )
-    data = evaluations_at(history, history.folded())
+    data = evaluations_at(record, record.folded())
     noise = strategy.statistics.lam / data.counts
-    return len(history), accuracy_certificate(posterior, data.X, noise)
+    return len(record), accuracy_certificate(posterior, data.X, noise)
 
 
 def plot_certificates(

@@ -44,8 +44,7 @@ from botorch_sparse.strategies.core.model_strategy import (
 )
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed, require_whole
-from botorch_sparse.strategies.data.evaluations import BatchRecord
-from botorch_sparse.strategies.data.history import evaluations_at
+from botorch_sparse.strategies.data.evaluations import BatchRecord, evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
@@ -245,13 +244,13 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             None if sized else self.rule,
             self.batch_points(),
             self._choosable(),
-            self.history,
+            self.record,
             self.generator,
         )
 
     def _is_batch_over(self) -> bool:
         """Whether the rule ends a batch of the points in progress."""
-        known = len(self.history) + len(self._trials)
+        known = len(self.record) + len(self._trials)
         is_drawing = self._is_initializing or known < self.settings.num_initial
         if is_drawing or isinstance(self.rule, FixedSize):
             return False
@@ -270,8 +269,8 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         surrogate, lam = self.surrogate, self.statistics.lam
         prior = Prior(surrogate.view.prior.covar_module, lam, mean_module=ZeroMean())
         pool = exact_pool(surrogate.source.inputs(self.candidates), prior)
-        if len(self.history) > 0:
-            data = evaluations_at(self.history, self.history.folded())
+        if len(self.record) > 0:
+            data = evaluations_at(self.record, self.record.folded())
             X = surrogate.source.inputs(data.X)
             pool.rebuild(X, data.Y * 0.0, lam / data.counts)
         excluded, is_once = self.excluded_points, self.unique
@@ -284,13 +283,13 @@ class UCBStrategy(ModelStrategy[Surrogate]):
 
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
         """The same on a box."""
-        lam, history = self.statistics.lam, self.history
+        lam, record = self.statistics.lam, self.record
         variance = ExactVariance.prior(self.surrogate.view.prior.covar_module, box)
-        if len(history) > 0:
-            data = evaluations_at(history, history.folded())
+        if len(record) > 0:
+            data = evaluations_at(record, record.folded())
             variance = variance.given(data.X, lam / data.counts)
         if pending := self.pending.tolist():
-            X = history.points(torch.tensor(pending)).double()
+            X = record.points(torch.tensor(pending)).double()
             variance = variance.given(X, X.new_full((len(X),), lam))
         chosen: list[int] = []
         options, seed = self.settings.optimizer_options, draw_seed(self.generator)
@@ -310,13 +309,13 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         The log-determinant and the inducing set are taken with the variances from
         before the feedback; then the posterior is built.
         """
-        history, before = self.history, self.surrogate
-        new = history.point[self._num_learned :]
-        leverage = _finite(before.view.variance(history, new)) / self.statistics.lam
+        record, before = self.record, self.surrogate
+        new = record.point[self._num_learned :]
+        leverage = _finite(before.view.variance(record, new)) / self.statistics.lam
         statistics = self.statistics.add_batch(leverage)
         factor = self.radius.lengthscale_factor(statistics)
-        surrogate = before.learn(history, self.generator, factor)
-        _finite(surrogate.view.variance(history, new))
+        surrogate = before.learn(record, self.generator, factor)
+        _finite(surrogate.view.variance(record, new))
         is_other = surrogate.view.prior is not before.view.prior
         if is_other:
             statistics = replace(statistics, lam=surrogate.view.prior.lam)
@@ -342,19 +341,19 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         self, statistics: RadiusStatistics, surrogate: Surrogate
     ) -> RadiusStatistics:
         """What the radius wants to know of the new posterior itself."""
-        radius, history = self.radius, self.history
+        radius, record = self.radius, self.record
         if radius.needs_leverage_sum:
-            values = history.folded()
-            variance = _finite(surrogate.view.variance(history, values.point))
+            values = record.folded()
+            variance = _finite(surrogate.view.variance(record, values.point))
             leverage = (
                 float(values.counts @ variance.double()) / surrogate.view.prior.lam
             )
             statistics = replace(statistics, leverage_sum=leverage)
         if radius.needs_lambda_max:
-            r = surrogate.view.residual_trace(history)
+            r = surrogate.view.residual_trace(record)
             statistics = replace(statistics, lambda_max=r)
         if radius.needs_mean_norm:
-            mean_norm = surrogate.view.mean_norm(history)
+            mean_norm = surrogate.view.mean_norm(record)
             statistics = radius.update(statistics, mean_norm)
         return statistics
 
@@ -368,7 +367,7 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         gain, and :math:`\log(1 + 3 v) \le 3 \log(1 + v)`. Under other hyperparameters
         than before, the old sums and norms mean nothing.
         """
-        gain = surrogate.view.information_gain(self.history)
+        gain = surrogate.view.information_gain(self.record)
         most = float("inf")
         log_det = most if is_other_prior else statistics.log_det_sum
         inflated = most if is_other_prior else statistics.log_det_sum_inflated

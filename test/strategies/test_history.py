@@ -299,7 +299,7 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     for size in (60, 33):
         owner.record = owner.record if size == 60 else kept
         for n in (size, 20):
-            folded = history.folded(n)
+            folded = owner.record.folded(n)
             first = list(dict.fromkeys(point[:n].tolist()))
             assert folded.point.tolist() == first
             assert folded.counts.tolist() == [

@@ -20,7 +20,7 @@ from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.evaluations import (
-    FoldedValues,
+    FoldedEvaluations,
     RunRecord,
     evaluations_at,
 )
@@ -34,7 +34,7 @@ def test_folded_values_and_points_beside_the_table(double: dict[str, Any]) -> No
     X = make_candidates(5, **double)
     history = RunRecord(domain_of(X, {}))
     beside = history.add_point(X[0] + 1)
-    values = FoldedValues.of(
+    values = FoldedEvaluations.of(
         torch.tensor([3, beside, 3, 1]), torch.tensor([1.0, 2.0, 4.0, 8.0]).double()
     )
     assert values.point.tolist() == [3, beside, 1] and len(values) == 3

@@ -86,7 +86,7 @@ def test_the_first_batch_is_drawn_from_the_whole_table() -> None:
     assert strategy.lengths[0] == 2
     counts = np.zeros((6, 6), dtype=int)
     for _ in range(600):
-        pair = domain.sample(2, g, strategy.history.add_point)
+        pair = domain.sample(2, g, strategy.record.add_point)
         counts[min(pair), max(pair)] += 1
     pairs = counts[np.triu_indices(6, 1)]
     assert pairs.sum() == 600 and np.abs(pairs - 40).max() < 6 * 6.1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.evaluations import FoldedValues
+from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
 from botorch_sparse.strategies.trust_region import Region, local_surrogate
 from botorch_sparse.strategies.trust_region import trust_region_bbkb as strategy
 from botorch_sparse.strategies.trust_region.trust_region import (
@@ -171,7 +171,7 @@ def test_the_posterior_is_fitc(m: int) -> None:
     """Means and variances of dense formulas; with all points that of the exact GP."""
     made = TrustRegionBBKB(bounds=BOUNDS, covar_module=make_kernel(), lam=0.05)
     X, kernel = told(made, 30), make_kernel()
-    values = FoldedValues.of(made.history.point, made.history.values)
+    values = FoldedEvaluations.of(made.history.point, made.history.values)
     posterior = local_surrogate.local_posterior(
         made.surrogate.source, made.surrogate.prior, made.history, values, m
     )

@@ -153,7 +153,7 @@ class ModelStrategy(Strategy, Generic[S]):
         if self._num_learned == 0:
             return None
         with self._lock:
-            predicted = self.surrogate.predict(X, self.history)
+            predicted = self.surrogate.predict(X, self.record)
         if predicted is None:
             return None
         mean, sd = predicted
@@ -211,7 +211,7 @@ class ModelStrategy(Strategy, Generic[S]):
         at_least = 1 if self._num_learned == 0 else 0
         if at_least and self._largest_batch() < MAX_BATCH_SIZE:
             return self._largest_batch()
-        known = len(self.history) + len(self._trials)
+        known = len(self.record) + len(self._trials)
         if self.settings.num_initial == 1:
             return at_least
         missing = max(at_least, self.settings.num_initial - known)
@@ -229,7 +229,7 @@ class ModelStrategy(Strategy, Generic[S]):
 
     def _learn_in_order(self) -> None:
         """Learn at the end of a batch; assigns at its end."""
-        self.surrogate = self.surrogate.learn(self.history, self.generator)
+        self.surrogate = self.surrogate.learn(self.record, self.generator)
 
     @override
     def _describe(self) -> BatchRecord:
@@ -242,7 +242,7 @@ class ModelStrategy(Strategy, Generic[S]):
     @override
     def _move(self, number: Mapping[int, int]) -> None:
         self.surrogate = self.surrogate.moved(
-            self.domain, number, self.history, self._num_learned
+            self.domain, number, self.record, self._num_learned
         )
 
     @override
@@ -253,7 +253,7 @@ class ModelStrategy(Strategy, Generic[S]):
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
         self.surrogate = self.surrogate.restored(
-            state["surrogate"], self.history, self._num_learned
+            state["surrogate"], self.record, self._num_learned
         )
 
     @override

@@ -17,7 +17,7 @@ from botorch_sparse.pools.shard import ALONE, Ranks
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 
-# Gives a point that is not in a table its number; see `History.add_point`.
+# Gives a point that is not in a table its number; see `RunRecord.add_point`.
 AddPoint = Callable[[Tensor], int]
 # Points before a model is used; one-hot columns of a table are many.
 FEWEST_INITIAL, MOST_INITIAL = 5, 20

@@ -256,9 +256,6 @@ class FoldedEvaluations:
         return torch.tensor([place[number] for number in numbers], dtype=torch.long)
 
 
-FoldedValues = FoldedEvaluations
-
-
 def _of_sums(point: Tensor, total: Tensor, counts: Tensor) -> FoldedEvaluations:
     """Means of the points that were measured."""
     if not bool((is_measured := counts > 0).all()):
@@ -584,7 +581,7 @@ class RunRecord:
 
 
 def evaluations_at(
-    record: Any, values: FoldedEvaluations, chosen: Tensor | None = None
+    record: RunRecord, values: FoldedEvaluations, chosen: Tensor | None = None
 ) -> FoldedEvaluations:
     """Folded evaluations where the points of their record are; one copy to there.
 

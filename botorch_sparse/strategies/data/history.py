@@ -17,15 +17,13 @@ from botorch_sparse.strategies.data.candidate_table import (
 )
 from botorch_sparse.strategies.data.evaluations import (
     Batches,
-    FoldedEvaluations,
     RunRecord,
-    evaluations_at,
 )
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Batch", "Best", "History", "batch_of", "evaluations_at"]
+__all__ = ["Batch", "Best", "History", "batch_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,14 +279,6 @@ class History:
     def was_told(self, trial: int) -> bool:
         """Whether a trial has been told. O(1)."""
         return self._record.was_told(trial)
-
-    def folded(self, size: int | None = None) -> FoldedEvaluations:
-        """See `RunRecord.folded`."""
-        return self._record.folded(size)
-
-    def add_point(self, x: Tensor) -> int:
-        """See `RunRecord.add_point`."""
-        return self._record.add_point(x)
 
     def best(self) -> Best:
         """The point whose observations are best in the mean. O(n_u), different points.

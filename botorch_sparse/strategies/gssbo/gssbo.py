@@ -196,7 +196,7 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
         start = self._time()
         acquire = self.acquisition or self._upper_confidence_bound
         point = self.surrogate.maximizer(
-            acquire, self.history, self.X_pending, self.generator
+            acquire, self.record, self.X_pending, self.generator
         )
         seconds = self._learning_time + self._time() - start
         self.buffer = copy(self.buffer)
@@ -223,7 +223,7 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
     @override
     def _learn_in_order(self) -> None:
         start, size = self._time(), self.buffer.size
-        self.surrogate = self.surrogate.learn(self.history, self.generator, size)
+        self.surrogate = self.surrogate.learn(self.record, self.generator, size)
         self._learning_time += self._time() - start
 
     @override

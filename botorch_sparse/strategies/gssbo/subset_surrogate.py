@@ -20,7 +20,7 @@ from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.row_selection import SelectionOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
@@ -81,7 +81,7 @@ class SubsetSurrogate:
 
     def learn(
         self,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
         subset_size: int | None = None,
     ) -> Self:
@@ -90,21 +90,21 @@ class SubsetSurrogate:
         The model is replaced, not changed, so that a failure leaves no trace.
 
         Args:
-            history: All evaluations.
+            record: All evaluations.
             generator: Of the perturbation and of random choices.
             subset_size: Largest number of samples, or None for all.
         """
-        start, num_newest, num = time.perf_counter(), 0, len(history)
+        start, num_newest, num = time.perf_counter(), 0, len(record)
         if self.model is None:
-            model = self._build(history, num, subset_size, draw_seed(generator))
+            model = self._build(record, num, subset_size, draw_seed(generator))
         else:
             num_newest = num - self.num_learned
             model = deepcopy(self.model)
             model.subset_size = subset_size
-            new = _evaluations(history, self.num_learned, num)
+            new = _evaluations(record, self.num_learned, num)
             model.add_observations(*new, generator=generator)
         seconds, last_fit = time.perf_counter() - start, self.last_fit
-        if self.source.is_due(last_fit, history):
+        if self.source.is_due(last_fit, record):
             _fit(model, draw_seed(generator))
             start, last_fit = time.perf_counter(), num
             model.reselect(generator=generator, num_newest=num_newest)
@@ -118,10 +118,10 @@ class SubsetSurrogate:
         )
 
     def _build(
-        self, history: History, num: int, subset_size: int | None, seed: int
+        self, record: RunRecord, num: int, subset_size: int | None, seed: int
     ) -> SubsetSingleTaskGP:
         """A model of the first evaluations under the initial hyperparameters."""
-        X, Y = _evaluations(history, 0, num)
+        X, Y = _evaluations(record, 0, num)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=InputDataWarning)
             return SubsetSingleTaskGP(
@@ -137,7 +137,7 @@ class SubsetSurrogate:
     def maximizer(
         self,
         make: MakeAcquisition,
-        history: History,
+        record: RunRecord,
         pending: Tensor,
         generator: torch.Generator,
     ) -> int:
@@ -145,7 +145,7 @@ class SubsetSurrogate:
 
         Args:
             make: From the model and `j x d` pending points, or None, to the function.
-            history: Where the point gets its number.
+            record: Where the point gets its number.
             pending: `j x d` points.
             generator: Of the optimizer.
         """
@@ -158,9 +158,9 @@ class SubsetSurrogate:
         with manual_seed(seed):
             acqf = make(self.model, pending.double() if len(pending) else None)
             X, _ = optimize_acqf(acqf, q=1, **options)
-        return history.add_point(box.clamp(X)[0])
+        return record.add_point(box.clamp(X)[0])
 
-    def predict(self, X: Tensor, history: History) -> None:
+    def predict(self, X: Tensor, record: RunRecord) -> None:
         """None: what the subset says of other samples is no estimate of them."""
 
     def clear(self) -> None:
@@ -190,12 +190,12 @@ class SubsetSurrogate:
         }
 
     def restored(
-        self, state: dict[str, Any], history: History, num_learned: int
+        self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, on the same samples."""
         model, subset = None, state["subset"]
         if subset is not None:
-            model = self._build(history, num_learned, subset["size"], 0)
+            model = self._build(record, num_learned, subset["size"], 0)
             model.load_state_dict(subset["parameters"])
             model.set_subset(subset["indices"])
             model.num_selections = subset["num_selections"]
@@ -208,10 +208,10 @@ class SubsetSurrogate:
         )
 
 
-def _evaluations(history: History, start: int, stop: int) -> tuple[Tensor, Tensor]:
+def _evaluations(record: RunRecord, start: int, stop: int) -> tuple[Tensor, Tensor]:
     """Points and values of some evaluations, `n x d` and `n x 1`, in float64."""
-    X = history.points(history.point[start:stop]).double()
-    Y = history.values[start:stop].clone()
+    X = record.points(record.point[start:stop]).double()
+    Y = record.values[start:stop].clone()
     return X, Y.to(X.device).unsqueeze(-1)
 
 

@@ -50,7 +50,6 @@ from botorch_sparse.strategies.data.evaluations import (
     RunRecord,
     evaluations_at,
 )
-from botorch_sparse.strategies.data.history import History
 from botorch_sparse.strategies.sbpe.design import (
     Design,
     Exploration,
@@ -275,7 +274,7 @@ class SBPE(RoundStrategy):
                 "points: tell(X, Y). Or start anew with a larger num_initial, or with "
                 "covar_module, lam and noise_std."
             )
-        prior = fitted_prior(at.source, self.history, self.generator)
+        prior = fitted_prior(at.source, self.record, self.generator)
         start = SearchState.at_start(self.domain, at.source, at.design, prior)
         return start, Round(length, num, survivors=len(self.candidates) or None)
 
@@ -379,7 +378,7 @@ def _can_fit(record: RunRecord) -> bool:
 
 @torch.no_grad()
 def fitted_prior(
-    source: PriorSource, history: History, generator: torch.Generator
+    source: PriorSource, record: RunRecord, generator: torch.Generator
 ) -> Prior:
     """Kernel, noise, constant mean and scale by all feedback that there is.
 
@@ -387,8 +386,8 @@ def fitted_prior(
     average is taken off first: a constant in the data would cost digits. Cost: see
     `PriorSource.fitted`, and O(n m^2) with at most 300 inducing points.
     """
-    prior = source.fitted(source.initial(), history, generator)
-    data = evaluations_at(history, history.folded())
+    prior = source.fitted(source.initial(), record, generator)
+    data = evaluations_at(record, record.folded())
     X, average = source.inputs(data.X), data.Y @ data.counts / data.counts.sum()
     posterior = condition_with_constant_mean(
         NystromPosterior.prior(prior.covar_module, X[:FIT_SIZE]),

@@ -202,7 +202,7 @@ class UncertaintyReduction(RoundStrategy):
         try:
             return super().run(objective, num_evaluations, **options)
         finally:
-            if len(self.history.batches) == 0:  # the run was refused
+            if len(self.record.batches) == 0:  # the run was refused
                 self.lengths = []
 
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,8 +22,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableRows, draw_seed
-from botorch_sparse.strategies.data.evaluations import FoldedValues
-from botorch_sparse.strategies.data.history import History
+from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, RunRecord
 from botorch_sparse.strategies.local_maximization import PointAcquisition
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
@@ -60,12 +59,12 @@ class BoxPosterior(DomainPosterior):
 
     @override
     def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
     ) -> Self:
         model = self.source.build(
-            history,
+            record,
             torch.arange(int(values.counts.sum())),
-            history.points(values.point[chosen]).double(),
+            record.points(values.point[chosen]).double(),
             prior.hyperparameters,
             prior.lengthscale_factor,
         )
@@ -82,8 +81,8 @@ class BoxPosterior(DomainPosterior):
 
     @override
     @torch.no_grad()
-    def variance(self, history: History, point: Tensor) -> Tensor:
-        X = self.source.inputs(history.points(point))
+    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
+        X = self.source.inputs(record.points(point))
         if self.posterior is None:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
@@ -94,7 +93,7 @@ class BoxPosterior(DomainPosterior):
 
     @override
     @torch.no_grad()
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         X = X.to(self.box.bounds).double()
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
@@ -125,10 +124,10 @@ class BoxPosterior(DomainPosterior):
         rule: Rule | None,
         pending: list[int],
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
     ) -> BoxBatch:
-        X = history.points(torch.tensor(pending).long()).double()
+        X = record.points(torch.tensor(pending).long()).double()
         acqf = BatchUpperConfidenceBound(
             self._learned_model, multiplier**2, X if len(X) else None
         )
@@ -140,7 +139,7 @@ class BoxPosterior(DomainPosterior):
             bounds,
             options,
             clamp=self.box.clamp,
-            number=history.add_point,
+            number=record.add_point,
             most=None if rule is None else MAX_BOX_BATCH,
         )
 
@@ -149,7 +148,7 @@ class BoxPosterior(DomainPosterior):
         self,
         num_paths: int,
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
         goes_on: ContinueFunction = always_continue,
     ) -> list[int]:
@@ -160,7 +159,7 @@ class BoxPosterior(DomainPosterior):
                 path = draw_matheron_paths(model, torch.Size([1]))
                 acqf = PointAcquisition(partial(_values_on, path))
                 X, _ = optimize_acqf(acqf, q=1, **options)
-                chosen.append(history.add_point(self.box.clamp(X)[0]))
+                chosen.append(record.add_point(self.box.clamp(X)[0]))
                 if not goes_on(len(chosen)):
                     break
         return chosen

@@ -32,8 +32,11 @@ from botorch_sparse.posteriors.constant_mean import (
     constant_mean,
 )
 from botorch_sparse.strategies.data.domain import Domain, draw_seed
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, FoldedValues
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.surrogates.prior import (
     Hyperparameters,
     PosteriorSettings,
@@ -164,13 +167,13 @@ class PriorSource:
         """Whether kernel and noise are still those from before the first fit."""
         return self.settings.refit is not None and prior.last_fit is None
 
-    def is_due(self, last_fit: int | None, history: History) -> bool:
+    def is_due(self, last_fit: int | None, record: RunRecord) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 
         Not before there are three that differ: less says nothing of a kernel, and fits
         begin where the last one ended.
         """
-        values, refit = history.values, self.settings.refit
+        values, refit = record.values, self.settings.refit
         if refit is None or len(values) < FEWEST_FITTED:
             return False
         if bool(values.min() == values.max()):
@@ -182,9 +185,9 @@ class PriorSource:
     def fitted(
         self,
         prior: Prior,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
-        values: FoldedValues | None = None,
+        values: FoldedEvaluations | None = None,
         max_steps: int | None = None,
     ) -> Prior:
         """The prior fitted to a history, from where it stands.
@@ -193,24 +196,24 @@ class PriorSource:
 
         Args:
             prior: Where it stands.
-            history: The evaluations.
+            record: The evaluations.
             generator: Source of randomness.
             values: The points to fit to; all by default.
             max_steps: Iterations at most; None for no end.
         """
-        values = history.folded() if values is None else values
-        data = evaluations_at(history, values)
+        values = record.folded() if values is None else values
+        data = evaluations_at(record, values)
         seed = draw_seed(generator)
         g = torch.Generator().manual_seed(seed)
         with manual_seed(seed), torch.enable_grad():
-            model = self._fit_to(history, data, prior.hyperparameters, g, max_steps)
+            model = self._fit_to(record, data, prior.hyperparameters, g, max_steps)
         scale = float(model.outcome_transform.stdvs) if self.is_inferred else 1.0
         factor = prior.lengthscale_factor
-        return self._prior(hyperparameters_of(model), scale, len(history), factor)
+        return self._prior(hyperparameters_of(model), scale, len(record), factor)
 
     def _fit_to(
         self,
-        history: History,
+        record: RunRecord,
         data: FoldedEvaluations,
         start: Hyperparameters | None,
         generator: torch.Generator,
@@ -224,10 +227,10 @@ class PriorSource:
         many times.
         """
         chosen = torch.randperm(len(data), generator=generator)[:FIT_SIZE].sort().values
-        is_chosen = torch.isin(history.point, data.point[chosen])
+        is_chosen = torch.isin(record.point, data.point[chosen])
         evaluations = is_chosen.nonzero().squeeze(-1)
         S = self.features(data.X[chosen.to(data.X.device)])
-        model = self.build(history, evaluations, S, start)
+        model = self.build(record, evaluations, S, start)
         options = {} if max_steps is None else {"options": {"maxiter": max_steps}}
         fit_or_keep(
             model,
@@ -279,7 +282,7 @@ class PriorSource:
 
     def build(
         self,
-        history: History,
+        record: RunRecord,
         evaluations: Tensor,
         inducing_points: Tensor,
         hyperparameters: Hyperparameters | None,
@@ -288,14 +291,14 @@ class PriorSource:
         """A model in eval mode of some evaluations.
 
         Args:
-            history: The history.
+            record: The history.
             evaluations: Which of its evaluations to take, by their place.
             inducing_points: `m x d`.
             hyperparameters: Of `hyperparameters_of`, or None for the initial ones.
             lengthscale_factor: What multiplies their lengthscales.
         """
-        X = self.features(history.points(history.point[evaluations]))
-        Y = history.values[evaluations].to(X.device)
+        X = self.features(record.points(record.point[evaluations]))
+        Y = record.values[evaluations].to(X.device)
         model = self._model(X, Y.unsqueeze(-1), inducing_points)
         _adapt(model, hyperparameters, lengthscale_factor)
         if not self.is_inferred and self.settings.mean_module is None:

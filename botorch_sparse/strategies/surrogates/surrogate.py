@@ -24,8 +24,11 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, TableRows
-from botorch_sparse.strategies.data.evaluations import FoldedValues
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
@@ -81,13 +84,13 @@ class DomainPosterior(ABC):
 
     @abstractmethod
     def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
     ) -> Self:
         """The posterior of all evaluations.
 
         Args:
             prior: The prior; another object than before where it is another one.
-            history: The evaluations that `values` are, from the first one on.
+            record: The evaluations that `values` are, from the first one on.
             values: They, folded.
             chosen: Places of the inducing points among them, on the host.
         """
@@ -97,7 +100,7 @@ class DomainPosterior(ABC):
         """Inducing points in use; for the exact posterior its unique points."""
 
     @abstractmethod
-    def variance(self, history: History, point: Tensor) -> Tensor:
+    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, both on the host."""
 
     @abstractmethod
@@ -105,7 +108,7 @@ class DomainPosterior(ABC):
         """The largest variance in the domain; NaN where it is not known."""
 
     @abstractmethod
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation at `q x d` points, in units of Y.
 
         Before any feedback they are the prior's.
@@ -127,7 +130,7 @@ class DomainPosterior(ABC):
         rule: Rule | None,
         pending: list[int],
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
     ) -> GrowingBatch:
         """Start a batch by the upper confidence bound.
@@ -137,7 +140,7 @@ class DomainPosterior(ABC):
             rule: What ends it.
             pending: Points that are in it from the start.
             choosable: Which rows may be chosen; excluded ones on the host.
-            history: Gives points of a box their numbers.
+            record: Gives points of a box their numbers.
             generator: Source of randomness.
         """
 
@@ -146,7 +149,7 @@ class DomainPosterior(ABC):
         self,
         num_paths: int,
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
         goes_on: ContinueFunction = always_continue,
     ) -> list[int]:
@@ -159,12 +162,12 @@ class DomainPosterior(ABC):
     def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
         """Drop what is kept for later values, which may be half done."""
 
-    def posterior_of(self, history: History) -> NystromPosterior | None:
+    def posterior_of(self, record: RunRecord) -> NystromPosterior | None:
         """The posterior, computed anew where it is exact; None without data."""
         return self.posterior
 
     @torch.no_grad()
-    def information_gain(self, history: History) -> float:
+    def information_gain(self, record: RunRecord) -> float:
         r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
 
         This is twice the mutual information in nats. It is
@@ -174,28 +177,28 @@ class DomainPosterior(ABC):
         if (posterior := self.posterior) is None:
             return 0.0
         log_det = 2.0 * float(posterior.chol_inner.diagonal().log().sum())
-        return max(log_det, 0.0) + self.residual_trace(history)
+        return max(log_det, 0.0) + self.residual_trace(record)
 
     @torch.no_grad()
-    def residual_trace(self, history: History) -> float:
+    def residual_trace(self, record: RunRecord) -> float:
         """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
 
         An upper bound on its largest eigenvalue. Cost: O(n m^2).
         """
         if (posterior := self.posterior) is None:
             return 0.0
-        data = evaluations_at(history, history.folded())
+        data = evaluations_at(record, record.folded())
         X = self.source.inputs(data.X)
         residual = posterior.residual(X, posterior.features(X))
         return float((residual * data.counts).sum()) / self.prior.lam
 
     @torch.no_grad()
-    def mean_norm(self, history: History) -> float:
+    def mean_norm(self, record: RunRecord) -> float:
         """The RKHS norm of the posterior mean of a history that was learned.
 
         Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
         """
-        posterior = self.posterior_of(history)
+        posterior = self.posterior_of(record)
         return 0.0 if posterior is None else posterior_mean_norm(posterior)
 
 
@@ -259,9 +262,9 @@ class Surrogate:
         """The largest variance, where it is known."""
         return self.view.max_variance()
 
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation."""
-        return self.view.predict(X, history)
+        return self.view.predict(X, record)
 
     def clear(self) -> None:
         """Drop what is kept for later values."""
@@ -269,53 +272,53 @@ class Surrogate:
 
     def learn(
         self,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
         lengthscale_factor: float = 1.0,
     ) -> Self:
         """Fit where that is due, draw the inducing set anew, and condition.
 
         Args:
-            history: The evaluations, all of which are taken into account.
+            record: The evaluations, all of which are taken into account.
             generator: Source of randomness.
             lengthscale_factor: What multiplies the kernel's lengthscales.
 
         Returns:
             What is known then; `prior` is another object where it is another prior.
         """
-        values, source = history.folded(), self.source
+        values, source = record.folded(), self.source
         prior, ranks = self.view.prior, source.ranks
         if ranks.size > 1:
-            history.points(values.point)  # all ranks know them from here on
-        if source.is_due(prior.last_fit, history):
+            record.points(values.point)  # all ranks know them from here on
+        if source.is_due(prior.last_fit, record):
             before = prior
             prior = ranks.once_drawing(
-                generator, lambda: source.fitted(before, history, generator)
+                generator, lambda: source.fitted(before, record, generator)
             )
         prior = source.shrunk(prior, lengthscale_factor)
-        chosen = self._draw(prior, history, values, generator)
-        view = self.view.learned(prior, history, values, chosen)
+        chosen = self._draw(prior, record, values, generator)
+        view = self.view.learned(prior, record, values, chosen)
         inducing = tuple(values.point[chosen].tolist())
         learned = replace(self, view=view, inducing=inducing)
-        return learned._with_announcements(history, values)
+        return learned._with_announcements(record, values)
 
-    def _with_announcements(self, history: History, values: FoldedValues) -> Self:
+    def _with_announcements(self, record: RunRecord, values: FoldedEvaluations) -> Self:
         """What does not fit the prior is announced, once."""
         prior, source, is_known = self.view.prior, self.source, self.is_scale_known
         if not is_known and not source.awaits_fit(prior):
-            X = source.inputs(history.points(values.point))
+            X = source.inputs(record.points(values.point))
             k_diag = float(prior.covar_module(X, diag=True).detach().mean())
             is_known = announce_scale(values.Y, prior.lam, k_diag)
         is_noise_known = self.is_noise_known or announce_noise(
-            history, values, prior.lam
+            record, values, prior.lam
         )
         return replace(self, is_scale_known=is_known, is_noise_known=is_noise_known)
 
     def _draw(
         self,
         prior: Prior,
-        history: History,
-        values: FoldedValues,
+        record: RunRecord,
+        values: FoldedEvaluations,
         generator: torch.Generator,
     ) -> Tensor:
         """Places of the next inducing points among the unique points; on the host."""
@@ -323,7 +326,7 @@ class Surrogate:
         is_small = is_inferred and len(values) <= self.exact_size
         if self.sampler is None or is_small:
             return torch.arange(len(values))
-        variance = self._variance_before(prior, history, values)
+        variance = self._variance_before(prior, record, values)
         fresh = not self.inducing and len(values) > 1
         sampler = self.initial_sampler if fresh else self.sampler
         if type(sampler) is PosteriorVarianceSampler and not is_inferred:
@@ -331,7 +334,7 @@ class Surrogate:
             return ranks.once_drawing(
                 generator, lambda: sampler.draw(leverage, generator)
             )
-        data = evaluations_at(history, values)
+        data = evaluations_at(record, values)
         return ranks.once_drawing(
             generator,
             lambda: sample_inducing_points(
@@ -347,12 +350,12 @@ class Surrogate:
 
     @torch.no_grad()
     def _variance_before(
-        self, prior: Prior, history: History, values: FoldedValues
+        self, prior: Prior, record: RunRecord, values: FoldedEvaluations
     ) -> Tensor:
         """Variances at the unique points with the inducing points there were."""
         if prior is self.view.prior:
-            return self.view.variance(history, values.point)
-        data = evaluations_at(history, values, values.places(self.inducing))
+            return self.view.variance(record, values.point)
+        data = evaluations_at(record, values, values.places(self.inducing))
         X = self.source.inputs(data.X)
         if not self.inducing:
             return prior.covar_module(X, diag=True).cpu()
@@ -382,7 +385,7 @@ class Surrogate:
         self,
         domain: TableRows,
         number: Mapping[int, int],
-        history: History,
+        record: RunRecord,
         num_learned: int,
     ) -> Self:
         """The same on another table.
@@ -390,17 +393,17 @@ class Surrogate:
         Args:
             domain: The table.
             number: Numbers of points there by those here.
-            history: The evaluations by their numbers there.
+            record: The evaluations by their numbers there.
             num_learned: How many of them were learned.
         """
         self.source.require_columns(domain)
         inducing = [number[point] for point in self.inducing]
         state = self.state_dict() | {"inducing": list(dict.fromkeys(inducing))}
         there = replace(self, view=self.view.on(domain, self.max_memory))
-        return there.restored(state, history, num_learned)
+        return there.restored(state, record, num_learned)
 
     def restored(
-        self, state: dict[str, Any], history: History, num_learned: int
+        self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
         inducing, is_all = state["inducing"], self.sampler is None
@@ -410,10 +413,10 @@ class Surrogate:
         view = self.view.blank(prior)
         rebuilt = state["num_rebuilt"] or num_learned
         for num in sorted({rebuilt, num_learned} - {0}):
-            values = history.folded(num)
+            values = record.folded(num)
             every = torch.arange(len(values))
             chosen = every if is_all else values.places(inducing)
-            view = view.learned(prior, history, values, chosen)
+            view = view.learned(prior, record, values, chosen)
         return replace(
             self,
             view=view,
@@ -423,24 +426,24 @@ class Surrogate:
         )
 
 
-def announce_noise(history: History, values: FoldedValues, lam: float) -> bool:
+def announce_noise(record: RunRecord, values: FoldedEvaluations, lam: float) -> bool:
     """Warn of repeats that differ by more noise than a given `lam` expects.
 
     The pooled variance of evaluations about the mean of their point; O(n log n), once.
 
     Args:
-        history: The evaluations.
+        record: The evaluations.
         values: The same with repeats folded.
         lam: Noise variance of an evaluation, in the units of the feedback.
 
     Returns:
         Whether there were enough repeats to judge.
     """
-    if (degrees := len(history) - len(values)) < ENOUGH_REPEATS:
+    if (degrees := len(record) - len(values)) < ENOUGH_REPEATS:
         return False
     number, order = values.point.sort()
-    mean = values.Y[order[torch.searchsorted(number, history.point)]]
-    variance = float((history.values - mean).square().sum()) / degrees
+    mean = values.Y[order[torch.searchsorted(number, record.point)]]
+    variance = float((record.values - mean).square().sum()) / degrees
     if variance > LARGEST_NOISE * lam:
         warnings.warn(
             f"Evaluations of the same point differ by a variance of {variance:.3g}, "

@@ -23,8 +23,11 @@ from botorch_sparse.posteriors.constant_mean import (
     posterior_of_chosen,
 )
 from botorch_sparse.strategies.data.domain import TableRows, draw_seed
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, FoldedValues
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 
@@ -88,9 +91,9 @@ class TablePosterior(DomainPosterior):
 
     @override
     @torch.no_grad()
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         Z, scale = self.source.inputs(X), self.prior.scale
-        posterior = self.posterior_of(history)
+        posterior = self.posterior_of(record)
         if posterior is None:
             variance = self.prior.covar_module(Z, diag=True)
             return torch.zeros_like(variance), scale * variance.sqrt()
@@ -111,7 +114,7 @@ class TablePosterior(DomainPosterior):
         rule: Rule | None,
         pending: list[int],
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
     ) -> TableBatch:
         choosable = choosable.to(self.pool.X.device)
@@ -127,11 +130,11 @@ class TablePosterior(DomainPosterior):
         self,
         num_paths: int,
         choosable: SelectableRows,
-        history: History,
+        record: RunRecord,
         generator: torch.Generator,
         goes_on: ContinueFunction = always_continue,
     ) -> list[int]:
-        posterior, X = self.posterior_of(history), self.pool.X
+        posterior, X = self.posterior_of(record), self.pool.X
         if posterior is None:
             raise no_data()
         with manual_seed(draw_seed(generator)):
@@ -188,10 +191,10 @@ class NystromTablePosterior(TablePosterior):
 
     @override
     @torch.no_grad()
-    def variance(self, history: History, point: Tensor) -> Tensor:
+    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
         if self.embeds and bool((point < self.pool.shard.num_rows).all()):
             return self._variances_at(point)
-        X = self.source.inputs(history.points(point))
+        X = self.source.inputs(record.points(point))
         if self.posterior is None:
             return self.prior.covar_module(X, diag=True).cpu()
         return self.posterior.variance(X).cpu()
@@ -199,11 +202,11 @@ class NystromTablePosterior(TablePosterior):
     @override
     @torch.no_grad()
     def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
     ) -> Self:
         view = self if prior is self.prior else self.blank(prior)
         view = replace(view, pool=copy(self.pool), on_host={})
-        data, pool = evaluations_at(history, values, chosen), view.pool
+        data, pool = evaluations_at(record, values, chosen), view.pool
         if not self.embeds:
             pool.hold(view._posterior_of(data))
         elif self._is_away and bool((values.point < pool.shard.num_rows).all()):
@@ -316,15 +319,15 @@ class ExactTablePosterior(TablePosterior):
         return None
 
     @override
-    def information_gain(self, history: History) -> float:
+    def information_gain(self, record: RunRecord) -> float:
         return float(self.pool.information_gain)
 
     @override
     @torch.no_grad()
-    def posterior_of(self, history: History) -> NystromPosterior | None:
+    def posterior_of(self, record: RunRecord) -> NystromPosterior | None:
         if self.num_learned == 0:
             return None
-        data = evaluations_at(history, history.folded(self.num_learned))
+        data = evaluations_at(record, record.folded(self.num_learned))
         X = self.source.inputs(data.X)
         return posterior_of_data(self.prior, X, X, data)
 
@@ -334,36 +337,36 @@ class ExactTablePosterior(TablePosterior):
 
     @override
     @torch.no_grad()
-    def variance(self, history: History, point: Tensor) -> Tensor:
+    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
         if bool((point < len(self.pool)).all()):
             return self._variances_at(point)
-        X = self.source.inputs(history.points(point))
+        X = self.source.inputs(record.points(point))
         return self.pool.variance_at(X, point).cpu()
 
     @override
     def learned(
-        self, prior: Prior, history: History, values: FoldedValues, chosen: Tensor
+        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
     ) -> Self:
         if prior is not self.prior:
-            return self.blank(prior)._rebuilt(history, values)
+            return self.blank(prior)._rebuilt(record, values)
         new = slice(self.num_learned, int(values.counts.sum()))
-        point, Y = history.point[new], history.values[new] / prior.scale
+        point, Y = record.point[new], record.values[new] / prior.scale
         beside = bool((point >= len(self.pool)).any())
         if beside or self.num_learned == 0:
-            return self._rebuilt(history, values)
+            return self._rebuilt(record, values)
         pool = self.pool.fork()
         for row, y in zip(point.tolist(), Y.tolist(), strict=True):
             pool.append(row, y)
         if pool.num_rows > 2 * len(values) + 32:
-            return self._rebuilt(history, values)
+            return self._rebuilt(record, values)
         num_unique = len(values)
         return replace(
             self, pool=pool, on_host={}, num_learned=new.stop, num_unique=num_unique
         )
 
-    def _rebuilt(self, history: History, values: FoldedValues) -> Self:
+    def _rebuilt(self, record: RunRecord, values: FoldedEvaluations) -> Self:
         """With the folded data factorized anew."""
-        data = evaluations_at(history, values)
+        data = evaluations_at(record, values)
         pool, prior = exact_pool(self.pool.X, self.prior), self.prior
         X, noise = self.source.inputs(data.X), prior.lam / data.counts
         pool.rebuild(X, data.Y / prior.scale, noise)

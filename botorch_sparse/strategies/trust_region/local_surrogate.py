@@ -10,8 +10,11 @@ from torch import Tensor
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain
-from botorch_sparse.strategies.data.evaluations import FoldedValues
-from botorch_sparse.strategies.data.history import History, evaluations_at
+from botorch_sparse.strategies.data.evaluations import (
+    FoldedEvaluations,
+    RunRecord,
+    evaluations_at,
+)
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,
@@ -26,7 +29,7 @@ from botorch_sparse.strategies.trust_region.trust_region import (
 
 # From numbers of points and their mean observations to what is compared, minus infinity
 # where a point may not be a middle; all of `k`, on the host.
-Score = Callable[[FoldedValues], Tensor]
+Score = Callable[[FoldedEvaluations], Tensor]
 
 # Points of a posterior, the nearest ones.
 MOST_POINTS, LEAST_POINTS = 2000, 200
@@ -76,11 +79,11 @@ class Regions:
         since = torch.arange(len(trial)) >= region.start
         return torch.where(is_trial, run == region.run, since)
 
-    def values(self, trial: Tensor, history: History) -> FoldedValues:
+    def values(self, trial: Tensor, record: RunRecord) -> FoldedEvaluations:
         """What the runs that go on know of the first evaluations."""
         is_live = torch.stack([self.owns(r, trial) for r in self.regions]).any(0)
         places = is_live.nonzero().squeeze(-1)
-        return FoldedValues.of(history.point[places], history.values[places])
+        return FoldedEvaluations.of(record.point[places], record.values[places])
 
     def num_missing(self, region: Region, trial: Tensor, pending: Tensor) -> int:
         """Points to draw before a region is used.
@@ -108,46 +111,46 @@ class Regions:
         return False
 
     def after(
-        self, history: History, num_before: int, tolerance: int, score: Score
+        self, record: RunRecord, num_before: int, tolerance: int, score: Score
     ) -> "Regions":
         """The same after feedback; regions that are too small begin anew.
 
         Args:
-            history: All evaluations.
+            record: All evaluations.
             num_before: How many of them were there before.
             tolerance: See `Region.after`.
             score: Of the points of a run.
         """
         regions, last = list[Region](), max(region.run for region in self.regions)
         for region in self.regions:
-            after = self._after(region, history, num_before, tolerance, score)
+            after = self._after(region, record, num_before, tolerance, score)
             if after.is_over:
                 last += 1
-                after = Region(last, start=len(history))
+                after = Region(last, start=len(record))
             regions.append(after)
         return replace(self, regions=tuple(regions))
 
     def _after(
         self,
         region: Region,
-        history: History,
+        record: RunRecord,
         num_before: int,
         tolerance: int,
         score: Score,
     ) -> Region:
         """A region after feedback."""
-        own = self.owns(region, history.trial).nonzero().squeeze(-1)
+        own = self.owns(region, record.trial).nonzero().squeeze(-1)
         num_known = int((own < num_before).sum())
         if len(own) == num_known:
             return region
-        values = FoldedValues.of(history.point[own], history.values[own])
+        values = FoldedEvaluations.of(record.point[own], record.values[own])
         scores = score(values)
         if scores.max() == -torch.inf:
             return region
         center = int(values.point[scores.argmax()])
         if num_known < self.num_initial:
             return replace(region, center=center)
-        is_old = torch.isin(values.point, history.point[own[:num_known]])
+        is_old = torch.isin(values.point, record.point[own[:num_known]])
         is_success = is_better(scores[~is_old], scores[is_old])
         num = len(own) - num_known
         after = region.after(num, is_success=is_success, tolerance=tolerance)
@@ -215,25 +218,25 @@ class LocalSurrogate:
         """The present regions."""
         return self.runs.regions
 
-    def learn(self, history: History, generator: torch.Generator) -> Self:
+    def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
         """Fit where that is due, and move the regions on.
 
         Args:
-            history: All evaluations.
+            record: All evaluations.
             generator: Source of randomness.
         """
-        prior = self._fitted(history, generator)
-        fitted = replace(self, prior=prior, num_learned=len(history), posterior=None)
-        score = fitted._score(history)
-        runs = self.runs.after(history, self.num_learned, self.tolerance, score)
+        prior = self._fitted(record, generator)
+        fitted = replace(self, prior=prior, num_learned=len(record), posterior=None)
+        score = fitted._score(record)
+        runs = self.runs.after(record, self.num_learned, self.tolerance, score)
         return replace(fitted, runs=runs)
 
-    def _fitted(self, history: History, generator: torch.Generator) -> Prior:
+    def _fitted(self, record: RunRecord, generator: torch.Generator) -> Prior:
         """The prior after a fit, where one is due; a lone region's begins anew."""
         prior = self.prior
-        begins = self.runs.have_begun(history.trial, prior.last_fit or 0)
-        is_due = begins or self.source.is_due(prior.last_fit, history)
-        values = self._values(history, len(history))
+        begins = self.runs.have_begun(record.trial, prior.last_fit or 0)
+        is_due = begins or self.source.is_due(prior.last_fit, record)
+        values = self._values(record, len(record))
         is_enough = len(values) > 2 and bool(values.Y.min() < values.Y.max())
         if self.source.settings.refit is None or not is_due or not is_enough:
             return prior
@@ -241,18 +244,18 @@ class LocalSurrogate:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
         few = few_of(values, generator)
-        return self.source.fitted(prior, history, generator, few, steps)
+        return self.source.fitted(prior, record, generator, few, steps)
 
-    def _score(self, history: History) -> Score:
+    def _score(self, record: RunRecord) -> Score:
         """What middles and successes go by."""
         posterior, known = None, torch.tensor([])
         if self._is_noisy():
-            known = self._values(history, self.num_learned).point[:MOST_POINTS]
-            posterior = self.posterior_of(history)
+            known = self._values(record, self.num_learned).point[:MOST_POINTS]
+            posterior = self.posterior_of(record)
 
         @torch.no_grad()
-        def score(values: FoldedValues) -> Tensor:
-            X = history.points(values.point)
+        def score(values: FoldedEvaluations) -> Tensor:
+            X = record.points(values.point)
             Y = values.Y
             if posterior is not None:
                 mean = posterior.moments(self.source.inputs(X)).mean
@@ -268,19 +271,19 @@ class LocalSurrogate:
         variance = self.prior.covar_module(X, diag=True).detach().mean()
         return self.prior.lam > NOISY * float(variance)
 
-    def _values(self, history: History, num: int) -> FoldedValues:
+    def _values(self, record: RunRecord, num: int) -> FoldedEvaluations:
         """What runs know of the first evaluations, points near the middles first."""
-        values = self.runs.values(history.trial[:num], history)
-        X = self.source.inputs(history.points(values.point))
-        centers = self.source.inputs(self.centers(history, self.regions))
+        values = self.runs.values(record.trial[:num], record)
+        X = self.source.inputs(record.points(values.point))
+        centers = self.source.inputs(self.centers(record, self.regions))
         lengths = [r.length for r in self.regions if r.center is not None]
         sides = X.new_tensor(lengths).unsqueeze(-1) * self.side_weights()
         return at(values, nearest(X, centers, sides * self._span()).cpu())
 
-    def centers(self, history: History, regions: Sequence[Region]) -> Tensor:
+    def centers(self, record: RunRecord, regions: Sequence[Region]) -> Tensor:
         """The middles of regions, `r x d`."""
         points = [region.center for region in regions if region.center is not None]
-        return history.points(torch.tensor(points, dtype=torch.long))
+        return record.points(torch.tensor(points, dtype=torch.long))
 
     def _span(self) -> Tensor:
         """Sides of the box in units of the inputs, `d`."""
@@ -291,20 +294,20 @@ class LocalSurrogate:
         """What multiplies the length of a region in each feature, `d`."""
         return side_weights(self.prior.covar_module, self._span())
 
-    def posterior_of(self, history: History) -> NystromPosterior:
+    def posterior_of(self, record: RunRecord) -> NystromPosterior:
         """The posterior of what was learned."""
         if self.posterior is not None:
             return self.posterior
-        values = self._values(history, self.num_learned)
+        values = self._values(record, self.num_learned)
         values = at(values, torch.arange(min(len(values), MOST_POINTS)))
         most = self.max_inducing
-        return local_posterior(self.source, self.prior, history, values, most)
+        return local_posterior(self.source, self.prior, record, values, most)
 
     @torch.no_grad()
-    def predict(self, X: Tensor, history: History) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation at `k x d` points, in units of Y."""
         inputs = self.source.inputs(X.to(self.domain.box.bounds))
-        mean, variance = self.posterior_of(history).moments(inputs)
+        mean, variance = self.posterior_of(record).moments(inputs)
         return self.prior.scale * mean, self.prior.scale * variance.sqrt()
 
     def clear(self) -> None:
@@ -322,7 +325,7 @@ class LocalSurrogate:
         return {"prior": self.prior.state_dict(), "runs": self.runs.state_dict()}
 
     def restored(
-        self, state: dict[str, Any], history: History, num_learned: int
+        self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
         return replace(
@@ -334,12 +337,14 @@ class LocalSurrogate:
         )
 
 
-def at(values: FoldedValues, places: Tensor) -> FoldedValues:
+def at(values: FoldedEvaluations, places: Tensor) -> FoldedEvaluations:
     """Some points, in another order."""
-    return FoldedValues(values.point[places], values.Y[places], values.counts[places])
+    return FoldedEvaluations(
+        values.point[places], values.Y[places], values.counts[places]
+    )
 
 
-def few_of(values: FoldedValues, generator: torch.Generator) -> FoldedValues:
+def few_of(values: FoldedEvaluations, generator: torch.Generator) -> FoldedEvaluations:
     """Points for a fit: half of them the first ones, and some of the others."""
     num, half = len(values), FIT_POINTS // 2
     if num <= FIT_POINTS:
@@ -376,8 +381,8 @@ def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
 def local_posterior(
     source: PriorSource,
     prior: Prior,
-    history: History,
-    values: FoldedValues,
+    record: RunRecord,
+    values: FoldedEvaluations,
     most: int,
 ) -> NystromPosterior:
     r"""The posterior of values whose first points are inducing points.
@@ -390,14 +395,14 @@ def local_posterior(
     Args:
         source: Makes the inputs.
         prior: Kernel, noise and unit.
-        history: Where the points are.
+        record: Where the points are.
         values: Those of `n` points, the most important ones first.
         most: Inducing points at most, `m`.
 
     Returns:
         The posterior in units of the prior's scale. Cost: O(n m^2).
     """
-    data = evaluations_at(history, values)
+    data = evaluations_at(record, values)
     X, Y = source.inputs(data.X), data.Y / prior.scale
     mean = prior.mean_module
     blank = NystromPosterior.prior(prior.covar_module, X[:most], mean_module=mean)

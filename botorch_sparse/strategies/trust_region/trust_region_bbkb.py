@@ -223,7 +223,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     def _num_missing(self, region: Region) -> int:
         """Points to draw before a region goes by the posterior."""
         return self.surrogate.runs.num_missing(
-            region, self.history.trial, self.pending_ids
+            region, self.record.trial, self.pending_ids
         )
 
     def _ready(self) -> list[Region]:
@@ -250,7 +250,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         """Candidates of a region, `k x d`."""
         return candidates_around(
             self.surrogate.domain.box,
-            self.surrogate.centers(self.history, [region])[0],
+            self.surrogate.centers(self.record, [region])[0],
             region.length * self.surrogate.side_weights(),
             self.num_candidates,
             draw_seed(self.generator),
@@ -278,7 +278,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
 
     def _remember(self) -> NystromPosterior:
         """The posterior of what was learned, which is built once."""
-        posterior = self.surrogate.posterior_of(self.history)
+        posterior = self.surrogate.posterior_of(self.record)
         self.surrogate = replace(self.surrogate, posterior=posterior)
         return posterior
 

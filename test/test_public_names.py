@@ -1,7 +1,9 @@
 """Names that `botorch_sparse` itself has: imported when they are used."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +29,16 @@ def test_a_name_is_the_sub_packages_own(name: str) -> None:
 def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'BBKBB'"):
         _ = botorch_sparse.BBKBB  # type: ignore[attr-defined]
+
+
+def test_the_command_line_uses_public_names_of_the_core_alone() -> None:
+    """It imports what a user can import: nothing from inside of `strategies`."""
+    folder = Path(botorch_sparse.__file__).parent / "suggest"
+    own = ("botorch_sparse.suggest.", "botorch_sparse.command_line")
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and "botorch_sparse" in str(
+                node.module
+            ):
+                module = str(node.module)
+                assert module == "botorch_sparse.strategies" or module.startswith(own)

@@ -75,10 +75,10 @@ class TextTable:
 
     def place(self, row: int) -> str:
         """The line of a row, and its key, for messages."""
-        key = (
-            "" if self.key is None else f" (key {quoted(self.columns[self.key][row])})"
-        )
-        return f"line {self.lines[row]}{key}"
+        line = f"line {self.lines[row]}"
+        if self.key is None:
+            return line
+        return f"{line} (key {quoted(self.columns[self.key][row])})"
 
     def need(self, columns: Iterable[str], why: str) -> None:
         """Check that there are columns."""
@@ -157,9 +157,10 @@ class TextTable:
             reason = f"{quoted(comma)} is no number{comma_hint(comma)}"
         else:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+            hint = comma_hint(cells[row]) or "; correct the cell"
             reason = (
                 f"{quoted(cells[row])} is no finite number, but {num} of {len(cells)} "
-                "cells of the column are; correct the cell"
+                f"cells of the column are{hint}"
             )
         other = f"leave the column out with --ignore {quoted(column)}"
         advice = f"{reason}, declare the column as --text, or {other}."

@@ -77,7 +77,7 @@ def write_proposed(
     rows = [{name: columns[name][row] for name in names} for row in proposed.rows]
     rows += [{name: cells.get(name, "") for name in names} for cells in proposed.gone]
     state = {"suggest": VERSION, **_settings(pool, minimize), "rows": rows}
-    text = json.dumps(state, ensure_ascii=False, indent=1)
+    text = json.dumps(state, ensure_ascii=False, indent=1) + "\n"
     write_whole(path, text.encode())
 
 

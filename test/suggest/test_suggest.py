@@ -337,7 +337,7 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
     ("id,n,x|a,,1|b,spilled,2|c,,3", None, "id --ignore n", "a b c"),
     ("name,x|a,1|b,1|c,2", None, "--text name", "1 2 3"),
     ("id;x|a;1.037,5|b;2,5", "id;loss|a;1,5", "id --decimal ,", "b"),
-    ("id;x|0,5;1,5|b;2,5", "id;loss|0,5;1,5", "id --decimal ,", "b"),
+    ("id;x|0,5;1,5|0.5;2,5", "id;loss|0,5;1,5", "id --decimal ,", "0.5"),
     ("id;x|a;1,5|b;2", "id;x;loss|o;1250;2", "id --decimal ,", "a b"),
 ]  # fmt: skip
 

@@ -29,7 +29,7 @@ from botorch_sparse.ax.strategy_options import (
     check_strategy_options,
 )
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.strategies.core.plain_values import as_python
+from botorch_sparse.strategies.core.fingerprint import as_python
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.

@@ -29,7 +29,7 @@ from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.strategies.core.plain_values import as_python
+from botorch_sparse.strategies.core.fingerprint import as_python
 
 
 class SparseGenerator(BoTorchGenerator):

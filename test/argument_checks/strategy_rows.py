@@ -30,7 +30,7 @@ from argument_rows import (
     X,
     arguments,
 )
-from botorch.exceptions import BotorchError
+from botorch.exceptions import BotorchError, UnsupportedError
 from gpytorch.means import ZeroMean
 from strategy_table import equal
 
@@ -182,6 +182,7 @@ def tell(make: Callable[..., Any], X: Any = None, Y: Any = THREE) -> None:
 
 ROWS_TO_READMIT: list[Any] = [3, "x", ["a"], [0.5], [True], [-1], [99], [None], s.Batch]
 ROWS_TO_READMIT += [torch.tensor(0.5), torch.ones(2) > 0, {"a": 1}]
+ROWS_TO_RESTORE: list[Any] = [3, "x", ["a"], [0.5], [-1], [99], [None]]
 
 
 def readmit(make: Callable[..., Any], rows: Any) -> None:
@@ -326,6 +327,26 @@ def method_rows() -> list[Row]:
     for method in ("fail", "withdraw"):
         name, call = f"RandomSearch.{method}", partial(still, method)
         rows += arguments(call, name, says="ids|feedback", trials=IDS)
+        own = getattr(explorer(), method)
+        rows += arguments(own, f"SBPE.{method}", says="ids|feedback", trials=IDS)
+    rows += arguments(
+        partial(still, "restore_trials", []),
+        "RandomSearch.restore_trials",
+        says="rows",
+        failed=ROWS_TO_RESTORE,
+    )
+    for strategy in (explorer(), s.TrustRegionBBKB(bounds=BOUNDS)):
+        name = f"{type(strategy).__name__}.restore_trials"
+        call = partial(strategy.restore_trials, [0])
+        rows.append(Row(name, "a plan", call, ("resume",), UnsupportedError))
+    for strategy in (explorer(), s.UncertaintyReduction(X, KERNEL)):
+        run = partial(strategy.run, objective=lambda X: X[:, 0], num_evaluations=5)
+        rows += arguments(
+            run,
+            f"{type(strategy).__name__}.run",
+            num_evaluations=[-1, 2.5, "5", None],
+            objective=["f"],
+        )
     for method in ("save", "resume"):
         rows += arguments(partial(still, method), f"RandomSearch.{method}", path=PATHS)
     region = s.TrustRegionBBKB(bounds=BOUNDS, covar_module=KERNEL)
@@ -352,12 +373,12 @@ STATES: dict[str, list[Any]] = {
     "history": [KeyError, None, {}],
     "history.Y": [KeyError, [NAN] * 6, [1.0], ["a"] * 6],
     "history.point": [KeyError, [99] * 6, [-1] * 6, [0.5] * 6],
-    "history.extra": [torch.ones(1, 9), torch.full((1, 2), NAN)],
-    "num_learned": [KeyError, 7, -1, NAN, "6"],
-    "num_proposed": [KeyError, 0, -1, "x"],
+    "history.extra": [torch.ones(1, 9)],
+    "num_learned": [KeyError],
+    "num_proposed": [KeyError],
     "pending": [KeyError, [[0, 0, 0, 0]], [[9, 0, 0, 0]], "x"],
     "has_asked": [KeyError],
-    "failed": [KeyError, [99], None],
+    "failed": [KeyError, None],
     "generator": [KeyError, None, torch.zeros(3)],
     "version": [KeyError, 1],
     "config": [KeyError, {}, None],

@@ -45,7 +45,6 @@ MADE = {
 }
 # Methods of other classes that users have no reason to call, and who calls them.
 OTHERS_CALL = {
-    "BBKB.agree": "run, where ranks share a table",
     "CandidateTable.in_columns_of": "set_candidates",
     **{
         f"{model}.{method}": caller

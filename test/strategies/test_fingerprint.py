@@ -1,7 +1,9 @@
 """What saved states know rules, radii, samplers and options by."""
 
 import enum
+import json
 import math
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,7 +27,7 @@ from botorch_sparse.acquisition.confidence import (
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, GPUCB, ThompsonSampling
-from botorch_sparse.strategies.core.fingerprint import fingerprint
+from botorch_sparse.strategies.core.fingerprint import as_python, fingerprint
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
@@ -246,3 +248,13 @@ def test_arguments_that_are_numpy_scalars_resume_from_a_file(tmp_path: Path) -> 
     twin.resume(path)
     assert twin.history.X.tolist() == strategy.history.X.tolist()
     assert twin.ask().X.tolist() == strategy.ask().X.tolist()
+
+
+Size = namedtuple("Size", ["rows", "share"])
+
+
+def test_what_holds_numbers_stays_what_it_is() -> None:
+    given = {"a": [np.int64(3), 2.5], "b": Size(np.int32(4), np.float64(0.5)), "c": "d"}
+    found = as_python(given)
+    assert found == given and isinstance(found["b"], Size)
+    assert json.dumps(found) == '{"a": [3, 2.5], "b": [4, 0.5], "c": "d"}'

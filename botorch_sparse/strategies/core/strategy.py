@@ -14,7 +14,7 @@ from collections.abc import (
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -66,7 +66,6 @@ from botorch_sparse.strategies.data.history import Batch, History, batch_of
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.point_finder import PointFinder
 
-T = TypeVar("T")
 KEEPS_DOMAIN = (
     "keeps its domain: need a whole table, in one process, of BBKB, BKB, GPUCB, "
     "GPBUCB, ThompsonSampling or RandomSearch. Build another strategy, and tell it the "
@@ -82,35 +81,37 @@ NEED_FAILED = "need numbers of rows that failed, or None for all."
 class Strategy(ABC):
     """Proposes batches of points and learns from their feedback.
 
-    Maximizes over the rows of a table, or over a continuous domain. `ask` proposes a
-    batch and keeps it pending; `tell` takes feedback, whole or in parts, in any order,
+    It maximizes over the rows of a table, or over a continuous domain. `ask` proposes a
+    batch and keeps it pending. `tell` takes feedback, whole or in parts, in any order,
     also for points that were never proposed.
-
-    What a strategy knows stands still within a batch: all points that it was asked for
-    since it learned, by however many calls of `ask`, and those that were pending then.
-    It learns from all feedback at once when what it was asked for since is told, has
-    failed or is withdrawn; where batches have a size, when as many are told; before
-    anything is pending, with each `tell`. Until then points that are told count as
-    those that are pending: they shrink the variance alone. Points that fail or are
-    withdrawn count no more. Feedback on points that nobody waited for has no part in a
-    batch, and is learned with the others.
-
-    Where a rule ends batches (`BBKB`, `BKB`, `GPUCB`, `GPBUCB`), its threshold is one
-    for the whole batch: once that is used up, `ask` returns an empty batch, whose
-    `note` says so. A user who works asynchronously asks until then, tells results as
-    they come, and either waits for those that are missing or calls `learn`, which
-    takes in what there is and leaves the others pending. Strategies without such a
-    rule learn at each `ask` from what there is.
 
     Each proposal of a point is a trial with an id: 0, 1, 2, ... over the run, however
     often the same point comes. `tell` and `fail` take ids.
 
-    `state_dict` holds all there is to know: a strategy built with the same arguments
-    that loads it goes on to the same bits (on the same machine, versions and number of
-    threads), also in the middle of a batch.
+    A strategy learns once for each batch. The batch has all points that were asked for
+    since the strategy learned, by however many calls of `ask`. The strategy learns from
+    all feedback at once, when all points of the batch are told, have failed or are
+    withdrawn. Where batches have a size, it learns when as many are told. Until then a
+    point that is told counts as one that is pending: it shrinks the variance alone. A
+    point that failed or was withdrawn counts no more. Feedback on a point that nobody
+    waited for belongs to no batch; while nothing is pending, each `tell` is learned.
+
+    A rule ends batches of `BBKB`, `BKB`, `GPUCB` and `GPBUCB`. Its threshold is one for
+    the whole batch: once that is used up, `ask` returns an empty batch, whose `note`
+    says so. Then wait for the results that are missing, or call `learn`, which takes in
+    what there is and leaves the others pending. Strategies without such a rule learn at
+    each `ask` from what there is.
+
+    `state_dict` holds all there is to know. A strategy that is built with the same
+    arguments and loads it goes on to the same bits, also in the middle of a batch (on
+    the same machine, with the same versions and number of threads).
 
     Points are known by number: rows of the table, then all others in the order in which
     they were first seen. A continuous domain is a table without rows.
+
+    **A strategy of one's own** implements `_select`, and `_learn` where it learns. It
+    assigns its attributes, and does not change what they refer to: a step is done to a
+    copy (see `core/transaction.py`). Further methods that change it are marked `@step`.
 
     Args:
         candidates: `A x d` points to choose from: a tensor, a NumPy array, a pandas

@@ -40,14 +40,6 @@ class Trial(NamedTuple):
     state: TrialState = TrialState.PENDING
 
 
-class Proposed(NamedTuple):
-    """What is pending of one batch: `size` trials, with ids from `start` to `stop`."""
-
-    start: int
-    stop: int
-    size: int
-
-
 class PendingTrials:
     """The trials that are asked for and not told yet.
 
@@ -64,7 +56,8 @@ class PendingTrials:
         self._num_in = dict.fromkeys(TrialState, 0)
         self._trials = PersistentDict[Trial]()
         self._at = PersistentDict[tuple[int, ...]]()  # ids by point, ascending
-        self._batches = PersistentDict[Proposed]()
+        # By batch: its first id, the one after its last, and how many are pending.
+        self._batches = PersistentDict[tuple[int, int, int]]()
 
     def fork(self) -> Self:
         """Trials to change; these stay as they are. O(1)."""
@@ -120,7 +113,7 @@ class PendingTrials:
         O(b) for a batch of `b` trials where as many are left of it as there are ids.
         """
         numbers = self._batches_of(ids[0])
-        left = [self._ids_of(b) for b in numbers if self._batches[b].size == len(ids)]
+        left = [self._ids_of(b) for b in numbers if self._batches[b][-1] == len(ids)]
         if not any([self[id].point for id in mine] == ids for mine in left):
             return
         batch = self[ids[0]].batch if ids[0] in self else -1
@@ -197,7 +190,7 @@ class PendingTrials:
         is_last = not ids or id > ids[-1]
         self._at[point] = (*ids, id) if is_last else tuple(sorted([*ids, id]))
         start, stop, size = self._batches.get(batch) or (id, id, 0)
-        self._batches[batch] = Proposed(min(start, id), max(stop, id + 1), size + 1)
+        self._batches[batch] = min(start, id), max(stop, id + 1), size + 1
 
     def settle(self, trials: Iterable[Trial]) -> None:
         """They are pending no more."""
@@ -210,9 +203,9 @@ class PendingTrials:
             if left:
                 self._at[point] = left
         for batch, num in Counter(trial.batch for trial in gone).items():
-            proposed = self._batches.pop(batch)
-            if num < proposed.size:
-                self._batches[batch] = proposed._replace(size=proposed.size - num)
+            start, stop, size = self._batches.pop(batch)
+            if num < size:
+                self._batches[batch] = start, stop, size - num
 
     def fail(self, trials: Iterable[Trial]) -> None:
         """Count a failure of each, and ask for them once more."""

@@ -13,8 +13,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,24 +39,10 @@ CASES = (
     ("box", "gssbo-known", 10),
 )
 PACKAGE = str(Path(strategies.__file__).parents[1])
-LATEST = {"run": 0.02, "save": 0.003}  # seconds from a line to the signal
+# Lines of the package, and those that write states; seconds from one to the signal.
+LATEST = {"run": 0.02, "save": 0.003}
 CHILD_SECONDS = 120
 KILLED = -signal.SIGKILL
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When to kill.
-
-    Attributes:
-        where: `run` for any line of the package, `save` for those that write states.
-        line: Which of the lines in the order of execution, from 1.
-        delay: Seconds after it, or None for at once, by the child itself.
-    """
-
-    where: str
-    line: int
-    delay: float | None
 
 
 @dataclass(frozen=True)
@@ -78,12 +65,8 @@ class Case:
 
 
 def count(at: Callable[[dict[str, int]], None]) -> None:
-    """Call a function at each line of the package from here on.
-
-    Args:
-        at: Called with the numbers of lines so far, of all and of those that save.
-    """
-    seen = dict.fromkeys(("run", "save"), 0)
+    """Call a function at each line of the package, with the numbers of lines so far."""
+    seen = dict.fromkeys(LATEST, 0)
 
     def line(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
@@ -125,14 +108,14 @@ def forked(work: Callable[[int], None], delay: float | None = None) -> int:
 
 def undisturbed(case: Case) -> dict[str, int]:
     """Keep the state at the end of the run; how many lines it and its saves take."""
-    end, numbers = case.folder / "end.pt", case.folder / "numbers"
+    numbers = case.folder / "numbers"
 
     def work(pipe: int) -> None:
         seen: dict[str, int] = {}
         count(seen.update)
         strategy = case.finish(3, case.folder / "run.pt")
         sys.settrace(None)
-        torch.save(without_times(strategy.state_dict()), end)
+        torch.save(without_times(strategy.state_dict()), case.folder / "end.pt")
         numbers.write_text(json.dumps(seen))
 
     if status := forked(work):
@@ -140,21 +123,21 @@ def undisturbed(case: Case) -> dict[str, int]:
     return json.loads(numbers.read_text())
 
 
-def killed(case: Case, moment: Moment, path: Path) -> int:
-    """How a run ended that was to be killed at a moment."""
+def killed(case: Case, path: Path, where: str, number: int, delay: Any) -> int:
+    """How a run ended that was to be killed at a line, or some seconds after it."""
 
     def work(pipe: int) -> None:
         def at(seen: dict[str, int]) -> None:
-            if seen[moment.where] == moment.line:
+            if seen[where] == number:
                 sys.settrace(None)
-                if moment.delay is None:
+                if delay is None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 os.write(pipe, b".")
 
         count(at)
         case.finish(3, path)
 
-    return forked(work, moment.delay)
+    return forked(work, delay)
 
 
 def gone_on(case: Case, path: Path) -> int:
@@ -171,41 +154,22 @@ def gone_on(case: Case, path: Path) -> int:
     return forked(work)
 
 
-def drawn(draw: random.Random, lines: dict[str, int]) -> Moment:
-    """A moment, anywhere or while a state is written, at a line or after it."""
+def disturb(case: Case, lines: dict[str, int], draw: random.Random) -> Counter[str]:
+    """Kill a run, anywhere or while a state is written, and see it go on."""
     where = draw.choice([*LATEST])
     delay = draw.uniform(0.0, LATEST[where]) if draw.random() < 0.5 else None
-    return Moment(where, draw.randint(1, lines[where]), delay)
+    moment = where, draw.randint(1, lines[where]), delay
+    path = Path(tempfile.mkdtemp(dir=case.folder)) / "run.pt"
+    ended = killed(case, path, *moment)
+    in_save = len(os.listdir(path.parent)) > path.exists()
+    if ended not in (0, KILLED) or gone_on(case, path):
+        raise SystemExit(f"{case} ended with {ended}, killed at {moment}.")
+    return Counter(kills=ended == KILLED, in_save=in_save)
 
 
-@dataclass
-class Seen:
-    """How often a run was killed, before its first save, in one, or at no time."""
-
-    kills: int = 0
-    at_start: int = 0
-    in_save: int = 0
-    too_late: int = 0
-
-
-def disturb(case: Case, moment: Moment, seen: Seen) -> None:
-    """Kill a run, and see it go on."""
-    folder = Path(tempfile.mkdtemp(dir=case.folder))
-    path = folder / "run.pt"
-    status = killed(case, moment, path)
-    if status not in (0, KILLED):
-        raise SystemExit(f"{case} ended with {status}, to be killed at {moment}.")
-    seen.kills += status == KILLED
-    seen.too_late += status == 0
-    seen.at_start += not path.exists()
-    seen.in_save += len(os.listdir(folder)) > path.exists()
-    if status := gone_on(case, path):
-        raise SystemExit(f"{case} ended with {status}, killed at {moment}.")
-
-
-def main(num_kills: int, seed: int) -> Seen:
+def main(num_kills: int, seed: int) -> Counter[str]:
     """Kill runs of the cases in turn, one at least; of many kills few are too late."""
-    draw, seen = random.Random(seed), Seen()
+    draw, seen = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as parent:
         cases = [
             Case(*case, Path(tempfile.mkdtemp(dir=parent)))
@@ -213,11 +177,11 @@ def main(num_kills: int, seed: int) -> Seen:
         ]
         lines = [undisturbed(case) for case in cases]
         for number in range(2 * num_kills):
-            if seen.kills < num_kills:
+            if seen["kills"] < num_kills:
                 which = number % len(cases)
-                disturb(cases[which], drawn(draw, lines[which]), seen)
+                seen += disturb(cases[which], lines[which], draw)
     return seen
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(main(*map(int, sys.argv[1:])))))
+    print(json.dumps(main(*map(int, sys.argv[1:]))))

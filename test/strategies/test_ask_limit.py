@@ -106,17 +106,6 @@ def test_there_is_time_enough() -> None:
     assert batch.note == "" and torch.equal(batch.X, other.ask().X)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), 10**400])
-def test_no_time_at_all(seconds: float) -> None:
-    with pytest.raises(InputDataError, match=r"max_seconds=.*need a number in"):
-        started("table-bbkb").ask(max_seconds=seconds)
-
-
-def test_progress_that_cannot_be_called() -> None:
-    with pytest.raises(InputDataError, match="progress=3; need a function"):
-        started("table-bbkb").ask(progress=3)
-
-
 def test_a_step_inside_of_a_step_is_announced() -> None:
     """What the inner one took in stays; the outer one has not happened."""
     strategy = started("table-bbkb")

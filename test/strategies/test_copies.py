@@ -11,36 +11,13 @@ import box_table
 import pytest
 import torch
 from strategy_cases import CASES, sampled
-from strategy_table import are_alike, equal
+from strategy_table import are_alike
 
 HOW: dict[str, Callable[[Any], Any]] = {
     "copy": copy,
     "deepcopy": deepcopy,
     "pickle": lambda strategy: pickle.loads(pickle.dumps(strategy)),
 }
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(
-    "how", [pytest.param("copy", marks=pytest.mark.slow), "pickle"]
-)
-@pytest.mark.parametrize("name", sampled(CASES))
-def test_a_copy_goes_on_alone(name: str, how: str) -> None:
-    """It ends where the strategy itself does, which it leaves as it was."""
-    make, objective, start = CASES[name]
-    strategy = make()
-    strategy.run(objective, start, progress=False, batch_size=3)
-    strategy.ask(2)
-    before = strategy.state_dict()
-    other = HOW[how](strategy)
-    batch = other.pending_batch(2)
-    other.tell(batch, objective(batch.X))
-    assert len(other.history) == start + len(batch)
-    other.run(objective, start + 4, progress=False, batch_size=2)
-    assert len(other.history) == start + 4
-    assert equal(before, strategy.state_dict())
-    strategy.run(objective, start + 4, progress=False, batch_size=2)
-    assert are_alike(strategy, other)
 
 
 @pytest.mark.one_in(3)

@@ -36,7 +36,6 @@ from botorch_sparse.strategies import (
     RandomSearch,
     StopAfter,
     StopAtTarget,
-    StopOnConfidenceGap,
     StopOnNoImprovement,
     Strategy,
 )
@@ -579,20 +578,6 @@ def test_stop_on_no_improvement(min_gain: float, expected: int) -> None:
     assert len(history) == expected
 
 
-@pytest.mark.parametrize(
-    "build, match",
-    [
-        (lambda: StopAfter(-1.0), "seconds=-1.0; need"),
-        (lambda: StopOnNoImprovement(0), "num_evaluations=0; need"),
-        (lambda: StopOnNoImprovement(1, float("nan")), "min_gain=nan; need"),
-        (lambda: StopOnConfidenceGap(-0.5), "tolerance=-0.5; need"),
-    ],
-)
-def test_rules_that_make_no_sense(build: Callable[[], Any], match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        build()
-
-
 @pytest.mark.parametrize("minimize", [False, True])
 def test_progress_shows_the_best_of_all(
     minimize: bool, capsys: pytest.CaptureFixture[str]
@@ -673,17 +658,8 @@ def test_values_that_are_not_finite_cost_no_other(
     assert torch.equal(history.Y, history.X[:, 0])
 
 
-def test_bad_options_are_refused_at_once(tmp_path: Any) -> None:
+def test_a_callback_may_come_alone() -> None:
     strategy = random_search()
-    bad: list[tuple[dict[str, Any], str]] = [
-        ({"callbacks": [print, 3]}, "Got 3 among callbacks"),
-        ({"callbacks": 3}, "Got 3 among callbacks"),
-        ({"checkpoint": tmp_path / "none" / "run.pt"}, "make it first"),
-    ]
-    for options, match in bad:
-        with pytest.raises(InputDataError, match=match):
-            strategy.run(objective, 10, progress=False, **options)
-    assert len(strategy.history) == 0 and strategy._trials.num_proposed == 0
     strategy.run(objective, 30, progress=False, callbacks=StopAfter(0.0))
     assert len(strategy.history) == 6
 

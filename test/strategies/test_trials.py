@@ -91,32 +91,6 @@ def test_a_batch_of_another_strategy() -> None:
     assert ours.ask(2).ids.tolist() == [5, 6]  # none is to be tried again
 
 
-@pytest.mark.parametrize("box", [False, True])
-@pytest.mark.parametrize("what", ["points", "ids", "lengths", "type", "no points"])
-def test_a_batch_that_was_put_together(what: str, box: bool) -> None:
-    """Its parts must agree with each other and with its trials."""
-    domain = {"bounds": [[0.0], [1.0]]} if box else {"candidates": torch.rand(50, 1)}
-    strategy = RandomSearch(**domain, batch_size=4)
-    batch = strategy.ask()
-    assert batch.ids is not None
-    bad = {
-        "points": replace(batch, X=batch.X.flip(0)),
-        "ids": replace(batch, ids=batch.ids[:3]),
-        "lengths": replace(batch, X=batch.X[:1]),
-        "type": replace(batch, ids=batch.ids.double()),
-        "no points": replace(batch, X="x"),
-    }[what]
-    calls = (partial(strategy.tell, Y=[0.0] * 4), strategy.withdraw, strategy.fail)
-    for call in calls:
-        with pytest.raises(InputDataError):
-            call(bad)
-    assert strategy.pending_ids.tolist() == [0, 1, 2, 3]
-    assert len(strategy.history) == 0 and not strategy.excluded_points
-    strategy.fail(replace(batch, X=batch.X[:1], ids=[0], indices=None), retry=True)
-    strategy.tell(replace(batch, X=batch.X.numpy()), [0.0] * 4)
-    assert strategy.history.trial.tolist() == [0, 1, 2, 3]
-
-
 def test_rows_that_were_put_together() -> None:
     """Without ids a batch says its rows, and must have their points."""
     X = torch.arange(20.0).reshape(10, 2)

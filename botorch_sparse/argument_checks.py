@@ -43,8 +43,8 @@ def check_number(name: str, value: object, interval: str, need: str = "") -> Non
         )
 
 
-def check_whole(name: str, value: object, least: int = 1, need: str = "") -> None:
-    """Refuse what is no whole number of at least `least`.
+def check_whole(name: str, value: object, least: int = 1, need: str = "") -> int:
+    """A whole number of at least `least`, as Python's.
 
     Raises:
         InputDataError: If it is none.
@@ -52,6 +52,7 @@ def check_whole(name: str, value: object, least: int = 1, need: str = "") -> Non
     if (whole := _as_whole(value)) is None or whole < least:
         need = need or f"need at least {least}, a whole number."
         raise InputDataError(f"Got {name}={short_repr(value)}; {need}")
+    return whole
 
 
 def check_flag(name: str, value: object) -> None:

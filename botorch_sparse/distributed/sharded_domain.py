@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools.shard import HOST, Ranks, Shard
@@ -49,8 +50,8 @@ class ShardedDomain(TableRows):
         return self.shard.ranks
 
     @property
+    @override
     def own_rows(self) -> Tensor:
-        """See `TableRows`."""
         return self.X
 
     @property
@@ -85,8 +86,8 @@ class ShardedDomain(TableRows):
         self._once["ranges"] = torch.stack(ends).double()
 
     @property
+    @override
     def ranges(self) -> Tensor:
-        """See `Domain`."""
         ranges: Tensor = self._once["ranges"]
         return ranges
 
@@ -126,8 +127,8 @@ class ShardedDomain(TableRows):
             return self.X[:0]
         return torch.stack([self._known[row] for row in rows])
 
+    @override
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
-        """See `TableRows`."""
         return ShardedPool(inputs(self.X), shard=self.shard, max_memory=max_memory)
 
     def few(self) -> Tensor:

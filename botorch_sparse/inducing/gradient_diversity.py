@@ -10,13 +10,12 @@ References:
 """
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_number, check_tensors
+from botorch_sparse.argument_checks import check_number, check_tensors, check_whole
 from botorch_sparse.inducing.gradient_factors import GradientFactors, perturb
 
 # Scores nearer than this many roundings per chosen sample are a tie.
@@ -193,10 +192,7 @@ def validate_forced(
             f"Got forced indices from {int(index.min())} to {int(index.max())} for {n} "
             f"samples; they must be from 0 to {n - 1}."
         )
-    is_whole = isinstance(num, Integral) and not isinstance(num, bool)
-    if not is_whole or not len(index) <= num <= n:
-        raise InputDataError(
-            f"Got num={num!r} for {n} samples of which {len(index)} are forced; need "
-            f"an integer from {len(index)} to {n}, forced samples included."
-        )
+    need = f"need an integer from {len(index)} to {n}, forced samples included."
+    if check_whole("num", num, len(index), need) > n:
+        raise InputDataError(f"Got num={num} for {n} samples; {need}")
     return given.to(device).long()

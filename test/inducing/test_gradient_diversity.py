@@ -132,7 +132,7 @@ GOOD = torch.eye(5)
     ("arguments", "error", "match"),
     [
         ({"num": 6}, InputDataError, "Got num=6 for 5 samples"),
-        ({"num": 1, "forced": [0, 1]}, InputDataError, "of which 2 are forced"),
+        ({"num": 1, "forced": [0, 1]}, InputDataError, "an integer from 2 to 5"),
         ({"num": 2.0}, InputDataError, "need an integer"),
         ({"forced": [0, 0]}, InputDataError, "different int64"),
         ({"forced": [0.5]}, InputDataError, "different int64"),

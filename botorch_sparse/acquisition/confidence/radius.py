@@ -237,7 +237,7 @@ def check_gain(max_information_gain: object) -> None:
         check_callable("max_information_gain", max_information_gain, need)
 
 
-def require_whole(owner: object, **suggestions: str) -> None:
+def require_integers(owner: object, **suggestions: str) -> None:
     """Raise unless the named attributes are whole numbers of at least one."""
     for name, suggestion in suggestions.items():
         need = f"it must be in [1, inf), a whole number. Try {suggestion}."

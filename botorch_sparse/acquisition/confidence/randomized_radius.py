@@ -23,8 +23,8 @@ from botorch_sparse.acquisition.confidence.radius import (
     RadiusStatistics,
     VarianceRadius,
     require,
+    require_integers,
     require_radius,
-    require_whole,
 )
 from botorch_sparse.argument_checks import as_seed, check_choice
 
@@ -156,7 +156,7 @@ class ShiftedExponentialRadius(VarianceRadius):
     seed: int | torch.Generator = 0
 
     def __post_init__(self) -> None:
-        require_whole(self, num_candidates="len(candidates)")
+        require_integers(self, num_candidates="len(candidates)")
         object.__setattr__(self, "seed", _as_seed(self.seed))
 
     def paper_value(self, statistics: RadiusStatistics) -> float:

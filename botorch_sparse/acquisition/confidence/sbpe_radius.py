@@ -16,7 +16,7 @@ from botorch_sparse.acquisition.confidence.radius import (
     RadiusStatistics,
     StandardDeviationRadius,
     require,
-    require_whole,
+    require_integers,
 )
 from botorch_sparse.argument_checks import check_choice, check_number, check_whole
 
@@ -147,7 +147,7 @@ class SBPEContinuousRadius(SBPERadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole(self, dim="bounds.shape[-1]")
+        require_integers(self, dim="bounds.shape[-1]")
         require(self, "(0, inf)", kernel_bound="the outputscale")
         require(self, "(0, inf)", discretization="discretization_constant(...)")
 

@@ -18,7 +18,7 @@ from botorch_sparse.acquisition.confidence.radius import (
     VarianceRadius,
     check_gain,
     require,
-    require_whole,
+    require_integers,
 )
 from botorch_sparse.argument_checks import check_choice
 
@@ -51,7 +51,7 @@ class SrinivasFiniteRadius(VarianceRadius):
     constants: Constants = "practical"
 
     def __post_init__(self) -> None:
-        require_whole(self, num_candidates="len(candidates)")
+        require_integers(self, num_candidates="len(candidates)")
         require(self, "(0, 1)", delta="0.1")
         check_choice("constants", self.constants, get_args(Constants))
 
@@ -100,7 +100,7 @@ class SrinivasCompactRadius(VarianceRadius):
     constants: Constants = "practical"
 
     def __post_init__(self) -> None:
-        require_whole(self, dim="bounds.shape[-1]")
+        require_integers(self, dim="bounds.shape[-1]")
         require(self, "(0, 1)", delta="0.1")
         require(self, "(0, inf)", side="1", gradient_amplitude="1", gradient_scale="1")
         check_choice("constants", self.constants, get_args(Constants))

@@ -20,7 +20,7 @@ from botorch_sparse.acquisition.confidence.radius import (
     Constants,
     RadiusStatistics,
     require,
-    require_whole,
+    require_integers,
 )
 from botorch_sparse.argument_checks import check_choice
 
@@ -119,11 +119,11 @@ class UnknownHyperparameters(ConfidenceRadius):
         require(self, "(0, inf)", norm_bound="1")
         require(self, "(0, 1)", delta="1 / num_evaluations")
         require(self, "[0, inf)", growth="0.2", norm_growth="0.1")
-        require_whole(self, start="10")
+        require_integers(self, start="10")
         if self.noise_variance is not None:
             require(self, "[0, inf)", noise_variance="None for the model's own")
         if self.dim is not None:
-            require_whole(self, dim="X.shape[-1]")
+            require_integers(self, dim="X.shape[-1]")
         check_choice("constants", self.constants, ("practical", "theory"))
         if not self.growth + self.norm_growth < NO_REGRET:
             raise InputDataError(

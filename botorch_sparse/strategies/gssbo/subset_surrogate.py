@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import torch
@@ -273,7 +272,7 @@ class SubsetBuffer:
         check_number("Z", Z, "(1, inf)", f"{need}beginning an iteration may become.")
         check_whole("window", window)
         check_whole("patience", patience)
-        size = int(size) if isinstance(size, Integral) else size
+        size = size if size is None or isinstance(size, str) else int(size)
         self.size = None if isinstance(size, str) else size
         self.Z, self.window, self.patience = Z, window, patience
         self._given, self._smallest = size, int(smallest)
@@ -327,12 +326,8 @@ def _validate_size(size: SubsetSize, smallest: int) -> None:
     """Refuse what is no size, or leaves no room beside the forced samples."""
     if size is None or size == "dynamic":
         return
-    if not isinstance(size, Integral) or isinstance(size, bool):
-        raise InputDataError(
-            f"Got subset_size={size!r}; need a number of samples, 'dynamic', or None "
-            "for all samples."
-        )
-    if size <= smallest:
+    need = "need a number of samples, 'dynamic', or None for all samples."
+    if check_whole("subset_size", size, 0, need) <= smallest:
         raise InputDataError(
             f"Got subset_size={size} with num_initial={smallest}; need a larger "
             "subset: the initial samples and the newest one are always in it."

@@ -59,7 +59,7 @@ def batch_lengths(
         >>> batch_lengths(1000, "doubling")
         [32, 64, 128, 256, 512, 8]
     """
-    N = at_least_one("num_evaluations", num_evaluations)
+    N = check_whole("num_evaluations", num_evaluations)
     fixed = None if isinstance(schedule, str) else _validate_lengths(schedule)
     if fixed is None and schedule not in get_args(Schedule):
         raise InputDataError(
@@ -89,7 +89,7 @@ def max_num_batches(
     """
     if not isinstance(schedule, str) or schedule != "sqrt":
         return len(batch_lengths(num_evaluations, schedule))
-    N = at_least_one("num_evaluations", num_evaluations)
+    N = check_whole("num_evaluations", num_evaluations)
     return 1 if N <= 2 else math.ceil(math.log2(math.log2(N))) + 1
 
 
@@ -100,13 +100,7 @@ def _validate_lengths(lengths: Any) -> list[int]:
         raise InputDataError(
             f"Got schedule={lengths!r}; need at least one batch length in a list."
         )
-    return [at_least_one("schedule, a batch length", each) for each in given]
-
-
-def at_least_one(name: str, value: int) -> int:
-    """The value as an integer, if it is a positive whole number."""
-    check_whole(name, value, need="need a whole number from 1 on.")
-    return int(value)
+    return [check_whole("schedule, a batch length", each) for each in given]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from typing_extensions import override
 from botorch_sparse.acquisition.confidence import ConfidenceRadius, Constants
 from botorch_sparse.acquisition.confidence.radius import NormBoundRadius
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.argument_checks import as_points
+from botorch_sparse.argument_checks import as_points, check_whole
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
@@ -55,7 +55,6 @@ from botorch_sparse.strategies.sbpe.design import (
     Exploration,
     Refresh,
     Schedule,
-    at_least_one,
     batch_lengths,
     max_num_batches,
 )
@@ -191,7 +190,7 @@ class SBPE(RoundStrategy):
     ) -> None:
         place = domain_of(candidates, domain, type(self))
         require_whole(place, "SBPE")
-        num_evaluations = at_least_one("num_evaluations", num_evaluations)
+        num_evaluations = check_whole("num_evaluations", num_evaluations)
         first: list[int] = []
         if covar_module is None:
             first = [_first_length(place, num_evaluations, num_initial)]
@@ -363,7 +362,7 @@ def _first_length(domain: Domain, num_evaluations: int, num_initial: int | None)
         )
     if num_initial is None:
         return min(domain.num_initial(is_known=False), most)
-    if not 2 <= at_least_one("num_initial", num_initial) <= most:
+    if not 2 <= check_whole("num_initial", num_initial) <= most:
         raise InputDataError(
             f"Got num_initial={num_initial}; need 2 to {most}: different candidates, "
             f"and at most a third of num_evaluations={num_evaluations}."

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import Constants
 from botorch_sparse.acquisition.confidence.sbpe_radius import Bias
-from botorch_sparse.argument_checks import as_points, check_number
+from botorch_sparse.argument_checks import as_points, check_number, check_whole
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.box import DomainOptions
@@ -47,7 +47,6 @@ from botorch_sparse.strategies.sbpe.design import (
     NEED_LAM,
     Design,
     Refresh,
-    at_least_one,
 )
 from botorch_sparse.strategies.sbpe.round_strategy import RoundStrategy
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
@@ -175,7 +174,7 @@ class UncertaintyReduction(RoundStrategy):
             UnsupportedError: If there is a dataset already: its points would depend on
                 the noise.
         """
-        n = at_least_one("n", n)
+        n = check_whole("n", n)
         if self.lengths:
             raise UnsupportedError(
                 f"This strategy has collected a dataset of {self.lengths[0]} points; "
@@ -198,7 +197,7 @@ class UncertaintyReduction(RoundStrategy):
     ) -> History:
         """See `Strategy.run`: the dataset has that size, if it has none yet."""
         if not self.lengths:
-            self.lengths = [at_least_one("num_evaluations", num_evaluations)]
+            self.lengths = [check_whole("num_evaluations", num_evaluations)]
         try:
             return super().run(objective, num_evaluations, **options)
         finally:

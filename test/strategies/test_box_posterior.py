@@ -164,7 +164,8 @@ def test_points_after_a_refit_are_drawn_by_the_new_variances() -> None:
     first, X = strategy.box.sample(32, 0).split([20, 12])
     strategy.tell(first, objective(first))
     before = strategy.model.inducing_points
-    strategy.tell(X, objective(X))
+    told = torch.cat([X, X[:6].repeat(9, 1)])  # some of them ten times
+    strategy.tell(told, objective(told))
     model = strategy.model
     Z, S = model.transform_inputs(strategy.history.X), model.transform_inputs(before)
     noise = model.likelihood.noise.detach().expand(len(Z))
@@ -176,7 +177,7 @@ def test_points_after_a_refit_are_drawn_by_the_new_variances() -> None:
     rounding = 10 * condition * torch.finfo(Z.dtype).eps
     assert rounding < 1e-2
     torch.testing.assert_close(
-        seen[-1], posterior.variance(Z), rtol=rounding, atol=rounding
+        seen[-1], posterior.variance(Z[:32]), rtol=rounding, atol=rounding
     )
 
 

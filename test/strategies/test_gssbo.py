@@ -184,6 +184,7 @@ def test_radius_of_theorem_5_2() -> None:
     assert float(kernel(grid, X).to_dense().norm(dim=-1).max()) <= (
         measured.cross_covariance_norm
     )
+    assert measured.cross_covariance_norm == pytest.approx(20**0.5)
     assert theory.multiplier(measured) > practical.multiplier(measured)
 
 

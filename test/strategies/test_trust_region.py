@@ -314,15 +314,21 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
     X = Box(BOUNDS).sample(20, 1)
     Y = -(X - 0.5).square().sum(-1)
     Y[Y.argmin()] = Y.max() + 0.05  # a lucky one
-    for lam, expects_mean in ((1.0, True), (1e-4, False)):
-        made = TrustRegionBBKB(bounds=BOUNDS, covar_module=make_kernel(), lam=lam)
+    wide = ScaleKernel(make_kernel()).double().requires_grad_(False)
+    wide.outputscale = torch.tensor(150.0, dtype=F64)
+    for kernel, lam, expects_mean in (
+        (make_kernel(), 1.0, True),
+        (make_kernel(), 1e-4, False),
+        (wide, 1.0, False),  # noise counts in units of the prior's variance
+    ):
+        made = TrustRegionBBKB(bounds=BOUNDS, covar_module=kernel, lam=lam)
         made.tell(X, Y)
         made.ask()
-        K = make_kernel()(X).to_dense()
+        K = kernel(X).to_dense()
         inverse = (K + lam * torch.eye(20, dtype=F64)).inverse()
         c = (inverse @ Y).sum() / inverse.sum()
         mean = c + K @ inverse @ (Y - c)
-        assert int(mean.argmax()) != int(Y.argmax()) or not expects_mean
+        assert int(mean.argmax()) != int(Y.argmax()) or lam < 1.0
         expected = mean if expects_mean else Y
         assert made.regions[0].center == int(expected.argmax())
 

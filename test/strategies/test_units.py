@@ -125,20 +125,31 @@ def test_the_scale_changes_no_choice(name: str, scale: float) -> None:
 @pytest.mark.parametrize(
     "scale", [2.0**-40, pytest.param(2.0**40, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("name", ["bbkb-inferred", "thompson-inferred", "gssbo"])
+@pytest.mark.parametrize(
+    "name", ["bbkb-inferred", "thompson-inferred", "gssbo", "regions"]
+)
 def test_the_scale_on_a_box(name: str, scale: float) -> None:
     """The optimizers' tolerances are absolute, and see values in units of their own."""
-    chosen = []
+    chosen, options = [], {"optimizer_options": {"num_restarts": 2, "raw_samples": 32}}
     for factor in (1.0, scale):
-        strategy = BOX_TABLE[name](
-            optimizer_options={"num_restarts": 2, "raw_samples": 32}
-        )
+        strategy = BOX_TABLE[name](**({} if name == "regions" else options))
         X = strategy.box.sample(10, 0)
         strategy.tell(X, factor * (objective(X) * 2**20).round() / 2**20)
         said = strategy.predict(X)
         said = [part / factor for part in said] if said else []
         chosen.append([strategy.ask(2).X, *said])
     torch.testing.assert_close(*chosen, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bbkb", "gpucb", "box"])
+def test_an_offset_of_the_radius_widens_both_bounds(name: str) -> None:
+    """In the model's units, on either side."""
+    strategy = BOX_TABLE["bbkb-inferred"]() if name == "box" else INFERRED[name]()
+    X = make_candidates()[:12]
+    strategy.tell(X, 8.0 * objective(X))
+    view, scale = strategy.surrogate.view, float(strategy.history.Y.std())
+    gaps = [view.confidence_gap(2.0, offset) for offset in (0.0, 0.25)]
+    assert gaps[1] - gaps[0] == pytest.approx(2 * 0.25 * scale, rel=1e-6)
 
 
 def announced(strategy: Any, factor: float, num: int) -> list[str]:

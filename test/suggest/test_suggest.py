@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import os
+import random
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
@@ -295,7 +296,7 @@ PROPOSED: list[tuple[Table, Table | None, str, str | int]] = [
     ("a|1e-9|0.3333333333|0.3|1", "a,loss|0.33332,1", "", "1 2 3 4"),
     ("a|1e-9|0.3333333333|0.3|1", "a,loss|0.30000000000000004,1", "", "1 2 4"),
     ("a|1e-9|0.3333333333|0.3|1", "a,loss|0.30001,1", "", "1 2 3 4"),
-    ("a|.5000001|.5000002|1", "a,loss|.50000009999999999,1", "", "2 3"),
+    ("a|.5000001|.5000002|1", "a,loss|0.50000010000000011,1", "", "2 3"),
     (SECONDS, "t,loss|1700000800.0000003,1|1700002000.0000003,2", "", 8),
     (TENTHS, "T,loss|21,1|20.5,2", "--batch 999", 298),
     (lines("d", "202401{0:02}", 27, 3), "d,loss|20240105,1", "--batch 99", 26),
@@ -452,29 +453,68 @@ def test_the_first_batch_is_drawn_and_keeps_the_users_text(lab: Laboratory) -> N
     assert sorted(p.name for p in lab.folder.iterdir()) == ["next.csv", "pool.csv"]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_same_files_give_the_same_rows_and_none_comes_twice(
-    lab: Laboratory, name: str
+@pytest.mark.parametrize("has_state", [True, False])
+@pytest.mark.parametrize("key", ["id", None])
+@pytest.mark.parametrize("seed", range(2))
+def test_rounds_in_which_all_files_change(
+    lab: Laboratory, seed: int, key: str | None, has_state: bool
 ) -> None:
-    told = measured(0)
-    options = ["--strategy", name, "--batch", 7, "--minimize", "--state", lab.state]
-    proposed: list[str] = []
-    for _ in range(3):
-        results = lab.write("m.csv", told)
+    """Rows are measured, fail, wait on, leave the pool and come back, at random.
+
+    Each call proposes rows that are in the pool, and have neither a result nor been
+    proposed before; as many as asked for, or all that are left. It says how many wait,
+    and gives the same rows again from the same files.
+    """
+    draw, name = random.Random(seed), "bbkb" if seed else "thompson"
+    with lab.pool.open(newline="") as file:
+        cells = {row["heat"]: row for row in csv.DictReader(file)}
+    columns = HEADER if key else HEADER[1:]
+    inside, waiting, measured, failed = {*cells}, set[str](), set[str](), set[str]()
+    files: list[Path] = []
+    for step in range(6):
+        kept = [heat for heat in cells if heat in inside]
+        draw.shuffle(kept)
+        lab.write(
+            "pool.csv", [columns, *([cells[x][c] for c in columns] for x in kept)]
+        )
+        size = draw.choice([1, 3, 6, 40])
+        options: list[object] = ["--batch", size, "--strategy", name, "--minimize"]
+        options += ["--results", *files] if files else []
+        options += ["--state", lab.state] if has_state else []
         before = lab.state.read_bytes() if lab.state.exists() else None
-        answer = lab(*options, "--results", results)
-        after = lab.state.read_bytes()
+        answer = lab(*options, key=key)
         if before is not None:
+            after = lab.state.read_bytes()
             lab.state.write_bytes(before)
-            assert lab(*options, "--results", results).rows == answer.rows
+            assert lab(*options, key=key) == answer
             assert lab.state.read_bytes() == after
-        told += [[key, loss(int(key[1:]))] for key in answer.ids[:5]]  # two wait on
-        proposed += answer.ids
-    assert (
-        "10 of them measured, 4 proposed before wait for results; 7 prop" in answer.said
-    )
-    assert len(set(proposed)) == 21 and answer.rows[0]["predicted_mean"]
-    assert {row["reason"] for row in answer.rows} != {FIRST}
+        heats = [row["heat"] for row in answer.rows]
+        left = inside - waiting - measured - failed
+        assert {*heats} <= left and len({*heats}) == len(heats)
+        assert len(heats) == min(size, len(left)) or (name == "bbkb" and waiting)
+        has_values = all(row["predicted_mean"] for row in answer.rows)
+        assert has_values == (len(measured) > 0) or not heats
+        num = len(waiting & inside)
+        assert (f"{num} proposed before wait for results;" in answer.said) == (num > 0)
+        gone = waiting - inside
+        assert (
+            f"note: {len(gone)} of the rows proposed before are" in answer.said
+        ) == bool(gone)
+        told = []
+        for heat in draw.sample(
+            sorted({*heats} | waiting), k=draw.randint(0, len(heats))
+        ):
+            value = draw.choice(
+                ["1.5", "2", "-3.25", "failed", "" if has_state else "0.5"]
+            )
+            told.append([*(cells[heat][c] for c in columns), value])
+            {"failed": failed, "": waiting}.get(value, measured).add(heat)
+        waiting = (waiting | {*heats}) - measured - failed if has_state else set()
+        files.append(lab.write(f"r{step}.csv", [[*columns, "loss"], *told]))
+        out = draw.sample(sorted(inside), k=draw.randint(0, 4))
+        inside = {
+            x for x in cells if x not in out and (x in inside or draw.random() < 0.5)
+        }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -490,18 +530,6 @@ def test_a_call_knows_all_that_the_files_hold(lab: Laboratory, name: str) -> Non
     others = rebuild(options, pool, results, [7])
     first = torch.rand(2, generator=strategy.generator)
     assert not torch.equal(first, torch.rand(2, generator=others.generator))
-
-
-def test_rounds_without_a_state_go_on_until_all_is_measured(lab: Laboratory) -> None:
-    told, sizes = measured(0), []
-    for _ in range(3):
-        ids = lab(
-            "--results", lab.write("m.csv", told), "--batch", 25, "--minimize"
-        ).ids
-        told += [[key, loss(int(key[1:]))] for key in ids]
-        sizes.append(len(ids))
-    assert sizes == [25, 5, 0]
-    assert sorted(key for key, _ in told[1:]) == sorted(f"c{i}" for i in range(NUM))
 
 
 def test_two_calls_at_once_propose_different_rows(
@@ -546,25 +574,6 @@ def test_few_results_leave_draws_that_say_so(lab: Laboratory) -> None:
     assert set(reasons[drawn:]) <= {EXPLOITS, EXPLORES}
 
 
-def test_files_may_change_between_calls(lab: Laboratory) -> None:
-    before = lab("--state", lab.state, "--batch", 6).ids
-    told = [["id", "loss"], *([key, loss(int(key[1:]))] for key in before[:3])]
-    options = ["--state", lab.state, "--results", lab.write("m.csv", told)]
-    lab(*options, "--batch", 1)
-    told[2][1] = 7.0  # corrected, in another order, with a repeat
-    lab.write("m.csv", [told[0], told[2], told[1], told[3], told[1]])
-    header, *rows = lab.pool.read_text().splitlines()
-    kept = [row for row in reversed(rows) if not row.startswith(f"{before[4]},")]
-    lab.pool.write_text("\n".join([header, "new,33,ale,0.5,1.5", *kept]) + "\n")
-    after = lab(*options, "--batch", 30, "--strategy", "bbkb")
-    # 30 rows are left: 3 measured, 3 pending, and what was proposed by the second call
-    assert "new" in after.ids and len({*after.ids}) == len(after.ids) == 24
-    assert not {*before} & {*after.ids}
-    note = f"note: 1 of the rows proposed before are not in {lab.pool}, and wait on in"
-    assert f"{note} --state: '{before[4]}'\n" in after.said
-    assert "3 of them measured, 3 proposed before wait for results" in after.said
-
-
 def test_pending_rows_are_known_by_their_features(lab: Laboratory) -> None:
     lab.write("pool.csv", "heat,solvent,note|1.50,x,a|2,y,b|3,y,c|4,x,d")
     options = ["--state", lab.state]
@@ -573,60 +582,6 @@ def test_pending_rows_are_known_by_their_features(lab: Laboratory) -> None:
     after = lab(*options, "--batch", 9, key=None).rows
     left = {1.5, 2, 3, 4, 5} - {float(row["heat"]) for row in before}
     assert {float(row["heat"]) for row in after} == left
-
-
-def test_rows_that_wait_may_all_be_taken_out_of_the_pool(lab: Laboratory) -> None:
-    """They wait on, and are not proposed again once they are back."""
-    options = ["--state", lab.state, "--batch"]
-    lab.write("pool.csv", "id,heat|k1,1|k2,2|k3,3")
-    first = lab(*options, 1).ids
-    lab.write("pool.csv", "id,heat|n1,1|n2,2")
-    assert len(lab(*options, 1).rows) == 1
-    lab.write("pool.csv", "id,heat|k1,1|k2,2|k3,3")
-    assert {*lab(*options, 9).ids} == {"k1", "k2", "k3"} - {*first}
-
-
-@pytest.mark.parametrize("key", ["id", None])
-def test_rows_that_are_gone_from_the_pool_wait_on(
-    lab: Laboratory, key: str | None
-) -> None:
-    """They come back, or their results come; neither is proposed again then."""
-    first = 0 if key else 1  # without the key its column is away
-    header, *rows = [x.split(",", first)[-1] for x in lab.pool.read_text().splitlines()]
-    lab.pool.write_text("\n".join([header, *rows]) + "\n")
-    options = ["--state", lab.state, "--batch"]
-    gone = [row["heat"] for row in lab(*options, 3, key=key).rows[:2]]
-
-    def have(heats: list[str]) -> list[str]:
-        return [row for row in rows if any(f",{heat}," in f",{row}" for heat in heats)]
-
-    kept = [row for row in rows if row not in have(gone)]
-    lab.pool.write_text("\n".join([header, *kept]) + "\n")
-    note = "of the rows proposed before are not in"
-    assert f"note: 2 {note}" in lab(*options, 1, key=key).said
-    told = [f"{header},loss", *(f"{row},1" for row in have(gone[:1]))]
-    results = lab.write("m.csv", "\n".join(told))
-    assert f"note: 1 {note}" in lab(*options, 1, "--results", results, key=key).said
-    lab.pool.write_text("\n".join([header, *rows]) + "\n")
-    after = lab(*options, NUM, key=key).rows
-    assert len(after) == NUM - 5 + 1 and gone[1] not in {row["heat"] for row in after}
-
-
-def test_a_waiting_row_that_is_gone_may_be_empty(lab: Laboratory) -> None:
-    options = ["--state", lab.state, "--batch"]
-    first = lab(*options, 4).rows
-    told = [
-        [row[x] for x in HEADER] + [y]
-        for row, y in zip(first, ["", 1, 2, ""], strict=True)
-    ]
-    results = lab.write("m.csv", [[*HEADER, "loss"], *told])
-    whole = lab.pool.read_text()
-    rows = whole.splitlines()
-    gone = first[0]["id"]
-    lab.pool.write_text("\n".join(x for x in rows if not x.startswith(f"{gone},")))
-    assert len(lab("--results", results, *options, 9).rows) == 9
-    lab.pool.write_text(whole)
-    assert len(lab("--results", results, *options, 50).rows) == NUM - 4 - 9
 
 
 def test_waiting_rows_without_a_value_wait_on(lab: Laboratory) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -25,9 +24,7 @@ from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
 from botorch_sparse.strategies.sbpe.design import Design
-from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 
@@ -72,9 +69,10 @@ class BatchBounds:
         lambda_max: The certified `r` of the batch's points, in units of the noise.
         threshold: The largest lower bound that was found, standardized; minus infinity
             before.
-        data: From which the posterior can be built again: `X`, standardized `Y`,
-            `counts` and the `inducing` points that it was asked for. From those that it
-            kept, in the order of its pivots, it would be built with another rounding.
+        data: What the posterior is built from: `n x d` unique points `X`, standardized
+            means `Y` of their observations, the `counts` of these, and the `inducing`
+            points that it was asked for. From the ones that it kept, in the order of
+            its pivots, it would be built with another rounding.
     """
 
     posterior: NystromPosterior
@@ -142,74 +140,9 @@ def batch_posterior(
     counts: Tensor,
     inducing: Tensor,
 ) -> NystromPosterior:
-    """Algorithm 1, line 16: the posterior that sees one batch only. O(n m^2).
-
-    Args:
-        source: For its inputs.
-        prior: Kernel and noise.
-        X: `n x d` unique points.
-        Y: `n` standardized means of their observations.
-        counts: `n` numbers of observations.
-        inducing: `m` inducing points, as the kernel takes them.
-    """
+    """The posterior that sees one batch only; see `BatchBounds.data`. O(n m^2)."""
     noise, kernel = prior.lam / counts, prior.covar_module
     return NystromPosterior.from_data(kernel, source.inputs(X), Y, noise, inducing)
-
-
-@torch.no_grad()
-def bounds_of_feedback(
-    data: FoldedEvaluations,
-    source: PriorSource,
-    prior: Prior,
-    design: Design,
-    radius: ConfidenceRadius,
-    exploration: BatchExploration | None,
-    generator: torch.Generator,
-) -> BatchBounds:
-    """Algorithm 1, line 16: the bounds that feedback of a batch gives. O(n m^2).
-
-    Feedback may be missing. The residual matrix of a part is a principal submatrix of
-    the batch's: the bound on its largest eigenvalue holds for it too.
-
-    Args:
-        data: The feedback, in units of Y.
-        source: For its inputs.
-        prior: Kernel, noise and units.
-        design: For what is drawn.
-        radius: The confidence radius.
-        exploration: Of the batch; None where its points were drawn blindly.
-        generator: For what is drawn.
-
-    Raises:
-        InputDataError: If the kernel returns NaN or infinity.
-    """
-    X, counts, num_draws = source.inputs(data.X), data.counts, 0
-    if exploration is None:
-        inducing = certified_inducing_points(prior, X, counts, design, generator)
-    else:
-        inducing = exploration.posterior.X[exploration.posterior.inducing]
-        num_draws = exploration.num_draws
-    kept = {"X": data.X, "Y": prior.standardize(data.Y), "counts": counts}
-    kept["inducing"] = inducing
-    posterior = batch_posterior(source, prior, **kept)
-    r = accuracy_certificate(
-        posterior,
-        X,
-        prior.lam / counts,
-        delta=design.draw_delta(num_draws + 1),
-        generator=generator,
-    ).lambda_max
-    if exploration is not None:
-        r = min(r, exploration.bound)
-    statistics = batch_statistics(posterior, X, counts, prior.lam, r)
-    mean, variance = posterior.moments(X)
-    if not bool((mean + variance).isfinite().all()):
-        raise InputDataError(
-            "The kernel returned NaN or infinity, and nothing was learned. Check the "
-            "kernel's hyperparameters."
-        )
-    width = radius.multiplier(statistics), radius.offset(statistics)
-    return BatchBounds(posterior, prior, source.inputs, *width, r, data=kept)
 
 
 def batch_statistics(

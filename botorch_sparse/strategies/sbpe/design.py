@@ -115,13 +115,7 @@ class Design:
             posterior).
         delta: Failure probability of a whole run.
         num_batches: Batches B that share it.
-        norm_bound: See `SBPE`, as for all that follow.
-        constants: See there.
-        bias: See there.
-        mgf_radius: See there.
-        exploration: See there.
-        raw_samples: See there.
-        num_restarts: See there.
+        norm_bound: See `SBPE` for this and the next ones, up to `num_restarts`.
         lam: In squared units of Y; None for the noise variance of the prior.
         noise_std: In units of Y; None for the root of that noise variance.
         discretization: None for the constant of the kernel.

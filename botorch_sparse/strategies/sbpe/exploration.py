@@ -41,11 +41,7 @@ Reading: TypeAlias = tuple[float, int, Contribution | None]
 def largest_contribution(
     posterior: IncrementalVariance, counts: Tensor
 ) -> Contribution:
-    """The row that contributes most to the trace of some observations. O(A).
-
-    Args:
-        posterior: The rows.
-        counts: `A` numbers of the observations.
+    """The row that contributes most to the trace of `A` numbers of observations. O(A).
 
     Raises:
         NanError: If the contribution is NaN.
@@ -56,14 +52,12 @@ def largest_contribution(
 def _contribution_scalars(
     posterior: IncrementalVariance, counts: Tensor
 ) -> list[Tensor]:
-    """Three tensors of one element."""
     shares = counts * posterior.residual
     worst = shares.argmax().view(1)
     return [worst, shares.index_select(0, worst), posterior.unexplained(worst)]
 
 
 def _contribution(values: list[float]) -> Contribution:
-    """What was read of `_contribution_scalars`."""
     row, share, unexplained = values
     if math.isnan(share):
         raise NanError(f"Got a residual of {share}: {WHY}")
@@ -82,9 +76,9 @@ def read_batch(
         num_rows: How many rows there are to choose from.
 
     Returns:
-        The trace of the residuals of the observations since `r_1`; the row of largest
-        variance, where ties go to the lowest; the largest contribution since `r_0`, but
-        None on the host, which looks for it where it is needed.
+        The trace of the residuals since `r_1`; the first row of largest variance; the
+        largest contribution since `r_0`, but None on the host, which looks for it
+        where it is needed.
 
     Raises:
         NanError: If a variance or a residual is NaN.
@@ -312,13 +306,13 @@ class BatchExploration:
                 delta=self.design.draw_delta(self.num_draws),
                 generator=generator,
             )
-            steps = range(1 + posterior.num_inducing // 16)
-            if certificate.lambda_max <= LARGEST_BASE or not any(
-                [
-                    self._append(largest_contribution(posterior, posterior.counts))
-                    for _ in steps
-                ]
-            ):
+            if certificate.lambda_max <= LARGEST_BASE:
+                break
+            appended = [
+                self._append(largest_contribution(posterior, posterior.counts))
+                for _ in range(1 + posterior.num_inducing // 16)
+            ]
+            if not any(appended):
                 break
         self._do("base", certificate.lambda_max)
 

@@ -3,6 +3,7 @@
 Where a run stands is a value, so that one assignment undoes a step that failed.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -10,12 +11,13 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import torch
-from botorch.exceptions import BotorchWarning, UnsupportedError
+from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
 from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import ConfidenceRadius
 from botorch_sparse.argument_checks import check_whole
+from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.pools.table_batch import validate_candidates
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
@@ -33,7 +35,9 @@ from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     Recommendation,
-    bounds_of_feedback,
+    batch_posterior,
+    batch_statistics,
+    certified_inducing_points,
     confidence_radius,
 )
 from botorch_sparse.strategies.sbpe.design import Design
@@ -208,42 +212,75 @@ class SearchState:
         self.points.append(number)
         return number
 
-    def cut(
-        self,
-        length: int,
-        data: FoldedEvaluations,
-        failed: Collection[int],
-        generator: torch.Generator,
-    ) -> tuple["SearchState", Round]:
-        """Algorithm 1, lines 16-17: bounds of a batch, and what they leave.
+    @torch.no_grad()
+    def bounds(
+        self, data: FoldedEvaluations, generator: torch.Generator
+    ) -> BatchBounds:
+        """Algorithm 1, line 16: the bounds that feedback of a batch gives. O(n m^2).
+
+        Feedback may be missing. The residual matrix of a part is a principal submatrix
+        of the batch's: the bound on its largest eigenvalue holds for it too.
 
         Args:
-            length: Of the batch.
-            data: Its feedback, in units of Y.
-            failed: Rows of a table that rule out no others.
+            data: The feedback, in units of Y.
             generator: For what is drawn.
+
+        Raises:
+            InputDataError: If the kernel returns NaN or infinity.
         """
-        bounds = bounds_of_feedback(
-            data,
-            self.source,
-            self.prior,
-            self.design,
-            self.radius,
-            None if self.design.is_random else self.exploration,
-            generator,
+        source, prior, design = self.source, self.prior, self.design
+        X, counts, num_draws, r = source.inputs(data.X), data.counts, 0, math.inf
+        if design.is_random:
+            inducing = certified_inducing_points(prior, X, counts, design, generator)
+        else:
+            growing = self.exploration.posterior
+            inducing = growing.X[growing.inducing]
+            num_draws, r = self.exploration.num_draws, self.exploration.bound
+        kept = {"X": data.X, "Y": prior.standardize(data.Y), "counts": counts}
+        kept["inducing"] = inducing
+        posterior = batch_posterior(source, prior, **kept)
+        certificate = accuracy_certificate(
+            posterior,
+            X,
+            prior.lam / counts,
+            delta=design.draw_delta(num_draws + 1),
+            generator=generator,
         )
+        r = min(certificate.lambda_max, r)
+        statistics = batch_statistics(posterior, X, counts, prior.lam, r)
+        mean, variance = posterior.moments(X)
+        if not bool((mean + variance).isfinite().all()):
+            raise InputDataError(
+                "The kernel returned NaN or infinity, and nothing was learned. Check "
+                "the kernel's hyperparameters."
+            )
+        return BatchBounds(
+            posterior,
+            prior,
+            source.inputs,
+            self.radius.multiplier(statistics),
+            self.radius.offset(statistics),
+            r,
+            data=kept,
+        )
+
+    def cut(
+        self, bounds: BatchBounds, failed: Collection[int]
+    ) -> tuple["SearchState", dict[str, Any]]:
+        """Algorithm 1, line 17: what bounds leave, and what a `Round` says of it.
+
+        Args:
+            bounds: Of the batch in progress.
+            failed: Rows of a table that rule out no others.
+        """
         num_restarts = self.design.num_restarts
         left, found = self.left.cut(bounds, failed, self.pool, num_restarts)
-        record = Round(
-            length,
-            int(data.counts.sum()),
-            num_inducing=bounds.posterior.num_inducing,
-            beta=bounds.multiplier**2,
-            offset=self.prior.scale * bounds.offset,
-            lambda_max=bounds.lambda_max,
-            **found,
-        )
-        return replace(self, left=left, last_bounds=bounds), record
+        return replace(self, left=left, last_bounds=bounds), found | {
+            "num_inducing": bounds.posterior.num_inducing,
+            "beta": bounds.multiplier**2,
+            "offset": self.prior.scale * bounds.offset,
+            "lambda_max": bounds.lambda_max,
+        }
 
     def ended(self, first_ask: int) -> "SearchState":
         """Between two batches."""
@@ -264,7 +301,7 @@ class SearchState:
             "first_ask": self.first_ask,
             "is_begun": self.is_begun,
             "points": list(self.points),
-            "drawn": list(self.drawn),
+            "drawn": self.drawn,
             "pool": self.pool,
             "log": log,
         }
@@ -281,15 +318,13 @@ class SearchState:
         last, context = state["last_bounds"], (source, start.prior)
         if last is not None:
             last = BatchBounds.of_state(last, *context, domain.device)
-        plain = {name: state[name] for name in ("first_ask", "is_begun", "log")}
-        fresh = replace(start, log=None)
+        plain = {n: state[n] for n in ("first_ask", "is_begun", "drawn", "log")}
         return replace(
-            fresh,
+            start,
             **plain,
             left=start.left.of_state(state["left"], *context),
             last_bounds=last,
             points=AppendOnlyList(state["points"]),
-            drawn=tuple(state["drawn"]),
             pool=state["pool"].to(domain.device),
         )
 
@@ -489,8 +524,9 @@ class RoundStrategy(Strategy):
         length = self.lengths[self.round_number]
         if len(places) == 0:
             return self.progress, Round(length)
-        data = self._data(places)
-        return self.progress.cut(length, data, self._failed, self.generator)
+        bounds = self.progress.bounds(self._data(places), self.generator)
+        progress, found = self.progress.cut(bounds, self._failed)
+        return progress, Round(length, len(places), **found)
 
     def _data(self, places: Tensor) -> FoldedEvaluations:
         """The feedback at some places of the record."""

@@ -14,7 +14,7 @@ line 6, inducing points; delta_j      `BatchExploration.add`; `Design.draw_delta
 line 7, the variance                  `BatchExploration` in `exploration.py`
 line 8, its maximizer, on a table     `TableSurvivors.explore` in `surviving_rows.py`
 ... on a box                          `SurvivingRegion.explore`, `surviving_region.py`
-line 16, mean, variance and bounds    `bounds_of_feedback` in `bounds.py`
+line 16, mean, variance and bounds    `SearchState.bounds`, `BatchBounds` in `bounds.py`
 line 17, Eq. 13, on a table           `TableSurvivors.cut`
 line 17, Eq. 15, on a box             `SurvivingRegion.cut`
 Section 4, Theorems 4.1 and 4.2       `uncertainty_reduction.py`
@@ -47,7 +47,6 @@ from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of, require_whole
 from botorch_sparse.strategies.data.evaluations import (
     FoldedEvaluations,
-    RunRecord,
     evaluations_at,
 )
 from botorch_sparse.strategies.sbpe.design import (
@@ -245,17 +244,18 @@ class SBPE(RoundStrategy):
 
     @override
     def _can_conclude(self) -> bool:
-        return not self._is_fit_missing or _can_fit(self.record)
+        """Without two different values there is no scale to be fitted."""
+        values = self.record.values
+        return not self._is_fit_missing or bool((values != values[:1]).any())
 
     @override
     def _concluded(self, places: Tensor) -> tuple[SearchState, Round]:
         """Fit to a first batch; bounds of all others, by their feedback alone."""
         if self._is_fit_missing:
             return self._fitted(len(places))
-        concluded = super()._concluded(places)
-        source = self.progress.source
+        concluded, source = super()._concluded(places), self.progress.source
         if not source.is_inferred and self.last_bounds is None and len(places):
-            self._announce_size(places)
+            self._announce_size(self._data(places))
         return concluded
 
     def _fitted(self, num: int) -> tuple[SearchState, Round]:
@@ -265,7 +265,7 @@ class SBPE(RoundStrategy):
             UnsupportedError: If nothing can be fitted to it.
         """
         length, at = self.lengths[0], self.progress
-        if not _can_fit(self.record):
+        if not self._can_conclude():
             raise UnsupportedError(
                 f"The first batch of {length} points is over, and the feedback, of "
                 f"{len(self.record)} evaluations, has fewer than two different "
@@ -277,12 +277,33 @@ class SBPE(RoundStrategy):
         start = SearchState.at_start(self.domain, at.source, at.design, prior)
         return start, Round(length, num, survivors=len(self.candidates) or None)
 
-    def _announce_size(self, places: Tensor) -> None:
-        """Once, of a kernel that was given, where the radius knows of a norm."""
-        if isinstance(self.radius, NormBoundRadius):
-            sign = -1.0 if self.minimize else 1.0
-            kernel = self.progress.prior.covar_module
-            announce_size(self._data(places), kernel, self.radius, sign)
+    @torch.no_grad()
+    def _announce_size(self, data: FoldedEvaluations) -> None:
+        r"""Warn of feedback that is larger than a given kernel and norm bound allow.
+
+        By the reproducing property :math:`|f(x)| \le F k(x, x)^{1/2}`. What is compared
+        are root mean squares, which an offset enlarges as much as a wrong scale.
+        """
+        if not isinstance(radius := self.radius, NormBoundRadius):
+            return
+        k_diag = self.progress.prior.covar_module(data.X, diag=True)
+        n = data.counts.sum()
+        allowed = radius.norm_bound * float((k_diag @ data.counts / n).sqrt())
+        size = float((data.Y.square() @ data.counts / n).sqrt())
+        if not size > allowed + MUCH_NOISE * radius.noise_variance**0.5:
+            return  # also where the kernel returned NaN
+        mean = float(data.Y @ data.counts / n) * (-1.0 if self.minimize else 1.0)
+        needed = float((data.Y.abs() / k_diag.sqrt()).max())
+        warnings.warn(
+            f"The feedback of the first batch is of size {size:.3g}, with mean "
+            f"{mean:.3g}, but norm_bound={radius.norm_bound:.3g} allows for "
+            f"{allowed:.3g}: the theorem needs |f(x)| <= norm_bound * k(x, x) ** 0.5, "
+            "and the maximizer may be ruled out. Subtract a constant such as "
+            f"{mean:.3g} from all feedback, pass norm_bound of at least {needed:.3g}, "
+            "or leave covar_module out.",
+            InputDataWarning,
+            stacklevel=2,
+        )
 
     @property
     def survivors(self) -> Tensor:
@@ -291,7 +312,12 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a continuous domain; see `region`.
         """
-        return self._table.survivors.clone()
+        if not isinstance(left := self.progress.left, TableSurvivors):
+            raise UnsupportedError(
+                "A continuous domain has no mask of survivors: use "
+                "strategy.region.contains(X) or strategy.region.sample(n, generator)."
+            )
+        return left.survivors.clone()
 
     @property
     def region(self) -> SurvivingRegion:
@@ -300,22 +326,12 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a table; see `survivors`.
         """
-        if not isinstance(self.progress.left, SurvivingRegion):
+        if not isinstance(left := self.progress.left, SurvivingRegion):
             raise UnsupportedError(
                 "A table of candidates has no surviving region: use the mask "
                 "strategy.survivors."
             )
-        return self.progress.left
-
-    @property
-    def _table(self) -> TableSurvivors:
-        """What is not ruled out of a table."""
-        if not isinstance(self.progress.left, TableSurvivors):
-            raise UnsupportedError(
-                "A continuous domain has no mask of survivors: use "
-                "strategy.region.contains(X) or strategy.region.sample(n, generator)."
-            )
-        return self.progress.left
+        return left
 
     @torch.no_grad()
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -339,7 +355,10 @@ class SBPE(RoundStrategy):
         Raises:
             UnsupportedError: On a continuous domain.
         """
-        return super().confidence_gap() if self.box else self._table.confidence_gap()
+        left = self.progress.left
+        if isinstance(left, SurvivingRegion):
+            return super().confidence_gap()
+        return left.confidence_gap()
 
     @override
     def _config(self) -> dict[str, Any]:
@@ -370,11 +389,6 @@ def _first_length(domain: Domain, num_evaluations: int, num_initial: int | None)
     return int(num_initial)
 
 
-def _can_fit(record: RunRecord) -> bool:
-    """Whether there are two different values, without which there is no scale."""
-    return bool((record.values != record.values[:1]).any())
-
-
 @torch.no_grad()
 def fitted_prior(
     source: PriorSource, record: RunRecord, generator: torch.Generator
@@ -396,36 +410,3 @@ def fitted_prior(
     )
     rest = posterior.mean_module(X[:1])
     return replace(prior, center=float(average + prior.scale * rest))
-
-
-@torch.no_grad()
-def announce_size(
-    data: FoldedEvaluations, covar_module: Kernel, radius: NormBoundRadius, sign: float
-) -> None:
-    r"""Warn of feedback that is larger than a given kernel and norm bound allow.
-
-    By the reproducing property :math:`|f(x)| \le F k(x, x)^{1/2}`. What is compared are
-    root mean squares, which an offset enlarges as much as a wrong scale does.
-
-    Args:
-        data: The feedback of a batch.
-        covar_module: The kernel.
-        radius: Whose norm bound and noise are meant.
-        sign: -1 where the data are minus the feedback.
-    """
-    k_diag, n = covar_module(data.X, diag=True), data.counts.sum()
-    allowed = radius.norm_bound * float((k_diag @ data.counts / n).sqrt())
-    size = float((data.Y.square() @ data.counts / n).sqrt())
-    if not size > allowed + MUCH_NOISE * radius.noise_variance**0.5:
-        return  # also where the kernel returned NaN
-    mean = sign * float(data.Y @ data.counts / n)
-    needed = float((data.Y.abs() / k_diag.sqrt()).max())
-    warnings.warn(
-        f"The feedback of the first batch is of size {size:.3g}, with mean {mean:.3g}, "
-        f"but norm_bound={radius.norm_bound:.3g} allows for {allowed:.3g}: the theorem "
-        "needs |f(x)| <= norm_bound * k(x, x) ** 0.5, and the maximizer may be ruled "
-        f"out. Subtract a constant such as {mean:.3g} from all feedback, pass "
-        f"norm_bound of at least {needed:.3g}, or leave covar_module out.",
-        InputDataWarning,
-        stacklevel=2,
-    )

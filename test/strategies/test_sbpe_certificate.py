@@ -6,9 +6,7 @@ from typing import Any
 import oracles
 import pytest
 import torch
-from torch import Tensor
 
-from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
 from botorch_sparse.strategies.sbpe.design import Design
@@ -16,74 +14,6 @@ from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 
 KERNEL = "matern52"
 DOUBLE: dict[str, Any] = {"dtype": torch.float64}
-
-
-class Problem:
-    """A random table, points of a batch with repeats, inducing points; all dense."""
-
-    def __init__(self, seed: int, clustered: bool = False) -> None:
-        g = torch.Generator().manual_seed(seed)
-        kind = {"generator": g, "dtype": torch.float64}
-        n, m = int(torch.randint(2, 25, (1,), generator=g)), 1
-        m = int(torch.randint(1, n + 1, (1,), generator=g))
-        self.X = torch.rand(n, 2, **kind) * (0.2 if clustered else 1.5)
-        self.Z = self.X[torch.randperm(n, generator=g)[:m]]
-        if clustered:  # inducing points away from the data
-            self.Z = self.Z + 0.8
-        self.x = torch.rand(30, 2, **kind) * 1.5
-        self.tau2 = float(10 ** (3 * torch.rand(1, **kind) - 2.5))
-        self.k = oracles.DENSE[KERNEL]
-        self.kappa = oracles.nystrom_kernel(self.k, self.Z)
-        noise = torch.full((n,), self.tau2, dtype=torch.float64)
-        zero = torch.zeros_like(noise)
-        self.approximate = oracles.dtc(self.k, self.X, zero, noise, self.Z, self.x)
-        self.exact = oracles.exact(self.k, self.X, zero, noise, self.x)
-
-    @property
-    def V(self) -> Tensor:
-        """`V_n(x)`, one row for each x (Eq. 5, in the form of Lemma C.2)."""
-        n = len(self.X)
-        inner = self.kappa(self.X, self.X) + self.tau2 * torch.eye(n).double()
-        return torch.linalg.solve(inner, self.kappa(self.X, self.x)).mT
-
-    @property
-    def r(self) -> float:
-        """`lambda_max / tau^2`."""
-        error = self.k(self.X, self.X) - self.kappa(self.X, self.X)
-        return float(torch.linalg.eigvalsh(error)[-1].clamp_min(0)) / self.tau2
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_theorem_3_2(seed: int) -> None:
-    """Projection error, noise-free error within the span, effect of the noise."""
-    p = Problem(seed, clustered=seed % 3 == 0)
-    x, V = p.x, p.V
-    projection = (p.k(x, x) - p.kappa(x, x)).diagonal()
-    # sup over the unit ball of H_kappa of (g(x) - V'g_X)^2 is the squared norm of the
-    # representer kappa(x, .) - sum_i V_i kappa(x_i, .).
-    K = p.kappa(p.X, p.X)
-    noise_free = (
-        p.kappa(x, x).diagonal()
-        - 2 * (V * p.kappa(x, p.X)).sum(-1)
-        + ((V @ K) * V).sum(-1)
-    )
-    total = projection + noise_free + p.tau2 * V.square().sum(-1)
-    torch.testing.assert_close(total, p.approximate.variance, rtol=1e-7, atol=1e-9)
-
-
-def test_two_sided_certificate_and_lemma_g_1() -> None:
-    """alpha(r) holds on both sides; Lemma G.1 as printed fails on both."""
-    lower_failures = upper_failures = 0
-    for seed in range(150):
-        p = Problem(seed, clustered=seed % 2 == 0)
-        ratio = p.approximate.variance / p.exact.variance
-        alpha = variance_inflation(p.r)
-        assert float(ratio.max()) <= alpha * (1 + 1e-6)
-        assert float(ratio.min()) >= (1 - 1e-6) / alpha
-        lower_failures += bool((ratio < 1 - 1e-6).any())
-        upper_failures += bool((ratio > (1 + p.r) * (1 + 1e-6)).any())
-    assert lower_failures > 30  # "exact <= approximate" is false
-    assert upper_failures > 0  # "approximate <= (1 + r) exact" is false
 
 
 def explore(

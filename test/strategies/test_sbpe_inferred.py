@@ -247,18 +247,6 @@ def test_predictions_are_those_of_the_last_batch(minimize: bool) -> None:
     assert best.mean == float(strategy.predict(best.X[None])[0])
 
 
-@pytest.mark.parametrize("minimize", [False, True], ids=["maximize", "minimize"])
-def test_intervals_hold_in_units_of_the_feedback(minimize: bool) -> None:
-    """A norm of 3 is more than this function has under the fitted kernel."""
-    strategy = play(build(minimize=minimize, norm_bound=3.0), f_of, 3)
-    lower, upper = strategy.progress.left.lower, strategy.progress.left.upper
-    truth = f_of(table()) * (-1 if minimize else 1)
-    assert bool(((lower < truth) & (truth < upper)).all())
-    best = strategy.recommend()
-    assert best.lower < float(f_of(best.X[None])) < best.upper
-    assert best.upper - best.lower < 6 * SCALE
-
-
 @pytest.mark.parametrize("box", [False, True], ids=["table", "box"])
 def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
     """An offset and a factor that are exact in floating point."""
@@ -293,30 +281,27 @@ def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
             assert other.recommend().index == plain.recommend().index
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("told", [2, 6, 9, 20], ids="first fit second third".split())
 @pytest.mark.parametrize("exploration", ["variance", "random"])
-def test_resume_at_any_point(told: int, exploration: Any, tmp_path: Any) -> None:
-    """In the first batch, right after the fit, in the next one, and in a third one."""
+def test_resume_at_any_point(told: int, exploration: Any) -> None:
+    """In the first batch, right after the fit, in the next one, and in a third one.
+
+    What the other strategy saw before leaves no trace.
+    """
     given = {"exploration": exploration, "minimize": True}
-    straight, other = build(seed=1, **given), build(seed=5, **given)
+    straight, used = build(seed=1, **given), build(seed=7, **given)
     while len(straight.history) < told:
         batch = straight.ask(min(2, told - len(straight.history)))
         straight.tell(batch, f_of(batch.X))
     if straight.num_left:
         straight.ask(1)
-    straight.save(tmp_path / "state.pt")
-    other.resume(tmp_path / "state.pt")
-    assert equal(other.state_dict(), straight.state_dict())
-    for strategy in (straight, other):
-        strategy.run(f_of, 60, progress=False)
-    assert are_alike(straight, other)
-    assert straight.recommend().lower == other.recommend().lower
-    used = build(seed=7, **given)
     used.run(f_of, 40, progress=False)
-    used.resume(tmp_path / "state.pt")
-    used.run(f_of, 60, progress=False)
-    assert are_alike(used, straight)
+    used.load_state_dict(straight.state_dict())
+    assert equal(used.state_dict(), straight.state_dict())
+    for strategy in (straight, used):
+        strategy.run(f_of, 60, progress=False)
+    assert are_alike(straight, used)
+    assert straight.recommend().lower == used.recommend().lower
 
 
 @pytest.mark.parametrize("change", [{"lam": 1.0}, {"noise_std": 0.1}, {"delta": 0.1}])
@@ -412,14 +397,6 @@ def test_constant_columns_are_named_once() -> None:
         build(candidates=X[:1].expand(40, -1))
 
 
-def test_float32() -> None:
-    """The table is as it came, and what is learned in float64."""
-    strategy = play(build(candidates=table().float()), f_of, 2)
-    assert strategy.history.X.dtype == torch.float32
-    assert strategy.progress.prior.covar_module.lengthscale.dtype == torch.float64
-    assert strategy.recommend().X.dtype == torch.float32
-
-
 def test_a_box() -> None:
     """Inputs are scaled by the bounds; what follows is S-BPE on the unit square."""
     bounds = torch.tensor([[-512.0, 0.0], [512.0, 1e-3]], dtype=torch.float64)
@@ -459,13 +436,9 @@ def test_a_box() -> None:
     ("change", "match"),
     [
         ({"num_evaluations": 5}, "num_evaluations=5 without covar_module; need 6"),
-        ({"num_initial": 1}, "num_initial=1; need 2 to 20"),
         ({"num_initial": 21}, "num_initial=21; need 2 to 20: different candidates"),
         ({"num_initial": 5, "candidates": table(4)}, "num_initial=5; need 2 to 4"),
-        ({"num_initial": 2.5}, "num_initial=2.5; need"),
-        ({"lam": 0.0}, "lam=0.0; need a positive"),
         (arguments(num_initial=5), "num_initial=5 with covar_module"),
-        ({"candidates": torch.full((9, 2), math.inf)}, "finite"),
     ],
 )
 def test_bad_arguments(change: dict[str, Any], match: str) -> None:

@@ -13,7 +13,7 @@ from botorch.exceptions import (
     InputDataError,
     UnsupportedError,
 )
-from sbpe_problems import CASES, TABLE, UNIT_BOX, arguments, make_kernel, make_table
+from sbpe_problems import CASES, TABLE, make_kernel, make_table
 from sbpe_problems import objective as f
 from strategy_table import Faulty, are_alike, equal, faulty_kernel
 
@@ -206,28 +206,3 @@ def test_a_batch_without_any_feedback_rules_nothing_out() -> None:
     assert bool(strategy.survivors.all())
     strategy.tell(second, f(second.X))
     assert strategy.confidence_gap() < float("inf")
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"lam": 0.0}, "lam=0.0; need a positive"),
-        ({"lam": float("inf")}, "lam=inf; need a positive"),
-        ({"lam": float("nan")}, "lam=nan; need a positive"),
-        ({"num_evaluations": 0}, "num_evaluations=0"),
-        ({"delta": 1.0}, "delta=1.0"),
-        ({"norm_bound": -1.0}, "norm_bound=-1.0"),
-        ({"exploration": "greedy"}, "exploration='greedy'; need one of \\('variance'"),
-        ({"refresh": "never"}, "refresh='never'"),
-        ({"schedule": "linear"}, "schedule='linear'"),
-        ({"constants": "none"}, "constants='none'"),
-        ({"mgf_radius": 0.0}, "mgf_radius=0.0"),
-        ({"candidates": None}, "neither of candidates and bounds"),
-        ({"bounds": UNIT_BOX, "candidates": make_table(3)}, "both of candidates"),
-        ({"bounds": UNIT_BOX, "raw_samples": 0}, "raw_samples=0"),
-        ({"candidates": torch.full((2, 1), float("nan"))}, "entries that are finite"),
-    ],
-)
-def test_bad_arguments(change: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        SBPE(**arguments(**change))

@@ -88,18 +88,6 @@ def test_the_dataset_is_that_of_largest_variance() -> None:
     assert dataset.indices is not None and dataset.indices.tolist() == rows
 
 
-def test_error_falls_with_n() -> None:
-    bounds = []
-    for n in (10, 40, 160):
-        strategy = build()
-        dataset = strategy.collect_dataset(n)
-        strategy.tell(dataset, rkhs_function(0)(dataset.X))
-        bounds.append(strategy.error_bound())
-    measured = [bound.measured for bound in bounds]
-    assert measured == sorted(measured, reverse=True)
-    assert measured[-1] < measured[0] / 3
-
-
 def test_run_collects_a_dataset() -> None:
     runs, asks = build(), build()
     f = rkhs_function(0)

@@ -25,31 +25,8 @@ def printed(N: int) -> list[int]:
     return lengths
 
 
-@pytest.mark.parametrize(
-    ("N", "expected"),
-    [
-        (10, [4, 6]),
-        (100, [10, 32, 57, 1]),
-        (10**4, [100, 1000, 3163, 5625, 112]),
-        (10**6, [1000, 31623, 177829, 421698, 367850]),
-    ],
-)
-def test_the_formula(N: int, expected: list[int]) -> None:
-    assert batch_lengths(N) == printed(N) == expected
-    assert len(expected) <= math.ceil(math.log2(math.log2(N))) + 1
-    assert max_num_batches(N) == math.ceil(math.log2(math.log2(N))) + 1
-
-
-def test_every_small_horizon() -> None:
-    for N in [*range(1, 3000), 2**16, 2**16 + 1, 10**9]:
-        for schedule in ("sqrt", "doubling"):
-            lengths = batch_lengths(N, schedule)  # type: ignore[arg-type]
-            assert sum(lengths) == N and min(lengths) > 0
-            assert len(lengths) <= max_num_batches(N, schedule)  # type: ignore[arg-type]
-        assert batch_lengths(N) == printed(N)
-
-
-def test_few() -> None:
+def test_lengths_and_their_number() -> None:
+    assert batch_lengths(10**4) == [100, 1000, 3163, 5625, 112]
     assert [max_num_batches(N) for N in (1, 2, 3, 4, 5, 16, 17)] == [
         1,
         1,
@@ -59,13 +36,15 @@ def test_few() -> None:
         3,
         4,
     ]
-
-
-def test_doubling_and_lists() -> None:
+    for N in [*range(1, 3000), 10**4, 2**16, 2**16 + 1, 10**6, 10**9]:
+        for schedule in ("sqrt", "doubling"):
+            lengths = batch_lengths(N, schedule)  # type: ignore[arg-type]
+            assert sum(lengths) == N and min(lengths) > 0
+            assert len(lengths) <= max_num_batches(N, schedule)  # type: ignore[arg-type]
+        assert batch_lengths(N) == printed(N)
+        if N > 2:
+            assert max_num_batches(N) == math.ceil(math.log2(math.log2(N))) + 1
     assert batch_lengths(1000, "doubling") == [32, 64, 128, 256, 512, 8]
-    assert batch_lengths(100, [10, 30]) == [10, 30, 30, 30]
-    assert batch_lengths(25, (10, 30)) == [10, 15]
-    assert max_num_batches(100, [10, 30]) == 4
 
 
 @pytest.mark.parametrize(
@@ -73,31 +52,27 @@ def test_doubling_and_lists() -> None:
     [
         (0, "sqrt", "num_evaluations=0; need a whole number"),
         (2.5, "sqrt", "num_evaluations=2.5"),
-        (float("nan"), "sqrt", "num_evaluations=nan"),
-        (None, "sqrt", "num_evaluations=None"),
         (10, "linear", "schedule='linear'; need 'sqrt', 'doubling' or a list"),
-        (10, [], r"schedule=\[\]; need at least one batch length"),
-        (10, 5, "schedule=5; need at least one batch length in a list"),
         (10, [3, 0], "batch length=0"),
     ],
 )
 def test_bad_arguments(N: Any, schedule: Any, match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        batch_lengths(N, schedule)
-
-
-@pytest.mark.parametrize("form", [np.array, torch.tensor, tuple])
-def test_lengths_in_any_sequence(form: Any) -> None:
-    lengths = form([10, 30])
-    assert batch_lengths(50, lengths) == [10, 30, 10]
-    assert max_num_batches(50, lengths) == 3
-    X = torch.linspace(0.0, 1.0, 20, dtype=torch.float64)[:, None]
-    built = SBPE(X, RBFKernel().double(), num_evaluations=50, schedule=lengths)
-    assert built.lengths == [10, 30, 10]
+    for read in (batch_lengths, max_num_batches):
+        with pytest.raises(InputDataError, match=match):
+            read(N, schedule)
 
 
 def test_what_is_no_sequence_of_lengths() -> None:
-    for lengths in (np.array(3), np.array([]), np.ones((2, 2)), 3):
-        for read in (batch_lengths, max_num_batches):
-            with pytest.raises(InputDataError, match=r"schedule[^;]*; need"):
-                read(50, lengths)  # type: ignore[arg-type]
+    for lengths in (5, [], np.array(3), np.array([]), np.ones((2, 2))):
+        with pytest.raises(InputDataError, match=r"schedule[^;]*; need"):
+            batch_lengths(50, lengths)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", [np.array, torch.tensor, tuple, list])
+def test_lengths_in_any_sequence(form: Any) -> None:
+    lengths = form([10, 30])
+    assert batch_lengths(25, lengths) == [10, 15]
+    assert max_num_batches(100, lengths) == 4
+    X = torch.linspace(0.0, 1.0, 20, dtype=torch.float64)[:, None]
+    built = SBPE(X, RBFKernel().double(), num_evaluations=50, schedule=lengths)
+    assert built.lengths == [10, 30, 10]

@@ -6,11 +6,18 @@ from typing import Any
 import oracles
 import pytest
 import torch
+from sbpe_problems import arguments, play, rkhs_function
+from torch import Tensor
 
+from botorch_sparse.inducing import RecursiveRLSSampler, accuracy_certificate
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
+from botorch_sparse.strategies import SBPE
+from botorch_sparse.strategies.sbpe import bounds as bounds_module
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
+from botorch_sparse.strategies.sbpe import round_strategy as round_module
 from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
+from botorch_sparse.strategies.surrogates.prior import Prior
 
 KERNEL = "matern52"
 DOUBLE: dict[str, Any] = {"dtype": torch.float64}
@@ -109,3 +116,55 @@ def test_replay_to_the_bit(refresh: str) -> None:
         assert torch.equal(exploration.posterior.variance, other.posterior.variance)
         assert exploration.bound == other.bound
     assert list(exploration.events) == list(other.events)
+
+
+def recorded(patch: pytest.MonkeyPatch, *modules: Any) -> list[float]:
+    """The failure probabilities of all certificates from here on."""
+    spent = list[float]()
+
+    def certificate(*args: Any, delta: float, **kwargs: Any) -> Any:
+        spent.append(delta)
+        return accuracy_certificate(*args, delta=delta, **kwargs)
+
+    for module in modules:
+        patch.setattr(module, "accuracy_certificate", certificate)
+    return spent
+
+
+@pytest.mark.parametrize("refresh", ["certificate", "every"])
+def test_each_draw_of_a_batch_has_a_delta_of_its_own(
+    refresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """delta_1, delta_2, ...: inducing points, certificates, and the last for bounds."""
+    monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
+    spent = recorded(monkeypatch, exploration_module, round_module)
+    draw = RecursiveRLSSampler.__call__
+
+    def sample(sampler: Any, *args: Any, **kwargs: Any) -> Tensor:
+        spent.append(sampler.delta)
+        return draw(sampler, *args, **kwargs)
+
+    monkeypatch.setattr(RecursiveRLSSampler, "__call__", sample)
+    options = arguments(num_evaluations=70, schedule=[70], refresh=refresh, lam=0.3)
+    strategy = SBPE(**options | {"delta": 1e-3})
+    play(strategy, rkhs_function(0))
+    design = strategy.progress.design
+    assert len(spent) > 2
+    assert spent == [design.draw_delta(j + 1) for j in range(len(spent))]
+
+
+def test_points_drawn_blindly_are_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until r is at most one, by draws of which the first is left to the bounds."""
+    spent = recorded(monkeypatch, bounds_module)
+    sampler = RecursiveRLSSampler(oversampling=1e-4)
+    design = Design("certificate", 0.1, 3, exploration="random", sampler=sampler)
+    g = torch.Generator().manual_seed(1)
+    X = torch.rand(60, 2, generator=g, dtype=torch.float64)
+    counts = torch.ones(60, dtype=torch.float64)
+    prior = Prior(oracles.make_kernel(KERNEL, **DOUBLE), 0.02)
+    S = bounds_module.certified_inducing_points(prior, X, counts, design, g)
+    k = oracles.DENSE[KERNEL]
+    E = (k(X, X) - oracles.nystrom_kernel(k, S)(X, X)) / 0.02
+    assert 0.01 < float(torch.linalg.eigvalsh(E)[-1]) <= 1.0
+    assert len(S) < 60 and len(spent) > 2
+    assert spent == [design.draw_delta(j + 2) for j in range(len(spent))]

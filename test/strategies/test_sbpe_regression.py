@@ -20,6 +20,7 @@ from strategy_table import equal
 
 from botorch_sparse.inducing import variance_inflation
 from botorch_sparse.strategies import UncertaintyReduction
+from botorch_sparse.strategies.sbpe.bounds import batch_statistics
 
 
 def build(**overrides: Any) -> UncertaintyReduction:
@@ -149,3 +150,19 @@ def test_a_run_that_is_refused_gives_the_dataset_no_size() -> None:
     with pytest.raises(InputDataError, match="by_index=True"):
         strategy.run(lambda X: X[:, 0], 4, by_index=True, progress=False)
     assert len(strategy.run(lambda X: X[:, 0], 6, progress=False)) == 6
+
+
+def test_statistics_count_repeats() -> None:
+    """What a radius looks at, densely, where 60 evaluations are of 20 rows."""
+    strategy = build(candidates=make_table(20))
+    dataset = strategy.collect_dataset(60)
+    strategy.tell(dataset, rkhs_function(0)(dataset.X))
+    bounds, k = strategy.last_bounds, oracles.DENSE["matern52"]
+    assert bounds is not None
+    X, counts = bounds.data["X"], bounds.data["counts"]
+    seen = batch_statistics(bounds.posterior, X, counts, LAM, bounds.lambda_max)
+    d, S = torch.full((60,), LAM, dtype=torch.float64), bounds.data["inducing"]
+    posterior = oracles.dtc(k, dataset.X, d, d, S, dataset.X)
+    assert counts.max() > 1 and seen.num_evaluations == 60
+    expected = float(posterior.variance.sum()) / LAM
+    assert seen.leverage_sum == pytest.approx(expected, rel=1e-6)

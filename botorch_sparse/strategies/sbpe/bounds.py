@@ -63,7 +63,7 @@ class BatchBounds:
     Attributes:
         posterior: The batch-local posterior, of standardized feedback.
         prior: By which feedback was standardized.
-        inputs: From points as they come to those of the posterior.
+        inputs: From points as they come to what the kernel takes.
         multiplier: What multiplies the standard deviation.
         offset: What is added whatever the variance.
         lambda_max: The certified `r` of the batch's points, in units of the noise.

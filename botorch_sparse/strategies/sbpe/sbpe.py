@@ -105,7 +105,7 @@ class SBPE(RoundStrategy):
     kernel, and noise as fitted. Intervals, gaps and the history are in units of Y.
 
     Each candidate may be evaluated several times: there is no `unique`. The mean of
-    `history.best()` is that of the last batch's feedback alone, see `predict`, and None
+    `history.best()` is by the last batch's feedback alone, see `predict`, and None
     before there are bounds; `recommend()` is what the theorem is about.
 
     Cost, with `A` survivors and `m` inducing points: O(A m) for each point and

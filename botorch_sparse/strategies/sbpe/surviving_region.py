@@ -63,7 +63,7 @@ class SurvivingRegion:
     @cached_property
     @torch.no_grad()
     def anchor(self) -> Tensor:
-        """`1 x d`, of the best points left that of the largest lower bound; or none."""
+        """`1 x d`, the best point left with the largest lower bound; or none."""
         if len(self.best) == 0:
             return self.best
         left = self.best[self.contains(self.best)]

@@ -13,8 +13,6 @@ from botorch.exceptions import (
     BotorchWarning,
     UnsupportedError,
 )
-from botorch.test_functions import Branin, Hartmann
-from gpytorch.kernels import MaternKernel
 from sbpe_problems import (
     LAM,
     UNIT_BOX,
@@ -214,38 +212,3 @@ def test_variance_is_climbed() -> None:
         batch = strategy.ask(1)
         if posterior is not None:
             assert float(posterior.variance(batch.X)) >= best - 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["branin", "hartmann6"])
-@pytest.mark.parametrize("exploration", ["variance", "random"])
-def test_five_hundred_points(name: str, exploration: Any) -> None:
-    """Branin and Hartmann6, N = 500: every point is inside the region to 1e-6."""
-    problem = Branin(negate=True) if name == "branin" else Hartmann(6, negate=True)
-    low, high = problem.bounds.double()
-    scale = 50.0 if name == "branin" else 1.0
-    kernel = MaternKernel(nu=2.5).double().requires_grad_(False)
-    kernel.lengthscale = 0.4 if name == "branin" else 0.8
-    d = len(low)
-
-    def f(X: Tensor) -> Tensor:
-        return problem(low + X * (high - low)) / scale
-
-    strategy = SBPE(
-        bounds=torch.stack([torch.zeros(d), torch.ones(d)]).double(),
-        covar_module=kernel,
-        num_evaluations=500,
-        lam=1e-3,
-        noise_std=0.03,
-        radius=FixedBeta(9.0),
-        exploration=exploration,
-    )
-    objective = with_noise(f, 0, 0.03)
-    while len(strategy.history) < 500:
-        batch = strategy.ask()
-        assert bool(strategy.region.contains(batch.X, 1e-6).all())
-        strategy.tell(batch, objective(batch.X))
-    assert len(strategy.history.rounds) == 4
-    best = strategy.recommend()
-    regret = problem.optimal_value / scale - float(f(best.X.unsqueeze(0)))
-    assert regret < 0.3

@@ -48,6 +48,8 @@ def test_the_grid_of_the_constant_is_fine_enough(make: Any, nu: float | None) ->
     options: Any = {"ard_num_dims": 2}
     k = kernel(RBFKernel(**options) if nu is None else MaternKernel(nu, **options))
     c = radius_of(make, covar_module=k).discretization
+    one = radius_of(make, covar_module=k, discretization=1.0)
+    assert one.discretization == 1.0 < c  # misses what a short lengthscale needs
     slope = {None: 1.0, 2.5: 5 / 3, 1.5: 3.0}[nu]
     expected = 3.0 / 0.5 * math.sqrt(2 * slope) * math.sqrt(2)
     assert c == pytest.approx(expected, rel=1e-12)
@@ -61,15 +63,6 @@ def test_the_grid_of_the_constant_is_fine_enough(make: Any, nu: float | None) ->
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_short_lengthscale_needs_a_finer_grid_than_one_point(make: Any) -> None:
-    """What the constant 1 misses: intervals by the kernel's own are wider."""
-    k = kernel(RBFKernel(ard_num_dims=2))
-    ours = radius_of(make, covar_module=k)
-    one = radius_of(make, covar_module=k, discretization=1.0)
-    assert one.discretization == 1.0 < ours.discretization
-
-
-@pytest.mark.parametrize("make", MAKERS)
 def test_a_kernel_without_a_constant_is_announced_once(make: Any) -> None:
     rough = kernel(MaternKernel(0.5, ard_num_dims=2))
     with pytest.warns(InputDataWarning, match="Assumption 3.6") as caught:
@@ -79,12 +72,7 @@ def test_a_kernel_without_a_constant_is_announced_once(make: Any) -> None:
     assert radius_of(make, covar_module=rough, discretization=3.0).discretization == 3.0
     radius_of(make, covar_module=rough, constants="practical")
     make(BOX, rough)
-
-
-def test_a_radius_of_ones_own_is_not_announced() -> None:
-    rough = kernel(MaternKernel(0.5, ard_num_dims=2))
-    strategy = MAKERS[0](covar_module=rough, bounds=BOX, radius=FixedBeta(4.0))
-    strategy.ask()
+    MAKERS[0](covar_module=rough, bounds=BOX, radius=FixedBeta(4.0)).ask()
 
 
 def test_where_the_kernel_is_inferred_a_constant_is_the_least() -> None:

@@ -251,31 +251,25 @@ def test_predictions_are_those_of_the_last_batch(minimize: bool) -> None:
 def test_units_of_the_feedback_change_no_choice(box: bool) -> None:
     """An offset and a factor that are exact in floating point."""
     change: dict[str, Any] = {"constants": "practical"}
-    f = f_of
     if box:
         change |= {"candidates": None, "bounds": UNIT_BOX, "num_evaluations": 15}
         change |= {"raw_samples": 16, "num_restarts": 1}
-        f = lambda X: (rkhs_function(0)(X) * 2**20).round() / 2**20  # noqa: E731
+
+    def f(X: Tensor) -> Tensor:
+        return (rkhs_function(0)(X) * 2**20).round() / 2**20 if box else f_of(X)
+
     plain = play(build(**change), f, 2)
+    X = plain.history.X.double()
     for factor, offset in ((1.0, 2.0**12), (2.0**6, 0.0), (2.0**-9, -(2.0**3))):
         other = play(build(**change), lambda X, a=factor, b=offset: a * f(X) + b, 2)
         # Parameters differ by rounding, which fits may magnify: by their tolerance.
-        torch.testing.assert_close(
-            other.history.X, plain.history.X, rtol=0, atol=0.02 if box else 0
-        )
-        assert other.last_bounds is not None and plain.last_bounds is not None
-        X = plain.history.X
+        near = {"rtol": 0, "atol": 0.02 if box else 0}
+        torch.testing.assert_close(other.history.X, plain.history.X, **near)
         for ours, theirs in zip(
-            other.last_bounds.interval(X.double()),
-            plain.last_bounds.interval(X.double()),
-            strict=True,
+            other.last_bounds.interval(X), plain.last_bounds.interval(X), strict=True
         ):
-            torch.testing.assert_close(
-                (ours - offset) / factor,
-                theirs,
-                rtol=1e-3,
-                atol=1e-3 * float(theirs.std()),
-            )
+            near = {"rtol": 1e-3, "atol": 1e-3 * float(theirs.std())}
+            torch.testing.assert_close((ours - offset) / factor, theirs, **near)
         if not box:
             assert torch.equal(other.survivors, plain.survivors)
             assert other.recommend().index == plain.recommend().index

@@ -149,16 +149,22 @@ def test_parts_of_a_batch_are_the_batch(overrides: dict[str, Any]) -> None:
 def test_gap_falls_and_stops_a_run() -> None:
     strategy = SBPE(**arguments())
     assert strategy.confidence_gap() == math.inf
-    gaps = []
+    X, gaps, seen = strategy.candidates, [], []
     for _ in strategy.lengths:
+        explored = strategy.survivors
         play(strategy, rkhs_function(0))
         gaps.append(strategy.confidence_gap())
+        assert strategy.last_bounds is not None
+        lower, upper = strategy.last_bounds.interval(X)
+        seen.append((lower.masked_fill(~explored, -math.inf), (lower + upper) / 2))
     assert gaps == sorted(gaps, reverse=True) and gaps[-1] < 0.6 * gaps[0]
-    best, top = strategy.recommend(), float(rkhs_function(0)(make_table()).max())
+    best, top = strategy.recommend(), float(rkhs_function(0)(X).max())
     assert top - float(rkhs_function(0)(best.X[None])) <= gaps[-1]
-    assert best.lower <= best.mean <= best.upper and best.lower <= top
-    assert strategy.survivors[best.index]
-    assert torch.equal(best.X, strategy.candidates[best.index])
+    assert strategy.survivors[best.index] and torch.equal(best.X, X[best.index])
+    lower, number = torch.stack([low[best.index] for low, _ in seen]).max(0)
+    assert number < len(seen) - 1  # the last batch, a short one, knows less
+    assert best.lower == pytest.approx(float(lower)) and best.lower <= top
+    assert best.mean == pytest.approx(float(seen[number][1][best.index]))
 
 
 def test_light_tails_and_doubling_and_practical() -> None:

@@ -47,6 +47,7 @@ from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of, require_whole
 from botorch_sparse.strategies.data.evaluations import (
     FoldedEvaluations,
+    RunRecord,
     evaluations_at,
 )
 from botorch_sparse.strategies.sbpe.design import (

@@ -4,8 +4,9 @@ The names below are imported when they are first used, so `import botorch_sparse
 quick. All other names are in the sub-packages.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from botorch_sparse.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from botorch_sparse.acquisition import BatchUpperConfidenceBound
@@ -45,24 +46,4 @@ __all__ = [
     "TrustRegionBBKB",
     "optimize_adaptive_batch",
 ]
-# Sub-packages of the names that are not in `strategies`.
-_PACKAGES = {
-    "BatchUpperConfidenceBound": "acquisition",
-    "SparseSingleTaskGP": "models",
-    "SubsetSingleTaskGP": "models",
-    "optimize_adaptive_batch": "batching",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name of `__all__` when it is first used."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package = import_module(f"{__name__}.{_PACKAGES.get(name, 'strategies')}")
-    globals()[name] = value = getattr(package, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    """All names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -98,7 +98,7 @@ def test_posterior_and_choice_are_dense(name: str, mean_module: Mean | None) -> 
         found = posterior.variance.squeeze(-1).detach().numpy()
         np.testing.assert_allclose(found, variance, rtol=1e-5, atol=1e-7)
         _, own = dense_posterior(*data, history.X)
-        now = strategy.surrogate.view.variance(history, history.point)
+        now = strategy.surrogate.view.variance(strategy.record, strategy.record.point)
         assert float(now.sum()) == pytest.approx(own.sum(), rel=1e-5)
         batch = strategy.ask()
         at, width = dense_posterior(*data, batch.X, has_constant=has_constant)
@@ -118,7 +118,7 @@ def test_the_sum_rule_ends_a_batch(threshold: float) -> None:
     strategy.tell(X := strategy.box.sample(40, 3), objective(X))
     for _ in range(3):
         batch = strategy.ask()
-        v = strategy.surrogate.view.variance(strategy.history, strategy.pending) / LAM
+        v = strategy.surrogate.view.variance(strategy.record, strategy.pending) / LAM
         total = 1 + v.cumsum(0)
         assert total[-1] > threshold
         assert len(batch) == 1 or total[-2] <= threshold
@@ -277,7 +277,7 @@ def test_repeats() -> None:
         batch = strategy.ask()
         X, counts = batch.unique()
         v = float(
-            strategy.surrogate.view.variance(strategy.history, strategy.pending[:1])
+            strategy.surrogate.view.variance(strategy.record, strategy.pending[:1])
         )
         assert len(X) == 1 and counts.tolist() == [max(1, -(-2.0 // v))]
         strategy.tell(batch, objective(batch.X))

@@ -164,7 +164,7 @@ def test_leverage_is_summed_for_those_that_look_at_it(
         assert sizes.count(21) == 1 + is_summed and 41 not in sizes
         total = float(
             variance(
-                strategy.surrogate.view, strategy.history, strategy.history.point
+                strategy.surrogate.view, strategy.record, strategy.record.point
             ).sum()
         )
         expected = total / 1e-2 if is_summed else 0.0
@@ -178,7 +178,7 @@ def test_what_is_known_is_a_value() -> None:
         strategy.run(objective, 20, progress=False)
         before = strategy.surrogate
         mean, variance = (part.clone() for part in before.view.pool.all_moments())
-        after = before.learn(strategy.history, torch.Generator())
+        after = before.learn(strategy.record, torch.Generator())
         strategy.tell(X[:9], objective(X[:9]))
         assert strategy.surrogate is not before is not after
         assert torch.equal(before.view.pool.all_moments().mean, mean)

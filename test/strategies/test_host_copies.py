@@ -44,7 +44,7 @@ def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCo
     strategy = TABLE[BATCHES[name][0]]()
     strategy.run(objective, 25, progress=False)
     rule = BATCHES[name][1]
-    view, where = strategy.surrogate.view, (strategy.history, strategy.generator)
+    view, where = strategy.surrogate.view, (strategy.record, strategy.generator)
     with HostCopies() as copies:
         batch = view.batch(3.0, rule, pending, ALL_ROWS, *where).choose(limit)
     return batch, copies

@@ -217,7 +217,7 @@ def test_information_gain_of_a_warm_start_is_a_bound(
     exact = np.linalg.slogdet(np.eye(len(X)) + rbf(X, X) / LAM)[1]
     S = inducing(strategy)
     assert S is not None and len(S) < 60
-    bound = strategy.surrogate.view.information_gain(strategy.history)
+    bound = strategy.surrogate.view.information_gain(strategy.record)
     basis = np.linalg.cholesky(rbf(S, S) + 1e-12 * np.eye(len(S)))
     Q = np.linalg.solve(basis, rbf(S, X))
     left = np.trace(rbf(X, X) - Q.T @ Q) / LAM

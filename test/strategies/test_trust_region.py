@@ -174,7 +174,7 @@ def test_the_posterior_is_fitc(m: int) -> None:
     made.tell(X[:9], objective(X[:9]))
     values = FoldedEvaluations.of(made.history.point, made.history.values)
     posterior = local_surrogate.local_posterior(
-        made.surrogate.source, made.surrogate.prior, made.history, values, m
+        made.surrogate.source, made.surrogate.prior, made.record, values, m
     )
     new = made.box.sample(7, 5)
     K, k, k_new = (kernel(a, b).to_dense() for a, b in ((X, X), (X, new), (new, new)))

@@ -157,7 +157,7 @@ class ModelStrategy(Strategy, Generic[S]):
         if predicted is None:
             return None
         mean, sd = predicted
-        return (-mean if self.minimize else mean), sd
+        return self.record.outcomes.signed(mean), sd
 
     @property
     def posterior(self) -> Any:

@@ -293,7 +293,7 @@ class SBPE(RoundStrategy):
         size = float((data.Y.square() @ data.counts / n).sqrt())
         if not size > allowed + MUCH_NOISE * radius.noise_variance**0.5:
             return  # also where the kernel returned NaN
-        mean = float(data.Y @ data.counts / n) * (-1.0 if self.minimize else 1.0)
+        mean = self.record.outcomes.signed(float(data.Y @ data.counts / n))
         needed = float((data.Y.abs() / k_diag.sqrt()).max())
         warnings.warn(
             f"The feedback of the first batch is of size {size:.3g}, with mean "
@@ -346,7 +346,7 @@ class SBPE(RoundStrategy):
         if bounds is None:
             return None
         mean, sd = bounds.predict(X.double())
-        return (-mean if self.minimize else mean), sd
+        return self.record.outcomes.signed(mean), sd
 
     def confidence_gap(self) -> float:
         """Largest upper less largest lower bound over the surviving candidates.

@@ -17,7 +17,7 @@ Number = TypeVar("Number", float, Tensor)
 class Outcomes:
     """The `k` outcomes of an evaluation, in the order of the columns of `Y`.
 
-    A record holds what is maximized. Signs are changed here and nowhere else.
+    A record holds what is maximized; `signed` changes the signs.
 
     Attributes:
         minimize: For each outcome, whether small values are good.

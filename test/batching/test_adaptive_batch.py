@@ -360,6 +360,18 @@ def two_outputs(**tkwargs: Any) -> tuple[SingleTaskGP, ScalarizedPosteriorTransf
     return SingleTaskGP(X, Y, input_transform=Normalize(2)).eval(), weights
 
 
+def test_the_variances_of_a_batch_are_the_largest_of_the_outputs() -> None:
+    model, weights = two_outputs(**HOST)
+    model.likelihood.noise = torch.tensor([[0.1], [0.4]], **HOST)
+    ucb = BatchUpperConfidenceBound(model, BETA, posterior_transform=weights)
+    X = torch.rand(9, 2, generator=torch.Generator().manual_seed(2)).double()
+    batch = acquisition_batch.ChoiceBatch(ucb, None, ucb.frozen, X)
+    batch.append(3)
+    ratio = (ucb.frozen.variance / ucb.frozen.noise)[:, 0]
+    assert float(ratio.max()) > 1.01 * float(ratio.min())
+    assert batch.variances == pytest.approx([batch.noise * float(ratio.max())])
+
+
 @pytest.mark.filterwarnings("ignore:Data .outcome observations. is not standardized")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", ["plain", "minimize", "minus", "log", "two"])

@@ -70,6 +70,9 @@ def test_contains_is_the_intersection() -> None:
     with pytest.raises(BotorchTensorDimensionError, match="need `n x 2`"):
         region.contains(X[0])
     assert bool(region_of().contains(torch.rand(9, 2)).all())
+    best = torch.tensor([[0.6, 0.6], [0.51, 0.5], [0.9, 0.9]], dtype=torch.float64)
+    anchor = region_of(cut_of(disk, 0.0), best=best).anchor
+    assert torch.equal(anchor, best[1:2])  # inside, and of the largest lower bound
 
 
 def test_samples_are_uniform_on_the_region() -> None:

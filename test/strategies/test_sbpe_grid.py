@@ -47,7 +47,9 @@ def test_the_grid_of_the_constant_is_fine_enough(make: Any, nu: float | None) ->
     """
     options: Any = {"ard_num_dims": 2}
     k = kernel(RBFKernel(**options) if nu is None else MaternKernel(nu, **options))
-    c = radius_of(make, covar_module=k).discretization
+    radius = radius_of(make, covar_module=k)
+    c = radius.discretization
+    assert radius.kernel_bound == pytest.approx(2.0)
     one = radius_of(make, covar_module=k, discretization=1.0)
     assert one.discretization == 1.0 < c  # misses what a short lengthscale needs
     slope = {None: 1.0, 2.5: 5 / 3, 1.5: 3.0}[nu]

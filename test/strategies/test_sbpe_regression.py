@@ -7,6 +7,7 @@ import oracles
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
+from gpytorch.kernels import ScaleKernel
 from sbpe_problems import (
     LAM,
     NOISE,
@@ -27,7 +28,8 @@ def build(**overrides: Any) -> UncertaintyReduction:
     plain: dict[str, Any] = {"lam": LAM, "noise_std": NOISE, "delta": 0.1}
     if "bounds" not in overrides:
         plain["candidates"] = make_table()
-    return UncertaintyReduction(covar_module=make_kernel(), **plain | overrides)
+    plain["covar_module"] = make_kernel()
+    return UncertaintyReduction(**plain | overrides)
 
 
 @pytest.mark.parametrize("refresh", ["certificate", "every", "exact"])
@@ -46,18 +48,20 @@ def test_bounds_hold_uniformly(refresh: Any) -> None:
 
 def test_theorem_4_1_by_hand() -> None:
     """beta(delta / (4 |X|)) sqrt(2 alpha^3 I / (log(1 + 1 / tau^2) n)), from dense
-    matrices: alpha at the certified r = 1, I from above."""
-    strategy = build()
+    matrices: alpha at the certified r = 1, I from above; with kappa = 2 for k(x, x)."""
+    kernel = ScaleKernel(make_kernel()).double().requires_grad_(False)
+    kernel.outputscale = 2.0
+    strategy = build(covar_module=kernel)
     dataset = strategy.collect_dataset(60)
     strategy.tell(dataset, rkhs_function(0)(dataset.X))
     bound, k = strategy.error_bound(), oracles.DENSE["matern52"]
-    K = k(dataset.X, dataset.X)
+    K = 2 * k(dataset.X, dataset.X)
     gain = 0.5 * float(torch.logdet(torch.eye(60).double() + K / LAM))
     assert gain <= bound.information_gain <= gain + 1.0
     L = math.log(4 * 200 / 0.1)
     beta = 2 + math.sqrt(bound.lambda_max) + NOISE * math.sqrt(2 * L / LAM)
-    inner = 2 * variance_inflation(1.0) ** 3 * bound.information_gain
-    expected = beta * math.sqrt(inner / (math.log(1 + 1 / LAM) * 60))
+    inner = 2 * variance_inflation(1.0) ** 3 * 2 * bound.information_gain
+    expected = beta * math.sqrt(inner / (math.log(1 + 2 / LAM) * 60))
     assert bound.theorem == pytest.approx(expected, rel=1e-9)
 
 
@@ -108,8 +112,12 @@ def test_continuous() -> None:
     X = make_table(300, seed=5)
     mean, _, _ = strategy.predict(X)
     assert float((mean - f(X)).abs().max()) <= bound.measured
-    assert strategy.last_bounds is not None
-    assert bound.theorem > strategy.last_bounds.offset > 0
+    bounds = strategy.last_bounds
+    assert bounds is not None and bounds.offset > 0
+    inner = 2 * variance_inflation(1.0) ** 3 * bound.information_gain
+    sd = math.sqrt(inner / (math.log(1 + 1 / LAM) * 15))
+    expected = bounds.multiplier * sd + bounds.offset
+    assert bound.theorem == pytest.approx(expected, rel=1e-9)
 
 
 def test_it_needs_a_kernel() -> None:

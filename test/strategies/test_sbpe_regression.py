@@ -132,7 +132,7 @@ def test_state_and_errors() -> None:
     with pytest.raises(UnsupportedError, match="call collect_dataset"):
         strategy.predict(make_table(3))
     for n in (0, 2.5):
-        with pytest.raises(InputDataError, match=f"n={n}; need a whole number"):
+        with pytest.raises(InputDataError, match=f"n={n}; need at least 1, a whole"):
             strategy.collect_dataset(n)  # type: ignore[arg-type]
     assert strategy.lengths == []
     with pytest.raises(UnsupportedError, match="dataset has no size yet"):

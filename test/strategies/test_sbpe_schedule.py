@@ -50,7 +50,7 @@ def test_lengths_and_their_number() -> None:
 @pytest.mark.parametrize(
     ("N", "schedule", "match"),
     [
-        (0, "sqrt", "num_evaluations=0; need a whole number"),
+        (0, "sqrt", "num_evaluations=0; need at least 1, a whole"),
         (2.5, "sqrt", "num_evaluations=2.5"),
         (10, "linear", "schedule='linear'; need 'sqrt', 'doubling' or a list"),
         (10, [3, 0], "batch length=0"),

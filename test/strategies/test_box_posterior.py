@@ -252,6 +252,7 @@ def test_finds_the_maximum() -> None:
     history = strategy.run(lambda X: 1000 + 50 * objective(X), 20, progress=False)
     best = float(((history.Y - 1000) / 50).max())
     assert best > 0.95  # the smooth part has maximum one
+    assert float((strategy.predict(history.X)[0] - history.Y).abs().max()) < 25
     noise = strategy.model.likelihood.noise.item()
     assert 1e-5 < noise < 0.1
 

@@ -143,9 +143,13 @@ def test_other_hyperparameters_are_another_norm() -> None:
     strategy.run(f, 8, progress=False)
     statistics = strategy.statistics
     assert statistics.norm_lower_bound > 0
+    statistics = replace(statistics, log_det_sum=1e-9, log_det_sum_inflated=1e-9)
+    gain = strategy.surrogate.view.information_gain(strategy.history)
     for is_other, kept in ((True, 0.0), (False, statistics.norm_lower_bound)):
         again = strategy._with_chain_rule(statistics, strategy.surrogate, is_other)
         assert again.norm_lower_bound == kept
+        sums = again.log_det_sum, again.log_det_sum_inflated
+        assert sums == ((gain, 3 * gain) if is_other else (1e-9, 1e-9))
 
 
 def test_stopping_takes_the_interval_without_the_draw() -> None:

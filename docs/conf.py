@@ -53,7 +53,7 @@ bibtex_default_style = "keys"
 bibtex_reference_style = "label"
 
 CITATION = re.compile(r"\[([A-Z]\w+\d{4}[a-z]?)\]_")
-REST_OF_ARGS = re.compile(r"(\s*)Args \(after (those of .*)\):")
+REST_OF_ARGS = re.compile(r"(\s*)Args \(after (.*)\):")
 DEFINITION = re.compile(r"\s*\.\. \[[A-Z]\w+\d{4}[a-z]?\]")
 
 
@@ -99,14 +99,14 @@ def _head_arguments(
     for number, line in enumerate(lines):
         if match := REST_OF_ARGS.fullmatch(line):
             indent, others = match.groups()
-            first = f"{indent}The first arguments are {others}."
+            first = f"{indent}The first arguments are as in {others}."
             lines[number : number + 1] = [first, "", f"{indent}Args:"]
 
 
 def _skip_foreign(
     app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what comes from BoTorch, PyTorch and Ax: mixins are ours, parents not.
+    """Leave out what comes from BoTorch, PyTorch and Ax.
 
     Returns:
         True to leave a member out, None for autodoc's own choice.

@@ -144,7 +144,7 @@ def test_other_hyperparameters_are_another_norm() -> None:
     statistics = strategy.statistics
     assert statistics.norm_lower_bound > 0
     statistics = replace(statistics, log_det_sum=1e-9, log_det_sum_inflated=1e-9)
-    gain = strategy.surrogate.view.information_gain(strategy.history)
+    gain = strategy.surrogate.view.information_gain(strategy.record)
     for is_other, kept in ((True, 0.0), (False, statistics.norm_lower_bound)):
         again = strategy._with_chain_rule(statistics, strategy.surrogate, is_other)
         assert again.norm_lower_bound == kept

@@ -204,7 +204,7 @@ def test_certificates_of_a_run(strategy: BBKB) -> None:
     counts = strategy.history.point.unique(return_counts=True)[1]
     assert certificate.num_points == len(counts)
     # one point with all of its repeats can be no worse than the whole
-    residual = strategy.surrogate.view.residual_trace(strategy.history)
+    residual = strategy.surrogate.view.residual_trace(strategy.record)
     assert certificate.lambda_max <= residual + 1e-9
     assert certificate.trace == pytest.approx(residual, rel=1e-6)
     found = drawn(plot_certificates({"BBKB": [(30, certificate), (60, certificate)]}))

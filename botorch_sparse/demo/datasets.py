@@ -38,7 +38,6 @@ from botorch_sparse.argument_checks import (
     check_kind,
     check_tensors,
 )
-from botorch_sparse.command_line import listed
 from botorch_sparse.distributed import ALONE, Ranks, Shard, ShardedDomain
 from botorch_sparse.distributed.sharded_npy import (
     Matrix,
@@ -47,6 +46,7 @@ from botorch_sparse.distributed.sharded_npy import (
     read_shard,
     tiled_moments,
 )
+from botorch_sparse.suggest.command_line import listed
 from botorch_sparse.suggest.csv_cells import check_header, number
 
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"

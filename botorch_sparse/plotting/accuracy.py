@@ -36,9 +36,6 @@ def certified_step(strategy: Any) -> CertifiedStep:
     Args:
         strategy: `BBKB` or `BKB` with feedback, on a table or on a box.
 
-    Returns:
-        What `plot_certificates` takes.
-
     Raises:
         UnsupportedError: If the strategy has no inducing points to certify.
     """
@@ -70,9 +67,6 @@ def plot_certificates(
         steps: By name of the strategy, a list of `certified_step` taken while it ran,
             or the history of `SBPE`, which holds the certificates of its batches.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     need = "lists of certified_step, or histories of SBPE, by name"
     check_kind("steps", steps, Mapping, need)
@@ -80,7 +74,7 @@ def plot_certificates(
         if not hasattr(run, "rounds"):
             check_kind(f"steps[{name!r}]", run, Sequence, need)
     ax = new_axes(ax)
-    for style, run in zip(styles(iter(steps)), steps.values(), strict=True):
+    for style, run in zip(styles(steps), steps.values(), strict=True):
         n, alpha = _over_rounds(run) if hasattr(run, "rounds") else _over_steps(run)
         if len(n):
             ax.plot(n, alpha, marker=".", **style)
@@ -96,10 +90,7 @@ def _over_steps(steps: Sequence[CertifiedStep]) -> tuple[Tensor, Tensor]:
 
 
 def _over_rounds(history: Any) -> tuple[Tensor, Tensor]:
-    """S-BPE's batches; each posterior has seen its own batch alone.
-
-    One that kernel and noise were fitted to has no certificate, and is left out.
-    """
+    """S-BPE's batches but for the first, whose posterior has no certificate."""
     lengths = torch.tensor([batch.num_evaluations for batch in history.rounds])
     r = torch.tensor([batch.lambda_max for batch in history.rounds])
     alpha = torch.tensor([variance_inflation(value) for value in r.tolist()])

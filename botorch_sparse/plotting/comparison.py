@@ -27,9 +27,6 @@ def plot_best_rank(
             `table`.
         table: The table whose target was maximized.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     check_kind("table", table, Table, "the Table that load_table returns")
     ax = new_axes(ax)

@@ -23,9 +23,6 @@ def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) ->
         dim: The column of the candidates on the horizontal axis.
         ax: Axes to draw into.
 
-    Returns:
-        The figure.
-
     Raises:
         InputDataError: Before the feedback of the first batch.
         UnsupportedError: On a box.

@@ -17,7 +17,7 @@ from botorch_sparse.argument_checks import (
     check_tensors,
     check_whole,
 )
-from botorch_sparse.plotting.style import COLORS, GREY, figure_of, finish, new_axes
+from botorch_sparse.plotting.style import COLORS, GREY, finish, new_axes
 from botorch_sparse.plotting.views import View, view_of
 
 Quantity = Literal["mean", "sd", "ucb"]
@@ -54,14 +54,13 @@ def plot_confidence_band(
         inducing_points: `m x 1` points; known from strategies and sparse models.
         ax: Axes to draw into.
 
-    Returns:
-        The figure.
-
     Raises:
         InputDataError: If the points are not of one dimension, or `X` is missing.
         UnsupportedError: If the strategy has no posterior.
     """
-    view = _filled(view_of(source), observations, inducing_points)
+    given = {"observations": observations, "inducing_points": inducing_points}
+    known = {name: data for name, data in given.items() if data is not None}
+    view = replace(view_of(source), **known)
     X = _line(view, X)
     mean, sd = view.at(X)
     order = X[:, 0].argsort().cpu()
@@ -106,9 +105,6 @@ def plot_slice(
         resolution: Points along each side.
         ax: Axes to draw into.
 
-    Returns:
-        The figure.
-
     Raises:
         InputDataError: If bounds are missing, or an argument does not fit.
         UnsupportedError: If the strategy has no posterior.
@@ -130,23 +126,10 @@ def plot_slice(
         artist: Any = ax.contourf(*parts, levels=20, cmap="viridis")
     else:
         artist = ax.scatter(x, y, c=values, s=8, cmap="viridis")
-    figure_of(ax).colorbar(artist, ax=ax, label=quantity)
+    ax.figure.colorbar(artist, ax=ax, label=quantity)
     _mark_plane(ax, view, dims)
     ax.set(xlabel=f"x{dims[0] + 1}", ylabel=f"x{dims[1] + 1}")
     return finish(ax)
-
-
-def _filled(
-    view: View,
-    observations: tuple[Tensor, Tensor] | None,
-    inducing_points: Tensor | None,
-) -> View:
-    """The view with what was given in place of what it knows."""
-    if observations is not None:
-        view = replace(view, observations=observations)
-    if inducing_points is not None:
-        view = replace(view, inducing_points=inducing_points)
-    return view
 
 
 def _line(view: View, X: Tensor | None) -> Tensor:
@@ -204,16 +187,8 @@ def _mark_line(ax: Axes, view: View) -> None:
     if view.inducing_points is not None:
         S = view.inducing_points[:, 0].detach().cpu()
         bottom = ax.get_xaxis_transform()  # y in units of the axes
-        ax.plot(
-            S,
-            torch.full_like(S, 0.02),
-            "|",
-            color=COLORS[1],
-            ms=12,
-            mew=1.5,
-            transform=bottom,
-            label="inducing points",
-        )
+        look = {"color": COLORS[1], "ms": 12, "mew": 1.5, "label": "inducing points"}
+        ax.plot(S, torch.full_like(S, 0.02), "|", transform=bottom, **look)
 
 
 def _mark_plane(ax: Axes, view: View, dims: tuple[int, int]) -> None:

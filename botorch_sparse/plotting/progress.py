@@ -26,9 +26,6 @@ def plot_batch_sizes(histories: Histories, ax: Axes | None = None) -> Figure:
     Args:
         histories: History of a strategy by its name.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     ax = new_axes(ax)
     for history, style in styled(histories):
@@ -45,9 +42,6 @@ def plot_num_inducing(histories: Histories, ax: Axes | None = None) -> Figure:
         histories: History of a strategy by its name; those without inducing points
             (random search) are left out.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     ax = new_axes(ax)
     for history, style in styled(histories):
@@ -69,9 +63,6 @@ def plot_seconds(histories: Histories, ax: Axes | None = None) -> Figure:
     Args:
         histories: History of a strategy by its name.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     ax = new_axes(ax)
     for history, style in styled(histories):

@@ -30,9 +30,6 @@ def plot_regret(histories: Histories, table: Table, ax: Axes | None = None) -> F
             `table`.
         table: The table whose target was maximized.
         ax: Axes to draw into.
-
-    Returns:
-        The figure.
     """
     check_kind("table", table, Table, "the Table that load_table returns")
     ax = new_axes(ax)
@@ -62,9 +59,6 @@ def plot_simple_regret(
         optimum: The maximum f*; for a table its largest value by default.
         ax: Axes to draw into.
 
-    Returns:
-        The figure.
-
     Raises:
         InputDataError: If the optimum is neither given nor known from a table.
     """
@@ -86,17 +80,7 @@ def plot_cumulative_regret(
 ) -> Figure:
     r"""Cumulative regret :math:`\sum_{s \le t} (f^* - f(x_s))` after each evaluation.
 
-    Args:
-        histories: As in `plot_simple_regret`, as are the arguments after it.
-        truth: See there.
-        optimum: See there.
-        ax: Axes to draw into.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputDataError: If the optimum is neither given nor known from a table.
+    Arguments and errors are as in `plot_simple_regret`.
     """
     ax = new_axes(ax)
     for history, style in styled(histories):
@@ -112,7 +96,7 @@ def _regret(history: Any, truth: Truth, optimum: float | None) -> Tensor:
         check_callable("truth", truth, "a Table, a function or None")
     if optimum is not None:
         check_number("optimum", optimum, "(-inf, inf)")
-    if optimum is None:
+    else:
         if not isinstance(truth, Table):
             raise InputDataError(
                 "Got no optimum; the regret needs the function's maximum, such as "

@@ -1,8 +1,8 @@
 """Colours, axes and what all figures share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
 import torch
 from botorch.exceptions import InputDataError
@@ -28,7 +28,7 @@ def new_axes(ax: Axes | None) -> Axes:
     return Figure(figsize=(5, 3.8), layout="constrained").subplots()
 
 
-def styles(names: Iterator[str]) -> Iterator[dict[str, Any]]:
+def styles(names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Keyword arguments of `Axes.plot`: colour and dashes by place."""
     for name, color, dashes in zip(names, cycle(COLORS), cycle(DASHES), strict=False):
         yield {"label": name, "color": color, "linestyle": dashes, "linewidth": 1.6}
@@ -44,8 +44,7 @@ def styled(histories: Histories) -> Iterator[tuple[Any, dict[str, Any]]]:
                 f"Got histories[{name!r}]={short_repr(history)}; need a strategy's "
                 "history."
             )
-    pairs = zip(histories.values(), styles(iter(histories)), strict=True)
-    for history, style in pairs:
+    for history, style in zip(histories.values(), styles(histories), strict=True):
         if len(history.batches):
             yield history, style
 
@@ -55,25 +54,13 @@ def evaluations(n: int) -> Tensor:
     return torch.arange(1, n + 1)
 
 
-def figure_of(ax: Axes) -> Figure:
-    """The figure that the axes belong to.
-
-    Raises:
-        TypeError: If they belong to none.
-    """
-    figure = ax.get_figure(root=True)
-    if not isinstance(figure, Figure):
-        raise TypeError(f"ax belongs to {figure!r}; it must belong to a Figure.")
-    return figure
-
-
 def finish(ax: Axes) -> Figure:
     """Grid, spines and legend."""
     ax.grid(alpha=0.25, linewidth=0.6)
     ax.spines[["top", "right"]].set_visible(False)
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False)
-    return figure_of(ax)
+    return cast("Figure", ax.get_figure(root=True))
 
 
 def finish_over_evaluations(ax: Axes) -> Figure:

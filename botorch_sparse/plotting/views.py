@@ -46,16 +46,7 @@ class View:
 
 
 def view_of(source: Any) -> View:
-    """The view of a strategy, of a BoTorch model, or of a function.
-
-    Args:
-        source: A strategy with a posterior; a fitted model, of which the first output
-            counts; or a function from `k x d` points to means and variances.
-
-    Raises:
-        InputDataError: If it is none of these.
-        UnsupportedError: If it is a strategy without a posterior, or without feedback.
-    """
+    """The view of a strategy, of a fitted model, or of a function of moments."""
     if hasattr(source, "history"):
         return _strategy_view(source)
     if isinstance(source, Model):

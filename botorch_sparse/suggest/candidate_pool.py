@@ -12,8 +12,8 @@ from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 
-from botorch_sparse.command_line import listed, quoted
 from botorch_sparse.strategies import CandidateTable
+from botorch_sparse.suggest.command_line import listed, quoted
 from botorch_sparse.suggest.csv_cells import is_blank, number, spreadsheet_form
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 

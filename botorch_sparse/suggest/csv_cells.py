@@ -10,7 +10,7 @@ import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
-from botorch_sparse.command_line import listed
+from botorch_sparse.suggest.command_line import listed
 
 # A number with a decimal comma.
 COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")

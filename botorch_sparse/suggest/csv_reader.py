@@ -18,7 +18,7 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from pandas.errors import ParserError, ParserWarning
 
-from botorch_sparse.command_line import listed, printable, quoted
+from botorch_sparse.suggest.command_line import listed, printable, quoted
 from botorch_sparse.suggest.csv_cells import (
     POINTED,
     check_header,

@@ -15,8 +15,8 @@ from typing import Any
 from botorch.exceptions import InputDataError
 from filelock import FileLock, Timeout
 
-from botorch_sparse.command_line import quoted
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.command_line import quoted
 from botorch_sparse.suggest.csv_cells import cells_agree
 from botorch_sparse.suggest.results import Measurement, Results
 

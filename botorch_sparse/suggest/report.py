@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from botorch_sparse.command_line import quoted, say
 from botorch_sparse.strategies import Best
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.command_line import quoted, say
 from botorch_sparse.suggest.csv_cells import number, spreadsheet_form
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.results import Results

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.command_line import quoted
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.command_line import quoted
 from botorch_sparse.suggest.csv_cells import (
     DATE,
     cells_agree,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.command_line import quoted
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.command_line import quoted
 from botorch_sparse.suggest.csv_cells import (
     FAILED,
     comma_hint,

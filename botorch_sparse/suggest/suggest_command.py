@@ -23,15 +23,14 @@ from pathlib import Path
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
-from botorch_sparse.command_line import (
+from botorch_sparse.suggest.candidate_pool import Pool, read_pool
+from botorch_sparse.suggest.command_line import (
     INTERRUPTED,
     OneLineParser,
-    StoreOnce,
     positive_int,
     say,
     seed_number,
 )
-from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
     locked,
@@ -162,7 +161,6 @@ def _parser() -> argparse.ArgumentParser:
         "without it they can be proposed again.",
         allow_abbrev=False,
     )
-    parser.register("action", None, StoreOnce)
     _add_tables(parser)
     add = parser.add_argument
     add("--strategy", choices=STRATEGIES, default="thompson", help="default: thompson")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.command_line import quoted
+from botorch_sparse.suggest.command_line import quoted
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 
 Read = Callable[..., TextTable]

@@ -246,11 +246,6 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (None, None, "id --output {pool}", "is given twice; nothing was written"),
     (None, None, "id --output {pool}/next.csv", "no such folder"),
     (None, None, "id --state {folder}", "no such folder"),
-    (None, None, "id --candidates {pool}", "argument --candidates: is given twice"),
-    (None, None, "id --target x", "argument --target: is given twice"),
-    (None, None, "id --key x", "argument --key: is given twice"),
-    (None, None, "id --batch 20 --batch 20", "argument --batch: is given twice"),
-    (None, None, "id --seed 2 --seed 2", "argument --seed: is given twice"),
     (None, None, "id --results {folder}/measrued.csv", "measrued.csv' for --results; check"),
     (None, "id,loss", "id --results {pool} {pool}", "pool.csv' is given twice as --results"),
 ]  # fmt: skip

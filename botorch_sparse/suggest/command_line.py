@@ -1,11 +1,11 @@
-"""Parts of both command lines: one-line errors, checked numbers, escaped text."""
+"""Parts of the command lines of `suggest` and of the demo."""
 
 import argparse
 import math
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 INTERRUPTED = 130  # the exit status of shells: 128 + SIGINT
 
@@ -18,29 +18,6 @@ class OneLineParser(argparse.ArgumentParser):
         if os.environ.get("RANK", "0") == "0":
             say(f"{self.prog}: error: {message}")
         raise SystemExit(2)
-
-
-class StoreOnce(argparse.Action):
-    """Keeps a value; refuses a second one, which would override it unseen."""
-
-    _namespace: argparse.Namespace | None = None
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Keep the value of an option.
-
-        Raises:
-            ArgumentError: If the same command line has given one before.
-        """
-        if self._namespace is namespace:
-            raise argparse.ArgumentError(self, "is given twice; give it once")
-        self._namespace = namespace
-        setattr(namespace, self.dest, values)
 
 
 def say(message: str) -> None:

@@ -58,7 +58,10 @@ def plot_confidence_band(
         InputDataError: If the points are not of one dimension, or `X` is missing.
         UnsupportedError: If the strategy has no posterior.
     """
-    given = {"observations": observations, "inducing_points": inducing_points}
+    given: dict[str, Any] = {
+        "observations": observations,
+        "inducing_points": inducing_points,
+    }
     known = {name: data for name, data in given.items() if data is not None}
     view = replace(view_of(source), **known)
     X = _line(view, X)
@@ -187,7 +190,12 @@ def _mark_line(ax: Axes, view: View) -> None:
     if view.inducing_points is not None:
         S = view.inducing_points[:, 0].detach().cpu()
         bottom = ax.get_xaxis_transform()  # y in units of the axes
-        look = {"color": COLORS[1], "ms": 12, "mew": 1.5, "label": "inducing points"}
+        look: dict[str, Any] = {
+            "color": COLORS[1],
+            "ms": 12,
+            "mew": 1.5,
+            "label": "inducing points",
+        }
         ax.plot(S, torch.full_like(S, 0.02), "|", transform=bottom, **look)
 
 

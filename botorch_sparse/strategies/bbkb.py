@@ -73,12 +73,12 @@ class BBKB(UCBStrategy):
         termination: `"global"` for the sum rule (Lemma 1), `"global-local"` for the sum
             until it crosses and the local rule (Lemma 3) from there: larger batches.
         rule: A rule of one's own in place of the last two: an object with `bound` and
-            `ratio_threshold`, such as those of `botorch_sparse.batching.rules`, or a
+            `ratio_threshold`, such as one of `botorch_sparse.batching.rules`, or a
             short name.
         sampler: A sampler of inducing points of one's own in place of
             `PosteriorVarianceSampler(oversampling)`.
         local_bound: See `Local`.
-        constants: `"practical"`, those of the papers' experiments, or `"theory"`: what
+        constants: `"practical"`, from the papers' experiments, or `"theory"`: what
             is proved, see above.
         num_evaluations: The horizon T, with theory constants alone.
         initial_sampler: See `Surrogate`.

@@ -23,7 +23,7 @@ class BKB(UCBStrategy):
     Cost: O((A + n) m^2) for each evaluation.
 
     With `constants="theory"` it has what is proved, as `BBKB` has, at a threshold of
-    one: the radius of [Calandriello2020]_ Theorem 2, which improves that of
+    one: the radius of [Calandriello2020]_ Theorem 2, which improves on
     [Calandriello2019]_ by a logarithm and takes no bound of the kernel, and the
     oversampling of the latter's Theorem 1, with which `m` becomes large.
 
@@ -44,7 +44,7 @@ class BKB(UCBStrategy):
         max_memory: Bytes that the candidates' features may take before they are
             streamed.
         repeat: See `UCBStrategy`.
-        constants: `"practical"`, those of the paper's experiments, or `"theory"`.
+        constants: `"practical"`, from the paper's experiments, or `"theory"`.
         num_evaluations: The horizon T, with theory constants alone.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """

@@ -24,7 +24,7 @@ class GPBUCB(UCBStrategy):
     Cost on a table: O(A n) time for each evaluation and O(A n) memory, with `n` unique
     points. On a continuous domain: O(n^3) time for each batch.
 
-    With `constants="theory"` the radius is that of [Chowdhury2017]_ Theorem 2 with the
+    With `constants="theory"` the radius comes from [Chowdhury2017]_ Theorem 2 with the
     gain of the evaluated points themselves: with probability :math:`1 - \delta` it
     holds for all evaluations and all points, if `norm_bound` and `noise_variance` are
     true. It needs no horizon, and sets prior mean zero. The factor of
@@ -42,7 +42,7 @@ class GPBUCB(UCBStrategy):
         ratio_threshold: Largest ratio of variances within a batch, at least one.
         rule: `"product"`, `"sum"`, or an object; see `BBKB`.
         repeat: See `UCBStrategy`.
-        constants: `"practical"`, those of the papers' experiments, or `"theory"`.
+        constants: `"practical"`, from the papers' experiments, or `"theory"`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 

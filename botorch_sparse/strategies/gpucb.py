@@ -21,7 +21,7 @@ class GPUCB(UCBStrategy):
     Cost on a table: O(A n) time for each evaluation and O(A n) memory, with `n` unique
     points. On a continuous domain: O(n^3) time for each evaluation.
 
-    With `constants="theory"` the radius is that of [Chowdhury2017]_ Theorem 2 with the
+    With `constants="theory"` the radius comes from [Chowdhury2017]_ Theorem 2 with the
     gain of the evaluated points themselves: with probability :math:`1 - \delta` it
     holds for all evaluations and all points, if `norm_bound` and `noise_variance` are
     true. It needs no horizon, and sets prior mean zero.
@@ -36,7 +36,7 @@ class GPUCB(UCBStrategy):
             default.
         delta: Failure probability of the radius, in (0, 1); 1e-3 by default.
         repeat: See `UCBStrategy`.
-        constants: `"practical"`, those of the papers' experiments, or `"theory"`.
+        constants: `"practical"`, from the papers' experiments, or `"theory"`.
         **options: Keyword arguments of `UCBStrategy`, such as `seed` and `radius`.
     """
 

@@ -16,7 +16,7 @@ class RandomSearch(Strategy):
     """Candidates drawn uniformly; on a continuous domain Sobol's.
 
     They are drawn with replacement, the yardstick of cumulative regret, or once each
-    with `unique=True`, that of the best value.
+    with `unique=True`, the yardstick of the best value.
 
     Args:
         candidates: `A x d` points to choose from, see `Strategy`; or give `bounds`.

@@ -29,7 +29,7 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
 
     Use it to find the best candidate with batches of a size of your own; `BBKB` where
     cumulative regret counts, for which its batches carry a guarantee. The regret of
-    [VakiliMPD2021]_ (Theorem 2) is that of exact Thompson sampling up to constants, for
+    [VakiliMPD2021]_ (Theorem 2) equals exact Thompson sampling's up to constants, for
     paths with the variance inflated and one point at a time; neither is done here.
 
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random

@@ -85,7 +85,7 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         rule: What ends a batch, unless `repeat` or `batch_size` does.
         sampler: Sampler of inducing points; None for the exact posterior.
         default_radius: The radius of the strategy's paper, for a kernel that is given;
-            None for `FixedBeta(4.0)`, which is that of an inferred one.
+            None for `FixedBeta(4.0)`, the default of an inferred kernel.
         initial_sampler: See `Surrogate`.
         max_memory: See `NystromPool`.
         num_evaluations: The horizon that the constants are for; feedback beyond it is

@@ -34,7 +34,7 @@ class ExactVariance:
 
     @classmethod
     def prior(cls, covar_module: Kernel, box: Box) -> Self:
-        """That of no points."""
+        """The variance before any points."""
         none = box.bounds[:0].double()
         return cls(covar_module, none, none.new_zeros(0, 0))
 

@@ -19,7 +19,7 @@ from botorch_sparse.strategies.core.fingerprint import as_python
 
 STATE_VERSION = 7
 MARK = b"sha256:"
-# Bytes of a file's name in that of its temporary, which file systems limit to 255.
+# Bytes of a file's name in its temporary's, which file systems limit to 255.
 LONGEST_NAME = 200
 COMMENT = len(MARK) + 2 * hashlib.sha256().digest_size
 
@@ -48,7 +48,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 
 
 def _is_damaged(content: bytes) -> bool:
-    """Whether content has a checksum, which is that of something else. O(size)."""
+    """Whether content has a checksum of something else. O(size)."""
     at = content.rfind(MARK, max(0, len(content) - COMMENT))
     whole = memoryview(content)
     return at >= 0 and whole[at + len(MARK) :] != _digest(whole[:at])

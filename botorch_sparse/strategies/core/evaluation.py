@@ -96,7 +96,7 @@ def _has_method(value: object, name: str) -> bool:
     return not isinstance(value, type) and callable(getattr(value, name, None))
 
 
-# So many failures in a row, with no result between them, are not those of points.
+# So many failures in a row, with no result between them, are not the points' fault.
 MAX_FAILURES = 100
 
 

@@ -1,7 +1,7 @@
 """What a saved state knows the parts of a strategy by: plain values, never an address.
 
-A part is its class and its dataclass fields. A `repr` will not do: that of an object
-without one is its address, and fields may be left out of it.
+A part is its class and its dataclass fields. A `repr` will not do: an object
+without one shows its address, and fields may be left out of it.
 """
 
 import enum
@@ -114,6 +114,6 @@ def as_python(value: Any) -> Any:
     if isinstance(value, list | tuple):
         exact = (int, float)  # most entries, and NumPy's float64 is no exact float
         items = [v if type(v) in exact else as_python(v) for v in value]
-        make = getattr(type(value), "_make", type(value))  # that of a named tuple
+        make = getattr(type(value), "_make", type(value))  # of a named tuple
         return make(items)
     return value

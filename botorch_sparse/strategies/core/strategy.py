@@ -249,7 +249,7 @@ class Strategy(ABC):
 
         Returns:
             `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
-            None where there is no model. They are those of the function: a measurement
+            None where there is no model. They describe the function: a measurement
             varies more, by its noise.
 
         Raises:
@@ -320,12 +320,12 @@ class Strategy(ABC):
     def __copy__(self) -> Self:
         """A strategy of its own, as `copy.deepcopy` makes it.
 
-        Forks share the room behind what they hold, so that of two only one may go on.
+        Forks share the room behind what they hold, so only one of two may go on.
         """
         return deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A strategy of its own, also where tensors would be those of inference."""
+        """A strategy of its own, also inside of `torch.inference_mode`."""
         other: Self = deep_copy(self, memo)
         return other
 
@@ -344,7 +344,7 @@ class Strategy(ABC):
         """Report feedback; a call that fails leaves the strategy as it was.
 
         Points are found in the table and among the pending ones exactly or else within
-        rounding, such as that of a file with six digits: 1e-5 of the value and of its
+        rounding, such as in a file with six digits: 1e-5 of the value and of its
         column's range, or next to zero some decimals. All others are new points; but
         while trials are pending, one that is nearer to a row of the table, or on a box
         to a pending point, than 1e-2 of the range of each column is refused.
@@ -366,7 +366,7 @@ class Strategy(ABC):
                 whose squares overflow (`RandomSearch`, which learns nothing, takes
                 them); if a trial is not pending, or not of the batch's point; if a
                 point may be several, or is outside of a continuous domain; if features
-                are not those of the keys; or if the index of `Y` is not that of `X`.
+                are not those of the keys; or if `X` and `Y` have other indices.
         """
         start = time.perf_counter()
         known = self.record, self._trials, self._finder
@@ -488,7 +488,7 @@ class Strategy(ABC):
         States are of the strategy with its present table: to resume one, build the
         strategy as it was built, set its last table, and load.
 
-        Cost: O(A log A), and that of learning the posterior anew, O((A + n) m^2).
+        Cost: O(A log A), and O((A + n) m^2) to learn the posterior anew.
 
         Args:
             candidates: See `Strategy`: of the same columns, with categories that the
@@ -571,7 +571,7 @@ class Strategy(ABC):
                 `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
                 `StopOnConfidenceGap`.
             checkpoint: A file for the state, written after each batch and at the end,
-                also at that of a run that fails. A file that is there is only
+                even if the run fails. A file that is there is only
                 replaced by a strategy that knows all of it: see `resume`.
             catch: Exceptions of the objective that concern one point: it is warned of,
                 tried once more with the next batch, then left out (see `fail` and
@@ -595,8 +595,8 @@ class Strategy(ABC):
 
         Warns:
             BotorchWarning: For each evaluation that raised something in `catch`. If a
-                horizon ends before `num_evaluations`, as that of `SBPE` does where
-                points were withdrawn.
+                horizon ends before `num_evaluations`, as in `SBPE` where points were
+                withdrawn.
         """
         check_callable("objective", objective, "a function of `b x d` points")
         check_whole("num_evaluations", num_evaluations, least=0)
@@ -643,7 +643,7 @@ class Strategy(ABC):
         Raises:
             InputDataError: If `path` is none.
             OSError: If the folder is not there, or can't be written to, or if the path
-                is that of a folder or a device.
+                leads to a folder or a device.
         """
         check_path("path", path)
         with self._lock:
@@ -719,7 +719,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:
-        """Choose a batch: numbers of points, those of new ones by `add_point`."""
+        """Choose a batch: numbers of points; `add_point` numbers new ones."""
 
     def _is_batch_over(self) -> bool:
         """Whether the points of the batch in progress leave room for no other."""

@@ -113,7 +113,7 @@ def undo_point(strategy: Any) -> Callable[[], bool]:
 
 
 def deep_copy(strategy: Any, memo: dict[int, Any]) -> Any:
-    """A strategy of its own, also where tensors would be those of inference."""
+    """A strategy of its own, also inside of `torch.inference_mode`."""
     with strategy._lock, torch.inference_mode(False):
         other = memo[id(strategy)] = _alias_of(strategy)
         vars(other).update(deepcopy(vars(strategy), memo))

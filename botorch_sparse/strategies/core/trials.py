@@ -184,7 +184,7 @@ class PendingTrials:
             self._trials[trial.id] = trial
 
     def _place(self, trial: Trial) -> None:
-        """Put a trial among those of its point and its batch."""
+        """Put a trial among the others of its point and its batch."""
         id, point, batch = trial.id, trial.point, trial.batch
         ids = self._at.get(point) or ()
         is_last = not ids or id > ids[-1]

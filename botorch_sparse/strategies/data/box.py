@@ -70,7 +70,7 @@ def validate_constraints(
 ) -> None:
     r"""Refuse constraints that are not linear ones of a point, or leave no point.
 
-    Whether they leave one is a linear program. Cost: that of one with `d` variables.
+    Whether they leave one is a linear program with `d` variables.
 
     Args:
         bounds: `2 x d` lower and upper bounds.

@@ -39,8 +39,8 @@ class CandidateTable:
 
     Numbers and truth values are one encoded column each, those in columns of objects
     too. Text, other objects and pandas' categories are one-hot: an encoded column for
-    each category that occurs, in pandas' order of the categories or else in that of
-    first appearance. Columns that look as if they were no categories, nearly one for
+    each category that occurs, in pandas' order of the categories or else as they
+    first appear. Columns that look as if they were no categories, nearly one for
     each row or numbers with some words between, are announced.
 
     Attributes:

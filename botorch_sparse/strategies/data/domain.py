@@ -336,7 +336,7 @@ class BoxDomain:
 
 
 def rows_checksum(X: Tensor, start: int = 0) -> int:
-    """A checksum of coordinates, `a x d`, that goes on from that of rows before."""
+    """A checksum of coordinates, `a x d`, continued from the one of the rows before."""
     for part in X.detach().split(2**20):  # rows of a file are strided
         start = zlib.crc32(part.cpu().contiguous().numpy().data, start)
     return start

@@ -217,7 +217,7 @@ class FoldedEvaluations:
         counts: `n_u` numbers of observations.
         X: `n_u x d` coordinates, in float64; empty before `evaluations_at`.
         number: `point` where the coordinates are.
-        chosen: `m` places among the points, such as those of inducing points.
+        chosen: `m` places among the points, such as the inducing points.
     """
 
     point: Tensor
@@ -588,7 +588,7 @@ def evaluations_at(
     Args:
         record: The record.
         values: All of its evaluations, or some.
-        chosen: `m` places among the points, such as those of inducing points.
+        chosen: `m` places among the points, such as the inducing points.
     """
     point = values.point
     chosen = point[:0] if chosen is None else chosen

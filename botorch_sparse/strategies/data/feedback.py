@@ -184,7 +184,7 @@ def _check_points(
     record: RunRecord,
     finder: PointFinder,
 ) -> None:
-    """Refuse a batch or a frame whose points are not those of its trials."""
+    """Refuse a batch or a frame whose points are not its trials' points."""
     points = [trial.point for trial in trials]
     if (rows is not None and rows != points) or not _are_at(points, X, record, finder):
         raise InputDataError(
@@ -199,7 +199,7 @@ def _check_points(
 def _are_at(
     points: Sequence[int], X: Tensor | None, record: RunRecord, finder: PointFinder
 ) -> bool:
-    """Whether coordinates, where there are some, are those of points."""
+    """Whether coordinates, where there are some, belong to points."""
     if X is None:
         return True
     ours = record.points(torch.tensor(points, dtype=torch.long))

@@ -97,8 +97,8 @@ class Best:
         key: The row's key; None where rows have no keys.
         value: The mean of its observations, in the user's units.
         mean: The model's mean there, in the user's units; None where there is no model:
-            before anything was learned, and for `RandomSearch` and `GSSBO`. That of
-            `SBPE` has seen the last batch alone.
+            before anything was learned, and for `RandomSearch` and `GSSBO`. The
+            mean of `SBPE` has seen the last batch alone.
         table: The table that the row is of; None on a continuous domain.
     """
 

@@ -46,7 +46,7 @@ class Rounding:
 
     @classmethod
     def of(cls, ranges: Tensor, dtype: torch.dtype) -> "Rounding":
-        """That of columns.
+        """The rounding of columns.
 
         Args:
             ranges: `2 x d` smallest and largest values. A column of one value is as
@@ -174,7 +174,7 @@ def _half_unit(written: Decimal) -> float:
 
 
 def is_decimal(x: Array, rows: Array) -> NDArray[np.bool_]:
-    """Where `d` numbers are those of `k x d` rounded to decimals, and not to zero."""
+    """Where `d` numbers are `k x d` others rounded to decimals, and not to zero."""
     rounded = [np.round(rows, decimals) == x for decimals in DECIMALS]
     is_rounded: NDArray[np.bool_] = np.any(rounded, axis=0) & (x != 0)
     return is_rounded
@@ -278,7 +278,7 @@ class NearRows:
     def _meant(
         self, x: NDArray[np.float64], places: NDArray[np.int64], dtype: torch.dtype
     ) -> list[int]:
-        """Those of a few near ones that a point is, each but once."""
+        """Which of a few near ones a point is, each but once."""
         rounding, rows = self._rounding, self._X[places]
         apart = np.abs(rows - x)
         fine = rounding.fine(x, dtype)

@@ -74,7 +74,7 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
     with respect to the observations point in diverse directions: `selection="gradient"`
     or any `reading`. The default is the residual leverage of `SubsetSingleTaskGP`:
     over random rows its cumulative regret was 0.91 on Hartmann6, 0.99 on Levy20 and
-    0.63 on Eggholder, that of contributions 0.98, 1.05 and 1.06, and that of GP-UCB
+    0.63 on Eggholder, of contributions 0.98, 1.05 and 1.06, and of GP-UCB
     0.93, 0.49 and 0.66 (means of 10 seeds, 150 evaluations, M = 50, `python -m
     benchmarks.gssbo --report benchmarks/results/gssbo_regret.json.gz`); beyond the
     seeds, leverage differs from random rows on Eggholder alone. The best value found
@@ -83,7 +83,7 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
     Use it on boxes where evaluations are many and cheap to the point that an exact GP
     is what takes the time. `BBKB` proposes batches, keeps the information of all
     samples and has a regret guarantee; the one of this paper rests on a radius for
-    another posterior than that of the subset (see `GSSBORadius`).
+    another posterior than the subset's (see `GSSBORadius`).
 
     Points are proposed one at a time, after the initial design, which the first `ask`
     returns whole. Data told before the first `ask` are its beginning.

@@ -78,8 +78,8 @@ class SBPE(RoundStrategy):
     r"""Order-optimal regret with O(log log N) rounds of feedback [Vakili2022]_.
 
     Algorithm 1: the horizon is split into few batches. Inside a batch the points are
-    those of largest posterior variance among the survivors, given the points of this
-    batch alone, and feedback is not looked at. At its end every candidate whose upper
+    the survivors with the largest posterior variance, given the points of this batch
+    alone, and feedback is not looked at. At its end every candidate whose upper
     confidence bound is below the largest lower one is ruled out:
 
     .. math:: \mathcal X_{i+1} = \{x \in \mathcal X_i :

@@ -42,8 +42,8 @@ class SurvivingRegion:
     """A box and the cuts of past batches; a cut makes another value.
 
     Every batch draws surviving points whose variances are kept up to date as on a
-    table; those of largest variance are the feasible starts from which `optimize_acqf`
-    climbs within the region.
+    table. From the ones with the largest variances `optimize_acqf` climbs within the
+    region.
 
     Attributes:
         box: The domain.

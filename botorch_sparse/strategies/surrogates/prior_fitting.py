@@ -62,7 +62,7 @@ class PriorSource:
     given, or a constant by generalized least squares. Without a kernel the inputs are
     the features that vary, scaled to [0, 1] by the domain's ranges. Feedback is in
     units of its standard deviation at the last fit. Kernel, noise and constant mean are
-    those of `SparseSingleTaskGP`.
+    the ones of `SparseSingleTaskGP`.
 
     Models are always built from the same parts in the same way, so that a run that was
     saved and loaded rounds alike.
@@ -75,7 +75,7 @@ class PriorSource:
             noise in the data the likelihood would take it to zero, and confidence
             intervals with it.
         inferred_kernel: From the number of features to the kernel that is fitted where
-            none is given; by default that of `SparseSingleTaskGP`.
+            none is given; by default as in `SparseSingleTaskGP`.
 
     Attributes:
         columns: Which features are used; None for all.

@@ -35,7 +35,7 @@ from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 LARGEST_MATRIX = 2**24
 
 
-# The key of the largest variance among those of rows.
+# The key of the largest variance among the rows' variances.
 LARGEST = -1
 
 
@@ -55,7 +55,7 @@ class TablePosterior(DomainPosterior):
     def _is_away(self) -> bool:
         """Whether the host keeps variances that it had to wait for.
 
-        Where ranks share a table they come together with those of the other ranks.
+        Where ranks share a table they come together with the other ranks' ones.
         """
         return not self.pool.X.is_cpu and self.pool.shard.ranks.size == 1
 

@@ -357,7 +357,7 @@ def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
     """Places of the points that a posterior of some regions is of, the nearest first.
 
     Those within twice its sides of a middle, and others until there are 200: values
-    from far away have a range in which those of a small region would all be the same.
+    from far away have a range in which the ones in a small region would be equal.
     Each region has its nearest point first, then each its second, and so on.
 
     Args:
@@ -396,7 +396,7 @@ def local_posterior(
         source: Makes the inputs.
         prior: Kernel, noise and unit.
         record: Where the points are.
-        values: Those of `n` points, the most important ones first.
+        values: `n` values at points, the most important ones first.
         most: Inducing points at most, `m`.
 
     Returns:

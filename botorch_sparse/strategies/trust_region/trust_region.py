@@ -12,7 +12,7 @@ from torch.quasirandom import SobolEngine
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.strategies.data.box import Box, LinearConstraint
 
-# In sides of the box; the first two are those of [Eriksson2019]_, which ends at 2^-7.
+# In sides of the box; the first two are from [Eriksson2019]_, which ends at 2^-7.
 INITIAL_LENGTH, LARGEST_LENGTH, SMALLEST_LENGTH = 0.8, 1.6, 0.5**12
 SUCCESSES = 3  # in a row, after which a region doubles
 # By how much a success beats the best value, in units of its lead on the median.
@@ -122,7 +122,7 @@ def candidates_around(
     Args:
         box: The domain.
         center: `d` coordinates of the middle.
-        sides: `d` sides of the region, as parts of those of the box.
+        sides: `d` sides of the region, as parts of the box's sides.
         num: How many.
         seed: Decides on all of them.
 

@@ -79,8 +79,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
     successes go by the posterior mean in place of the observations.
 
     The strategy learns at each `ask` from what there is. Points that are told and that
-    nobody asked for belong to the runs that go on when they are learned; those of a run
-    that is over are not looked at any more.
+    nobody asked for belong to the runs that go on when they are learned; a run that
+    is over has no use for its points.
 
     Cost of a batch of `q` points, with `A` candidates, `n` points in the posterior and
     `m` inducing points: O(n m^2), O(A d (m + F)) and O(q A (m + F)) for F = 512 random

@@ -5,6 +5,7 @@ slow tests.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import box_table
@@ -13,6 +14,12 @@ import sbpe_problems
 import strategy_table
 from torch import Tensor
 
+from botorch_sparse.acquisition import (
+    BBKBRadius,
+    GuessAndDouble,
+    RandomizedRadius,
+    UnknownHyperparameters,
+)
 from botorch_sparse.strategies import Strategy, UncertaintyReduction
 
 
@@ -43,12 +50,30 @@ INFERRED = {
     f"table-{name}-inferred": Case(make, strategy_table.objective, 12)
     for name, make in strategy_table.INFERRED.items()
 }
+UNKNOWN = UnknownHyperparameters(growth=0.4, norm_growth=0.0, start=2)
+DOUBLED = RandomizedRadius(GuessAndDouble(BBKBRadius(0.05, 1e-2, 0.1)), seed=5)
+# What begins, or goes on, otherwise.
+STARTS = {
+    "initializing": Case(
+        partial(strategy_table.TABLE["bbkb-global"], min_batch_width=50),
+        strategy_table.objective,
+        0,
+    ),
+    "reduction": Case(reduction, strategy_table.objective, 0),
+    **{
+        f"{name}-{kind}": Case(partial(make, radius=radius), objective, start)
+        for kind, radius in (("unknown", UNKNOWN), ("doubled", DOUBLED))
+        for name, (make, objective, start) in (CASES | INFERRED).items()
+        if name in ("table-bkb", "table-gpbucb-sum", "table-bbkb-inferred", "box-bkb")
+    },
+}
 # One of each family, and each that chooses, learns or is saved otherwise.
 SAMPLE = {
     *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
     *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
     *("table-thompson-inferred", "reduction", "initializing"),
+    *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }
 
 

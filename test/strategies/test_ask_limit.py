@@ -10,14 +10,10 @@ import sbpe_problems
 import strategy_table
 import torch
 from botorch.exceptions import InputDataError
+from strategy_cases import STARTS
 
 from botorch_sparse.batching import rules as pace
 from botorch_sparse.strategies import RandomSearch, Strategy
-
-
-def initializing() -> Strategy:
-    """One that begins with uncertainty sampling, and is not done with it soon."""
-    return strategy_table.TABLE["bbkb-global"](min_batch_width=50)
 
 
 def wide(make: Callable[..., Strategy]) -> Callable[..., Strategy]:
@@ -30,7 +26,7 @@ CASES: dict[str, tuple[Callable[..., Strategy], Any]] = {
     "box-thompson": (box_table.TABLE["thompson"], box_table.objective),
     "table-gpucb": (wide(strategy_table.TABLE["gpbucb-sum"]), strategy_table.objective),
     "table-bbkb": (wide(strategy_table.TABLE["bbkb-global"]), strategy_table.objective),
-    "initializing": (initializing, strategy_table.objective),
+    "initializing": STARTS["initializing"][:2],
     "sbpe": (sbpe_problems.TABLE["table"], sbpe_problems.objective),
 }
 

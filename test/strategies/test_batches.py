@@ -9,7 +9,6 @@ from strategy_table import (
     BATCHED,
     GP,
     TABLE,
-    are_alike,
     equal,
     objective,
     unending,
@@ -241,21 +240,6 @@ def test_a_run_goes_on_with_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learned == []
     strategy.run(objective, 40 + len(batches), progress=False)
     assert learned == [40 + len(batches)]
-
-
-@gp_strategies
-def test_a_saved_part_goes_on(name: str) -> None:
-    """What is told and not learned is still so, and counts as before."""
-    strategy, twin = unending(name), unending(name)
-    strategy.run(objective, 20, progress=False)
-    batch = strategy.ask(4)
-    strategy.tell(batch.ids[:2], objective(batch.X[:2]))
-    twin.load_state_dict(strategy.state_dict())
-    for s in (strategy, twin):
-        s.tell(s.ask(2), objective(s.X_pending[-2:]))
-        s.tell(batch.ids[2:], objective(batch.X[2:]))
-        s.run(objective, 30, progress=False)
-    assert are_alike(strategy, twin)
 
 
 def test_a_strategy_of_ones_own_may_end_its_batches() -> None:

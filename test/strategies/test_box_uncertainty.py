@@ -91,13 +91,6 @@ def test_where_the_prior_is_not_flat_its_maximum_comes_first() -> None:
     assert X.abs().tolist() == [[1.0, 1.0]]
 
 
-def test_a_resumed_run_goes_on_alike() -> None:
-    s, twin = build(), build()
-    s.ask(3)
-    twin.load_state_dict(s.state_dict())
-    assert torch.equal(s.ask(4).X, twin.ask(4).X)
-
-
 @pytest.mark.slow
 def test_constraints_hold() -> None:
     constraint = (torch.tensor([0, 1]), torch.ones(2).double(), 0.5)

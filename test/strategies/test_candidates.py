@@ -17,7 +17,7 @@ from strategy_table import TABLE, equal, make_candidates, objective, without_tim
 from botorch_sparse.distributed import ALONE, ShardedDomain
 from botorch_sparse.strategies.data import columns
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import MAX_CATEGORIES, CellError, Column
+from botorch_sparse.strategies.data.columns import MAX_CATEGORIES, CellError
 
 COLUMNS: dict[str, Any] = {
     "id": ["c1", "c2", "c3"],
@@ -276,15 +276,6 @@ def test_large_tables_are_read_by_column() -> None:
         sys.setprofile(None)
     assert calls < 1000
     assert torch.equal(X, candidates.X) and torch.equal(rows, torch.arange(num))
-
-
-def test_one_column_writes_and_reads_its_own_places() -> None:
-    column = Column("a", None, 1, ("x", "y"))
-    assert column.width == 2 and column.names == ("a=x", "a=y")
-    out = np.zeros((2, 4))
-    column.put(column.encode(["y", "x"]), out)
-    assert out.tolist() == [[0, 0, 1, 0], [0, 1, 0, 0]]
-    assert column.decode(out).tolist() == ["y", "x"]
 
 
 def test_pandas_is_needed_for_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:

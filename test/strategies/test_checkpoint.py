@@ -16,7 +16,6 @@ import pytest
 import torch
 from botorch.exceptions import InputDataError
 from strategy_table import TABLE, equal, objective, without_times
-from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy
 
@@ -178,21 +177,11 @@ def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
         gone = [f".state.pt.{dead.pid}.tmp", f".state.pt.{dead.pid}.12.tmp"]
         for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"half of a st")
+        stay.add(f".state.pt.{dead.pid}.13.tmp")  # which cannot be removed
+        (tmp_path / f".state.pt.{dead.pid}.13.tmp").mkdir()
         used().save(tmp_path / "state.pt")
         assert {*os.listdir(tmp_path)} == stay | {"state.pt"}
         alive.communicate(b"\n")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="no way to ask for a process")
-def test_what_cannot_be_removed_stays(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
-        pass
-    (tmp_path / f".state.pt.{dead.pid}.tmp").mkdir()
-    strategy = used()
-    strategy.save(tmp_path / "state.pt")
-    assert equal(
-        used().resume(tmp_path / "state.pt").state_dict(), strategy.state_dict()
-    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
@@ -257,67 +246,26 @@ def test_a_state_that_torch_saved(tmp_path: Path) -> None:
 
 def test_foreign_files(tmp_path: Path) -> None:
     strategy, path = used(), tmp_path / "other"
+
+    def refuse(match: str) -> None:
+        with pytest.raises(InputDataError, match=match):
+            strategy.resume(path)
+        with pytest.raises(InputDataError, match=r"torn or is none|holds a|all of it"):
+            strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
+
     with pytest.raises(FileNotFoundError):
         strategy.resume(path)
     path.write_text("id,loss\na,1\n")
-    with pytest.raises(InputDataError, match="torn or is none"):
-        strategy.resume(path)
+    refuse("torn or is none")
     torch.save([1, 2], path)
-    with pytest.raises(InputDataError, match="holds a list"):
-        strategy.resume(path)
+    refuse("holds a list")
     torch.save(Path("code"), path)  # would need code to be run
-    with pytest.raises(InputDataError, match="torn or is none"):
-        strategy.resume(path)
+    refuse("torn or is none")
     torch.save({"weights": torch.zeros(2)}, path)
-    with pytest.raises(InputDataError, match="does not fit this strategy"):
-        strategy.resume(path)
+    refuse("does not fit this strategy")
 
 
-@pytest.mark.parametrize(
-    "key, value",
-    [
-        ("history", {}),
-        ("history", None),
-        ("pending", [[4]]),
-        ("generator", torch.zeros(3, dtype=torch.uint8)),
-    ],
-)
-def test_bad_states_change_nothing(key: str, value: Any) -> None:
-    strategy, state = used(seed=1), used(seed=2).state_dict()
-    before = strategy.state_dict()
-    with pytest.raises(InputDataError, match="damaged"):
-        strategy.load_state_dict(state | {key: value})
-    assert equal(strategy.state_dict(), before)
-    strategy.load_state_dict(state)
-    assert equal(strategy.state_dict(), state)
-
-
-def test_a_run_that_fails_writes_what_came(tmp_path: Path) -> None:
-    path = tmp_path / "state.pt"
-    strategy = TABLE["random"]()
-
-    def evaluate(X: Tensor) -> Tensor:
-        if len(strategy.history) == 7:
-            raise RuntimeError("lamp broken")
-        return objective(X)
-
-    with pytest.raises(RuntimeError, match="lamp broken"):
-        strategy.run(evaluate, 20, progress=False, checkpoint=path)
-    resumed = TABLE["random"]().resume(path)
-    assert equal(resumed.state_dict(), strategy.state_dict())
-    assert len(resumed.history) == 7 and len(resumed.pending) == 7
-
-
-def test_a_new_run_does_not_replace_another(tmp_path: Path) -> None:
-    path = tmp_path / "run.pt"
-    TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
-    with pytest.raises(InputDataError, match=r"There is a run at .*resume\(path\)"):
-        TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
-    history = TABLE["random"]().resume(path).history
-    assert len(history) == 10
-
-
-def test_a_run_with_old_results_does_not_replace_another(tmp_path: Path) -> None:
+def test_a_run_does_not_replace_another(tmp_path: Path) -> None:
     """The script that is started again knows its old results, and not the run."""
     path = tmp_path / "run.pt"
 
@@ -330,6 +278,8 @@ def test_a_run_with_old_results_does_not_replace_another(tmp_path: Path) -> None
     strategy = started()
     strategy.run(objective, 12, progress=False, checkpoint=path)
     before = path.read_bytes()
+    with pytest.raises(InputDataError, match=r"There is a run at .*resume\(path\)"):
+        TABLE["random"]().run(objective, 10, progress=False, checkpoint=path)
     other = TABLE["random"](seed=7)
     other.run(objective, 20, progress=False)
     for stranger in (started(), other):
@@ -349,17 +299,6 @@ def test_a_run_with_old_results_does_not_replace_another(tmp_path: Path) -> None
         resumed.run(objective, 16, progress=False, checkpoint=path)
     resumed.resume(path)
     resumed.run(objective, 16, progress=False, checkpoint=path)
-
-
-def test_a_file_that_is_no_state_is_not_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "results.csv"
-    path.write_text("id,loss\na,1\n")
-    strategy = used()
-    with pytest.raises(InputDataError, match="torn or is none"):
-        strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
-    torch.save({"weights": torch.zeros(2)}, path)
-    with pytest.raises(InputDataError, match="does not know all of it"):
-        strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
 
 
 def test_a_state_is_read_to_the_host(

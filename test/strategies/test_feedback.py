@@ -25,21 +25,6 @@ def heats(name: str | None = "id") -> pd.DataFrame:
     return pd.DataFrame({"heat": [10.0 * i for i in range(10)]}, index=index)
 
 
-@pytest.mark.parametrize("name", ["id", None])
-@pytest.mark.parametrize("parts", ["all", "no trial", "trial alone"])
-def test_a_batch_comes_back_from_a_csv_file(name: str | None, parts: str) -> None:
-    strategy = RandomSearch(heats(name), batch_size=6)
-    batch = strategy.ask()
-    frame = reread(batch.to_frame())
-    if parts == "no trial":
-        frame = frame.drop(columns="trial")
-    elif parts == "trial alone":
-        frame = frame[["trial"]]
-    strategy.tell(frame, torch.arange(6.0))
-    assert len(strategy.pending) == 0
-    assert strategy.history.indices.tolist() == batch.indices.tolist()
-
-
 def test_frames_that_say_no_keys() -> None:
     for name in ("id", None):
         strategy = RandomSearch(heats(name), batch_size=3)
@@ -385,15 +370,6 @@ def test_a_series_by_the_keys_in_a_column() -> None:
     strategy, _, frame = asked("numbers")
     strategy.tell(reread(frame), reread(frame).y)
     assert is_paired(strategy)
-
-
-def test_a_series_by_row_numbers_where_rows_have_keys() -> None:
-    """As `run(by_index=True)` calls an objective that looks rows up by their place."""
-    table = pd.DataFrame({"heat": [3.0, 1.0, 0.0, 2.0]}, index=[9, 8, 7, 6])
-    strategy = RandomSearch(table, batch_size=4, unique=True)
-    plain = table.reset_index(drop=True).heat
-    strategy.run(lambda i: plain.iloc[i.numpy()], 4, by_index=True, progress=False)
-    assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])
 
 
 def test_a_series_that_could_mean_two_orders() -> None:

@@ -29,12 +29,19 @@ DOMAINS: dict[str, dict[str, Any]] = {
             TABLE.numpy(), columns=["x0", "x1"], index=pd.Index(range(7, -1, -1))
         )
     },
+    "named keys": {
+        "candidates": pd.DataFrame(
+            TABLE.numpy(),
+            columns=["x0", "x1"],
+            index=pd.Index(range(7, -1, -1), name="id"),
+        )
+    },
     "two keys": {
         "candidates": pd.DataFrame(TABLE.numpy(), columns=["x0", "x1"], index=KEYS[:8])
     },
 }
 # How feedback may be given, and whether it is by trial, by row or by coordinates.
-BY_TRIAL = ["ids", "list", "batch", "frame", "file"]
+BY_TRIAL = ["ids", "list", "batch", "frame", "file", "trials of a file"]
 BY_ROW = ["batch without ids", "frame by key", "file by key"]
 BY_POINT = ["points", "six digits", "list of points"]
 
@@ -51,6 +58,8 @@ class FeedbackMatching(RuleBasedStateMachine):
     def build(self, kind: str, seed: int) -> None:
         self.kind = kind
         self.strategy = RandomSearch(**DOMAINS[kind], batch_size=4, seed=seed)
+        for _ in range(2):  # from now on ids are no numbers of rows
+            self.strategy.withdraw(self.strategy.ask())
         self.pending: dict[int, tuple[int, tuple[float, ...]]] = {}  # number, point
         self.failed: set[int] = set()  # to be asked for once more
         self.told: list[tuple[int, tuple[float, ...], float]] = []
@@ -90,6 +99,7 @@ class FeedbackMatching(RuleBasedStateMachine):
             "batch": batch,
             "frame": frame,
             "file": reread(frame),
+            "trials of a file": reread(frame)[["trial"]],
             "batch without ids": Batch(batch.X, batch.indices),
             "frame by key": no_trial,
             "file by key": reread(no_trial),

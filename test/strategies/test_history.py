@@ -1,21 +1,18 @@
 """What a history shows: the best point, and tables of what happened."""
 
-import sys
-from dataclasses import astuple, replace
-from pathlib import Path
-from types import FrameType, SimpleNamespace
+from dataclasses import astuple
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
-from strategy_table import TABLE, make_candidates, objective
+from botorch.exceptions import InputDataError
+from interrupted import Trace
+from strategy_table import TABLE, objective
 from torch import Tensor
 
-import botorch_sparse
 from botorch_sparse.strategies import History, RandomSearch
-from botorch_sparse.strategies.core import strategy as base
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.evaluations import Batches, BatchRecord, RunRecord
@@ -53,7 +50,9 @@ def test_best_beside_the_table_and_on_a_box() -> None:
     assert best.row is None and best.key is None and best.X.tolist() == [9.0, 9.0]
     box = RandomSearch(bounds=X[[0, 2]])
     box.run(lambda X: X[:, 0], 5, progress=False)
-    best = box.history.best()
+    best, frame = box.history.best(), box.history.to_frame()
+    assert frame.columns.tolist() == ["x0", "x1", "trial", "batch", "value"]
+    assert frame[["x0", "x1"]].to_numpy().tolist() == box.history.X.tolist()
     assert best.row is None and best.value == float(box.history.Y.max())
 
 
@@ -100,16 +99,6 @@ def test_frame_of_a_tensor() -> None:
     features = frame[["x0", "x1"]].to_numpy().tolist()
     assert features == strategy.history.X.tolist()
     assert frame.index.tolist() == strategy.history.indices.tolist()
-
-
-def test_frame_of_a_box() -> None:
-    strategy = RandomSearch(bounds=X[[0, 2]], batch_size=3)
-    batch = strategy.ask()
-    assert batch.to_frame().columns.tolist() == ["x0", "x1", "trial"]
-    strategy.tell(batch, [1.0, 2.0, 3.0])
-    frame = strategy.history.to_frame()
-    assert frame.columns.tolist() == ["x0", "x1", "trial", "batch", "value"]
-    assert frame[["x0", "x1"]].to_numpy().tolist() == batch.X.tolist()
 
 
 def test_frame_in_the_users_columns() -> None:
@@ -228,31 +217,17 @@ def test_bookkeeping_does_not_grow_with_the_history(name: str) -> None:
 
     What converts, searches or copies a list by itself would run more.
     """
-    package = str(Path(botorch_sparse.__file__).parent / "strategies")
 
     def lines_of_a_round(num: int) -> int:
-        strategy = TABLE[name](batch_size=4, candidates=X)
+        strategy, trace = TABLE[name](batch_size=4, candidates=X), Trace(None)
         strategy.tell(X[torch.arange(num) % 3], torch.arange(num) % 3)
-        lines = 0
-
-        def trace(frame: FrameType, event: str, arg: Any) -> Any:
-            nonlocal lines
-            if not frame.f_code.co_filename.startswith(package):
-                return None
-            lines += event == "line"
-            return trace
-
-        previous = sys.gettrace()
-        sys.settrace(trace)
-        try:
+        with trace.on():
             batch = strategy.ask()
             strategy.tell(batch.ids[:1], [0.5])
             strategy.tell(batch.ids[1:], [0.5, 0.5, 0.5])
             assert strategy.history.was_told(0)
             strategy.history.best()
-        finally:
-            sys.settrace(previous)
-        return lines
+        return sum(trace.lines.values())
 
     few, many = lines_of_a_round(400), lines_of_a_round(4000)
     assert few > 50 and abs(many - few) < 40
@@ -312,47 +287,6 @@ def test_sums_by_point_are_those_of_all_feedback() -> None:
     owner.record.append(trials[33:], values[33:, None])
     other = owner.record.of_state(owner.record.state_dict())
     assert torch.equal(other.folded().Y, owner.record.folded().Y)
-
-
-class Apart:
-    """A table whose rows are elsewhere, and are asked for one by one."""
-
-    table = box = None
-
-    def __init__(self, X: Tensor) -> None:
-        self._domain = domain_of(X, {})
-        self.asked = [0]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._domain, name)
-
-    def rows(self, number: Tensor) -> Tensor:
-        self.asked.append(len(number))
-        return self._domain.rows(number)
-
-
-def test_a_table_whose_rows_are_not_all_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials, rows and states serve; coordinates are refused, since none is found."""
-    monkeypatch.setattr(base, "domain_of", lambda candidates, *_: candidates)
-    candidates = make_candidates()
-    domain = Apart(candidates)
-    whole = RandomSearch(domain_of(candidates, {}), batch_size=4)
-    strategy = RandomSearch(domain, batch_size=4)
-    batch = strategy.ask()
-    assert torch.equal(batch.X, whole.ask().X)
-    assert torch.equal(candidates[batch.indices], batch.X)
-    strategy.tell(batch.ids[:1], [1.0])
-    with pytest.raises(UnsupportedError, match="several processes share"):
-        strategy.tell(batch.X[1:], [1.0, 2.0, 3.0])
-    strategy.tell(replace(batch, ids=None), [0.0, 4.0, 2.0, 3.0])
-    strategy.run(lambda rows: rows.double(), 20, by_index=True, progress=False)
-    history = strategy.history
-    assert torch.equal(history.X, candidates[history.indices])
-    assert history.best().row == int(history.indices[history.Y.argmax()])
-    other = RandomSearch(domain, batch_size=4)
-    other.load_state_dict(strategy.state_dict())
-    assert torch.equal(other.ask().X, strategy.ask().X)
-    assert max(domain.asked) <= 20
 
 
 def test_batches_are_records_made_when_read() -> None:

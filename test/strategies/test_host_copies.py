@@ -1,7 +1,6 @@
 """Inside a batch an accelerator is asked for one small tensor at each step."""
 
 import pytest
-import torch
 from host_copies import HostCopies
 from strategy_table import TABLE, objective
 
@@ -20,23 +19,6 @@ BATCHES: dict[str, tuple[str, Rule]] = {
     "sum": ("gpbucb-sum", Global(4.0)),
     "exact-single": ("gpucb", Single()),
 }
-
-
-def test_the_counter_counts() -> None:
-    x = torch.arange(3.0)
-    with HostCopies() as copies:
-        float(x.sum())
-        bool(x[0] > 1)
-        x.tolist()
-        x.cpu().numpy()
-        x[x > 1]
-        torch.linalg.cholesky(torch.eye(2))
-        torch.equal(x, x)
-    assert copies.count == 8
-    with HostCopies() as copies:
-        (x * 2).max() + x[1] + x[torch.tensor([0, 1])].sum()
-        torch.equal(x, x[:2])
-    assert copies.count == 0
 
 
 def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCopies]:
@@ -63,5 +45,5 @@ def test_one_copy_a_step(
     batch, copies = select(name, pending, 1000)
     assert batch == expected
     extra = len(pending) + bool(pending)  # those before the batch
-    assert copies.count <= len(batch) + 1 + extra, copies.places
+    assert len(batch) <= copies.count <= len(batch) + 1 + extra, copies.places
     assert set(copies.places) <= {"tolist", "aten._local_scalar_dense.default"}

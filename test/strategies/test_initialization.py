@@ -10,7 +10,7 @@ import strategy_table
 import torch
 from botorch.exceptions import UnsupportedError
 from dense_posteriors import dense_moments
-from strategy_table import TABLE, equal, make_candidates, objective, without_times
+from strategy_table import TABLE, make_candidates, objective
 from torch import Tensor
 
 from botorch_sparse.inducing import BLESSSampler, RecursiveRLSSampler
@@ -126,23 +126,6 @@ def test_without_initialization_batches_are_narrow() -> None:
     strategy = TABLE["bbkb-global"](lam=LAM)
     strategy.run(objective, 5, progress=False)
     assert max(b.size for b in strategy.history.batches) < WIDTH / 3
-
-
-@pytest.mark.parametrize("name", ["bbkb-global", "gpbucb-sum"])
-def test_resumes_within_the_initialization(name: str) -> None:
-    runs = []
-    for interrupted in (False, True):
-        strategy = build(name)
-        for _ in range(3):
-            batch = strategy.ask(7)
-            strategy.tell(batch, objective(batch.X))
-        if interrupted:
-            other = build(name, seed=5)
-            other.load_state_dict(strategy.state_dict())
-            strategy = other
-        strategy.run(objective, 80, progress=False)
-        runs.append(without_times(strategy.state_dict()))
-    assert equal(*runs)
 
 
 @pytest.mark.parametrize("name", ["bbkb-global", "bkb"])

@@ -10,7 +10,6 @@ import strategy_table
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.means import Mean, ZeroMean
-from strategy_table import are_alike
 from torch import Tensor
 
 from botorch_sparse.acquisition import (
@@ -106,25 +105,6 @@ def test_an_unknown_norm_doubles_within_a_run(
     assert statistics.norm_lower_bound <= norm
     assert radius.norm_bound(statistics) >= 4 * GUESS
     assert strategy.radius.multiplier(statistics) > INNER.multiplier(statistics)
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_evidence_is_part_of_the_state(name: str) -> None:
-    """Also under a random factor, and in the middle of a batch."""
-    radius = RandomizedRadius(GuessAndDouble(INNER), seed=5)
-    whole, other = build(name, radius), build(name, radius, seed=9)
-    f, _ = function(whole)
-    start, total = (6, 10) if whole.box else (15, 25)
-    whole.run(f, start, progress=False)
-    batch = whole.ask(4)
-    whole.tell(batch.X[-1:], f(batch.X[-1:]))
-    other.load_state_dict(whole.state_dict())
-    assert other.statistics == whole.statistics
-    assert whole.statistics.norm_lower_bound > GUESS
-    for strategy in (whole, other):
-        strategy.run(f, total, progress=False)
-    assert are_alike(whole, other)
 
 
 def test_other_radii_cost_nothing() -> None:

@@ -149,6 +149,7 @@ TABLE_CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("random", {"batch_size": 8}, "'batch_size'"),
     ("thompson", {"batch_size": 4}, "'batch_size'"),
 ]
+HALF = (torch.tensor([0]), torch.ones(1), 0.5)
 BOX_CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("bbkb-global", {"bounds": box_table.BOUNDS + 1}, "'bounds'"),
     ("bbkb-global", {"termination": "global-local"}, "'rule'"),
@@ -158,6 +159,11 @@ BOX_CHANGES: list[tuple[str, dict[str, Any], str]] = [
     ("bbkb-global", {"optimizer_options": {"num_restarts": 3}}, "'optimizer_options'"),
     ("bbkb-inferred", {"lam": 0.1, "covar_module": box_table.make_kernel()}, "kernel"),
     ("gpbucb-sum", {"rule": "product"}, "'rule'"),
+    *[
+        ("random", {f"{kind}_constraints": [HALF]}, "'constraints'")
+        for kind in ("inequality", "equality")
+    ],
+    ("random", {"fixed_features": {0: 0.5}}, "'fixed_features'"),
     *[
         ("gssbo-known", {name: value}, f"'{name}'")
         for name, value in {

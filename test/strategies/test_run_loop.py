@@ -373,14 +373,15 @@ def test_an_outage_with_results_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     assert strategy.excluded_points == set(strategy.pending.tolist())
 
 
-def test_a_series_of_the_objective_is_paired_by_its_index() -> None:
-    """Here and wherever points are evaluated at once; see `tell`."""
-    keys = [f"key-{i}" for i in range(20)]
-    table = pd.DataFrame({"heat": torch.arange(20.0).numpy()}, index=keys)
+@pytest.mark.parametrize("by_key", [False, True])
+def test_a_series_of_the_objective_is_paired_by_its_index(by_key: bool) -> None:
+    """By keys or by places; see `tell`."""
+    table = pd.DataFrame({"heat": torch.arange(20.0).numpy()}, index=range(99, 79, -1))
+    heat = table.heat if by_key else table.heat.reset_index(drop=True)
     strategy = RandomSearch(table, batch_size=5, unique=True)
 
     def evaluate(index: Tensor) -> Any:
-        return table.heat.iloc[index.tolist()].sort_values()
+        return heat.iloc[index.tolist()].sort_values()
 
     history = strategy.run(evaluate, 10, progress=False, by_index=True)
     assert torch.equal(history.Y, history.X[:, 0])
@@ -393,23 +394,6 @@ def test_a_table_of_failures_ends_the_run() -> None:
             lambda X: 1 / 0, 5, progress=False, catch=ZeroDivisionError
         )
     assert len(history) == 0 and strategy.is_finished and len(strategy.pending) == 0
-
-
-def test_rounds_with_failures_end() -> None:
-    strategy = sbpe_problems.TABLE["table"]()
-    calls: list[int] = []
-
-    def evaluate(X: Tensor) -> Tensor:
-        calls.append(1)
-        if len(calls) in (2, 3, 4):
-            raise ValueError("flicker")
-        return sbpe_problems.objective(X)
-
-    total = sum(strategy.lengths)
-    with pytest.warns(BotorchWarning, match="flicker"):
-        history = strategy.run(evaluate, total, progress=False, catch=ValueError)
-    assert strategy.is_finished and len(strategy.pending) == 0
-    assert len(history) == total - len(strategy._failed)
 
 
 def interrupting(f: Callable[..., Any], call: int) -> Callable[..., Any]:
@@ -548,9 +532,9 @@ def test_batch_size() -> None:
         strategy.run(objective, 12, progress=False, executor=4)
 
 
-def test_stop_after(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_after() -> None:
     strategy = random_search()
-    strategy.run(objective, 100, progress=False, callbacks=[StopAfter(0.0)])
+    strategy.run(objective, 100, progress=False, callbacks=StopAfter(0.0))
     assert len(strategy.history) == 6
     strategy.run(objective, 100, progress=False, callbacks=[StopAfter(1e9)])
     assert len(strategy.history) == 100
@@ -579,14 +563,19 @@ def test_stop_on_no_improvement(min_gain: float, expected: int) -> None:
 
 
 @pytest.mark.parametrize("minimize", [False, True])
+@pytest.mark.parametrize("name", TABLE)
 def test_progress_shows_the_best_of_all(
-    minimize: bool, capsys: pytest.CaptureFixture[str]
+    name: str, minimize: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    strategy = random_search(minimize=minimize)
+    strategy = TABLE[name](minimize=minimize)
     best = -7.0 if minimize else 7.0
     strategy.tell([[0.5, 0.5]], [best])  # before the run
-    strategy.run(objective, 13, progress=True)
-    assert f"best={best:.4g}" in capsys.readouterr().err
+    strategy.run(objective, 10, progress=True)
+    shown = capsys.readouterr().err
+    for part in (type(strategy).__name__, "10/10", "batch=", "m=", f"best={best:.4g}"):
+        assert part in shown
+    strategy.run(objective, 12, progress=False)
+    assert capsys.readouterr().err == ""
 
 
 def notes(error: BaseException) -> str:
@@ -656,12 +645,6 @@ def test_values_that_are_not_finite_cost_no_other(
     history = strategy.run(evaluate, 4, progress=False)
     assert seen == [4, len(bad)] and len(strategy.pending) == 0
     assert torch.equal(history.Y, history.X[:, 0])
-
-
-def test_a_callback_may_come_alone() -> None:
-    strategy = random_search()
-    strategy.run(objective, 30, progress=False, callbacks=StopAfter(0.0))
-    assert len(strategy.history) == 6
 
 
 def test_a_run_that_goes_on_asks_its_callbacks_first() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_what_ranks_do_not_share_is_refused() -> None:
         batch = strategy.ask()
         with pytest.raises(UnsupportedError, match="not found by these"):
             strategy.tell(batch.X, objective(batch.X))
-        strategy.tell(batch, objective(batch.X))
-        assert len(strategy.history) == len(batch)
+        strategy.tell(replace(batch, ids=None), objective(batch.X))
+        assert len(strategy.history) == len(batch) and len(strategy.pending) == 0
 
     together(2, refuse)

@@ -1,16 +1,18 @@
 """Any steps in any order: as a simple model has it, whatever comes in between.
 
-A machine draws steps of a strategy, and what disturbs each: Ctrl-C or an error at a
-line of the package, a copy or a file from which another one goes on, inference mode. A
+A machine draws steps of a strategy, and what disturbs each: Ctrl-C or an error at
+lines of the package, a copy or a file from which another one goes on, inference mode. A
 twin takes the same steps undisturbed, and a list of trials says what is pending.
 """
 
 import pickle
+import threading
+import warnings
 from collections.abc import Callable
 from copy import copy, deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -26,13 +28,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from interrupted import Trace, surroundings
-from strategy_cases import CASES, INFERRED, sampled
-from strategy_table import are_alike, equal, without_times
+from strategy_cases import CASES, INFERRED, STARTS, sampled
+from strategy_table import TABLE, are_alike, equal, without_times
+from torch import Tensor
 
-from botorch_sparse.strategies import Strategy
+from botorch_sparse.strategies import RandomSearch, Strategy, UncertaintyReduction
+from botorch_sparse.strategies.core.model_strategy import ModelStrategy
 
 # Without those that can refuse to go on: nothing is fitted to equal values.
-NAMES = [name for name in (*CASES, *INFERRED) if name not in ("sbpe-inferred",)]
+ALL = CASES | INFERRED | STARTS
+NAMES = [name for name in ALL if name != "sbpe-inferred"]
 SHARES = st.floats(0.0, 1.0)
 ERRORS = st.sampled_from([KeyboardInterrupt, RuntimeError, MemoryError])
 DISTURBANCES = st.one_of(
@@ -52,21 +57,52 @@ def state_of(strategy: Strategy) -> dict[str, Any]:
     return without_times(strategy.state_dict())
 
 
-class Steps(RuleBasedStateMachine):
-    """See the module; `name` is a case, set by the test."""
+def is_free(strategy: Strategy) -> bool:
+    """Whether another thread may take a step."""
+    taken = list[bool]()
 
-    name: str
+    def take() -> None:
+        taken.append(strategy._lock.acquire(blocking=False))
+        if taken[0]:
+            strategy._lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return taken == [True]
+
+
+def asked(strategy: Strategy, size: int) -> Any:
+    """A batch; of a strategy for a dataset all of it."""
+    if isinstance(strategy, UncertaintyReduction):
+        return strategy.collect_dataset(size)
+    return strategy.ask(size)
+
+
+class Steps(RuleBasedStateMachine):
+    """See the module.
+
+    Attributes:
+        name: The case.
+        every: Steps are interrupted at every how manieth line, at one at least.
+    """
+
+    name: ClassVar[str]
+    every: ClassVar[int]
 
     @initialize()
     def begin(self) -> None:
-        self.make, self.objective, _ = {**CASES, **INFERRED}[self.name]
+        self.make, self.objective, _ = ALL[self.name]
         self.strategy, self.twin = self.make(), self.make()
         self.num_proposed = 0
         self.pending: dict[int, int] = {}  # points of trials
         self.waiting: list[int] = []  # trials that failed
+        self.batches: dict[int, int] = {}  # of trials
         self.failures: dict[int, int] = {}
         self.told: list[int] = []
+        self.numbers: list[int] = []  # of the batches of what was told
         self.left_out: set[int] = set()
+        self.table: Tensor | None = None  # which took the place of the first one
 
     def take(self, step: Callable[[Strategy], Any], how: tuple[Any, ...]) -> Any:
         """Take a step, disturbed and not; what it returns."""
@@ -91,20 +127,29 @@ class Steps(RuleBasedStateMachine):
         self, step: Callable[[Strategy], Any], share: float, error: type
     ) -> Any:
         """It happens or does not; then it is taken again where it did not."""
-        other, trace, outside = deepcopy(self.strategy), Trace(None), surroundings()
-        before = state_of(self.strategy)
+        start, done, trace = self.strategy, deepcopy(self.strategy), Trace(None)
+        before, outside = state_of(start), surroundings()
         with trace.on():
-            found = step(other)
-        line = [*trace.lines][int(share * (len(trace.lines) - 1))]
-        with pytest.raises((error, BotorchError)):  # the latter where it was caught
-            with Trace(line, 1, error).on():
-                step(self.strategy)
-            raise error  # it was caught, and the step has happened
-        assert surroundings() == outside
-        now = state_of(self.strategy)
-        if equal(now, before) and not equal(before, state_of(other)):
+            found = step(done)
+        after, lines = state_of(done), [*trace.lines.items()]
+        first = int(share * (min(self.every, len(lines)) - 1))
+        for line, visits in lines[first :: self.every]:
+            # Python looks at the line of a `with` again when it is left.
+            is_last = (
+                error is KeyboardInterrupt and line[0] is not Strategy.ask.__code__
+            )
+            visit = visits if is_last else 1
+            self.strategy = deepcopy(start)
+            with pytest.raises((error, BotorchError)):  # the latter where it was caught
+                with Trace(line, visit, error).on():
+                    step(self.strategy)
+                raise error  # it was caught, and the step has happened
+            assert surroundings() == outside and is_free(self.strategy), line
+            now = state_of(self.strategy)
+            assert equal(now, before) or equal(now, after), line
+        if not equal(now, after):
             step(self.strategy)
-        assert equal(state_of(self.strategy), state_of(other)), line
+        assert equal(state_of(self.strategy), after), line
         return found
 
     def taken_by_a_copy(self, step: Callable[[Strategy], Any], made: Any) -> Any:
@@ -120,8 +165,11 @@ class Steps(RuleBasedStateMachine):
     def gone_on(self, how: str) -> Strategy:
         """One built with another seed, used or not, that goes on."""
         other = self.make(seed=9)
-        if how == "state":
+        if self.table is not None:
+            other.set_candidates(self.table)
+        elif how == "state" and self.name != "reduction":
             other.ask(2)
+        if how == "state":
             other.load_state_dict(self.strategy.state_dict())
             return other
         with TemporaryDirectory() as folder:
@@ -138,20 +186,32 @@ class Steps(RuleBasedStateMachine):
             assert [] if batch.ids is None else batch.ids.tolist() == out
             assert torch.equal(s.X_pending, s.history.points(s.pending))
             assert s.history.trial.tolist() == self.told
+            assert s.history.batch_number.tolist() == self.numbers
             assert torch.equal(s.history.Y, self.objective(s.history.X).reshape(-1))
             for id in self.pending:
                 assert s.trial(id).failures == self.failures.get(id, 0)
+            assert s.box is None or bool(s.box.is_feasible(s.X_pending).all())
             assert self.left_out <= set(s.excluded_points) or s.box is not None
 
-    @precondition(lambda self: not self.strategy.is_finished)
+    def may_ask(self) -> bool:
+        once = isinstance(self.strategy, UncertaintyReduction) and self.num_proposed > 0
+        return not self.strategy.is_finished and not once
+
+    @precondition(may_ask)
     @rule(size=st.integers(1, 4), how=DISTURBANCES)
     def ask(self, size: int, how: tuple[Any, ...]) -> None:
-        batch = self.take(lambda s: s.ask(size), how)
+        batch = self.take(lambda s: asked(s, size), how)
         again = sorted(self.waiting)[:size]
         ids, last = batch.ids.tolist(), self.num_proposed + len(batch) - len(again)
         assert ids == [*again, *range(self.num_proposed, last)]
         assert len(ids) <= size and (ids or batch.note)
         self.pending |= {id: self.twin.trial(id).point for id in ids}
+        if self.twin.box is None:
+            new = {self.pending[id] for id in ids[len(again) :]}
+            assert not new & self.left_out
+        if last > self.num_proposed:
+            number = 1 + max(self.batches.values(), default=-1)
+            self.batches |= dict.fromkeys(range(self.num_proposed, last), number)
         self.num_proposed = last
         self.waiting = [id for id in self.waiting if id not in ids]
 
@@ -179,6 +239,7 @@ class Steps(RuleBasedStateMachine):
                 left.remove(ids[-1])
         self.forget(ids)
         self.told += ids
+        self.numbers += [self.batches[id] for id in ids]
         self.take(lambda s: s.tell(ids if by == "ids" else X, Y), how)
 
     @rule(how=DISTURBANCES)
@@ -187,6 +248,7 @@ class Steps(RuleBasedStateMachine):
         if (box := self.twin.box) is not None:
             X = box.sample(1, len(self.told) + 100)
         self.told.append(-1)
+        self.numbers.append(-1)
         self.take(lambda s: s.tell(X, self.objective(X).reshape(-1)), how)
 
     @precondition(lambda self: self.pending)
@@ -218,6 +280,27 @@ class Steps(RuleBasedStateMachine):
     def learn(self, how: tuple[Any, ...]) -> None:
         self.take(lambda s: s.learn(), how)
 
+    def may_move(self) -> bool:
+        is_known = isinstance(self.strategy, ModelStrategy | RandomSearch)
+        return is_known and self.strategy.box is None and self.table is None
+
+    @precondition(may_move)
+    @rule(how=DISTURBANCES)
+    def set_candidates(self, how: tuple[Any, ...]) -> None:
+        """New rows, and in another order a half of the present ones."""
+        X = self.twin.candidates
+        kept = {*range(0, len(X), 2), *self.twin.batch_points()}
+        table = torch.cat([1 - X[:9], X[sorted(kept, reverse=True)]])
+        self.take(lambda s: s.set_candidates(table), how)
+        self.pending = {id: self.twin.trial(id).point for id in self.pending}
+        self.table, self.left_out = table, set()
+
+    @rule(how=DISTURBANCES)
+    def resume(self, how: tuple[Any, ...]) -> None:
+        with TemporaryDirectory() as folder:
+            self.twin.save(Path(folder) / "state.pt")
+            self.take(lambda s: s.resume(Path(folder) / "state.pt") and None, how)
+
     @precondition(lambda self: self.pending)
     @rule(value=st.sampled_from([float("nan"), float("inf")]))
     def bad_feedback(self, value: float) -> None:
@@ -231,17 +314,17 @@ class Steps(RuleBasedStateMachine):
         if hasattr(self, "strategy"):
             assert are_alike(self.strategy, self.twin)
             for s in (self.strategy, self.twin):
-                if not s.is_finished:
+                if not s.is_finished and self.name != "reduction":
                     s.run(self.objective, len(s.history) + 4, progress=False)
             assert are_alike(self.strategy, self.twin)
 
 
-def check(name: str, examples: int) -> None:
+def check(name: str, examples: int, every: int = 10_000, steps: int = 16) -> None:
     run_state_machine_as_test(
-        type(name, (Steps,), {"name": name}),
+        type(name, (Steps,), {"name": name, "every": every}),
         settings=settings(
             max_examples=examples,
-            stateful_step_count=16,
+            stateful_step_count=steps,
             deadline=None,
             derandomize=True,
             phases=[Phase.generate],
@@ -261,3 +344,23 @@ def test_any_steps(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_many_steps(name: str) -> None:
     check(name, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_at_every_line(name: str) -> None:
+    check(name, 2, every=1, steps=12)
+
+
+def test_filters_of_warnings_are_those_of_before() -> None:
+    """As where Ctrl-C comes while a model is built without some warnings."""
+    before = list(warnings.filters)
+
+    def stop(_: int) -> None:
+        warnings.simplefilter("ignore", UserWarning)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TABLE["random"]().ask(3, progress=stop)
+    assert list(warnings.filters) == before

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import strategy_table
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError
 from finish_runs import OBJECTIVES, TABLES
 from strategy_table import (
     BATCHED,
@@ -22,7 +22,6 @@ from strategy_table import (
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import FixedBeta
-from botorch_sparse.strategies import RandomSearch
 
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
 ON_A_BOX = ["bbkb-global-local", "gpbucb-inferred", "thompson", "random"]
@@ -86,16 +85,8 @@ def test_history_fields(name: str) -> None:
     if name == "random":
         return
     assert history.batches[0].num_inducing == 0
-    if name != "thompson":  # which embeds no candidates
-        assert history.batches[0].max_variance == pytest.approx(1.0)
     assert min(b.num_inducing for b in history.batches[1:]) >= 1
-    betas = [b.beta for b in history.batches]
-    if name == "thompson":
-        assert all(map(math.isnan, betas))
-        return
-    assert min(betas) > 0
-    variances = [b.max_variance for b in history.batches]
-    assert all(0 < v <= 1 + 1e-9 for v in variances) and variances[-1] < 1
+    assert all(math.isnan(b.beta) == (name == "thompson") for b in history.batches)
     if name in BATCHED:
         assert max(sizes) > 1
     if name in ("bkb", "gpucb"):
@@ -120,41 +111,12 @@ def test_run_by_index_and_column_of_Y(name: str) -> None:
 
 
 @all_strategies
-def test_progress_bar(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    strategy = TABLE[name]()
-    strategy.run(objective, 10, progress=True)
-    shown = capsys.readouterr().err
-    for part in (type(strategy).__name__, "10/10", "batch=", "m=", "best="):
-        assert part in shown
-    best = float(strategy.history.Y.max())
-    assert f"best={best:.4g}" in shown
-    strategy.run(objective, 12, progress=False)
-    assert capsys.readouterr().err == ""
-
-
-@all_strategies
 def test_ask_validation(name: str) -> None:
     strategy = unending(name)
     for bad in (0, -3):
         with pytest.raises(InputDataError, match=f"max_batch_size={bad}; need"):
             strategy.ask(bad)
     assert strategy.history.batches == [] and len(strategy.pending) == 0
-    strategy.run(objective, 20, progress=False)
-    for size in (1, 2, 5):
-        batch = strategy.ask(size)
-        assert 1 <= len(batch) <= size
-        assert torch.equal(batch.X, strategy.candidates[batch.indices])
-
-
-def test_the_same_candidate_in_two_batches() -> None:
-    """Feedback for the later batch is booked there, though both hold the candidate."""
-    strategy = RandomSearch(strategy_table.make_candidates(2), batch_size=5)
-    first, second = strategy.ask(), strategy.ask()
-    strategy.tell(second, objective(second.X))
-    assert strategy.history.batch_number.tolist() == [1] * 5
-    assert torch.equal(strategy.pending, first.indices)
-    strategy.tell(first, objective(first.X))
-    assert strategy.history.batch_number.tolist() == [1] * 5 + [0] * 5
 
 
 @gp_strategies
@@ -179,44 +141,22 @@ def test_pending_points_shrink_the_variance_alone(name: str) -> None:
 @all_strategies
 def test_points_never_proposed(name: str) -> None:
     strategy = TABLE[name]()
+    before = strategy.state_dict()
     X = strategy.candidates[[3, 8, 3]]
+    strategy.tell(X[:0], torch.zeros(0))  # nothing told, nothing changed
+    assert equal(strategy.state_dict(), before)
     strategy.tell(X, objective(X))  # before any ask
-    assert strategy.history.indices.tolist() == [3, 8, 3]
-    assert strategy.history.batch_number.tolist() == [-1] * 3
-    strategy.run(objective, 20, progress=False)
     strategy.tell(OUTSIDE, objective(OUTSIDE))
     strategy.tell(OUTSIDE[1:2], objective(OUTSIDE[1:2]))
     history = strategy.history
-    assert history.indices[20:].tolist() == [-1] * 4
-    assert torch.equal(history.X[20:], torch.cat([OUTSIDE, OUTSIDE[1:2]]))
-    assert history.num_extra == 2
+    assert history.indices.tolist() == [3, 8, 3, -1, -1, -1, -1]
+    assert history.batch_number.tolist() == [-1] * 7 and history.num_extra == 2
     assert torch.equal(history.Y, objective(history.X))
-    negative_zero = torch.tensor([[-0.0, 3.0], [0.0, 3.0]], dtype=torch.float64)
-    strategy.tell(negative_zero, torch.zeros(2))
+    zeros = torch.tensor([[-0.0, 3.0], [0.0, 3.0]], dtype=torch.float64)
+    strategy.tell(zeros, torch.zeros(2))
     assert history.num_extra == 3
-    strategy.run(objective, 40, progress=False)
-    assert (history.indices[26:] >= 0).all()
-    strategy.tell(X[:0], objective(X[:0]))  # nothing told, nothing changed
-    assert len(history) == 40
-
-
-@all_strategies
-def test_nothing_told_at_first(name: str) -> None:
-    strategy = TABLE[name]()
-    before = strategy.state_dict()
-    strategy.tell(strategy.candidates[:0], torch.zeros(0))
-    assert equal(strategy.state_dict(), before)
-    assert len(strategy.ask()) >= 1
-
-
-@gp_strategies
-def test_feedback_beside_the_table_counts(name: str) -> None:
-    """Points beside the table move the posterior as those in it do."""
-    strategy = TABLE[name]()
-    x = strategy.candidates[10:11] + 1e-3
-    strategy.tell(x.expand(20, -1), torch.full((20,), 5.0))
-    assert float(strategy.surrogate.view.pool.all_moments().mean[10]) > 4
-    assert float(strategy.surrogate.view.pool.all_moments().variance[10]) < 0.1
+    strategy.run(objective, 20, progress=False)
+    assert (history.indices[9:] >= 0).all()
 
 
 def test_many_points_beside_the_table() -> None:
@@ -263,11 +203,3 @@ def test_arguments_that_do_not_go_together(
 ) -> None:
     with pytest.raises(InputDataError, match=match):
         TABLE[name](**change)
-
-
-@all_strategies
-def test_bad_candidates(name: str) -> None:
-    with pytest.raises(BotorchTensorDimensionError, match="need `A x d`"):
-        TABLE[name](candidates=torch.zeros(3))
-    with pytest.raises(InputDataError, match="need entries that are finite"):
-        TABLE[name](candidates=torch.full((3, 1), float("nan")))

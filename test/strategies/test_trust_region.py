@@ -388,18 +388,6 @@ def test_constraints_hold_in_a_run(name: str) -> None:
     assert made.box.is_feasible(X).all() and len(X.unique(dim=0)) == 13
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", REGIONS)
-def test_small_values(name: str) -> None:
-    """Minimizing is maximizing of minus the values, to the bit."""
-    made, twin = REGIONS[name](), REGIONS[name](minimize=True)
-    made.run(objective, 20, progress=False)
-    twin.run(lambda X: -objective(X), 20, progress=False)
-    assert torch.equal(made.history.X, twin.history.X)
-    (mean, sd), (minus, other) = made.predict(BOUNDS), twin.predict(BOUNDS)
-    assert torch.equal(mean, -minus) and torch.equal(sd, other)
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "acquisition, seed", [("thompson", 0), ("thompson", 1), ("ucb", 2)]

@@ -136,21 +136,6 @@ def test_choices_are_those_of_a_brute_force(name: str, double: dict[str, Any]) -
         strategy.tell(pending, objective(pending).cpu())
 
 
-@pytest.mark.parametrize("name", ["bbkb-global", "gpucb", "thompson", "random"])
-def test_resume(name: str) -> None:
-    """In the middle of a batch, with a trial that failed."""
-    first, other = build(name, seed=2), build(name, seed=7)
-    first.run(objective, 12, progress=False)
-    batch = first.ask(4)
-    first.fail(batch.ids[:1])
-    other.load_state_dict(first.state_dict())
-    for strategy in (first, other):
-        strategy.run(objective, 30, progress=False)
-    rows = [s.history.indices.tolist() for s in (first, other)]
-    assert rows[0] == rows[1] and len(set(rows[0])) == 30
-    assert int(batch.indices[0]) not in rows[0]
-
-
 def test_random_search_repeats_by_default() -> None:
     """The yardstick of regret; that of the best value takes each row once."""
     X = make_candidates(10)

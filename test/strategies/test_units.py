@@ -65,28 +65,6 @@ def test_a_mean_that_is_given_is_taken_as_it_is() -> None:
     assert len({*moved}) < len({*zero}) / 2  # it stays where it was lucky
 
 
-@pytest.mark.one_in(3)
-@cases
-def test_minimizing_is_maximizing_of_minus(is_given: bool, name: str) -> None:
-    """The same rows; what is shown has the user's sign."""
-    maximizing = build(is_given, name)
-    minimizing = build(is_given, name, minimize=True)
-    for strategy, values in ((maximizing, VALUES), (minimizing, -VALUES)):
-        strategy.run(lambda i, v=values: v[i], 24, progress=False, by_index=True)
-        strategy.ask(1)
-    a, b = maximizing.history, minimizing.history
-    assert a.indices.tolist() == b.indices.tolist()
-    if name != "thompson":  # there a batch cut short takes other draws
-        assert a.indices.tolist() == plain(is_given, name)[:24]
-    assert torch.equal(a.Y, -b.Y)
-    X = torch.cat([make_candidates(), make_candidates()[:3] + 0.01])
-    (mean, sd), (other, width) = (s.predict(X) for s in (maximizing, minimizing))
-    assert torch.equal(mean, -other) and torch.equal(sd, width)
-    assert a.best().row == b.best().row and a.best().value == -b.best().value
-    if name not in ("thompson", "random"):
-        assert maximizing.confidence_gap() == minimizing.confidence_gap()
-
-
 def known_or_inferred(name: str) -> Any:
     return (KNOWN | BOX_INFERRED)[name]
 

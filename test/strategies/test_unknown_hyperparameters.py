@@ -8,7 +8,7 @@ import strategy_table
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import LinearKernel
-from strategy_table import are_alike, make_kernel
+from strategy_table import make_kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
@@ -125,28 +125,6 @@ def test_an_inferred_lengthscale_traps_until_it_shrinks(seed: int) -> None:
         found.append(distance(strategy))
     *trapped, free = found
     assert min(trapped) > 0.1 and free < 0.005
-
-
-RESUMED = {name: strategy_table.TABLE[name] for name in strategy_table.GP}
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("build", [*RESUMED.values(), fitted], ids=[*RESUMED, "fitted"])
-@pytest.mark.parametrize("start", [4, pytest.param(12, marks=pytest.mark.slow)])
-def test_resumes_to_the_bit(build: Any, start: int) -> None:
-    """Before and after a step of the lengthscales, in the middle of a batch.
-
-    The steps are from 5, 12 and 27 evaluations on: 2 * 2^(k / 0.8).
-    """
-    radius = UnknownHyperparameters(growth=0.4, norm_growth=0.0, start=2)
-    whole, other = (build(radius=radius, seed=seed) for seed in (0, 9))
-    whole.run(strategy_table.objective, start, progress=False)
-    batch = whole.ask(4)
-    whole.tell(batch.X[-1:], strategy_table.objective(batch.X[-1:]))
-    other.load_state_dict(whole.state_dict())
-    for strategy in (whole, other):
-        strategy.run(strategy_table.objective, 30, progress=False)
-    assert are_alike(whole, other)
 
 
 def test_kernel_and_lam_stay() -> None:

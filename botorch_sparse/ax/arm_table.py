@@ -1,8 +1,5 @@
 """A table of the only arms that a strategy may propose, also from a file."""
 
-import bz2
-import csv
-import gzip
 import hashlib
 import io
 import json
@@ -11,7 +8,7 @@ import math
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,26 +18,14 @@ import numpy as np
 import pandas as pd
 from ax.core.search_space import SearchSpace
 from botorch.exceptions import InputDataError
+from pandas.errors import EmptyDataError
 
 from botorch_sparse.argument_checks import short_repr
 
-
-def _unzipped(content: bytes) -> bytes:
-    """The only file of an archive."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        (name,) = archive.namelist()
-        return archive.read(name)
-
-
-DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-    ".zip": _unzipped,
-}
-# What they, UTF-8 and the csv module raise.
+COMPRESSION = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
+# What decompressors, UTF-8 and pandas raise.
 UNREADABLE = (
-    *(OSError, EOFError, ValueError, RuntimeError, csv.Error, zlib.error),
+    *(OSError, EOFError, ValueError, RuntimeError, zlib.error),
     *(lzma.LZMAError, zipfile.BadZipFile),
 )
 
@@ -66,35 +51,29 @@ def parsed(path: str, checksum: str | None) -> pd.DataFrame:
 
 
 def _read(path: str, content: bytes) -> pd.DataFrame:
-    """The cells of a file as text."""
-    decompress = DECOMPRESS.get(Path(path).suffix.lower(), bytes)
+    """The cells of a file as text, without rows and columns that are empty."""
     try:
-        text = decompress(content).decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        every = [(reader.line_num, cells) for cells in reader]
-        rows = [(line, cells) for line, cells in every if any(map(str.strip, cells))]
+        cells = pd.read_csv(
+            io.BytesIO(content),
+            header=None,
+            dtype=object,
+            keep_default_na=False,
+            encoding="utf-8-sig",
+            compression=COMPRESSION.get(Path(path).suffix.lower()),
+        )
+    except EmptyDataError:
+        return pd.DataFrame()
     except UNREADABLE as error:
         raise InputDataError(
             f"Got {path!r} as the table of candidates, which cannot be read: {error}. "
             "It must be a CSV file in UTF-8 with a header, plain or compressed as its "
-            f"name says ({', '.join(DECOMPRESS)})."
+            f"name says ({', '.join(COMPRESSION)})."
         ) from error
-    width = max((_width(cells) for _, cells in rows), default=0)
-    rows = [(line, [*cells[:width]]) for line, cells in rows]
-    header = rows[0][1] if rows else []
+    is_filled = cells.apply(lambda column: column.str.strip()) != ""
+    cells = cells.loc[is_filled.any(axis=1), is_filled.any()]
+    header = cells.iloc[0].tolist() if len(cells) else []
     refuse_repeated(header, path)
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise InputDataError(
-                f"Line {line} of the table of candidates {path} has {len(cells)} "
-                f"cells, and its header {len(header)}; they must be as many."
-            )
-    return pd.DataFrame([cells for _, cells in rows[1:]], columns=header, dtype=object)
-
-
-def _width(cells: list[str]) -> int:
-    """Cells up to the last that is not empty."""
-    return max(i for i, cell in enumerate(cells, 1) if cell.strip())
+    return cells.iloc[1:].set_axis(header, axis=1).reset_index(drop=True)
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
@@ -165,10 +144,9 @@ class ArmTable:
         Raises:
             InputDataError: For a table without rows, with missing values, with
                 columns that share a name, or with values that are no plain numbers,
-                text or truth values; for a file that is not there, or is no CSV file
-                with as many cells in each row as there are names in its header. An
-                empty cell of a file is text, and refused by `in_space` where the
-                parameter can't be that.
+                text or truth values; for a file that is not there, or is no CSV file,
+                or has a row longer than its header. A cell that is empty or lacks is
+                text, and refused by `in_space` where the parameter can't be that.
         """
         if isinstance(candidates, ArmTable):
             if candidates.path is None or candidates.checksum is not None:

@@ -20,20 +20,11 @@ def best_points(
     outcome_constraints: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> Tensor:
-    """Those with the best posterior mean, feasible ones first.
+    """At most `size` rows of `X` with the best posterior mean, in their order.
 
-    With several objectives, the first Pareto fronts.
-
-    Args:
-        model: The model of `m` outcomes.
-        X: `n x d` points.
-        objective_weights: `k x m` weights of objectives to maximize.
-        outcome_constraints: `A` (`c x m`) and `b` (`c x 1`) of `A y <= b`, or None.
-        size: Number of points to keep.
-
-    Returns:
-        At most `size` rows of `X`, in their order. Cost: O(n m) in the number of
-        inducing points.
+    Feasible ones come first; with several objectives, the first Pareto fronts. The
+    objectives' `k x m` weights are for maximizing; constraints are `A` (`c x m`) and
+    `b` (`c x 1`) of `A y <= b`. Cost: O(n m) in the number of inducing points.
     """
     if len(X) <= size:
         return X

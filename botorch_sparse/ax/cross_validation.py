@@ -60,15 +60,9 @@ class LeftOutPredictions:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, observation_noise: bool) -> Moments:
-        """Mean and variance of the outcomes, `m` each.
+        """Moments of the outcomes at a `1 x d` point, before the input transform.
 
-        Args:
-            x: A `1 x d` point, before the input transform.
-            observation_noise: Whether the variance includes the noise.
-
-        Returns:
-            Moments. Cost: O(m^2) in the number `m` of inducing points, and once
-            O(n m^2).
+        Cost: O(m^2) in the number of inducing points, and once O(n m^2).
         """
         x = self.model.transform_inputs(x)
         there = self._rows_at(x)
@@ -91,24 +85,16 @@ class LeftOutPredictions:
 def left_out_models(model: Model | None) -> list[LeftOutPredictions] | None:
     """One for the model, or for each in a list; None for models of another kind."""
     models = model.models if isinstance(model, ModelListGP) else [model]
-    if not all(_is_supported(each) for each in models):
-        return None
+    for each in models:
+        if not isinstance(each, SingleTaskGP) or hasattr(each, "outcome_transform"):
+            return None
     return [LeftOutPredictions(each) for each in models]
 
 
 def predictions(
     models: list[LeftOutPredictions], X: Tensor, observation_noise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Predictions at points, each without the observations there.
-
-    Args:
-        models: For each model of the `m` outcomes.
-        X: `k x d` points, before the input transform.
-        observation_noise: Whether variances include the noise.
-
-    Returns:
-        Means, `k x m`, and diagonal covariances, `k x m x m`.
-    """
+    """Means, `k x m`, and diagonal covariances, `k x m x m`, at `k x d` points."""
     means, variances = [], []
     for x in X.split(1):
         moments = [model(x, observation_noise) for model in models]
@@ -117,15 +103,8 @@ def predictions(
     return torch.stack(means), torch.stack(variances).diag_embed()
 
 
-def _is_supported(model: Model | None) -> bool:
-    return isinstance(model, SingleTaskGP) and not hasattr(model, "outcome_transform")
-
-
 def _posterior(model: SingleTaskGP, X: Tensor, noise: Tensor) -> NystromPosterior:
-    """The posterior of the model; an exact one with all points as inducing points.
-
-    The latter leaves the model and its caches alone.
-    """
+    """The posterior of the model; an exact one with all points as inducing points."""
     if isinstance(model, SparseSingleTaskGP):
         model.sparsify()
         if not model.is_exact:

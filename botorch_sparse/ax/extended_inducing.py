@@ -21,13 +21,9 @@ def extended_inducing_points(model: GPyTorchModel, X: Tensor) -> Tensor | None:
     until the trace of :math:`(K - Q)/\lambda` over them is at most one. That bounds the
     largest eigenvalue over all data by the sum of this and the model's own.
 
-    Args:
-        model: A model of earlier data.
-        X: `k x d` inputs that it has not seen, before the input transform.
-
-    Returns:
-        Inputs, `m x d`; or None for a model that has no inducing points to keep, be it
-        of another kind or exact. Cost: O(k m (m + p)) with `p` points added.
+    `X` are `k x d` inputs that the model has not seen, before the input transform. An
+    exact model has no inducing points: then None. Cost: O(k m (m + p)) with `p` points
+    added.
     """
     if not isinstance(model, SparseSingleTaskGP):
         return None
@@ -47,14 +43,7 @@ def extended_inducing_points(model: GPyTorchModel, X: Tensor) -> Tensor | None:
 def _least_explained(
     posterior: NystromPosterior, X: Tensor, noise: Tensor, limit: int
 ) -> Tensor:
-    """Rows of `X` in the order of pivots; outputs of the posterior are summed.
-
-    Args:
-        posterior: The posterior of `aug` outputs.
-        X: `k x d` transformed inputs.
-        noise: `aug` noise variances.
-        limit: Largest number of rows.
-    """
+    """At most `limit` rows of `X` by their pivots, summed over the `aug` outputs."""
     X = X.to(posterior.inducing_points)
     phi = posterior.features(X)  # aug x k x m
     weight = 1 / noise

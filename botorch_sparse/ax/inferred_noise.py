@@ -25,15 +25,9 @@ def has_unknown_noise(dataset: SupervisedDataset) -> bool:
 def inferred_noise(dataset: SupervisedDataset, bounds: Tensor) -> Tensor:
     """For each outcome, the noise variance of observations without a standard error.
 
-    A GP is fitted to those observations alone, where there are at least ten.
-
-    Args:
-        dataset: The data, with NaN where a variance is unknown.
-        bounds: `2 x d` bounds, to scale inputs with.
-
-    Returns:
-        `m` variances, NaN where all are known. Cost: one fit of an exact GP to at most
-        300 points for each.
+    A GP is fitted to those observations alone, where there are at least ten. It is NaN
+    for an outcome whose variances are all known. `bounds` (`2 x d`) scale the inputs.
+    Cost: one fit of an exact GP to at most 300 points for each outcome.
     """
     X = (dataset.X - bounds[0]) / (bounds[1] - bounds[0]).clamp_min(1e-12)
     noise = []

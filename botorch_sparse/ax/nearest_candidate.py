@@ -15,11 +15,7 @@ class TableSobolGenerator(SobolGenerator):
     """`SobolGenerator` whose points `NearestCandidate` turns into rows of a table.
 
     Args:
-        deduplicate: As in `SobolGenerator`.
-        seed: As in `SobolGenerator`.
-        init_position: As in `SobolGenerator`.
-        scramble: As in `SobolGenerator`.
-        candidates: The table.
+        candidates: The table; the other arguments are as in `SobolGenerator`.
     """
 
     def __init__(

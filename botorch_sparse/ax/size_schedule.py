@@ -24,10 +24,6 @@ def scheduled_size(num_observations: int, growth: float = DEFAULT_GROWTH) -> int
 
     All sizes up to 50, and from there on each `growth` times the one before.
 
-    Args:
-        num_observations: Observations at hand.
-        growth: Above one; or one for every size.
-
     Example:
         >>> [scheduled_size(n) for n in (7, 50, 59, 60, 71, 72)]
         [7, 50, 50, 60, 60, 72]

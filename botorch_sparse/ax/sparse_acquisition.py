@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from ax.core.search_space import SearchSpaceDigest
 from ax.exceptions.core import SearchSpaceExhausted
@@ -29,7 +30,6 @@ from botorch_sparse.argument_checks import (
     check_whole,
 )
 from botorch_sparse.ax.baseline import best_points, remember
-from botorch_sparse.ax.feasible_choices import feasible_choices, rows_in, without_rows
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 
 # Observed points that an acquisition function compares candidates with, and samples
@@ -48,6 +48,8 @@ TOLERANCE = 1e-5  # of the acquisition value, relatively
 MIN_LINE_SEARCH_STEPS = 5
 # Random points evaluated together. Most of the time goes into each call.
 RAW_BATCH = 128
+# Digits that tell rows apart, relative to the largest value of a column.
+DIGITS = 10
 CONSTRAINTS = ("inequality", "equality")
 
 EXHAUSTED = (
@@ -56,6 +58,7 @@ EXHAUSTED = (
 )
 
 Candidates = tuple[Tensor, Tensor, Tensor]
+InequalityConstraints = list[tuple[Tensor, Tensor, float]]
 
 
 class SparseAcquisition(Acquisition):
@@ -144,15 +147,9 @@ class SparseAcquisition(Acquisition):
     def optimize(
         self, n: int, search_space_digest: SearchSpaceDigest, **kwargs: Any
     ) -> Candidates:
-        """The best candidates; see `Acquisition.optimize`.
+        """At most `n` candidates (`k x d`), acquisition values and weights.
 
-        Args:
-            n: Their number.
-            search_space_digest: The search space.
-            **kwargs: As in `Acquisition.optimize`.
-
-        Returns:
-            At most `n` candidates (`k x d`), acquisition values and weights.
+        Arguments are as in `Acquisition.optimize`.
 
         Raises:
             SearchSpaceExhausted: If all choices were evaluated and repeats are not
@@ -215,9 +212,10 @@ class SparseAcquisition(Acquisition):
                 "No candidate of the table satisfies the constraints. Check them and "
                 "fixed_parameters, or give a table that has such rows."
             )
-        if self.allows_repeats():
+        known = self._known_points()
+        if known is None or self.allows_repeats():
             return fitting
-        if not len(left := without_rows(fitting, self._known_points())):
+        if not len(left := fitting[~rows_in(fitting, known)]):
             raise SearchSpaceExhausted(self._taken(fitting))
         return left
 
@@ -274,3 +272,31 @@ def _is_noisy(model: Model) -> bool:
         return any(_is_noisy(submodel) for submodel in model.models)
     noise = getattr(getattr(model, "likelihood", None), "noise", None)
     return noise is not None and bool((noise.mean(-1) > NOISE_WORTH_REPEATS).any())
+
+
+def feasible_choices(
+    choices: Tensor,
+    fixed_features: dict[int, float] | None,
+    inequality_constraints: InequalityConstraints | None,
+) -> Tensor:
+    """The choices that satisfy linear constraints and fixed features by column."""
+    keep = torch.ones(len(choices), dtype=torch.bool, device=choices.device)
+    for column, value in (fixed_features or {}).items():
+        keep &= (choices[:, column] - value).abs() <= 1e-9 * max(1.0, abs(value))
+    for indices, coefficients, rhs in inequality_constraints or []:
+        keep &= choices[:, indices] @ coefficients.to(choices) >= rhs - 1e-8
+    return choices[keep]
+
+
+def rows_in(X: Tensor, known: Tensor) -> Tensor:
+    """Which of `k` rows of `X` are rows of `known` too, up to rounding.
+
+    Cost: O((k + n) d log(k + n)).
+    """
+    both = torch.cat([X, known.to(X)]).detach().cpu()
+    scale = both.abs().amax(0).clamp_min(torch.finfo(both.dtype).tiny)
+    digits = np.round((both / scale).numpy() * 10.0**DIGITS).astype(np.int64)
+    digits = np.ascontiguousarray(digits)
+    rows = digits.view([("", digits.dtype)] * digits.shape[1]).ravel()
+    found = np.isin(rows[: len(X)], rows[len(X) :])
+    return torch.from_numpy(found).to(X.device)

@@ -44,7 +44,7 @@ class SparseAdapter(TorchAdapter):
         return super()._gen(n, search_space, **kwargs)
 
     def get_training_data(self, filter_in_design: bool = False) -> ExperimentData:
-        """A copy of the data; see `TorchAdapter`. Those in the design fold by arms.
+        """A copy of the data; see `TorchAdapter`. It folds by arms in the design.
 
         Not where arms have several observations each, as learning curves have: their
         folds have models of their own.
@@ -64,7 +64,7 @@ class SparseAdapter(TorchAdapter):
         cv_test_points: list[ObservationFeatures],
     ) -> tuple[ExperimentData, list[ObservationFeatures], SearchSpace]:
         """A fold in the model's space; where one arm is left out, its points alone."""
-        is_one_arm = self._leaves_out_one_arm(cv_training_data)
+        is_one_arm = isinstance(cv_training_data, AllButOne)
         if not is_one_arm or self._leave_outs() is None:
             return super()._transform_inputs_for_cv(cv_training_data, cv_test_points)
         points = deepcopy(cv_test_points)
@@ -81,7 +81,7 @@ class SparseAdapter(TorchAdapter):
     ) -> list[ObservationData]:
         """Predictions at the points of a fold; see `Adapter.cross_validate`."""
         models = self._leave_outs()
-        if models is None or not self._leaves_out_one_arm(cv_training_data):
+        if models is None or not isinstance(cv_training_data, AllButOne):
             return super()._cross_validate(
                 search_space, cv_training_data, cv_test_points, use_posterior_predictive
             )
@@ -99,10 +99,6 @@ class SparseAdapter(TorchAdapter):
         if not isinstance(self.generator, SparseGenerator):
             return None
         return self.generator.left_out_models()
-
-    def _leaves_out_one_arm(self, cv_training_data: ExperimentData) -> bool:
-        """Whether these are the training data but for one arm, not a whole curve."""
-        return isinstance(cv_training_data, AllButOne)
 
     def _choices(self, table: ArmTable, model_space: SearchSpace) -> Tensor:
         """The table in the model's space, `A x d`; transformed once. Cost: O(A d).

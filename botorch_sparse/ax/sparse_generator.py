@@ -35,17 +35,11 @@ from botorch_sparse.strategies.core.fingerprint import as_python
 class SparseGenerator(BoTorchGenerator):
     """`BoTorchGenerator` for thousands of trials; see `SparseSurrogate`.
 
+    The other arguments are as in `BoTorchGenerator`.
+
     Args:
-        surrogate_spec: As in `BoTorchGenerator`; `SparseSingleTaskGP` by default.
-        surrogate: As in `BoTorchGenerator`.
-        acquisition_class: As in `BoTorchGenerator`; `SparseAcquisition` by default.
-        acquisition_options: Options of the acquisition class.
-        botorch_acqf_class: As in `BoTorchGenerator`; Ax chooses one by default.
-        botorch_acqf_options: As in `BoTorchGenerator`.
-        botorch_acqf_classes_with_options: As in `BoTorchGenerator`.
-        refit_on_cv: As in `BoTorchGenerator`.
-        warm_start_refit: As in `BoTorchGenerator`.
-        use_p_feasible: As in `BoTorchGenerator`.
+        surrogate_spec: By default of `SparseSingleTaskGP`.
+        acquisition_class: By default `SparseAcquisition`.
         refit_growth: See `scheduled_size`.
         candidates: The only arms to propose.
         seed: Makes candidates a function of the data; None for the global generators.

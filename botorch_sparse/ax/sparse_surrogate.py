@@ -72,12 +72,7 @@ class SparseSurrogate(Surrogate):
     Cost for each trial: O(n m^2) once, for the posterior.
 
     Args:
-        surrogate_spec: As in `Surrogate`.
-        allow_batched_models: As in `Surrogate`.
-        refit_on_cv: As in `Surrogate`.
-        warm_start_refit: As in `Surrogate`.
-        metric_to_best_model_config: As in `Surrogate`.
-        refit_growth: See `scheduled_size`.
+        refit_growth: See `scheduled_size`; the other arguments are as in `Surrogate`.
     """
 
     def __init__(

@@ -28,10 +28,7 @@ from botorch.optim import (
 
 from botorch_sparse.argument_checks import (
     as_seed,
-    check_flag,
     check_kind,
-    check_number,
-    check_whole,
     short_repr,
 )
 from botorch_sparse.ax.arm_table import ArmTable
@@ -57,10 +54,6 @@ GIVEN_BY_AX = {
     *("batch_initial_conditions", "return_best_only", "return_full_tree"),
     *("post_processing_func", "return_acq_values"),
 }
-COUNTS = ("num_restarts", "raw_samples", "max_batch_size", "max_tries")
-FLAGS = ("retry_on_optimization_warning", "sequential", "unique")
-# Of `options`, where also SciPy's are, and not all are known.
-INNER_COUNTS = ("maxiter", "batch_limit", "init_batch_limit", "n_burnin", "n_thinning")
 # Those that Ax chooses from if none is given.
 CHOSEN_BY_AX = (
     qLogNoisyExpectedImprovement,
@@ -125,33 +118,21 @@ def check_strategy_options(options: Mapping[str, Any]) -> None:
 
 
 def check_optimizer_options(options: Mapping[str, Any]) -> None:
-    """Refuse what none of the optimizers takes that Ax may choose, by names and values.
+    """Refuse options that none of the optimizers takes that Ax may choose.
+
+    Their values are left to the optimizers.
 
     Raises:
-        InputDataError: If there is such an option.
+        InputDataError: If there is one, or if there are fewer samples than starts.
     """
     known = {name for optimizer in OPTIMIZERS for name in _names(optimizer)}
     _check_names("optimizer_options", options, known - GIVEN_BY_AX)
-    for name in COUNTS:
-        if name in options:
-            check_whole(f"optimizer_options[{name!r}]", options[name])
-    for name in FLAGS:
-        if name in options:
-            check_flag(f"optimizer_options[{name!r}]", options[name])
-    if (seconds := options.get("timeout_sec")) is not None:
-        check_number("optimizer_options['timeout_sec']", seconds, "(0, inf]")
     starts, samples = options.get("num_restarts", 1), options.get("raw_samples")
     if samples is not None and samples < starts:
         raise InputDataError(
             f"Got optimizer_options with raw_samples={samples} and num_restarts="
             f"{starts}; the starts are among the samples: need at least as many."
         )
-    inner = options.get("options")
-    _check_mapping("optimizer_options['options']", inner)
-    for name in INNER_COUNTS:
-        if inner and inner.get(name) is not None:
-            least = 0 if name == "n_burnin" else 1
-            check_whole(f"optimizer_options['options'][{name!r}]", inner[name], least)
 
 
 def check_acquisition(
@@ -163,14 +144,6 @@ def check_acquisition(
         InputDataError: If it is none, or has not such an option.
     """
     _check_mapping("acqf_options", acqf_options)
-    is_class = isinstance(acqf_class, type) and issubclass(
-        acqf_class, AcquisitionFunction
-    )
-    if acqf_class is not None and not is_class:
-        raise InputDataError(
-            f"Got acqf_class={short_repr(acqf_class)}; need a subclass of BoTorch's "
-            "AcquisitionFunction, such as qUpperConfidenceBound, or None."
-        )
     classes = CHOSEN_BY_AX if acqf_class is None else (acqf_class,)
     made_by = [_constructor(each) for each in classes]
     known = {name for each in made_by if each is not None for name in _names(each)}
@@ -182,9 +155,10 @@ def _constructor(acqf_class: type[AcquisitionFunction]) -> Callable[..., Any] | 
     """What makes the arguments of an acquisition function for Ax, if it says which."""
     try:
         registered = get_acqf_input_constructor(acqf_class)
-    except RuntimeError as error:  # as BoTorch raises
+    except (RuntimeError, AttributeError, TypeError) as error:  # of no class
         raise InputDataError(
-            f"Got acqf_class={short_repr(acqf_class)}, which Ax cannot build: {error}"
+            f"Got acqf_class={short_repr(acqf_class)}, which Ax cannot build: {error}. "
+            "Need an AcquisitionFunction such as qUpperConfidenceBound, or None."
         ) from error
     # BoTorch has it in a closure that takes any name, and refuses others later.
     return inspect.getclosurevars(registered).nonlocals.get("f")

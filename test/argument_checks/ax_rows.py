@@ -31,10 +31,7 @@ OPTIONS: dict[str, list[Any]] = {
     "ratio_threshold": THRESHOLD[:-1],
 }
 OPTIMIZER: dict[str, list[Any]] = {
-    **{name: WHOLE for name in ("num_restarts", "raw_samples", "max_batch_size")},
-    "retry_on_optimization_warning": FLAG,
-    "timeout_sec": [0, NAN, "2"],
-    "options": [3, {"maxiter": 0}, {"n_burnin": -1}, {"batch_limit": "2"}],
+    "raw_samples": [1],
     # Not of the optimizers, or given by Ax.
     **{name: [2] for name in ("num_restart", "bounds", "fixed_features")},
 }

@@ -359,10 +359,9 @@ def test_a_file_is_read_as_it_is_written(tmp_path):
         ("none.csv.gz", b"x\n1\n", r"none\.csv\.gz.*cannot be read.*gzip"),
         ("none.csv.xz", b"x\n1\n", r"none\.csv\.xz.*cannot be read"),
         ("none.csv.bz2", b"x\n1\n", r"none\.csv\.bz2.*cannot be read"),
-        ("quote.csv", b'x,y\n1,"2\n', r"quote\.csv.*cannot be read.*unexpected end"),
-        ("short.csv", b"x,y\n1\n3,4\n", r"Line 2 .*short\.csv has 1 cells.*header 2"),
-        ("long.csv", b"x,y\n1,2\n3,4,5\n", r"Line 3 .*long\.csv has 3 cells"),
-        ("longer.csv", b"x,y\n1,2,3\n4,5,6\n", r"Line 2 .*longer\.csv has 3 cells"),
+        ("quote.csv", b'x,y\n1,"2\n', r"quote\.csv.*cannot be read.*EOF inside string"),
+        ("long.csv", b"x,y\n1,2\n3,4,5\n", r"long\.csv.*line 3, saw 3"),
+        ("longer.csv", b"x,y\n1,2,3\n4,5,6\n", r"longer\.csv.*line 2, saw 3"),
         ("twice.csv", b"x,x\n1,2\n", r"twice\.csv repeats the column names \['x'\]"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Rows of tables."""
+"""Rows of a table that may be proposed."""
 
 import torch
 
-from botorch_sparse.ax.feasible_choices import feasible_choices, rows_in, without_rows
+from botorch_sparse.ax.sparse_acquisition import feasible_choices, rows_in
 
 
 def test_rows_are_found_up_to_rounding():
@@ -13,8 +13,6 @@ def test_rows_are_found_up_to_rounding():
     assert rows_in(X, known).nonzero().squeeze(-1).tolist() == [3, 40]
     nearby = X[:1] + scale * torch.tensor([0.0, 1e-6, 0.0])
     assert not rows_in(nearby, X).any()
-    assert torch.equal(without_rows(X, known), X[~rows_in(X, known)])
-    assert without_rows(X, None) is X
 
 
 def test_zero_columns():

@@ -44,16 +44,10 @@ OWN_OPTIONS = {"acq_function", "bounds", "q", "return_best_only"}
 class AcquisitionBatch(GrowingBatch):
     """Grows by the maximizers of an acquisition function; see `GrowingBatch`.
 
-    With several outputs a batch is as far as the one whose variances have shrunk most,
-    and variances are in units of the noise.
-
-    Args:
-        acqf: An acquisition function that knows `X_pending`; the points of the batch
-            become pending there.
-        rule: What ends the batch; None for no rule.
-        frozen: The posterior that the rule looks at; its points are in the batch.
-        **domain: `choices`, or `bounds` and `optimizer_options`, as in
-            `RatioBound.maximum`.
+    The posterior `frozen`, which the rule looks at, has its points in the batch. With
+    several outputs a batch is as far as the one whose variances have shrunk most, and
+    variances are in units of the noise. The domain is `choices`, or `bounds` and
+    `optimizer_options`, as in `RatioBound.maximum`.
     """
 
     def __init__(
@@ -117,11 +111,9 @@ class AcquisitionBatch(GrowingBatch):
         self._look(acqf.frozen if is_shared else self.frozen.add(X))
 
     def found(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The points that were appended, without those that were there before.
+        """The `q x d` points that were appended, `q` values, and `q` rows of choices.
 
-        Returns:
-            `q x d` points, `q` values of the acquisition function when each was chosen,
-            and `q` rows of the choices, or None on a box.
+        Values are of the acquisition function when each was chosen; a box has no rows.
         """
         none = self.frozen.X_batch[:0]
         X = torch.cat([self.point(row) for row in self.rows]) if self.rows else none
@@ -132,17 +124,11 @@ class AcquisitionBatch(GrowingBatch):
 
 
 class ChoiceBatch(AcquisitionBatch):
-    """Maximizers among choices; the lowest index among equals.
+    """Maximizers among `A x d` choices; the lowest index among equals.
 
     For `BatchUpperConfidenceBound` the features of all choices are kept where memory
     allows, and a point costs O(A m); what suits `NystromPool` goes there and is lazy.
-
-    Args:
-        acqf: As in `AcquisitionBatch`.
-        rule: As in `AcquisitionBatch`.
-        frozen: As in `AcquisitionBatch`.
-        X: `A x d` choices.
-        unique: Whether a choice is taken once, and with it all that are equal to it.
+    If `unique`, a choice is taken once, and with it all that are equal to it.
     """
 
     def __init__(
@@ -199,15 +185,7 @@ class ChoiceBatch(AcquisitionBatch):
 
 
 class _ChoiceFeatures:
-    """The features of all choices, and the rows by which pending points lower them.
-
-    Args:
-        acqf: The bound.
-        X: `A x d` choices.
-
-    Attributes:
-        features: Their features, `aug x A x ...`.
-    """
+    """The features of all choices, and the rows by which pending points lower them."""
 
     @torch.no_grad()
     def __init__(self, acqf: BatchUpperConfidenceBound, X: Tensor) -> None:

@@ -149,12 +149,7 @@ def optimize_adaptive_batch(
 
 @dataclass(frozen=True)
 class _RuleFromSize:
-    """A rule that is asked from a size on.
-
-    Args:
-        rule: The rule.
-        size: The size.
-    """
+    """A rule that is asked from a size on."""
 
     rule: Rule
     size: int
@@ -171,12 +166,7 @@ class _RuleFromSize:
 
 @dataclass(frozen=True, eq=False)
 class _PointwiseRule:
-    """The largest value of a `RatioBound` over the domain of a `AcquisitionBatch`.
-
-    Args:
-        of_points: The bound; its posterior is replaced by the batch's.
-        ratio_threshold: Largest ratio of variances allowed, at least one.
-    """
+    """The largest value of a `RatioBound` over an `AcquisitionBatch`'s domain."""
 
     of_points: RatioBound
     ratio_threshold: float

@@ -35,20 +35,11 @@ PLAIN = {SingleTaskGP.forward, SparseSingleTaskGP.forward}
 
 
 class PoolBatch:
-    """Maximizers among choices; the lowest index among equals.
+    """Maximizers among `A x d` choices; the lowest index among equals.
 
     Pending points that `acqf` has at the start are rows of the pool behind the choices;
-    a rule that looks at all rows looks at them too.
-
-    Args:
-        acqf: A bound that `suits_pool`.
-        rule: What ends the batch.
-        X: `A x d` choices.
-        unique: Whether a choice is taken once, and with it all that are equal to it.
-
-    Attributes:
-        batch: A batch of rows of the pool: of different choices, in their order.
-        most: The largest number of points that can be chosen.
+    a rule that looks at all rows looks at them too. If `unique`, a choice is taken
+    once, and with it all that are equal to it: at most `most` points then.
     """
 
     def __init__(
@@ -86,19 +77,12 @@ class PoolBatch:
 
 @dataclass(frozen=True)
 class _AffineBound:
-    """A bound in units of Y, from moments in the model's own space.
+    """A bound in units of Y, from moments in the model's own space."""
 
-    Attributes:
-        scale: What multiplies standard deviations, positive.
-        sign: One, or minus one where small outcomes are wanted.
-        offset: Added at last.
-        root: What multiplies standard deviations in the bound.
-    """
-
-    scale: float
-    sign: int
-    offset: float
-    root: float
+    scale: float  # what multiplies standard deviations, positive
+    sign: int  # one, or minus one where small outcomes are wanted
+    offset: float  # added at last
+    root: float  # what multiplies standard deviations in the bound
 
     @classmethod
     def of(cls, acqf: BatchUpperConfidenceBound) -> Self:

@@ -343,12 +343,7 @@ MARGIN = 1e-3
 class GrowingBatch(ABC):
     """What a rule looks at (a `BatchView`), and maximizers one after the other.
 
-    Args:
-        noise: Lambda, the noise variance of an evaluation.
-        rule: What ends the batch; None for no rule.
-
-    Attributes:
-        rows: Numbers of the points that were appended.
+    The rule may be None; `rows` are the numbers of the points that were appended.
     """
 
     def __init__(self, noise: float, rule: Rule | None) -> None:
@@ -389,15 +384,10 @@ class GrowingBatch(ABC):
     def choose(
         self, limit: int, goes_on: ContinueFunction = always_continue
     ) -> list[int]:
-        """Maximizers, one after the other, until the batch is over.
+        """At least one and at most `limit` maximizers, until the batch is over.
 
-        Args:
-            limit: The largest number of them, at least one.
-            goes_on: Asked after each; see `AskLimit`.
-
-        Returns:
-            Their numbers, all of which are appended but maybe the last; none where the
-            batch is over already.
+        All are appended but maybe the last; none comes where the batch is over already.
+        After each, `goes_on` is asked; see `AskLimit`.
         """
         chosen: list[int] = []
         while len(chosen) < limit and not self.is_over():
@@ -417,14 +407,7 @@ class GrowingBatch(ABC):
         looking for it, which on a table costs O(A m) and all variances, is put off
         until it matters. The bounds at the batch's own points are lower bounds: where
         they are above the threshold, the batch is over, and the answer is the largest
-        of them.
-
-        Args:
-            covariance: Which sums of covariances; see `ratios.local_sum`.
-            threshold: What it is compared with.
-
-        Returns:
-            A number, or a scalar on the device that is not read yet.
+        of them. It may be a scalar on the device that is not read yet.
         """
         known, total = self._last_local.get(covariance, (1.0, 1.0))
         raised = self.sum_ratio - total

@@ -39,8 +39,8 @@ class RankError(BotorchError):
 class ProcessRanks(Ranks):
     """The processes of the default `torch.distributed` group.
 
-    Plain values and tensors of the host travel by gloo, tensors of CUDA devices by
-    NCCL where the ranks compute on such, and any others through the host.
+    Plain values and tensors of the host travel by gloo, tensors of CUDA devices by NCCL
+    where the ranks compute on such, and any others through the host.
     """
 
     @override

@@ -15,12 +15,7 @@ Matrix: TypeAlias = NDArray[np.float64]
 
 
 def open_npy(path: Path) -> NDArray[np.generic]:
-    """A matrix of numbers as a file holds it; nothing of it is read yet.
-
-    Raises:
-        InputDataError: If the file is not there, can't be read, or holds no matrix of
-            at least two rows and two columns.
-    """
+    """A matrix of numbers, at least 2 x 2, as a file holds it; nothing is read yet."""
     try:
         cells = map_npy(path, "r")
     except FileNotFoundError:
@@ -38,11 +33,7 @@ def open_npy(path: Path) -> NDArray[np.generic]:
 
 
 def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
-    """The rows of this rank, float64, and which they are.
-
-    Raises:
-        InputDataError: On all ranks, if one cannot read the file, or reads another.
-    """
+    """The rows of this rank, float64, and which they are; all ranks fail together."""
     problem, cells = _attempt(lambda: open_npy(path))
     _raise_first(ranks, problem)
     assert cells is not None
@@ -97,23 +88,13 @@ def column_ranges(rows: Matrix, ranks: Ranks) -> tuple[Matrix, Matrix]:
 
 
 def tiled_moments(rows: Matrix, shard: Shard) -> tuple[Matrix, Matrix]:
-    """Mean and standard deviation of each column over all ranks.
-
-    Sums are taken tile by tile, and of the tiles in their order: they have the same
-    bits on any number of ranks.
-    """
+    """Mean and deviation of each column, of one result on any number of ranks."""
     mean = _column_means(rows, shard)
     return mean, np.sqrt(_column_means(rows, shard, mean))
 
 
 def _column_means(rows: Matrix, shard: Shard, centre: Matrix | None = None) -> Matrix:
-    """The mean of each column over all ranks, or of its squared distance to `centre`.
-
-    Args:
-        rows: Those of this rank.
-        shard: Which these are.
-        centre: `d` numbers.
-    """
+    """The mean of each column over all ranks, or of its squares about `centre`."""
     tiles = [
         rows[start : start + RANK_TILE] for start in range(0, len(rows), RANK_TILE)
     ]

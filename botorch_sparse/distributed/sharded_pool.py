@@ -38,15 +38,8 @@ Passed: TypeAlias = tuple[Tensor, Tensor, Tensor]
 class ShardedPool(NystromPool):
     """This rank's rows of a table, for what all ranks choose; see `NystromPool`.
 
-    Args:
-        X: This rank's rows.
-        noise: See `NystromPool`.
-        shard: Which rows they are.
-        max_memory: Bytes for covariances, those of all ranks together.
-
-    Attributes:
-        passed: Points of a batch, which are rows of any rank, by row. A batch has its
-            own, in a copy of the pool.
+    `max_memory` is in bytes, for all ranks together. `passed` are the points of a batch
+    by row, which are rows of any rank; a batch has its own, in a copy of the pool.
     """
 
     def __init__(
@@ -101,13 +94,7 @@ class ShardedPool(NystromPool):
 
 
 class ShardedBatch(TableBatch):
-    """A batch of all ranks; each looks after the bounds of its own rows.
-
-    Args:
-        pool: This rank's rows.
-        own: The batch of these, without a rule.
-        rule: What ends the batch; None for no rule.
-    """
+    """A batch of all ranks; each looks after the bounds of its own rows."""
 
     def __init__(self, pool: ShardedPool, own: HostBatch, rule: Rule | None) -> None:
         self._pool = pool.alike()
@@ -153,11 +140,6 @@ class ShardedDeviceBatch(DeviceBatch):
 
     Each rank packs its largest bound with all that the others need of its candidate,
     and all take the winner's: `5 + d + m` numbers from each rank, in one exchange.
-
-    Args:
-        pool: This rank's rows.
-        own: The batch of these, without a rule.
-        rule: What ends the batch; None for no rule.
     """
 
     def __init__(self, pool: ShardedPool, own: RankOneBatch, rule: Rule | None) -> None:
@@ -220,10 +202,7 @@ class ShardedDeviceBatch(DeviceBatch):
         return shard.ranks.from_owner(packed, owner)
 
     def _packed(self, own: Choice, k: Tensor) -> Tensor:
-        """A candidate of this rank: value, row, variances, rest, coordinates, k_S(x).
-
-        Rows are exact below 2^53.
-        """
+        """Value, row (exact to 2^53), variances, rest, coordinates and `k_S(x)`."""
         rest = own.value.new_full((1,), -torch.inf) if own.rest is None else own.rest
         row, x = own.row + self._shard.start, self._pool.X.index_select(0, own.row)
         parts = own.value, row, own.variance, own.initial, rest, x.squeeze(0), k

@@ -37,15 +37,10 @@ LARGEST_SLACK = 1e-4
 
 @dataclass(frozen=True)
 class InducingOrder:
-    """Inducing points that explain much of the candidates, kept between boundaries.
+    """Inducing points that explain much of the candidates, kept between boundaries."""
 
-    Attributes:
-        points: The points as bytes, those first that explain most.
-        share: What the first bound left when the order was new; zero before that.
-    """
-
-    points: tuple[bytes, ...] = ()
-    share: float = 0.0
+    points: tuple[bytes, ...] = ()  # the points as bytes, those first that explain most
+    share: float = 0.0  # left by the first bound when the order was new
 
     def of(self, keys: Sequence[bytes]) -> list[int]:
         """Where those of them are that are still among the inducing points."""
@@ -62,12 +57,8 @@ class InducingOrder:
 def greedy_order(F: Tensor, sample: Tensor) -> list[int]:
     """The third of the pseudo-observations that explain most of a sample.
 
-    Args:
-        F: `m x m`, the factor of their covariance.
-        sample: `m x k` covariances of them with the sample.
-
-    Returns:
-        Their indices. Cost: O(m^2 (m + k)).
+    `F` (`m x m`) is their factor, and `sample` their `m x k` covariances with the
+    sample. Cost: O(m^2 (m + k)).
     """
     rest, explained = (F @ F.mT).numpy(), sample.numpy().copy()
     variance = rest.diagonal().copy()
@@ -90,36 +81,24 @@ class Bounds:
     r"""Upper bounds from the first `r` pseudo-observations of an order.
 
     .. math:: \mathrm{var}(x) \le k(x, x) - |R^{-\top} k_{S_r}(x)|^2
-
-    Attributes:
-        points: The first pseudo-observations, `r_2` for the second bound.
-        number: How many of them the first bound has.
-        inverse: The inverse of their factor, `r_2 x r_2`.
-        weights: `F^-T z`, which multiply `k_S(x)` in the mean, `m`.
-        slack: Rounding of the variance in units of the prior variance.
-        mean_slack: Rounding of the mean in units of the prior standard deviation.
     """
 
-    points: Tensor
-    number: int
-    inverse: Tensor
-    weights: Tensor
-    slack: float
-    mean_slack: float
+    points: Tensor  # the first pseudo-observations, `r_2` for the second bound
+    number: int  # how many of them the first bound has
+    inverse: Tensor  # the inverse of their factor, `r_2 x r_2`
+    weights: Tensor  # `F^-T z`, which multiply `k_S(x)` in the mean, `m`
+    slack: float  # rounding of the variance in units of the prior variance
+    mean_slack: float  # rounding of the mean in units of the prior standard deviation
 
     @classmethod
     def of(cls, embedding: Embedding, order: Tensor, largest: float) -> "Bounds":
-        """The bounds of an embedding.
+        """The bounds of an embedding, from an order whose first points matter.
 
         Errors of a triangular solution by products with rounded inverses are at most
         its condition times `m` roundings, twice that for its square. Two means are
-        compared: that of the substitution has a row more, that of the weights their own
-        rounding, which is of the same kind, and `m` of the sum of magnitudes.
-
-        Args:
-            embedding: The embedding.
-            order: The pseudo-observations, the first of them matter.
-            largest: The largest prior variance.
+        compared. The mean of the substitution has a row more; the mean of the weights
+        has its own rounding, which is of the same kind, and `m` of the sum of
+        magnitudes.
         """
         F, m = embedding.factor, len(order)
         points = order[: max(1, m // 2)]
@@ -149,12 +128,7 @@ class Bounds:
         return self.slack <= LARGEST_SLACK
 
     def variance(self, K: Tensor, prior: Tensor) -> Tensor:
-        """The bound of variances from the first `len(K)` points.
-
-        Args:
-            K: `r x k` covariances of candidates with the points.
-            prior: `k` prior variances.
-        """
+        """The bound of `k` variances from the first `r` points, by `K` (`r x k`)."""
         r = len(K)
         explained = (self.inverse[:r, :r] @ K).square_().sum(0)
         return (prior - explained).clamp_min_(0.0).add_(prior, alpha=self.slack)
@@ -162,27 +136,16 @@ class Bounds:
 
 @dataclass(eq=False)
 class CandidateMoments:
-    """What is known of all candidates under a posterior.
+    """What is known of all candidates under a posterior."""
 
-    Attributes:
-        embedding: The posterior's.
-        cross: `k_S(x)` of them.
-        prior: Prior moments of all `A` candidates.
-        limits: Upper bounds; None to embed all.
-        mean: `A` means, or upper bounds.
-        variance: `A` variances, or upper bounds.
-        level: `A` numbers of steps: nothing, two bounds, the exact value.
-        share: The part of the candidates that the first bound has left, the last time.
-    """
-
-    embedding: Embedding
-    cross: CrossCovariance
-    prior: Moments
-    limits: Bounds | None
-    mean: Tensor = field(init=False)
-    variance: Tensor = field(init=False)
-    level: Tensor = field(init=False)
-    share: float = field(init=False, default=0.0)
+    embedding: Embedding  # the posterior's
+    cross: CrossCovariance  # `k_S(x)` of them
+    prior: Moments  # prior moments of all `A` candidates
+    limits: Bounds | None  # upper bounds; None to embed all
+    mean: Tensor = field(init=False)  # `A` means, or upper bounds
+    variance: Tensor = field(init=False)  # `A` variances, or upper bounds
+    level: Tensor = field(init=False)  # bounds passed, or `num_levels`
+    share: float = field(init=False, default=0.0)  # of `A`, left by the first bound
     num_levels: int = field(init=False, default=3)
     _is_whole: bool = field(init=False, default=False)
     _is_bounded: bool = field(init=False, default=False)
@@ -261,13 +224,9 @@ class CandidateMoments:
     def screen(
         self, multiplier: float, rows: Tensor, best: float, *, grows: bool
     ) -> None:
-        """Embed those of some candidates that may reach a value.
+        """Embed the candidates among `rows` whose bound reaches `best`.
 
-        Args:
-            multiplier: What multiplies the standard deviation.
-            rows: The candidates.
-            best: The value; bounds below it do not matter.
-            grows: Whether the value of the most promising of them takes its place.
+        Where that `grows`, it is at least the value of the most promising of them.
         """
         if self.limits is None:
             self.resolve(rows)
@@ -347,17 +306,13 @@ class CandidateMoments:
 
     @torch.no_grad()
     def squares_with(self, X: Tensor, K: Tensor) -> Tensor:
-        r"""Squared covariances of all `A` rows with points, `k x 2 x A`.
+        r"""Squared covariances of all `A` rows with `k x d` points, `k x 2 x A`.
 
-        With :math:`\phi = L_B w`,
+        With :math:`\phi = L_B w` and `K` (`m x k`) the points' `k_S(x)`,
         :math:`\mathrm{cov}(x, x_s) = k(x, x_s) + w(x)^\top (I - L_B^\top L_B) w(x_s)`.
         A pass goes by batches of tiles that stay in the cache while all products with
         them are made. Every product has one shape, so that a row's bits do not depend
         on the others.
-
-        Args:
-            X: `k x d` points.
-            K: `m x k`, their `k_S(x)`.
         """
         k, num = len(X), len(self.mean)
         missing = -k % POINTS

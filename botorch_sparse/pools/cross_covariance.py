@@ -44,12 +44,8 @@ class KernelColumns:
     """Kernel columns by point; spare ones, then the least recently used, are replaced.
 
     All are dropped when the kernel or one of its parameters is another than before.
-    Its bits do not depend on what was kept before; a run that was saved and loaded
-    rounds alike.
-
-    Attributes:
-        values: `slots x A` columns.
-        version: It changes when a slot gets another column.
+    Bits do not depend on what was kept before. `values` are `slots x A` columns, and
+    `version` changes when a slot gets another column.
     """
 
     def __init__(self) -> None:
@@ -83,15 +79,10 @@ class KernelColumns:
         capacity: int,
         likely: Tensor,
     ) -> Tensor:
-        """The slots of `points`; columns not kept are computed.
+        """The slots of `k x d` points; columns not kept are computed.
 
-        Args:
-            covar_module: The kernel.
-            X: `A x d`, the table.
-            points: `k x d`.
-            capacity: How many columns may be kept.
-            likely: `l x d` points that may be asked for next, the likeliest first; none
-                where spare columns are to go.
+        At most `capacity` columns are kept. `likely` (`l x d`) may be asked for next,
+        the likeliest first; it is empty where spare columns are to go.
         """
         kernel = (covar_module, *(p.tolist() for p in covar_module.parameters()))
         if kernel != self._kernel:
@@ -162,15 +153,7 @@ def _free_slot(
     capacity: int,
     most_spare: int,
 ) -> int:
-    """A slot that is free, or made free.
-
-    Args:
-        slot: The slots in use, in the order of the last use.
-        spare: Those that nobody has asked for, the oldest first.
-        needed: Those that have to stay.
-        capacity: How many there may be.
-        most_spare: From how many spare ones on the oldest makes room.
-    """
+    """A free slot, or one made free: the oldest spare, or the least recently used."""
     is_full = len(slot) >= capacity
     if spare and (is_full or len(spare) >= most_spare):
         oldest = next(iter(spare))
@@ -198,15 +181,10 @@ def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
 
 
 class CrossCovariance:
-    """`k_S(x)` of candidates, in tiles.
+    """`k_S(x)` of `A x d` candidates, in tiles.
 
-    Args:
-        X: `A x d` candidates.
-        embedding: The embedding.
-        columns: Kernel columns by inducing point; None where these do not fit.
-        likely: `l x d` points that may be inducing points next; see `KernelColumns`.
-        capacity: How many columns may be kept.
-        max_memory: Bytes for what is kept by candidate.
+    Without `columns` it is streamed. `capacity` columns may be kept, and `max_memory`
+    bytes by candidate; for `likely` see `KernelColumns`.
     """
 
     def __init__(
@@ -260,10 +238,7 @@ class CrossCovariance:
         return self.find(both)[len(self._points) :]
 
     def lines(self, index: np.ndarray) -> np.ndarray:
-        """`k_S(x)` of `k` candidates, a line each: `k x num_rows`.
-
-        They are kept while there is room: the same ones are asked for again and again.
-        """
+        """`k_S(x)` of `k` candidates, `k x num_rows`; kept while there is room."""
         if not self._room:
             return self._lines(index)
         new = index[self._place[index] < 0]
@@ -282,12 +257,7 @@ class CrossCovariance:
         return self._kept.numpy().dtype
 
     def tiles(self, rows: Tensor | slice, out: Tensor) -> None:
-        """Write `k_S(x)` of candidates into the first columns of whole tiles.
-
-        Args:
-            rows: `k` candidates.
-            out: `num_rows x t TILE`, at least `k` columns.
-        """
+        """Write `k_S(x)` of `k` candidates into the first columns of tiles in `out`."""
         if self.columns is None:
             for tile, part in zip(
                 out.split(TILE, dim=1), self._numbers(rows).split(TILE), strict=True
@@ -328,17 +298,7 @@ class CrossCovariance:
     def parts(
         self, weights: Tensor, points: Tensor, rows: slice
     ) -> tuple[Tensor, Tensor]:
-        """What bounds need of candidates in a row.
-
-        Args:
-            weights: `m` numbers.
-            points: `r` of the inducing points.
-            rows: `k` candidates.
-
-        Returns:
-            The sum of `k_S(x)` by the weights (`k`), and the points' rows of it
-            (`r x k`).
-        """
+        """The sum of `k_S(x)` by `m` weights (`k`), and `r` points' rows (`r x k`)."""
         if self.columns is None:
             K = self.of(rows)
             return weights @ K, K[points]
@@ -373,9 +333,7 @@ class CrossCovariance:
     ) -> Callable[[slice], tuple[Tensor, Tensor]]:
         """A function of rows: `k_S(x)` of whole tiles, and covariances with points.
 
-        Args:
-            points: `k x d`, in full groups.
-            most: Columns of the largest part.
+        These are full groups. No part has more than `most` columns.
         """
         beside, columns, m = self.find_beside(points), self.columns, len(self._points)
         if beside is None or columns is None:

@@ -30,23 +30,14 @@ BLOCK = 32
 
 @dataclass(frozen=True, eq=False)
 class DeviceMoments:
-    """The moments of all candidates under a posterior, in few long products.
-
-    Attributes:
-        posterior: The posterior.
-        whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
-        moments: Of all `A` candidates.
-        X: `A x d` candidates.
-        width: Candidates of a tile, the same for any part of the table.
-        kept: `t x m x width`, `k_S(x)` of all where it is kept; the last is padded.
-    """
+    """The moments of all candidates under a posterior, in few long products."""
 
     posterior: NystromPosterior
-    whitening: Tensor
-    moments: Moments
-    X: Tensor
-    width: int
-    kept: Tensor | None
+    whitening: Tensor  # the matrix that turns `k_S(x)` into `w(x)`, `m x m`
+    moments: Moments  # of all `A` candidates
+    X: Tensor  # `A x d` candidates
+    width: int  # candidates of a tile, the same for any part of the table
+    kept: Tensor | None  # `t x m x width`, all `k_S(x)` if kept; the last is padded
     is_whole: ClassVar[bool] = True
 
     @classmethod
@@ -107,10 +98,7 @@ class DeviceMoments:
         return self.kept[index // self.width, :, index % self.width].mT
 
     def tiles(self) -> Iterator[Tensor]:
-        """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last is padded.
-
-        Their products have one shape, whichever rows of the table are here.
-        """
+        """`k_S(x)` of all candidates in order, `m x k` of one `k`; the last padded."""
         if self.kept is not None:
             yield from self.kept
             return
@@ -146,10 +134,7 @@ def _tiles(X: Tensor, width: int) -> Iterator[tuple[slice, Tensor]]:
 
 
 def read_scalars(*scalars: Tensor) -> list[float]:
-    """The values of tensors of one element, in one copy from the device.
-
-    Integers up to 2^53 come through as they are.
-    """
+    """The values of one-element tensors, exact to 2^53, in one copy from the device."""
     return torch.cat([scalar.double().view(1) for scalar in scalars]).tolist()
 
 
@@ -159,10 +144,6 @@ def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
     A model of the cost on an accelerator, so that a resumed run takes the same path: an
     eager step streams all features once; the other one makes about ten passes over the
     bounds alone, to find the largest, and launches ten kernels more.
-
-    Args:
-        num_candidates: Number of candidates `A`.
-        num_features: Number of features `m`.
     """
     bytes_per_second, launch, passes = 2e12, 5e-6, 10
     one_pass = 8 * num_candidates / bytes_per_second
@@ -170,21 +151,13 @@ def eager_is_cheaper(num_candidates: int, num_features: int) -> bool:
 
 
 class Choice(NamedTuple):
-    """The largest bound: tensors of one element, not read yet.
+    """The largest bound: tensors of one element, not read yet."""
 
-    Attributes:
-        row: Whose it is.
-        value: The bound.
-        variance: With the pending points.
-        initial: At the start of the batch.
-        rest: No bound that was not looked at is above it; None where all were.
-    """
-
-    row: Tensor
-    value: Tensor
-    variance: Tensor
-    initial: Tensor
-    rest: Tensor | None = None
+    row: Tensor  # whose it is
+    value: Tensor  # the bound
+    variance: Tensor  # with the pending points
+    initial: Tensor  # at the start of the batch
+    rest: Tensor | None = None  # no bound not looked at is above it
 
     @classmethod
     def among_all(cls, bounds: Tensor, variance: Tensor, initial: Tensor) -> "Choice":
@@ -202,14 +175,7 @@ class Choice(NamedTuple):
 
 
 class DeviceBatch(TableBatch):
-    """An argmax whose answer is read together with what else a step needs to know.
-
-    Args:
-        points: The points to choose from.
-        moments: Those of all of them at the batch's start.
-        rule: What ends the batch; None for no rule.
-        choosable: Which of them may be chosen.
-    """
+    """An argmax whose answer is read together with what else a step needs to know."""
 
     reads_late = True
 
@@ -247,11 +213,7 @@ class DeviceBatch(TableBatch):
         return self._argmax_and()[0]
 
     def _argmax_and(self, *unread: Tensor) -> tuple[int, list[float]]:
-        """The argmax, and the values of some scalars, in one copy from the device.
-
-        Args:
-            *unread: Tensors of one element.
-        """
+        """The argmax, and the values of one-element tensors, in one copy."""
         choice = self.choice()
         certain = choice.is_certain()
         numbers = choice.row, choice.variance, choice.initial
@@ -311,16 +273,9 @@ class DeviceBatch(TableBatch):
 class RankOneBatch(DeviceBatch):
     """A bound that the rows `u_j` of the pending points lower.
 
-    All products have shapes that depend on the whole table alone, and what they give
-    is taken off a variance in the order of the rows: its bits depend neither on when
-    it is refreshed nor on which rows of the table are here.
-
-    Args:
-        points: The points to choose from.
-        embedded: Their moments.
-        multiplier: What multiplies the Bayesian standard deviation.
-        rule: What ends the batch.
-        choosable: What may be chosen.
+    All products have shapes that depend on the whole table alone, and what they give is
+    taken off a variance in the order of the rows: its bits depend neither on when it is
+    refreshed nor on which rows of the table are here.
     """
 
     def __init__(
@@ -343,11 +298,9 @@ class RankOneBatch(DeviceBatch):
 
     @abstractmethod
     def pend(self, k: Tensor) -> None:
-        """Make a point pending that may be elsewhere.
+        """Make a point pending that may be elsewhere, by its `k_S(x)` (`m`).
 
-        Args:
-            k: Its `k_S(x)`, `m`, in memory of its own: products may round by how their
-                operands lie.
+        That is in memory of its own: products may round by how their operands lie.
         """
 
     @override
@@ -367,10 +320,7 @@ class RankOneBatch(DeviceBatch):
 
 
 class EagerBatch(RankOneBatch):
-    """One matrix-vector product over all candidates for each pending point.
-
-    The pool keeps `k_S(x)` of all.
-    """
+    """One product with all candidates, kept by the pool, for each pending point."""
 
     @override
     def values(self) -> Tensor:
@@ -398,11 +348,9 @@ class BlockBatch(RankOneBatch):
 
     For pools that are streamed, or so large that a pass over their features takes
     longer. A stale bound is an upper bound, so the choice is certain where the best of
-    the block is above all bounds outside. Where it is not, which the same copy tells,
-    a pass over all is made, and blocks double: a second copy at that step.
-
-    Attributes:
-        first_block: Candidates refreshed at a step, at first.
+    the block is above all bounds outside. Where it is not, which the same copy tells, a
+    pass over all is made, and blocks double from `first_block` on: a second copy at
+    that step.
     """
 
     first_block: ClassVar[int] = 2**13
@@ -495,14 +443,7 @@ class BlockBatch(RankOneBatch):
         return closed, fresh
 
     def _after_rows(self, index: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
-        """Variances under all blocks of rows but the last one, and under all.
-
-        Cost: O(k m) for each row.
-
-        Args:
-            index: `k` candidates.
-            K: Their `k_S(x)`, `m x k`.
-        """
+        """Variances of `k` candidates under all blocks but the last, and under all."""
         closed = fresh = self._base[index]
         for rows in self._blocks[self._absorbed :]:
             closed, fresh = fresh, fresh - (rows @ K).square().sum(0)

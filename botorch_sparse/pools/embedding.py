@@ -117,21 +117,13 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """The factor `F` in blocks, bordered by the row of the mean.
-
-    Attributes:
-        posterior: The posterior.
-        whitening: The matrix that turns `k_S(x)` into `w(x)`, `m x m`.
-        factor: `F`, `m x m`.
-        observations: `z`, the whitened pseudo-observations, `m`.
-        blocks: The blocks of `F` and the mean's row, padded by rows of the identity.
-    """
+    """The factor `F` in blocks, bordered by the row of the mean."""
 
     posterior: NystromPosterior
-    whitening: Tensor
-    factor: Tensor
-    observations: Tensor
-    blocks: list[Block]
+    whitening: Tensor  # the matrix that turns `k_S(x)` into `w(x)`, `m x m`
+    factor: Tensor  # `F`, `m x m`
+    observations: Tensor  # `z`, the whitened pseudo-observations, `m`
+    blocks: list[Block]  # of `F` and the mean's row, padded by the identity
 
     @classmethod
     @torch.no_grad()
@@ -153,14 +145,10 @@ class Embedding:
         return min(max(TILES, threads), threads * max(CACHE // tile, 1))
 
     def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        """What tiles add to the mean, and take from the variance.
+        """What tiles add to the mean, and take from the variance: `t x TILE` each.
 
-        Args:
-            K: `k_S(x)`, `t x num_rows x TILE`, zero in further rows.
-            f: `t x num_rows x TILE`, which is overwritten.
-
-        Returns:
-            `t x TILE` numbers each.
+        `K` is their `k_S(x)`, `t x num_rows x TILE`; `f` has its shape and is
+        overwritten.
         """
         t, m = len(K), len(self.factor)
         for rows, before, inverse, coupling in self.blocks:

@@ -238,15 +238,10 @@ class ExactPool:
 
 @dataclass(frozen=True, eq=False)
 class _PosteriorMeans:
-    """Posterior means of the data and, for a constant, of data that are all one.
+    """Posterior means of the data and, for a constant, of data that are all one."""
 
-    Attributes:
-        of_columns: `1 x A` or `2 x A`, for observations `y` and `1`.
-        gram: `L^-1 [y, 1]` times itself, `1 x 1` or `2 x 2`.
-    """
-
-    of_columns: Tensor
-    gram: Tensor
+    of_columns: Tensor  # `1 x A` or `2 x A`, for observations `y` and `1`
+    gram: Tensor  # `L^-1 [y, 1]` times itself, `1 x 1` or `2 x 2`
 
     @classmethod
     def prior(cls, mean: Tensor, has_constant: bool) -> "_PosteriorMeans":
@@ -293,12 +288,6 @@ class ExactBatch(DeviceBatch):
 
     A fork of the pool takes the pending points. The last point's row is not computed
     before it matters.
-
-    Args:
-        pool: The pool.
-        multiplier: What multiplies the Bayesian standard deviation.
-        rule: What ends the batch; None for no rule.
-        choosable: What may be chosen.
     """
 
     def __init__(

@@ -32,16 +32,8 @@ BLOCK, TILE = 32, 64
 class _Run:
     """Pending evaluations of one candidate in a row: one row of `U`.
 
-    Args:
-        index: The candidate.
-        initial: Its variance at the start of the batch.
-        before: Its variance just before the run.
-        row: What it brings.
-        product: Its `w'a`, as a tile has it.
-
-    Attributes:
-        scale: What multiplies `a`; zero without evaluations.
-        variance: The candidate's variance after the run.
+    `product` is its `w'a`, as a tile has it, and `scale` multiplies `a`. Variances are
+    at the start of the batch, before the run and after it.
     """
 
     def __init__(
@@ -78,23 +70,13 @@ class _Run:
 class HostBatch(TableBatch):
     """Refreshes only the candidates whose stale bound beats the best fresh one.
 
-    When so many candidates are within reach that looking them up would cost more than
-    a pass over all, the pass is made instead.
+    When so many candidates are within reach that looking them up would cost more than a
+    pass over all, the pass is made instead. Of a streamed pool `first_block` are
+    refreshed first when many are within reach; later blocks double.
 
-    A candidate's variance is that at the start less one square after the other, those
-    of closed runs and, on top, that of the open one; it has the same bits whenever it
-    is computed.
-
-    Args:
-        points: The points to choose from.
-        known: What is known of them.
-        multiplier: What multiplies the Bayesian standard deviation.
-        rule: What ends the batch; None for no rule.
-        choosable: What may be chosen.
-
-    Attributes:
-        first_block: Candidates of a streamed pool refreshed first when many are within
-            reach; later blocks double.
+    A candidate's variance is the variance at the start less one square after the other:
+    those from closed runs and, on top, one from the open run. It has the same bits
+    whenever it is computed.
     """
 
     first_block: ClassVar[int] = 256
@@ -212,11 +194,7 @@ class HostBatch(TableBatch):
         return self._run is not None and self._run.index == row
 
     def look(self, row: int) -> tuple[Tensor, np.floating, np.floating]:
-        """What there is to know of a row that becomes pending. Cost: O(j m).
-
-        Returns:
-            Its `k_S(x)` (`m`), and its variance at the start of the batch and now.
-        """
+        """A row's `k_S(x)` (`m`), and its variance at the start and now; O(j m)."""
         with one_thread():
             self._close()
             if not self._known.is_whole:
@@ -238,13 +216,10 @@ class HostBatch(TableBatch):
     def start(
         self, row: int, cross: Tensor, initial: np.floating, before: np.floating
     ) -> None:
-        """Begin a run, and with it a row of `U`. Cost: O(m^2 + j m).
+        """Begin a run, and with it a row of `U`; O(m^2 + j m).
 
-        Args:
-            row: One of the rows; a negative number for a row that is elsewhere.
-            cross: Its `k_S(x)`, `m`.
-            initial: Its variance at the start of the batch.
-            before: Its variance now.
+        The row is negative where it is elsewhere. `cross` is its `k_S(x)`, `m`;
+        variances are at the start of the batch and now.
         """
         whitening, m = self._whitening, len(self._whitening)
         with one_thread():
@@ -288,11 +263,7 @@ class HostBatch(TableBatch):
         return self._num_rows - (self._run is not None)
 
     def _refresh_within_reach(self, fresh: np.floating | float) -> None:
-        """Refresh every candidate whose bound may not be below the best fresh one.
-
-        Where the last candidate may not be chosen again, that is the best of those
-        that were best before.
-        """
+        """Refresh every candidate whose bound may not be below the best fresh one."""
         if fresh == -np.inf and len(self._ucb) > self.first_block:
             block = np.argpartition(-self._ucb, self.first_block)[: self.first_block]
             self._refresh(block)
@@ -316,11 +287,10 @@ class HostBatch(TableBatch):
             start, size = start + size, 2 * size
 
     def _settle(self, reach: np.ndarray, fresh: float) -> np.ndarray:
-        """Those of some candidates that stay within reach by better bounds.
+        """The candidates that stay within reach by better bounds, all embedded.
 
-        All of them are embedded then. What would be within reach if the best bound fell
-        once more as far as since the start is embedded as well, so that this does not
-        happen at each step.
+        What would be within reach if the best bound fell once more as far as since the
+        start is embedded as well, so that this does not happen at each step.
         """
         known = self._known
         if known.is_whole or fresh == -np.inf:
@@ -372,10 +342,7 @@ class HostBatch(TableBatch):
         return self._after_rows(index)[1].clip(min=0.0)
 
     def _after_rows(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of at most `TILE` candidates under closed rows, and under all.
-
-        Below zero where they round to that.
-        """
+        """Unclamped variances of at most `TILE` candidates: closed rows, and all."""
         self._fill_tile(index)
         closed = fresh = self._base[index]
         num_closed = self._num_closed
@@ -414,16 +381,7 @@ def _top(bounds: np.ndarray, num: int) -> np.ndarray:
 
 @torch.no_grad()
 def _squares_among(embedding: Embedding, X: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared covariances among points, and their variances; O(k m (m + k)).
-
-    Args:
-        embedding: The embedding.
-        X: `k x d` points.
-        K: `m x k`, their `k_S(x)`.
-
-    Returns:
-        `2 x k x k` numbers, full and embedded, and `k`.
-    """
+    """Squares among points, full and embedded (`2 x k x k`), and their variances."""
     with one_thread():
         w, residual = embedding.features(K)
         full = dense_covariance(embedding.posterior.covar_module, X) + w.mT @ residual

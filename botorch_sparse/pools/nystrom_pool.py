@@ -302,10 +302,7 @@ class NystromPool:
     def _screen(
         self, known: CandidateMoments, multiplier: float, choosable: SelectableRows
     ) -> None:
-        """Embed the candidates that may have the largest bound.
-
-        A good first value comes from those that were best before.
-        """
+        """Embed the candidates that may have the largest bound; the last best first."""
         if known.is_whole:
             return
         rows = torch.arange(len(self))

@@ -45,28 +45,14 @@ def path_maximizers(
     num_features: int = NUM_FEATURES,
     shard: Shard | None = None,
 ) -> list[int]:
-    """One candidate for each of some sample paths, in one pass over all candidates.
+    """One candidate for each of some sample paths, in one pass over `A x d` candidates.
 
-    Randomness is torch's own: call it within `manual_seed`.
-
-    Args:
-        X: `A x d` candidates.
-        posterior: An unbatched posterior; its kernel is a `RBFKernel` or a
-            `MaternKernel`, scaled or not.
-        num_paths: How many paths.
-        choosable: Which candidates may be chosen; where each only once, a path whose
-            maximizer is taken gives the best of what is left.
-        num_features: Random features of the prior, even.
-        shard: Which rows of the whole table `X` are, where ranks share it; they draw
-            the same paths.
-
-    Returns:
-        At most `num_paths` candidates, fewer where no more may be chosen. Cost:
-        O(A (m + num_features)) for each path, O(A d (m + num_features)) for all; O(A)
-        memory.
-
-    Raises:
-        UnsupportedError: For a kernel without random features.
+    Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
+    draw the same paths. The posterior is unbatched, its kernel a `RBFKernel` or a
+    `MaternKernel`, scaled or not; others raise `UnsupportedError`. Where each candidate
+    is chosen only once, a path whose maximizer is taken gives the best of what is left,
+    and there may be fewer candidates than paths. Cost: O(A (m + num_features)) for each
+    path, O(A d (m + num_features)) for all; O(A) memory.
     """
     shard = Shard(len(X)) if shard is None else shard
     paths = _Paths.draw(posterior, num_paths, num_features)
@@ -128,22 +114,14 @@ class _Paths:
     which take half the time then. The weights of the update are computed in float64,
     and so are the features that they come from: a nearly singular `L` magnifies what is
     rounded there.
-
-    Attributes:
-        mean: The prior mean, in the dtype of the candidates.
-        kernel: The kernel of the update, in the dtype of `points`.
-        prior: The draws of the prior, float32, at points less `center`.
-        center: `d`, the mean of the inducing points.
-        points: `m x d` inducing points less `center`.
-        beta: `k x m` weights of the covariances, in the dtype of `points`.
     """
 
-    mean: Mean
-    kernel: Kernel
-    prior: "_FourierFeatures"
-    center: Tensor
-    points: Tensor
-    beta: Tensor
+    mean: Mean  # the prior mean, in the dtype of the candidates
+    kernel: Kernel  # the kernel of the update, in the dtype of `points`
+    prior: "_FourierFeatures"  # draws of the prior, float32, at points less `center`
+    center: Tensor  # `d`, the mean of the inducing points
+    points: Tensor  # `m x d` inducing points less `center`
+    beta: Tensor  # `k x m` weights of the covariances, in the dtype of `points`
 
     @classmethod
     def draw(
@@ -179,27 +157,17 @@ class _Paths:
 
 
 class _FourierFeatures(NamedTuple):
-    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`.
+    r"""Functions :math:`\sum_i a_i \sin(w_i^\top x) + b_i \cos(w_i^\top x)`."""
 
-    Attributes:
-        frequencies: `F x d` of them.
-        sines: `k x F` amplitudes.
-        cosines: `k x F` amplitudes.
-    """
-
-    frequencies: Tensor
-    sines: Tensor
-    cosines: Tensor
+    frequencies: Tensor  # `F x d` of them
+    sines: Tensor  # `k x F` amplitudes
+    cosines: Tensor  # `k x F` amplitudes
 
     @classmethod
     def of(
         cls, features: KernelFeatureMap, omega: Tensor, dim: int
     ) -> "_FourierFeatures":
-        """Sums of random features, sines first, by weights (`k x 2F`).
-
-        Their inputs are linear in the points, and at zero the cosines have their
-        amplitude.
-        """
+        """Sums of random features, sines first, by weights (`k x 2F`)."""
         eye = torch.eye(dim, dtype=omega.dtype, device=omega.device)
         inputs = features.input_transform
         frequencies = features.weight @ (eye if inputs is None else inputs(eye)).mT
@@ -216,17 +184,12 @@ class _FourierFeatures(NamedTuple):
 def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
     r"""What float32 covariances make of a path at most, in prior standard deviations.
 
-    With :math:`\rho^2` the largest squared norm of an inducing point in units of the
-    lengthscale, and of the points near it, squared distances round by
-    :math:`4 \rho^2 \epsilon`. A kernel changes by at most 1.5 k(0) for each unit of
-    them, but for the exponential one, whose slope at zero has no bound:
+    With :math:`\rho^2` the largest squared norm of a centered inducing point in units
+    of the lengthscale, and of the points near it, squared distances round by :math:`4
+    \rho^2 \epsilon`. A kernel changes by at most 1.5 k(0) for each unit of them, but
+    for the exponential one, whose slope at zero has no bound:
 
     .. math:: |\Delta f| \le \epsilon \, (6 \rho^2 + 2) \, k(0) \, |\beta|_1.
-
-    Args:
-        kernel: A stationary kernel, whose points may be centered therefore.
-        points: `m x d` inducing points, centered.
-        beta: `k x m` weights.
     """
     base = innermost(kernel)
     if getattr(base, "nu", 2.5) < 1.5:
@@ -250,11 +213,7 @@ def _feature_map(covar_module: Kernel, dim: int, num_features: int) -> KernelFea
 
 
 def require_random_features(covar_module: Kernel, dim: int) -> None:
-    """Refuse a kernel whose sample paths can't be drawn, for points of `dim` features.
-
-    Raises:
-        UnsupportedError: If it is one.
-    """
+    """Refuse a kernel whose sample paths can't be drawn, in `dim` dimensions."""
     with manual_seed(0):
         _feature_map(covar_module, dim, 2)
 

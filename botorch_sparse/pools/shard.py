@@ -136,16 +136,10 @@ def one_line(value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SelectableRows:
-    """All candidates but some, each any number of times or once.
+    """All candidates but the excluded, each any number of times or once."""
 
-    Attributes:
-        excluded: `k` candidates that may not be chosen, where the pool is; None for
-            none.
-        once: Whether a candidate may be chosen only once within a batch.
-    """
-
-    excluded: Tensor | None = None
-    once: bool = False
+    excluded: Tensor | None = None  # `k` candidates, on the pool's device
+    once: bool = False  # whether a candidate may be chosen only once within a batch
 
     def to(self, device: torch.device) -> "SelectableRows":
         """The same where the pool is."""
@@ -154,10 +148,7 @@ class SelectableRows:
         return replace(self, excluded=self.excluded.to(device))
 
     def mean(self, mean: Tensor) -> Tensor:
-        """The means of all candidates (`A`), minus infinity where excluded.
-
-        A copy where it is going to change.
-        """
+        """The means of all (`A`), minus infinity where excluded; a copy if need be."""
         if self.excluded is None:
             return mean.clone() if self.once else mean
         return mean.index_fill(0, self.excluded, -torch.inf)

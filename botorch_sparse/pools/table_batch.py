@@ -114,11 +114,7 @@ class TableBatch(GrowingBatch):
 
     @abstractmethod
     def _append(self, row: int) -> tuple[float, float]:
-        """Make a row pending.
-
-        Returns:
-            Its variance at the start of the batch, and just before this.
-        """
+        """Make a row pending; its variance at the start, and just before this."""
 
     @override
     def append(self, row: int) -> None:
@@ -156,9 +152,6 @@ class LocalSums:
     Points that join the batch once more bring the same squares, which are kept as far
     as `square_memory` goes. A product has room for some points; where new ones leave
     some of it, those that may join next are in it. It takes the variances of all rows.
-
-    Args:
-        points: The rows.
     """
 
     def __init__(self, points: Points) -> None:
@@ -176,10 +169,8 @@ class LocalSums:
     ) -> None:
         """Add points of the batch. Cost: O(A m) for each new one, else O(A).
 
-        Args:
-            rows: The points.
-            likely: So many rows that may join next; None where a place costs as much
-                as a product.
+        `likely` gives rows that may join next; it is None where a place costs as much
+        as a product.
         """
         new = Counter(rows)
         unknown = [row for row in new if not self.knows([row])]

@@ -72,14 +72,7 @@ def _take(kernel: Kernel, batch_shape: torch.Size, index: tuple[int, ...]) -> No
 def _take_bounds(
     kernel: Kernel, name: str, index: tuple[int, ...], num_others: int
 ) -> None:
-    """Keep one element of the bounds of a parameter, where these have a batch.
-
-    Args:
-        kernel: The kernel.
-        name: The parameter's name.
-        index: As in `kernel_at`.
-        num_others: The parameter's dimensions that are no batch dimensions.
-    """
+    """Keep one element of a parameter's bounds, if these have a batch."""
     constraint = kernel.constraint_for_parameter_name(name)
     for bound in () if constraint is None else constraint.buffers(recurse=False):
         batch_shape = bound.shape[: max(0, bound.dim() - num_others)]
@@ -89,13 +82,9 @@ def _take_bounds(
 def _batch_of(
     kernel: Kernel, batch_shape: torch.Size, name: str, shape: torch.Size
 ) -> torch.Size:
-    """The batch dimensions of a parameter, those before the ones it always has.
+    """The batch dimensions of a parameter: its kernel's, or of the kernels inside.
 
-    It has the batch shape that its kernel was built with or, where it was made after
-    the kernels inside, the one that all of them broadcast to.
-
-    Raises:
-        UnsupportedError: If the shape fits neither, or fits both.
+    A shape that fits neither, or both, is refused.
     """
     for kind, dims in TRAILING_DIMS.items():
         if isinstance(kernel, kind) and name in dims:

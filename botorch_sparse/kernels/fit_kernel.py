@@ -30,12 +30,7 @@ def kernel_for_fit(kernel: Kernel, dtype: torch.dtype) -> Kernel:
 
 
 def _copy_for_fit(module: Module, known: dict[int, Module]) -> Module:
-    """The copy of a module; it shares all but the modules inside and tensors.
-
-    Args:
-        module: The module.
-        known: Copies of modules by the ids of these; it is added there.
-    """
+    """The copy of a module; it shares all but the modules inside and tensors."""
     if id(module) in known:
         return known[id(module)]
     kind: type[Module] = type(module)

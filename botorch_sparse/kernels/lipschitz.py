@@ -17,16 +17,10 @@ from torch import Tensor
 
 
 class LipschitzConstants(NamedTuple):
-    """Of a stationary kernel.
+    """Of a stationary kernel."""
 
-    Attributes:
-        variance: `k(0)`.
-        squares: `d` numbers, minus its second derivatives there; float64, on the
-            host.
-    """
-
-    variance: float
-    squares: Tensor
+    variance: float  # `k(0)`
+    squares: Tensor  # `d`, minus its second derivatives there; float64, on the host
 
 
 Known: TypeAlias = LipschitzConstants | None

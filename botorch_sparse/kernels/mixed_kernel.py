@@ -13,11 +13,7 @@ from botorch_sparse.argument_checks import check_kind, check_tensors
 
 
 def check_columns(cat_dims: object, d: int) -> None:
-    """Refuse what are no different columns of `d`.
-
-    Raises:
-        InputDataError: If they are none.
-    """
+    """Refuse what are no different columns of `d`."""
     check_kind("cat_dims", cat_dims, Sequence, "a list of columns")
     given = list(cat_dims) if isinstance(cat_dims, Sequence) else []
     integers = [int(dim) for dim in given if isinstance(dim, Integral)]

@@ -39,14 +39,9 @@ if TYPE_CHECKING:
 
 
 def direction(U: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """What the rows `U` leave of `w`, and the gain `w'a`.
+    """What the rows `U` leave of `w` (`a`, `batch_shape x m`), and the gain `w'a`.
 
-    Args:
-        U: `batch_shape x j x m` rows.
-        w: `batch_shape x m`.
-
-    Returns:
-        `a`, `batch_shape x m`, and `w'a`, `batch_shape`. Cost: O(m j).
+    `U` is `batch_shape x j x m`. Cost: O(m j).
     """
     if w.dim() == 1 and U.dim() == 2:
         return (a := torch.addmv(w, U.mT, U @ w, alpha=-1)), gain(w, a)
@@ -61,15 +56,10 @@ def gain(w: Tensor, a: Tensor) -> Tensor:
 
 
 def append_row(U: Tensor, u: Tensor, room: int = 0) -> Tensor:
-    """The rows `U` and one more, made safe against rounding.
+    """The rows `U` and one more, folded to m where more than m + `room`.
 
-    Args:
-        U: `batch_shape x j x m` rows.
-        u: `batch_shape x m`, which may have more batch dimensions.
-        room: How many rows beyond m there may be before they are folded to m.
-
-    Returns:
-        At most m + `room` rows. Cost: O(m j), and O(m^3) where they are folded.
+    `u` (`batch_shape x m`) may have more batch dimensions than `U` (`batch_shape x j x
+    m`). Cost: O(m j), and O(m^3) where rows are folded.
     """
     rows = U.expand(*u.shape[:-1], *U.shape[-2:])
     shrink = 1 - 2 * torch.finfo(u.dtype).eps

@@ -37,16 +37,9 @@ def constant_mean(value: Tensor) -> Mean:
 def condition_with_constant_mean(
     prior: NystromPosterior, X: Tensor, Y: Tensor, noise: Tensor
 ) -> NystromPosterior:
-    """Condition on data whose constant mean is estimated from them.
+    """Condition on data whose constant mean is estimated from them. Cost: O(n m^2).
 
-    Args:
-        prior: An unbatched posterior without data; its mean has no part in it.
-        X: `n x d` points.
-        Y: `n` observations.
-        noise: `n` noise variances, positive.
-
-    Returns:
-        The posterior with that mean. Cost: O(n m^2).
+    `prior` is unbatched and without data; its mean has no part in it.
     """
     both = torch.stack([Y, torch.ones_like(Y)])
     blank = replace(prior, mean_module=constant_mean(Y.new_zeros(())))
@@ -61,11 +54,8 @@ def with_constant_mean(
 ) -> NystromPosterior:
     r"""The posterior of data that are known by their sums. Cost: O(m^3).
 
-    Args:
-        prior: As in `condition_with_constant_mean`.
-        B: `m x m`, :math:`I + \Phi D^{-1} \Phi^\top`.
-        moments: `2 x m`, :math:`\Phi D^{-1}` times `y` and `1`.
-        sums: :math:`1^\top D^{-1}` times `y` and `1`.
+    `B` is :math:`I + \Phi D^{-1} \Phi^\top`; `moments` (`2 x m`) and `sums` are
+    :math:`\Phi D^{-1}` and :math:`1^\top D^{-1}` times `y` and `1`.
     """
     L_B = inner_cholesky(B)
     a, a_1 = solve_rows(L_B, moments)
@@ -91,25 +81,13 @@ def posterior_of_chosen(
     mean_module: Mean | None = None,
     chunk_size: int,
 ) -> NystromPosterior:
-    r"""`NystromPosterior.from_data` for inducing points among the data.
+    """`NystromPosterior.from_data` for inducing points among the data, `m` rows of `X`.
 
     The columns of `k_S(X)` at the inducing points are `K_SS`. The host waits for an
     accelerator for the factor of that alone. GPyTorch compares inputs of one shape with
     one another, which the host would wait for: there is one column more, of the first
-    point once again.
-
-    Args:
-        covar_module: The kernel.
-        X: `n x d` points.
-        Y: `n` observations.
-        noise: `n` noise variances, positive.
-        chosen: `m` rows of `X`, the inducing points.
-        k_diag: `m` prior variances at them.
-        mean_module: The prior mean; None for a constant that the data decide on.
-        chunk_size: See `NystromPosterior`.
-
-    Returns:
-        The posterior. Cost: O(n m^2) time and O(n m) memory.
+    point once again. Without a `mean_module` the data decide on a constant. Cost: O(n
+    m^2) time and O(n m) memory.
     """
     S = X[chosen]
     K = dense_covariance(covar_module, S, torch.cat([X, X[:1]]))[:, :-1]

@@ -57,17 +57,11 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class InducingFactor:
-    """Factors of a batch, padded to a common size.
+    """Factors of a batch, padded to a common size."""
 
-    Attributes:
-        chol: `batch_shape x p x p`, lower triangular; a unit row for a point left out.
-        index: `batch_shape x p`, the points in pivot order, those left out at the end.
-        kept: `batch_shape x p`, False for a point left out; None if there is none.
-    """
-
-    chol: Tensor
-    index: Tensor
-    kept: Tensor | None
+    chol: Tensor  # `batch_shape x p x p`; a unit row for a point left out
+    index: Tensor  # `batch_shape x p` in pivot order, points left out at the end
+    kept: Tensor | None  # False for a point left out; None if none is
 
 
 def factorize_inducing_covariance(
@@ -119,11 +113,7 @@ def _validate(covariance: Tensor, relative_residual: float | None) -> None:
 
 
 def _refuse_indefinite(K: Tensor, factor: InducingFactor) -> None:
-    """Refuse a matrix of which the points left out have a negative residual.
-
-    Rounding leaves residuals of about the root of the machine epsilon at most, relative
-    to the diagonal. Cost: O(m p^2) where points were left out.
-    """
+    """Refuse a matrix of which points left out have a negative residual; O(m p^2)."""
     if len(factor.index) == len(K):
         return
     cross = K.index_select(0, factor.index)
@@ -145,22 +135,12 @@ def factorize_batch(
     *,
     is_singular: bool = False,
 ) -> InducingFactor:
-    """`factorize_inducing_covariance` for each element of a batch.
+    """`factorize_inducing_covariance` for a batch, `batch_shape x m x m`.
 
     Elements leave out different points. So they are padded to the largest `p`: a point
-    left out gets a unit row, and its feature is to be set to zero.
-
-    Args:
-        covariance: A `batch_shape x m x m` tensor.
-        relative_residual: As in `factorize_inducing_covariance`.
-        is_singular: Whether `plain_factor` is known not to do.
-
-    Returns:
-        The factors, as accurate as one by one. Cost: O(m^3) for each element, and on a
-        device one wait of the host, two where a point is redundant.
-
-    Raises:
-        InputDataError: If `covariance` has entries that are not finite.
+    left out gets a unit row, and its feature is to be set to zero. `is_singular` says
+    that `plain_factor` is known not to do. Cost: O(m^3) for each element, and on a
+    device one wait of the host, two where a point is redundant.
     """
     if covariance.shape[-1] == 0:
         return InducingFactor(covariance, _all_points(covariance), None)
@@ -191,15 +171,9 @@ def plain_factor(
 ) -> tuple[InducingFactor, Tensor]:
     """The Cholesky factor of all points in their order, and whether it will do.
 
-    The host does not wait for it.
-
-    Args:
-        covariance: A `batch_shape x m x m` tensor.
-        relative_residual: As in `factorize_inducing_covariance`.
-
-    Returns:
-        The factor, and a boolean of no dimension on its device: whether all entries of
-        `covariance` are finite and no point is redundant.
+    That is a boolean of no dimension on the device: no entry of the `batch_shape x m x
+    m` tensor is NaN or infinite, and no point is redundant. The host does not wait for
+    it.
     """
     correlation, scale = _correlation(covariance)
     tolerance = relative_residual or RELATIVE_RESIDUAL[correlation.dtype]
@@ -232,14 +206,10 @@ def _padded(K: Tensor, index: Tensor, kept: Tensor | None) -> Tensor:
 
 
 def independent_points(schur: Tensor, prior_variance: Tensor) -> Tensor:
-    """Points that neither the present inducing points nor one another explain.
+    """The points that neither present inducing points nor one another explain; O(p^3).
 
-    Args:
-        schur: `p x p`, the covariance of the points given the present inducing points.
-        prior_variance: `p`, their prior variances, the scale of what counts.
-
-    Returns:
-        Indices of the points to keep, in pivot order. Cost: O(p^3).
+    `schur` (`p x p`) is their covariance given the present ones. Indices are in pivot
+    order.
     """
     scale = prior_variance.detach().clamp_min(torch.finfo(schur.dtype).tiny).sqrt()
     correlation = (schur.detach() / scale.unsqueeze(-1) / scale).unsqueeze(0)
@@ -327,21 +297,11 @@ def _scaled_cholesky(covariance: Tensor, scale: Tensor) -> Tensor:
 
 
 def inner_cholesky(B: Tensor) -> Tensor:
-    r"""Cholesky factor of :math:`B = I + \Phi D^{-1} \Phi^\top`.
+    r"""Cholesky factor of :math:`B = I + \Phi D^{-1} \Phi^\top`, `batch_shape x m x m`.
 
     It fails only where the signal is `1 / eps` times the noise, or where noise or
-    kernel are not what they should be. Jitter would be lost in the rounding of such a
-    matrix.
-
-    Args:
-        B: `batch_shape x m x m`.
-
-    Returns:
-        The factor; on a device NaN for a matrix that has none, which would have to be
-        waited for otherwise.
-
-    Raises:
-        LinAlgError: On the host, if a matrix has none.
+    kernel are not what they should be: with a `LinAlgError` on the host, and with NaN
+    on a device. Jitter would be lost in the rounding of such a matrix.
     """
     L, info = torch.linalg.cholesky_ex(B)
     if not B.is_cpu:

@@ -36,15 +36,9 @@ def by_rows(
 ) -> Tensor:
     """Apply `fn` with the batch dimensions that `batch_shape` lacks moved to the rows.
 
-    Args:
-        rows: A `rows_batch x q x c` tensor.
-        batch_shape: The batch shape of what `fn` holds. It lacks a dimension of
-            `rows_batch` that is not there or has size one.
-        fn: Maps `batch x r x c` to `batch x r x k`, each row by itself, for a `batch`
-            of as many dimensions as `batch_shape` that broadcasts with it.
-
-    Returns:
-        A `broadcast(rows_batch, batch_shape) x q x k` tensor: `fn` of the rows.
+    Such a dimension of the `rows_batch x q x c` rows is not in `batch_shape`, or has
+    size one there. `fn` maps `batch x r x c` to `batch x r x k`, each row by itself.
+    The result is `broadcast(rows_batch, batch_shape) x q x k`.
     """
     own = len(batch_shape)
     rows = rows[(None,) * max(0, own - rows.dim() + 2)]
@@ -61,15 +55,7 @@ def by_rows(
 
 
 def solve_rows(L: Tensor, rows: Tensor) -> Tensor:
-    """The rows `L^-1 r` for the rows `r`; leading dimensions broadcast.
-
-    Args:
-        L: `batch_shape x m x m`, lower triangular.
-        rows: `rows_batch x q x m`.
-
-    Returns:
-        A `broadcast(rows_batch, batch_shape) x q x m` tensor. Cost: O(m^2) for a row.
-    """
+    """The rows `L^-1 r`, `broadcast(rows_batch, batch_shape) x q x m`; O(m^2) each."""
     return by_rows(
         rows,
         L.shape[:-2],
@@ -78,15 +64,9 @@ def solve_rows(L: Tensor, rows: Tensor) -> Tensor:
 
 
 def inner_rows(rows: Tensor, vector: Tensor) -> Tensor:
-    """Inner products of rows with a vector; leading dimensions broadcast.
+    """Inner products of `rows_batch x q x m` rows with `batch_shape x m` vectors.
 
-    Args:
-        rows: `rows_batch x q x m`.
-        vector: `batch_shape x m`.
-
-    Returns:
-        A `broadcast(rows_batch, batch_shape) x q` tensor. Rows are not copied for the
-        batches of the vector.
+    Leading dimensions broadcast; rows are not copied for the batches of the vector.
     """
     product = by_rows(vector.unsqueeze(-2), rows.shape[:-2], lambda v: v @ rows.mT)
     return product.squeeze(-2)

@@ -254,11 +254,10 @@ class IncrementalVariance:
         return torch.cholesky_inverse(L_B), torch.cat([c.square().sum(0) for c in w])
 
     def _inner(self, data: Tensor | slice | None = None) -> Tensor:
-        r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`. O(n m^2).
+        r""":math:`B = I + \Phi D^{-1} \Phi^\top`, `m x m`; O(n m^2).
 
-        Args:
-            data: Rows with all observations among them; those that have some by
-                default, for which the host waits for a device.
+        `data` are rows with all observations among them. By default the host waits for
+        a device to say which have some.
         """
         data = self.counts.nonzero().squeeze(-1) if data is None else data
         phi, weight = self.features[:, data], self.counts[data] / self.noise

@@ -20,40 +20,24 @@ if TYPE_CHECKING:
 
 
 class Embedded(NamedTuple):
-    r"""Points with their features and whitened features.
+    """Points with their features and whitened features."""
 
-    Attributes:
-        X: `batch_shape x q x d` points.
-        phi: Their features, `batch_shape x q x m`.
-        w: Their whitened features, `batch_shape x q x m`.
-    """
-
-    X: Tensor
-    phi: Tensor
-    w: Tensor
+    X: Tensor  # `batch_shape x q x d` points
+    phi: Tensor  # their features, `batch_shape x q x m`
+    w: Tensor  # their whitened features, `batch_shape x q x m`
 
 
 @dataclass(frozen=True, eq=False)
 class JointCovariance:
-    """The posterior covariance of `batch_shape x q x d` points, in blocks.
-
-    Attributes:
-        kernel: The kernel.
-        embed: The features of points, by the posterior.
-        batch_shape: The batch shape of the posterior and the points.
-        X: The points, in the dtype of the posterior.
-        chunk_size: Rows embedded at a time.
-        known: All points embedded, where they are few.
-        on_dense: Called with `q` when the `q x q` matrix is formed.
-    """
+    """The posterior covariance of `batch_shape x q x d` points, in blocks."""
 
     kernel: Kernel
-    embed: Callable[[Tensor], Embedded]
-    batch_shape: torch.Size
-    X: Tensor
-    chunk_size: int
-    known: Embedded | None = None
-    on_dense: Callable[[int], None] | None = None
+    embed: Callable[[Tensor], Embedded]  # the features of points, by the posterior
+    batch_shape: torch.Size  # the batch shape of the posterior and the points
+    X: Tensor  # the points, in the dtype of the posterior
+    chunk_size: int  # rows embedded at a time
+    known: Embedded | None = None  # all points embedded, where they are few
+    on_dense: Callable[[int], None] | None = None  # called with `q`, if dense
 
     def block(self, rows: slice, columns: slice) -> Tensor:
         """Some rows and columns; the diagonal is not clamped.

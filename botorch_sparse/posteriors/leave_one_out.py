@@ -36,15 +36,8 @@ def leave_one_out(
 ) -> Moments:
     """Mean and variance (without noise) at each point, given all other observations.
 
-    Args:
-        posterior: The posterior of all observations, those asked for among them.
-        X: `batch_shape x n x d` inputs.
-        Y: `batch_shape x n` observations.
-        noise: `batch_shape x n` noise variances.
-
-    Returns:
-        Moments, `batch_shape x n` each, in the dtype of `Y`. Cost: O(n m^2) time,
-        O(chunk_size m) memory.
+    The `posterior` is of all observations, those asked for among them. Moments are
+    `batch_shape x n`, in the dtype of `Y`. Cost: O(n m^2) time, O(chunk_size m) memory.
     """
     posterior = posterior.absorbed()
     dtype, size = posterior.inducing_points.dtype, posterior.chunk_size

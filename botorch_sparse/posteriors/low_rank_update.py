@@ -36,9 +36,9 @@ class LowRankUpdate(NamedTuple):
         gain: `batch_shape x q x m`, :math:`R^{-\top} (R + I)^{-1} P^\top`.
     """
 
-    added: Tensor
-    rows: Tensor
-    gain: Tensor
+    added: Tensor  # the rows `phi(x_s) / d_s^(1/2)` before any whitening
+    rows: Tensor  # the rows `p_s`
+    gain: Tensor  # `R^-T (R + I)^-1 P^T`
 
     @classmethod
     def from_rows(cls, added: Tensor, rows: Tensor) -> "LowRankUpdate":
@@ -70,15 +70,9 @@ class LowRankUpdate(NamedTuple):
 def absorb(
     chol_inner: Tensor, weights: Tensor, updates: tuple[LowRankUpdate, ...]
 ) -> tuple[Tensor, Tensor]:
-    """The factor `L_B` with the updates in it, and the weights `a` that go with it.
+    """The factor `L_B` (`batch_shape x m x m`) with the updates in it, and its `a`.
 
-    Args:
-        chol_inner: `batch_shape x m x m`, the factor before the updates.
-        weights: `batch_shape x m`, the weights after them.
-        updates: The updates, in the order they were made.
-
-    Returns:
-        Both for the new factor. Cost: O(m^3) for each element of the batch.
+    Cost: O(m^3) for each element of the batch.
     """
     L_B, v = chol_inner, weights.unsqueeze(-2)
     for update in reversed(updates):

@@ -49,11 +49,7 @@ from botorch_sparse.posteriors.features import NystromFeatures
 
 
 def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:
-    """All that a kernel's gradient flows to, its inputs excepted.
-
-    Its parameters, and the leaves of hyperparameters that are the result of another
-    computation (sampled ones, or parameters in another dtype).
-    """
+    """All that a kernel's gradient flows to but inputs: parameters and leaves."""
     leaves = {id(p): p for p in kernel.parameters() if p.requires_grad and p.is_leaf}
     K = kernel(S[..., :1, :].detach()).to_dense()
     seen, ahead = set(), [K.grad_fn]
@@ -69,11 +65,7 @@ def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:
 
 
 class GradientAccumulator:
-    """Tensors whose gradients add up over the blocks; None where not wanted.
-
-    Args:
-        tensors: The tensors.
-    """
+    """Tensors whose gradients add up over the blocks; None where not wanted."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = list(tensors)
@@ -115,25 +107,15 @@ def low_rank_objective(
     with_residual: bool = True,
     block_size: int | None = None,
 ) -> Tensor:
-    r"""The collapsed bound [Titsias2009]_ (Eq. 9) or the DTC likelihood.
+    r"""The collapsed bound [Titsias2009]_ (Eq. 9) or the DTC likelihood, `batch_shape`.
 
     .. math:: \log N(e; 0, \Phi^\top \Phi + D) - \tfrac12 \sum_i r(x_i, x_i) / d_i
 
-    Differentiable once, in everything that the kernel, `X`, the inducing points, the
-    errors and the noise were computed from, as far as it is a leaf of the graph.
-
-    Args:
-        features: The features in float64, with the factor `L` of `K_SS`.
-        X: `batch_shape x n x d` points.
-        error: `batch_shape x n` observations less their prior mean, in float64.
-        noise: `batch_shape x n` noise variances `d_i`, positive, in float64.
-        with_residual: Whether to subtract the sum over the residual.
-        block_size: Features embedded at a time, fitting the cache by default.
-
-    Returns:
-        A `batch_shape` tensor. Cost: O(n m^2) time, O(m^2 + block_size) memory. Its
-        gradient raises `UnsupportedError` if it is asked for with `create_graph=True`,
-        or with other parameters in the kernel than the value was computed with.
+    Differentiable once, in everything that the kernel, `X` (`batch_shape x n x d`), the
+    inducing points, the errors and the noise (`batch_shape x n`) were computed from, as
+    far as it is a leaf of the graph. Features, errors and noise are in float64; the
+    errors are observations less their prior mean. Cost: O(n m^2) time, O(m^2 +
+    block_size) memory.
     """
     L = features.chol_inducing.detach()
     if block_size is None:
@@ -154,24 +136,14 @@ def low_rank_objective(
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What stays the same for all blocks.
+    """What stays the same for all blocks."""
 
-    Attributes:
-        features: The features, their inducing points a leaf.
-        X: The points, a leaf.
-        parameters: The kernel's when the value was computed.
-        with_residual: Whether the objective is the collapsed bound.
-        num_rows: Rows of a block.
-        known: The kernel of all rows with its graph, where one block holds them: it is
-            then evaluated once.
-    """
-
-    features: NystromFeatures
-    X: Tensor
-    parameters: tuple[Tensor, ...]
-    with_residual: bool
-    num_rows: int
-    known: list[Tensor] | None = None
+    features: NystromFeatures  # the features, their inducing points a leaf
+    X: Tensor  # the points, a leaf
+    parameters: tuple[Tensor, ...]  # the kernel's when the value was computed
+    with_residual: bool  # whether the objective is the collapsed bound
+    num_rows: int  # rows of a block
+    known: list[Tensor] | None = None  # the kernel of all rows, with its graph
 
     def blocks(self) -> Iterator[slice]:
         """The rows of each block."""
@@ -196,12 +168,7 @@ class _Task:
         return V.mul_(d.rsqrt().unsqueeze(-2))
 
     def validate_gradient(self) -> None:
-        """Refuse gradients that would be wrong.
-
-        Raises:
-            UnsupportedError: If it is to have a gradient itself, which would be zero,
-                or if the kernel, which is evaluated again, has other parameters.
-        """
+        """Refuse a gradient of the gradient, and one of a kernel that has changed."""
         if torch.is_grad_enabled():
             raise UnsupportedError(
                 "Got create_graph=True for the gradient of the low-rank objective, "
@@ -291,9 +258,8 @@ def _pull_data(
 ) -> tuple[Tensor, Tensor]:
     """Pull the gradient of `k_S(x)` and `k(x, x)`, block by block.
 
-    Returns:
-        `u_i` and `V_i' B^-1 V_i - 1`, which the gradient of the errors and of the noise
-        is made of.
+    It returns `u_i` and `V_i' B^-1 V_i - 1`, for the gradient of the errors and the
+    noise.
     """
     L, v = task.features.chol_inducing, solved.v
     B_inv = torch.cholesky_inverse(solved.L_B)

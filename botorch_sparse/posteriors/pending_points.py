@@ -20,15 +20,10 @@ ROOM = 16
 
 @dataclass(frozen=True, eq=False)
 class PendingRow:
-    r"""What a point brings that the pending ones do not explain.
+    """What a point brings that the pending ones do not explain."""
 
-    Attributes:
-        a: `aug x m`, :math:`w - U^\top U w`.
-        gain: `aug`, :math:`w^\top a`: the point's embedded variance.
-    """
-
-    a: Tensor
-    gain: Tensor
+    a: Tensor  # `aug x m`, `w - U'U w`
+    gain: Tensor  # `aug`, `w'a`: the embedded variance of the point
 
     def u(self, noise: Tensor | float, count: int = 1) -> Tensor:
         r"""The row for `count` evaluations of noise variance `d` each, `aug x m`.
@@ -40,13 +35,9 @@ class PendingRow:
 
 @dataclass(frozen=True, eq=False)
 class PendingRows:
-    """The rows `u_j` of pending points; at most `m + ROOM` of them are kept.
+    """The rows `u_j` of pending points; at most `m + ROOM` of them are kept."""
 
-    Attributes:
-        U: `aug x j x m` rows.
-    """
-
-    U: Tensor
+    U: Tensor  # `aug x j x m` rows
 
     @classmethod
     def none(cls, like: Tensor) -> "PendingRows":

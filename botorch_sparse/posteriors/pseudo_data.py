@@ -23,19 +23,12 @@ from botorch_sparse.posteriors.nystrom import NystromPosterior
 def pseudo_data_factor(
     posterior: NystromPosterior, *, is_awaited: bool = True
 ) -> Tensor:
-    r"""Lower factor of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`.
+    r"""Lower factor of :math:`K_{SS} + K_{SS} G^{-1} K_{SS}`, `m x m`. Cost: O(m^3).
 
     Since :math:`K_{SS}^{-1} - (K_{SS} + G)^{-1} = L^{-\top} (I - B^{-1}) L^{-1}`, it is
     :math:`L R^{-1}` with a lower triangular `R`, :math:`R^\top R = I - B^{-1}`: the
-    Cholesky factor with rows and columns in reverse.
-
-    Args:
-        posterior: An unbatched posterior.
-        is_awaited: If False, the host does not wait to see whether the factorization
-            needs jitter, and where it does the factor is NaN.
-
-    Returns:
-        An `m x m` tensor. Cost: O(m^3).
+    Cholesky factor with rows and columns in reverse. If not `is_awaited`, the host does
+    not wait to see whether that needs jitter, and where it does the factor is NaN.
     """
     return pseudo_data(posterior, is_awaited=is_awaited)[0]
 
@@ -44,17 +37,10 @@ def pseudo_data_factor(
 def pseudo_data(
     posterior: NystromPosterior, *, is_awaited: bool = True
 ) -> tuple[Tensor, Tensor]:
-    r"""The factor `F` of `pseudo_data_factor`, and the whitened observations `z`.
+    r"""The factor `F` of `pseudo_data_factor`, and `m` whitened observations `z`.
 
-    The mean is :math:`c(x) + z^\top F^{-1} k_S(x)`, with
-    :math:`R^\top z = L_B^{-\top} a`.
-
-    Args:
-        posterior: An unbatched posterior.
-        is_awaited: See `pseudo_data_factor`.
-
-    Returns:
-        An `m x m` tensor and `m` numbers. Cost: O(m^3).
+    The mean is :math:`c(x) + z^\top F^{-1} k_S(x)`, with :math:`R^\top z = L_B^{-\top}
+    a`.
     """
     L_B = posterior.chol_inner
     eye = torch.eye(len(L_B), dtype=L_B.dtype, device=L_B.device)

@@ -19,11 +19,7 @@ MIN_VARIANCE = 1e-12
 
 
 def validate_beta(beta: object) -> None:
-    """Refuse what is neither a number of at least 0 nor a tensor of these.
-
-    Raises:
-        InputDataError: If it is neither.
-    """
+    """Refuse what is neither a number of at least 0 nor a tensor of these."""
     need = "need a number of at least 0, such as 4: its root multiplies the standard "
     if not isinstance(beta, Tensor) or beta.dim() == 0:
         check_number("beta", beta, "[0, inf)", f"{need}deviation.")
@@ -157,15 +153,7 @@ def construct_inputs_batch_ucb(
     beta: float | Tensor = 0.2,
     maximize: bool = True,
 ) -> dict[str, Any]:
-    """Constructor arguments for Ax and `get_acqf_input_constructor`.
-
-    Args:
-        model: The model.
-        posterior_transform: As in `BatchUpperConfidenceBound`.
-        X_pending: As in `BatchUpperConfidenceBound`.
-        beta: As in `BatchUpperConfidenceBound`; the default is BoTorch's.
-        maximize: As in `BatchUpperConfidenceBound`.
-    """
+    """Constructor arguments for Ax; the default of `beta` is BoTorch's."""
     return {
         "model": model,
         "beta": beta,

@@ -102,18 +102,7 @@ def construct_inputs_q_batch_ucb(
     constraints: list[Callable[[Tensor], Tensor]] | None = None,
     beta: float = 0.2,
 ) -> dict[str, Any]:
-    """Constructor arguments for Ax, as for `qUpperConfidenceBound`.
-
-    Args:
-        model: The model.
-        objective: As in `qUpperConfidenceBound`.
-        posterior_transform: As in `qUpperConfidenceBound`.
-        X_pending: As in `qBatchUpperConfidenceBound`.
-        sampler: As in `qUpperConfidenceBound`.
-        X_baseline: For the cost of an infeasible point.
-        constraints: As in `construct_inputs_qUCB`.
-        beta: As in `qUpperConfidenceBound`; the default is BoTorch's.
-    """
+    """Constructor arguments for Ax, as for `qUpperConfidenceBound`."""
     return construct_inputs_qUCB(
         model=model,
         objective=objective,

@@ -38,13 +38,10 @@ def product_ratio(variance_before: Tensor, noise: Tensor) -> Tensor:
 def local_sum(full: Tensor, embedded: Tensor, covariance: LocalBound) -> Tensor:
     r"""The sum of squared covariances that the local bound is made of.
 
-    Args:
-        full: Sums of :math:`\mathrm{cov}_{fb}(x, x_s)^2`.
-        embedded: Sums of :math:`(w(x)^\top w(x_s))^2`.
-        covariance: `"both"` for the larger of the two, `"embedded"` for the second,
-            which bounds the ratio of this posterior with its inducing set frozen,
-            `"paper"` for the first, which is not a bound on that ratio, since residual
-            covariances may be negative.
+    The terms are :math:`\mathrm{cov}_{fb}(x, x_s)^2` and :math:`(w(x)^\top w(x_s))^2`.
+    `"embedded"` is a bound on the ratio of this posterior with its inducing set frozen,
+    and so is `"both"`, the larger of the two. `"paper"`, the full sum, is none, since
+    residual covariances may be negative.
     """
     if covariance == "both":
         return torch.maximum(full, embedded)

@@ -56,44 +56,25 @@ BLOCK_ROWS = 512
 
 
 class Summary(NamedTuple):
-    r"""The diagonal of `E`, and what it says on the host.
+    """The diagonal of `E`, and what it says on the host."""
 
-    Attributes:
-        leverage: `n`, the diagonal.
-        largest: Its largest entry.
-        trace: Its sum.
-        lower: :math:`\mathrm{tr} \, Q (Q + D)^{-1}`.
-        upper: That and :math:`\sum_i E_{ii} / (1 + E_{ii})`.
-        num_left: The number of positive entries, inducing points left out.
-        is_sound: Whether the factor of the inducing points passed its check.
-    """
-
-    leverage: Tensor
-    largest: float
-    trace: float
-    lower: float
-    upper: float
-    num_left: int
-    is_sound: bool
+    leverage: Tensor  # `n`, the diagonal
+    largest: float  # its largest entry
+    trace: float  # its sum
+    lower: float  # `tr Q (Q + D)^-1`
+    upper: float  # `lower`, and the sum of `E_ii / (1 + E_ii)`
+    num_left: int  # the number of positive entries, inducing points left out
+    is_sound: bool  # whether the factor of the inducing points passed its check
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledResidual:
-    r"""The matrix `E` for given inducing points, never formed if large.
+    """The matrix `E` for given inducing points, in float64, never formed if large."""
 
-    Everything is float64.
-
-    Args:
-        features: The features of the inducing points, float64.
-        X: `n x d` points, float64.
-        noise: `n` noise variances, float64.
-        variance: `n` prior variances, where they are known.
-    """
-
-    features: NystromFeatures
-    X: Tensor
-    noise: Tensor
-    variance: Tensor | None = None
+    features: NystromFeatures  # of the inducing points
+    X: Tensor  # `n x d` points
+    noise: Tensor  # `n` noise variances
+    variance: Tensor | None = None  # `n` prior variances, where they are known
 
     @classmethod
     def of(
@@ -116,17 +97,10 @@ class ScaledResidual:
     def summary(
         self, inducing: Tensor | None = None, check: Tensor | None = None
     ) -> Summary:
-        """The diagonal of `E`, and what it says, for one wait.
+        """The diagonal of `E`, for one wait. Cost: O(n m^2), O(chunk_size m) memory.
 
-        Args:
-            inducing: The rows that are inducing points, if they are to be counted out.
-            check: A boolean to be read as well, whether the factor will do.
-
-        Returns:
-            The summary. Cost: O(n m^2) time, O(chunk_size m) memory.
-
-        Raises:
-            NanError: If a factor that passed its check leads to NaN on a device.
+        Rows in `inducing` are counted out. `check` is read as well: whether the factor
+        will do. Raises `NanError` if a factor that passed leads to NaN on a device.
         """
         leverage, inner = self._moments()
         is_left = leverage > 0
@@ -230,15 +204,10 @@ class Bound(NamedTuple):
 
 
 class PendingBound(NamedTuple):
-    """A bound of which the device knows what the host does not.
+    """A bound of which the device knows what the host does not."""
 
-    Attributes:
-        figures: What is to be read.
-        finish: The bound, given that on the host.
-    """
-
-    figures: Tensor
-    finish: Callable[[Tensor], Bound]
+    figures: Tensor  # what is to be read
+    finish: Callable[[Tensor], Bound]  # the bound, given that on the host
 
     def read(self) -> Bound:
         """The bound, for one wait."""
@@ -271,16 +240,8 @@ def lanczos_upper_bound(
 
     After `k` steps the Ritz value is below :math:`(1 - \epsilon) \lambda_\max` with
     probability at most :math:`1.648 \sqrt n \exp(-\sqrt \epsilon (2k - 1))`; `k` is
-    chosen such that this is at most `delta` for `eps = 0.1`: 19 for n = 5000 and
-    `delta = 1e-3`. Where that is no less than `n` the eigenvalue is computed.
-
-    Args:
-        matrix: The matrix.
-        delta: Failure probability.
-        generator: Source of the start vector.
-
-    Returns:
-        The bound, and the Ritz value as its estimate.
+    chosen such that this is at most `delta` for `eps = 0.1`: 19 for n = 5000 and `delta
+    = 1e-3`. Where that is no less than `n` the eigenvalue is computed.
     """
     n = len(matrix)
     log_failure = math.log(1.648 * math.sqrt(n) / delta)
@@ -582,15 +543,7 @@ def certify(
     delta: float,
     generator: torch.Generator,
 ) -> AccuracyCertificate:
-    """The certificate, for one wait at most; unchecked arguments.
-
-    Args:
-        error: The matrix `E`.
-        summary: What `error.summary()` returned.
-        method: As in `accuracy_certificate`, as are the arguments after it.
-        delta: See there.
-        generator: See there.
-    """
+    """The certificate, for one wait at most; unchecked arguments."""
     if method == "auto" and summary.trace <= NEGLIGIBLE:
         method = "trace"
     bound = _smallest_bound(error, summary, method, delta, generator)

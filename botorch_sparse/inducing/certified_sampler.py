@@ -156,11 +156,7 @@ class CertifiedSampler:
     def _grown(
         self, data: "_Data", shares: Iterator[float], generator: torch.Generator
     ) -> tuple["_Round", list[AccuracyCertificate]]:
-        """The last round, and the certificates so far.
-
-        The last of them is within the tolerance, unless the cap was reached: that round
-        has none.
-        """
+        """The last round, and the certificates so far; none for a round at the cap."""
         cap = len(data.X)
         if self.max_inducing_points is not None:
             cap = min(self.max_inducing_points, cap)
@@ -229,33 +225,21 @@ class _Data:
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """The points of one round and what they leave over.
+    """The points of one round and what they leave over."""
 
-    Attributes:
-        index: Sorted indices.
-        error: The matrix `E`.
-        is_singular: Whether points may be redundant, or without variance.
-        check: Whether the factor will do, a boolean that is not read yet; None if it
-            will.
-    """
-
-    index: Tensor
-    error: ScaledResidual
-    is_singular: bool
-    check: Tensor | None
+    index: Tensor  # sorted indices
+    error: ScaledResidual  # the matrix `E`
+    is_singular: bool  # whether points may be redundant, or without variance
+    check: Tensor | None  # whether the factor will do, not read yet; None if it will
 
     @classmethod
     def of(
         cls, data: _Data, index: Tensor, is_singular: bool, is_last: bool
     ) -> "_Round":
-        """The round of these points.
+        """The round of these points; the last one is not summarized.
 
-        If not `is_singular`, it is assumed, and found out with all else, that no point
-        is redundant or without variance: one wait for a device then, and two if not.
-        The last round is not summarized.
-
-        Raises:
-            NanError: If variances over noise are not finite, in the last round.
+        If not `is_singular`, no point is assumed to be redundant or without variance.
+        That is found out with all else: one wait for a device then, and two if not.
         """
         drawn = cls._assumed(data, index, is_singular)
         if is_last:
@@ -312,10 +296,7 @@ class _Round:
 
 
 def _first_points(data: _Data, size: int, generator: torch.Generator) -> Tensor:
-    """Points in proportion to their prior leverage.
-
-    That all have some is taken for granted on a device, where a count is a wait.
-    """
+    """Points in proportion to prior leverage; on a device no count is waited for."""
     nothing = torch.arange(0, device=data.X.device)
     available = None if data.X.is_cpu else len(data.X)
     return weighted_sample(

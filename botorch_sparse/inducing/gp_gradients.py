@@ -128,8 +128,7 @@ def _whitened_features(
 def _inner_factor(scaled: Tensor) -> Tensor:
     r"""The factor of :math:`B = I + V^\top V` for `batch_shape x n x M` V; O(n M^2).
 
-    Where the signal is `1 / eps` times the noise, rounding leaves B without one. The QR
-    factorization of V and I, which does not square, has it.
+    Where rounding leaves B without one, the QR factorization of V and I has it.
     """
     inner = scaled.mT @ scaled
     inner.diagonal(dim1=-2, dim2=-1).add_(1.0)

@@ -119,18 +119,10 @@ def _greedy(
     start: Tensor,
     order: Tensor,
 ) -> Tensor:
-    """The greedy choice, given the Gram matrix of the gradients row by row.
+    """The greedy choice of `num` indices, `start` included; the host waits for none.
 
-    Args:
-        row: Inner products of one gradient, given by its index (a tensor of one
-            element), with all `n`.
-        squared_norms: `n` squared norms.
-        num: Number of samples to choose, `start` included.
-        start: Indices that are chosen already.
-        order: `n` ranks, of which the lowest wins a tie.
-
-    Returns:
-        `num` indices. Nothing is copied to the host.
+    `row` gives inner products of one gradient with all `n`. The lowest `order` wins a
+    tie.
     """
     inverse = squared_norms.clamp_min(0).rsqrt()
     inverse = torch.where(squared_norms > 0, inverse, torch.zeros_like(inverse))
@@ -149,12 +141,7 @@ def _greedy(
 
 
 def _validated(gradients: Tensor) -> Tensor:
-    """The gradients as a matrix of finite numbers.
-
-    Raises:
-        BotorchTensorDimensionError: If they are not a vector or matrix.
-        InputDataError: If they are not finite floating-point numbers.
-    """
+    """The gradients as a matrix of finite numbers; anything else is refused."""
     if gradients.dim() == 1:
         gradients = gradients.unsqueeze(-1)
     if gradients.dim() != 2:
@@ -174,12 +161,7 @@ def _validated(gradients: Tensor) -> Tensor:
 def validate_forced(
     forced: Tensor | Sequence[int] | None, num: int, n: int, device: torch.device
 ) -> Tensor:
-    """The forced indices as a tensor.
-
-    Raises:
-        InputDataError: If they repeat or are out of range, or do not fit into `num`, or
-            `num` is larger than `n`.
-    """
+    """The forced indices as a tensor: different ones in range that fit into `num`."""
     given = torch.as_tensor([] if forced is None else forced)
     index = given.cpu()
     is_index = index.dim() == 1 and (index.numel() == 0 or index.dtype == torch.int64)

@@ -191,14 +191,9 @@ def standard_normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _correlate(noise: Tensor, U: Tensor) -> Tensor:
-    r""":math:`T_i = \sum_k \zeta_{(i+k) \bmod n} U_k`, by FFT in O(n m log n).
+    r""":math:`T_i = \sum_k \zeta_{(i+k) \bmod n} U_k`, `batch x m x n`, by FFT.
 
-    Args:
-        noise: `batch x n`.
-        U: `batch x m x n`.
-
-    Returns:
-        `batch x m x n`.
+    Cost: O(n m log n) for `noise` of `batch x n` and `U` of `batch x m x n`.
     """
     spectrum = torch.fft.rfft(noise).unsqueeze(-2) * torch.fft.rfft(U).conj()
     return torch.fft.irfft(spectrum, n=U.shape[-1])

@@ -112,16 +112,7 @@ def bernoulli(probabilities: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw(p: Tensor, cap: int | None, generator: torch.Generator) -> Tensor:
-    """Bernoulli draws that are never empty and never more than `cap`.
-
-    Args:
-        p: `n` inclusion probabilities; the largest is taken if none is drawn.
-        cap: Largest number of points, or None.
-        generator: Source of randomness.
-
-    Returns:
-        Sorted indices.
-    """
+    """Sorted indices of Bernoulli draws: at least the likeliest, and at most `cap`."""
     index = bernoulli(p, generator)
     if len(index) == 0 and len(p) > 0:
         return p.argmax().unsqueeze(0)
@@ -146,19 +137,11 @@ def weighted_sample(
     generator: torch.Generator,
     available: int | None = None,
 ) -> Tensor:
-    """`size` points: `index` and others, in proportion to weights, without replacement.
+    """`size` points, sorted: `index` and others in proportion to `n` weights.
 
-    The largest of `weight / exponential` variates are such a sample [Efraimidis2006]_.
-
-    Args:
-        index: Points that are in it.
-        weight: `n` weights, at least zero. Points without any stay out.
-        size: Number of points, those in `index` included.
-        generator: Source of randomness.
-        available: The number of points in `index` or with some weight, if it is known.
-
-    Returns:
-        Sorted indices.
+    The largest of `weight / exponential` variates are such a sample, without
+    replacement [Efraimidis2006]_. Points of weight zero stay out. `available` is how
+    many points have some weight or are in `index`, if that is known.
     """
     uniform = torch.rand(
         len(weight), generator=generator, dtype=torch.float64, device=generator.device
@@ -184,19 +167,11 @@ def covariance_matrix(covar_module: Kernel, S: Tensor, variance: Tensor) -> Tens
 
 
 def variance_given(covar_module: Kernel, X: Tensor, S: Tensor, noise: Tensor) -> Tensor:
-    """Exact GP variance at `X` given observations at `S`, in row chunks.
+    """Exact GP variance at `n x d` points given observations at `m x d` points `S`.
 
     `K_SS + D` is factorized as it is: its smallest eigenvalue is at least min(noise),
-    so only a failure to rounding calls for jitter, of the order of the noise.
-
-    Args:
-        covar_module: The kernel.
-        X: `n x d` points.
-        S: `m x d` points, possibly none.
-        noise: `m` noise variances.
-
-    Returns:
-        An `n` tensor. Cost: O(n m^2) time, O(m^2 + chunk m) memory.
+    so only a failure to rounding calls for jitter, of the order of the noise. Cost: O(n
+    m^2) time, O(m^2 + chunk m) memory.
     """
     if len(S) == 0:
         return prior_variance(covar_module, X)
@@ -219,11 +194,7 @@ def validate_cap(max_inducing_points: int | None) -> None:
 
 
 def validate_sampler(name: str, sampler: object) -> None:
-    """Refuse what is no sampler of inducing points, such as a number or a class.
-
-    Raises:
-        InputDataError: If it cannot be called; None is left to defaults.
-    """
+    """Refuse what is no sampler, such as a number or a class; None is fine."""
     if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
         raise InputDataError(
             f"Got {name}={short_repr(sampler)}; need an instance of an "

@@ -188,10 +188,7 @@ def _as_seed(seed: int | torch.Generator) -> int:
 def _generator(
     seed: int | torch.Generator, statistics: RadiusStatistics
 ) -> torch.Generator:
-    """A generator for one number of evaluations.
-
-    Seeds pass through a hash: neighbours would give alike first draws.
-    """
+    """A generator for one number of evaluations; hashed, as near seeds draw alike."""
     key = f"{seed},{statistics.num_evaluations}".encode()
     digest = hashlib.blake2b(key, digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))

@@ -24,12 +24,7 @@ from botorch_sparse.argument_checks import check_tensors
 
 
 def validate_model(model: Model) -> None:
-    """Refuse a model whose posterior cannot be conditioned on points without values.
-
-    Raises:
-        UnsupportedError: For a list of models, a multi-task model, a model of another
-            kind than an exact GP, and batches of models.
-    """
+    """Refuse a model whose posterior cannot be conditioned on points without values."""
     if isinstance(model, type):
         raise UnsupportedError(
             f"Got the class {model.__name__}; need a fitted model of it."
@@ -100,10 +95,7 @@ def transformed_inputs(model: Model, X: Tensor) -> Tensor:
 
 
 def pending_noise(model: Model) -> Tensor:
-    """The noise variance of an evaluation still to come, one for each output.
-
-    Where noise was given with the data, its mean, as in `Model.fantasize`.
-    """
+    """The noise variance of an evaluation to come, one an output; the mean if given."""
     noise = getattr(model.likelihood, "noise", None)
     if not isinstance(noise, Tensor):
         raise UnsupportedError(
@@ -120,17 +112,10 @@ def untransformed_posterior(
     X: Tensor,
     posterior_transform: PosteriorTransform | None = None,
 ) -> Posterior:
-    """A posterior in the user's space from moments in the model's.
+    """A posterior at `batch_shape x q x d` points, from moments in the model's space.
 
-    Args:
-        model: The model.
-        mean: `batch_shape x aug x q` means.
-        covariance: `batch_shape x aug x q x q` covariances.
-        X: The points, `batch_shape x q x d`.
-        posterior_transform: Applied last.
-
-    Returns:
-        A posterior over `batch_shape x q x 1`, or the model's outputs.
+    Means are `batch_shape x aug x q`, covariances `batch_shape x aug x q x q`. The
+    posterior transform is applied last.
     """
     mean, covariance = mean.to(X.dtype), covariance.to(X.dtype)
     if model.num_outputs > 1:

@@ -30,17 +30,11 @@ from botorch_sparse.models.training_data import validate_dimension
 
 @dataclass(frozen=True, eq=False)
 class ConcatenatedRows:
-    """Rows of several tensors, one after the other.
+    """Rows of several tensors, one after the other; batch shapes broadcast."""
 
-    Attributes:
-        parts: Tensors `part_batch x n_i x event`, whose batch shapes broadcast.
-        batch_shape: The batch shape of the result.
-        event_dims: Dimensions from the rows on: 2 for inputs, 1 for targets.
-    """
-
-    parts: tuple[Tensor, ...]
-    batch_shape: torch.Size
-    event_dims: int
+    parts: tuple[Tensor, ...]  # `part_batch x n_i x event` each
+    batch_shape: torch.Size  # the batch shape of the result
+    event_dims: int  # dimensions from the rows on: 2 for inputs, 1 for targets
 
     @property
     def num_rows(self) -> int:
@@ -66,11 +60,7 @@ class ConcatenatedRows:
 
 
 class ConcatenatedNoise(FixedGaussianNoise):
-    """Noise variances of old and new observations.
-
-    Args:
-        rows: The variances.
-    """
+    """Noise variances of old and new observations."""
 
     def __init__(self, rows: ConcatenatedRows) -> None:
         Module.__init__(self)
@@ -102,23 +92,14 @@ class ConcatenatedNoise(FixedGaussianNoise):
 
 @dataclass(frozen=True, eq=False)
 class NewData:
-    """New observations, with the outputs as the last batch dimension.
+    """New observations, with the outputs as the last batch dimension."""
 
-    Attributes:
-        raw_X: `input_batch x q x d` inputs before the input transform.
-        X: `input_batch x q x d` inputs after it.
-        Y: `... x q` observations after the outcome transform.
-        noise: `... x q` noise variances.
-        given_noise: Those that were passed, without what the likelihood adds, or None.
-        batch_shape: The batch shape of the model of all observations, with outputs.
-    """
-
-    raw_X: Tensor
-    X: Tensor
-    Y: Tensor
-    noise: Tensor
-    given_noise: Tensor | None
-    batch_shape: torch.Size
+    raw_X: Tensor  # `input_batch x q x d` inputs before the input transform
+    X: Tensor  # `input_batch x q x d` inputs after it
+    Y: Tensor  # `... x q` observations after the outcome transform
+    noise: Tensor  # `... x q` noise variances
+    given_noise: Tensor | None  # what was passed: the likelihood may add to it
+    batch_shape: torch.Size  # of the model of all observations, with outputs
 
     @classmethod
     def observed(
@@ -129,15 +110,7 @@ class NewData:
         noise: Tensor | None,
         d: int,
     ) -> Self:
-        """What `condition_on_observations` gets.
-
-        Args:
-            model: The model.
-            X: `batch_shape x q x d` inputs.
-            Y: `batch_shape x q x m` observations.
-            noise: Noise variances after the outcome transform, of the shape of `Y`.
-            d: The dimension of transformed inputs.
-        """
+        """What `condition_on_observations` gets, with `d` transformed columns."""
         if hasattr(model, "outcome_transform"):
             Y, _ = model.outcome_transform(Y, X=X)
         if fantasize_flag.off():
@@ -182,11 +155,7 @@ class NewData:
         )
 
     def likelihood(self, old: Likelihood) -> Likelihood:
-        """The likelihood of old and new observations. Cost: independent of `n`.
-
-        Raises:
-            RuntimeError: If a fixed-noise model gets no noise.
-        """
+        """The likelihood of old and new observations; fixed noise needs new noise."""
         noise = self.given_noise
         if noise is None or not isinstance(old, FixedNoiseGaussianLikelihood):
             shape = self.noise.shape
@@ -203,11 +172,7 @@ class NewData:
 
 
 def _batches(own: torch.Size, X: Tensor, Y: Tensor) -> tuple[torch.Size, torch.Size]:
-    """The batch shapes of new inputs and targets together with the model's.
-
-    Raises:
-        RuntimeError: With the messages of `ExactGP`, if they do not fit.
-    """
+    """The batch shapes of new inputs and targets with the model's, as in `ExactGP`."""
     X_batch, Y_batch = X.shape[:-2], Y.shape[:-1]
     try:
         input_batch = torch.broadcast_shapes(own, X_batch)
@@ -250,10 +215,6 @@ def validate_new_data(X: Tensor, Y: Tensor) -> None:
     """Check transformed inputs and outcomes.
 
     Values of fantasies, and those on a device, are not looked at.
-
-    Raises:
-        BotorchTensorDimensionError: If there are not as many of both.
-        InputDataError: If they are no tensors, or a value is seen not to be finite.
     """
     check_tensors(X=X, Y=Y)
     if Y.dim() == 0 or X.dim() < 2 or X.shape[-2] != Y.shape[-1]:
@@ -271,14 +232,10 @@ def validate_new_data(X: Tensor, Y: Tensor) -> None:
 
 
 def checked_noise(noise: Tensor | None) -> Tensor | None:
-    """The noise variances of new observations.
+    """The noise variances of new observations: finite, and not negative.
 
     For fantasies they are taken as they are; on a device, where a look is a wait,
     negative ones become NaN.
-
-    Raises:
-        InputDataError: If they are no tensor, or one on the CPU is negative or not
-            finite.
     """
     if noise is None:
         return None
@@ -296,11 +253,7 @@ def checked_noise(noise: Tensor | None) -> Tensor | None:
 
 
 def check_is_in_eval_mode(model: Model) -> None:
-    """Conditioning is on predictions.
-
-    Raises:
-        RuntimeError: In train mode, as `ExactGP` does.
-    """
+    """Conditioning is on predictions: refuse train mode, as `ExactGP` does."""
     if model.training:
         raise RuntimeError(
             "Fantasy observations can only be added after making predictions with "

@@ -200,11 +200,7 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         return super().fantasize(X, sampler, observation_noise, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Let pass what moves nothing, as analytic acquisition functions do each time.
-
-        Raises:
-            UnsupportedError: If it would move.
-        """
+        """Refuse to move; let pass what moves nothing, as acquisition functions do."""
         probe = self._targets.parts[0].new_empty(0)
         if fn(probe) is not probe:
             raise UnsupportedError(

@@ -35,12 +35,9 @@ BYTES = 8
 
 
 def affordable_inducing_points(max_memory: int) -> int:
-    """The largest `m` whose fit and posterior stay within a budget, at least one.
+    """The largest `m` whose fit and posterior stay within `max_memory` bytes.
 
-    Nothing of the size of the data is kept, so that the budget does not depend on `n`.
-
-    Args:
-        max_memory: Bytes.
+    At least one; nothing of the size of the data is kept, whatever `n` is.
 
     Example:
         >>> affordable_inducing_points(2**30)
@@ -65,19 +62,10 @@ def sample_inducing_points(
     variance: Tensor | None = None,
     cap: int | None = None,
 ) -> Tensor:
-    """Draw inducing points; above `cap` keep as many in proportion to their variance.
+    """Sorted indices of inducing points among `n x d` unique transformed points.
 
-    Args:
-        sampler: The sampler.
-        covar_module: The kernel.
-        X: `n x d` unique training points, transformed.
-        noise: `n` noise variances of the folded observations.
-        generator: Source of randomness.
-        variance: `n` variances under the previous inducing points, or None.
-        cap: Largest number of points, or None.
-
-    Returns:
-        Sorted indices into the rows of `X`.
+    Above `cap` as many are kept in proportion to their variance. `variance` is under
+    the previous inducing points, `n`.
     """
     index = sampler(covar_module, X, noise, generator=generator, variance=variance)
     is_trusted = not X.is_cpu and returns_valid_indices(sampler)
@@ -91,17 +79,9 @@ def sample_inducing_points(
 
 
 def _validate_index(index: Tensor, num_points: int, is_in_range: bool = False) -> None:
-    """Check what a sampler returned.
+    """Check that a sampler returned a vector of at least one index of `num_points`.
 
-    Args:
-        index: What it returned.
-        num_points: The number of points it drew from.
-        is_in_range: Whether the values are known to be right. A look at them waits for
-            the device.
-
-    Raises:
-        InputDataError: If it is not a vector of indices of `num_points` points with at
-            least one entry.
+    With `is_in_range` values are not looked at: that waits for a device.
     """
     is_index = isinstance(index, Tensor) and index.dtype == torch.int64
     if not is_index or index.dim() != 1 or len(index) == 0:
@@ -131,22 +111,12 @@ def sample_shared_points(
     variance: Tensor | None = None,
     cap: int | None = None,
 ) -> Tensor:
-    """Draw inducing points for several outputs or a batch of data.
+    """Inducing points for several outputs or a batch of data, `batch_shape x m`.
 
-    Args:
-        sampler: The sampler; it sees one output of one element at a time.
-        covar_module: The kernel.
-        X: `aug_batch x n x d` unique training points, transformed; `aug_batch` is the
-            batch shape, and then the outputs where there are several.
-        noise: `aug_batch x n` noise variances of the folded observations.
-        num_outputs: Number of outputs.
-        generator: Source of randomness.
-        variance: `aug_batch x n` variances under the previous inducing points.
-        cap: Largest number of points, or None.
-
-    Returns:
-        Sorted indices into the rows of `X`, `batch_shape x m`. Cost: O(n m^2) for each
-        output of each element.
+    The sampler sees one output of one element at a time. `X` (`aug_batch x n x d`),
+    `noise` and `variance` (`aug_batch x n`) have the outputs as the last batch
+    dimension, where there are several. Indices are sorted. Cost: O(n m^2) for each
+    output of each element.
     """
     aug_batch, n = noise.shape[:-1], noise.shape[-1]
     if not aug_batch:
@@ -233,24 +203,16 @@ DEFAULT_SEED = 0
 class InducingSet:
     """Inducing points of one data set, as indices or raw inputs.
 
-    Learned input transforms move the training points, and models of other data load
-    our state: so transformed coordinates are not kept.
-
-    Attributes:
-        train_X: `batch_shape x n x d`, the raw training inputs that it belongs to.
-        index: `m` or `batch_shape x m` training rows; None if the points are `given`.
-        given: `m x d` or `batch_shape x m x d` raw inputs, or None if they were drawn.
-        is_complete: Whether every training point is an inducing point.
-        is_exact: Whether the model then runs the code of the exact GP: of few points.
-        stays: Whether other hyperparameters do not call for other points.
+    Learned input transforms move the training points, and models of other data load our
+    state: so transformed coordinates are not kept.
     """
 
-    train_X: Tensor
-    index: Tensor | None
-    given: Tensor | None
-    is_complete: bool = False
-    is_exact: bool = False
-    stays: bool = False
+    train_X: Tensor  # `batch_shape x n x d`, the raw training inputs that it belongs to
+    index: Tensor | None  # `m` or `batch_shape x m` training rows; None if `given`
+    given: Tensor | None  # raw inputs, `m x d` or `batch_shape x m x d`
+    is_complete: bool = False  # whether every training point is an inducing point
+    is_exact: bool = False  # whether the model runs the code of the exact GP
+    stays: bool = False  # whether other hyperparameters do not call for other points
 
     @classmethod
     def of_points(cls, train_X: Tensor, given: Tensor) -> Self:
@@ -320,22 +282,13 @@ def _covers(points: Tensor, num_inducing: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class InducingPoints:
-    """How a model comes by its inducing points.
+    """How a model comes by its inducing points."""
 
-    Attributes:
-        given: Raw inputs that are used at any `n`, or None to draw points.
-        sampler: Draws them.
-        keeps_all_of_few: Whether up to `EXACT_SIZE` points are all inducing points,
-            and up to `MOST_EXACT` where nearly as many would be drawn.
-        max_inducing_points: Cap on drawn points, or None for the sampler's.
-        max_memory: Bytes for all outputs together, or None for no such bound.
-    """
-
-    given: Tensor | None
-    sampler: InducingPointSampler
-    keeps_all_of_few: bool
-    max_inducing_points: int | None
-    max_memory: int | None
+    given: Tensor | None  # raw inputs that are used at any `n`, or None to draw points
+    sampler: InducingPointSampler  # draws them
+    keeps_all_of_few: bool  # see `EXACT_SIZE` and `MOST_EXACT`
+    max_inducing_points: int | None  # cap on drawn points, or None for the sampler's
+    max_memory: int | None  # bytes for all outputs together, or None for no such bound
 
     @property
     def are_drawn_freely(self) -> bool:
@@ -366,17 +319,10 @@ class InducingPoints:
         previous: InducingSet | None = None,
         generator: torch.Generator | None = None,
     ) -> InducingSet:
-        """The inducing points of the data under the kernel's hyperparameters.
+        """The inducing points of the data under the kernel's hyperparameters; O(n m^2).
 
-        Args:
-            kernel: The kernel.
-            data: The training data.
-            previous: The inducing points before, whose variances a sampler may want;
-                by default those that `RecursiveRLSSampler` draws.
-            generator: Source of randomness; by default a new one with a fixed seed.
-
-        Returns:
-            The set. Cost: O(n m^2).
+        A sampler may want the variances under the `previous` ones, by default under
+        those that `RecursiveRLSSampler` draws. The default generator has a fixed seed.
         """
         with torch.inference_mode(False):  # indices that autograd may keep
             if self.given is not None:
@@ -392,14 +338,7 @@ class InducingPoints:
         before: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        """Indices into the different points, `batch_shape x m`.
-
-        Args:
-            kernel: As in `draw`.
-            data: As in `draw`.
-            before: Training rows that were inducing points before, if there are any.
-            generator: As in `draw`.
-        """
+        """Indices into the different points, `batch_shape x m`."""
         num_points, num_outputs = len(data.rows.first), data.noise.shape[:-1].numel()
         if self.takes_all(num_points, num_outputs):
             return torch.arange(num_points, device=data.raw_X.device)
@@ -427,10 +366,7 @@ class InducingPoints:
         return index
 
     def _prefers_all(self, m: int, num_points: int, num_outputs: int) -> bool:
-        """Whether all points are the better choice where `m` were drawn.
-
-        The posterior is then the exact one, at less than ten times the cost.
-        """
+        """Whether all points are better than `m` drawn: below ten times the cost."""
         if not self.are_drawn_freely or self.max_inducing_points is not None:
             return False
         is_affordable = num_outputs * num_points**2 <= MOST_EXACT**2

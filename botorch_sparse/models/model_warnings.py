@@ -12,13 +12,9 @@ VERY_LARGE_Q = 2000
 
 @dataclass
 class ModelWarnings:
-    """The notices of one model, each given once.
+    """The notices of one model, each given once."""
 
-    Attributes:
-        said: The names of those that were given.
-    """
-
-    said: set[str] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)  # the names of those that were given
 
     def large_joint(self, q: int) -> None:
         """A joint covariance of very many points is formed."""
@@ -36,10 +32,7 @@ class ModelWarnings:
             )
 
     def cap(self, cap: int, remedy: str) -> None:
-        """The inducing points reached their cap.
-
-        What they leave would take O(n m^2), for each model of a loop.
-        """
+        """The inducing points reached their cap; what is left would cost O(n m^2)."""
         self._say(
             "cap",
             f"The inducing points reached their cap of {cap}, and may leave some of "

@@ -52,15 +52,8 @@ class NystromPriorLinearOperator(LinearOperator):
     r"""The covariance :math:`\Phi^\top \Phi` of points, as what it is made of.
 
     It carries its fields through a likelihood to `NystromPrior.log_prob`, which never
-    forms the features. Whatever else is asked of it is computed from them.
-
-    Args:
-        X: `batch_shape x n_u x d` different points.
-        features: The features of the inducing points, in float64; their factor may be
-            without gradient.
-        rows: Which point each of the `n` rows is; None for one row a point.
-        with_residual: Whether the objective is the collapsed bound (else the DTC
-            likelihood).
+    forms the features. `X` are `batch_shape x n_u x d` different points, and `rows`
+    says which of them each of the `n` rows is.
     """
 
     def __init__(
@@ -175,21 +168,11 @@ def nystrom_prior(
     *,
     with_residual: bool = True,
 ) -> NystromPrior:
-    """The prior at `X` in terms of Nystrom features.
+    """The prior at `X` in terms of Nystrom features, float64, repeats embedded once.
 
-    Args:
-        covar_module: The kernel.
-        mean_module: The prior mean.
-        inducing_points: `batch_shape x m x d`; those that the others explain nearly
-            are left out.
-        X: `batch_shape x n x d` points.
-        rows: The repeated rows of `X`, if they are known. Repeats are embedded once.
-        with_residual: Whether the objective is the collapsed bound (else the DTC
-            likelihood).
-
-    Returns:
-        The distribution. Its objective costs O(n m^2), `n` without repeats, and is
-        computed in float64.
+    Inducing points that the others explain nearly are left out. With the residual the
+    objective is the collapsed bound, else the DTC likelihood. It costs O(n m^2), `n`
+    without repeats.
     """
     if rows is not None and len(rows.first) == len(rows.inverse):
         rows = None

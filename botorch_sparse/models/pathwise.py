@@ -38,10 +38,7 @@ from botorch_sparse.private_names import GaussianLikelihoodBase
 class NystromPath(SamplePath):
     r"""The function :math:`\phi(x)^\top v` of the Nystrom features.
 
-    Args:
-        posterior: Its features; of the batch shape of the model.
-        weight: `sample_shape x batch_shape x m`, the vector `v`.
-        input_transform: Applied to the inputs.
+    The weight `v` is `sample_shape x batch_shape x m`.
     """
 
     def __init__(
@@ -74,8 +71,7 @@ def _draw_matheron_paths(
 ) -> MatheronPath:
     """Paths of the posterior. Cost: O(n m^2) once, then O(m^3) for all paths.
 
-    The model is then in eval mode, as after `posterior`: in train mode input transforms
-    would learn from the points at which paths are evaluated.
+    The model is then in eval mode: input transforms must not learn from paths.
     """
     model.eval().sparsify()
     if model.is_exact:
@@ -105,12 +101,7 @@ def _gaussian_update(
     sample_values: Tensor,
     **kwargs: object,
 ) -> SamplePath:
-    """The update for values of the prior at the inducing points, `... x m`.
-
-    Raises:
-        InputDataError: For values at anything else.
-        UnsupportedError: For `points`, `target_values` or another noise.
-    """
+    """The update for values of the prior at the inducing points (`... x m`) alone."""
     if model.is_exact:
         update = GaussianUpdate.dispatch(ExactGP, GaussianLikelihoodBase)
         return update(model, likelihood, sample_values=sample_values, **kwargs)

@@ -67,21 +67,13 @@ from botorch_sparse.private_names import DefaultType
 
 @dataclass(frozen=True, eq=False)
 class SparseState:
-    """What a model has made of its data and hyperparameters.
-
-    Attributes:
-        chosen: The inducing points, with the data that they belong to.
-        posterior: The posterior under them.
-        targets: The observations that it is of.
-        known: What is remembered of points that many posteriors begin with.
-        certificate: What they are worth, by the default bounds.
-    """
+    """What a model has made of its data and hyperparameters."""
 
     chosen: InducingSet | None = None
-    posterior: NystromPosterior | None = None
-    targets: Tensor | None = None
-    known: KnownFeatures | None = None
-    certificate: ModelCertificate | None = None
+    posterior: NystromPosterior | None = None  # under these inducing points
+    targets: Tensor | None = None  # the posterior's observations
+    known: KnownFeatures | None = None  # see `remember`
+    certificate: ModelCertificate | None = None  # by the default bounds
 
 
 class SparseSingleTaskGP(SingleTaskGP):
@@ -304,10 +296,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         )
 
     def _inducing_set(self) -> InducingSet:
-        """The inducing points of the present data; a look, which keeps nothing.
-
-        Cost: O(1) once they are drawn, O(n m^2) before.
-        """
+        """The inducing points of the present data; nothing is kept. O(n m^2) if new."""
         chosen = self._state.chosen
         if chosen is not None and chosen.belongs_to(raw_inputs(self)):
             return chosen
@@ -335,10 +324,7 @@ class SparseSingleTaskGP(SingleTaskGP):
                 self.transform_inputs(self.train_inputs[0])
 
     def _transformed(self, points: Tensor) -> Tensor:
-        """Raw inducing points as the kernel sees them, `aug_batch x m x d`.
-
-        They never teach the transform.
-        """
+        """Raw inducing points as the kernel sees them, `aug_batch x m x d`."""
         points = points.unsqueeze(-3) if self.num_outputs > 1 else points
         points = points.expand(*self.train_targets.shape[:-1], *points.shape[-2:])
         if not hasattr(self, "input_transform"):
@@ -456,9 +442,8 @@ class SparseSingleTaskGP(SingleTaskGP):
     def _condition_on_data(self, dtype: torch.dtype | None = None) -> NystromPosterior:
         """Condition on the different training points. Cost: O(n m^2).
 
-        Args:
-            dtype: `torch.float64` whatever the data are in, or None for their dtype,
-                which leaves gradients to the hyperparameters.
+        In the dtype of the data by default, which leaves gradients to the
+        hyperparameters.
         """
         chosen = self._inducing_set()
         data = TrainingData.of(self, chosen.rows)
@@ -493,11 +478,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         self._state = SparseState(self._state.chosen)
 
     def _raw_of(self, inputs: Tensor | Sequence[Tensor] | None) -> Tensor | None:
-        """What the input transform makes new training inputs of in eval mode.
-
-        None where that is known: in train mode, without a transform, and for inputs
-        that the model has.
-        """
+        """New training inputs in eval mode before the transform; None if known."""
         if inputs is None or not self._has_transformed_inputs:
             return None
         X = inputs if isinstance(inputs, Tensor) else inputs[0]
@@ -810,10 +791,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         *args: object,
         **kwargs: object,
     ) -> None:
-        """Forget points that were drawn under other hyperparameters.
-
-        Learned points are taken over, of whatever number, where this model learns too.
-        """
+        """Forget points of other hyperparameters; learned ones come along."""
         if self._is_fitting:
             super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
             self._clear_cache()

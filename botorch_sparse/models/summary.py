@@ -97,19 +97,10 @@ def certify(
     delta: float = 1e-3,
     generator: torch.Generator | None = None,
 ) -> ModelCertificate:
-    """What the inducing points of a model are worth.
+    """What the inducing points of a model are worth, the worst of the outputs.
 
-    Args:
-        chosen: The inducing points.
-        points: How the model came by them.
-        data: Its training data.
-        posterior: Its posterior, or None where it is the exact GP.
-        method: How `lambda_max` is bounded, see `accuracy_certificate`.
-        delta: Failure probability of the bounds together, in (0, 1).
-        generator: Source of randomness; by default a new one with a fixed seed.
-
-    Returns:
-        The certificate, the worst of the outputs. Cost: O(n m^2).
+    `posterior` is None for the exact GP. For the others see
+    `SparseSingleTaskGP.certificate`. Cost: O(n m^2).
     """
     check_number("delta", delta, "(0, 1)")
     num_outputs = data.noise.shape[:-1].numel()

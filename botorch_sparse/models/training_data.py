@@ -41,22 +41,13 @@ from botorch_sparse.private_names import GaussianLikelihoodBase
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Observations, with the outputs as the last batch dimension.
+    """Observations, with the outputs as the last batch dimension."""
 
-    Attributes:
-        raw_X: `batch_shape x n x d` inputs before the input transform.
-        rows: Their repeated rows.
-        X: `aug_batch x n x d` inputs after it.
-        Y: `aug_batch x n` observations after the outcome transform.
-        noise: `aug_batch x n` noise variances.
-        num_outputs: Number of outputs.
-    """
-
-    raw_X: Tensor
-    rows: RepeatedRows
-    X: Tensor
-    Y: Tensor
-    noise: Tensor
+    raw_X: Tensor  # `batch_shape x n x d` inputs before the input transform
+    rows: RepeatedRows  # their repeated rows
+    X: Tensor  # `aug_batch x n x d` inputs after it
+    Y: Tensor  # `aug_batch x n` observations after the outcome transform
+    noise: Tensor  # `aug_batch x n` noise variances
     num_outputs: int
 
     @classmethod
@@ -65,13 +56,6 @@ class TrainingData:
 
         Looking at them teaches the input transform nothing: in train mode a copy of it
         learns, except for the graph of its parameters, which is the model's own.
-
-        Args:
-            model: The model.
-            rows: The repeated rows of its raw inputs, if they are known.
-
-        Raises:
-            UnsupportedError: If the input transform changes the number of rows.
         """
         raw_X, X = raw_inputs(model), model.train_inputs[0]
         if model.training and hasattr(model, "input_transform"):
@@ -109,12 +93,7 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
 
 
 def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
-    """Noise variances of a model's observations, of the shape of its targets.
-
-    Args:
-        model: The model.
-        X: The training inputs as the likelihood sees them; by default as they are.
-    """
+    """Noise variances of the targets, for inputs `X` as the likelihood sees them."""
     Y, X = model.train_targets, model.train_inputs[0] if X is None else X
     noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
     covariance = model.likelihood(noiseless, X).lazy_covariance_matrix
@@ -123,11 +102,7 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def before_transform(transform: InputTransform, X: Tensor) -> Tensor:
-    """What an input transform makes the training inputs `X` of.
-
-    Raises:
-        UnsupportedError: If the transform cannot be undone.
-    """
+    """What an input transform makes the training inputs `X` of, if it can be undone."""
     transform = in_double(transform, X.dtype)
     try:
         raw = _undone(transform, X.double())
@@ -186,18 +161,6 @@ def validate_training_data(
     What it explains itself (numbers of dimensions, unequal dtypes, the shape of
     `train_Yvar`) is left to it. Values are not looked at where
     `botorch.settings.validate_input_scaling` is off.
-
-    Args:
-        train_X: `batch_shape x n x d` training inputs.
-        train_Y: `batch_shape x n x m` observations.
-        train_Yvar: `batch_shape x n x m` noise variances, or None.
-        is_scaled: Whether an input transform will scale the inputs.
-
-    Raises:
-        InputDataError: For anything but tensors in float32 or float64 on one device, no
-            data, values that are not finite or too large, or noise variances that
-            are negative, or known for some observations only.
-        BotorchTensorDimensionError: If inputs and observations differ in `n`.
     """
     data = {"train_X": train_X, "train_Y": train_Y}
     if train_Yvar is not None:
@@ -226,11 +189,6 @@ def validate_scaling(
 
     Each of them makes the host wait for an accelerator; the look is a single copy. To
     be called after the constructor of `SingleTaskGP` has run without them.
-
-    Args:
-        model: A model in train mode.
-        train_X: `batch_shape x n x d` raw training inputs.
-        check_nans_only: As in `botorch.models.utils.validate_input_scaling`.
     """
     if settings.validate_input_scaling.off():
         return
@@ -329,11 +287,7 @@ def _validate_noise(train_Yvar: Tensor, values: Range) -> None:
 
 
 def validate_finite(name: str, values: Tensor, ends: Range) -> None:
-    """Check that a tensor with this range is finite.
-
-    Raises:
-        InputDataError: If it is not.
-    """
+    """Check that a tensor with this range is finite."""
     if not ends.is_finite:
         bad = int((~values.isfinite()).sum())
         raise InputDataError(
@@ -358,11 +312,7 @@ OBJECTIVES = ("elbo", "dtc")
 def validate_options(
     max_inducing_points: int | None, objective: str, max_memory: int | None
 ) -> None:
-    """Check the options of a sparse model.
-
-    Raises:
-        InputDataError: For an unknown objective, or a cap or budget below one.
-    """
+    """Check the options of a sparse model."""
     check_choice("objective", objective, OBJECTIVES)
     if max_inducing_points is not None:
         need = "need an integer of at least 1, or None for the cap of the sampler."
@@ -373,13 +323,7 @@ def validate_options(
 
 
 def validate_inducing_points(inducing_points: Tensor, train_X: Tensor) -> None:
-    """Check inducing points at the door.
-
-    Raises:
-        BotorchTensorDimensionError: If they are not `m x d` or `batch_shape x m x d`.
-        InputDataError: If there are none, or they differ in dtype or device from
-            `train_X`, or are not finite.
-    """
+    """Check shape, dtype, device and values of inducing points."""
     check_tensors(inducing_points=inducing_points)
     d = train_X.shape[-1]
     shape = tuple(inducing_points.shape)
@@ -416,11 +360,7 @@ def validate_modules(
     mean_module: object,
     inducing_sampler: object,
 ) -> None:
-    """Check the types of the parts that a model is given.
-
-    Raises:
-        InputDataError: If one is of the wrong type.
-    """
+    """Check the types of the parts that a model is given."""
     needed = {
         "likelihood": (likelihood, GaussianLikelihoodBase, "Gaussian likelihood"),
         "covar_module": (covar_module, Kernel, "gpytorch.kernels.Kernel"),
@@ -437,11 +377,7 @@ def validate_modules(
 
 
 def validate_transforms(input_transform: object, outcome_transform: object) -> None:
-    """Check the types of the transforms that a model is given.
-
-    Raises:
-        InputDataError: If one is none, such as its name or its class.
-    """
+    """Check the types of the transforms that a model is given."""
     if input_transform is not None:
         need = "a BoTorch InputTransform, such as Normalize(d), or None"
         check_kind("input_transform", input_transform, InputTransform, need)
@@ -452,12 +388,7 @@ def validate_transforms(input_transform: object, outcome_transform: object) -> N
 
 @torch.no_grad()
 def validate_kernel(model: SingleTaskGP) -> None:
-    """Evaluate a kernel that was given at two points, so that it fails here if ever.
-
-    Raises:
-        InputDataError: If it cannot be evaluated at inputs of this dimension, or is
-            not finite.
-    """
+    """Evaluate a kernel that was given at two points, so that it fails here if ever."""
     X = model.train_inputs[0][..., :2, :]
     if hasattr(model, "input_transform"):
         X = model.input_transform.preprocess_transform(X)
@@ -480,11 +411,7 @@ def validate_kernel(model: SingleTaskGP) -> None:
 def validate_categories(
     cat_dims: list[int] | None, d: int, covar_module: Kernel | None
 ) -> None:
-    """Check the columns of categories.
-
-    Raises:
-        InputDataError: If they are not columns of the inputs, or come with a kernel.
-    """
+    """Check the columns of categories, which come without a kernel."""
     if cat_dims is None:
         return
     if covar_module is not None:
@@ -500,10 +427,6 @@ def validate_call(model: SingleTaskGP, *args: Tensor) -> None:
 
     Only shapes are looked at: a look at values would wait for the device. NaN inputs
     give NaN at those points, as in `SingleTaskGP`, and NaN observations everywhere.
-
-    Raises:
-        BotorchTensorDimensionError: If the inputs have another dimension than the
-            training inputs, or these another length than the training targets.
     """
     n, d = model.train_inputs[0].shape[-2:]
     num_targets = model.train_targets.shape[-1]
@@ -517,12 +440,7 @@ def validate_call(model: SingleTaskGP, *args: Tensor) -> None:
 
 
 def validate_dimension(X: Tensor, d: int) -> None:
-    """Check the dimension of transformed inputs.
-
-    Raises:
-        BotorchTensorDimensionError: If it is not `d`.
-        InputDataError: If they are no tensor.
-    """
+    """Check the dimension of transformed inputs."""
     check_tensors(inputs=X)
     if X.dim() == 1 and d == 1:
         return  # GPyTorch reads it as n x 1
@@ -534,12 +452,7 @@ def validate_dimension(X: Tensor, d: int) -> None:
 
 
 def validate_points(X: Tensor) -> None:
-    """Check what `remember` gets.
-
-    Raises:
-        BotorchTensorDimensionError: If it is not a matrix.
-        InputDataError: If it is no tensor.
-    """
+    """Check what `remember` gets."""
     check_tensors(X=X)
     if X.dim() != 2:
         raise BotorchTensorDimensionError(

@@ -75,8 +75,7 @@ def fit(
 def _begin(model: SingleTaskGP, cap: int | None) -> tuple[InducingPoints, bool]:
     """How a fit draws points, and whether freely; there are some afterwards.
 
-    Where the model draws them itself, and not all, a fit takes at most `cap`, without a
-    certificate, which is worth its cost for the final points alone.
+    Points that the model draws itself are at most `cap`, and have no certificate then.
     """
     points, num_outputs = model._points(), model._aug_batch_shape.numel()
     chosen, X = model._state.chosen, raw_inputs(model)
@@ -108,15 +107,9 @@ def fit_bound(
 ) -> Fitted:
     """Fit the objective of all data, and draw inducing points in between.
 
-    Args:
-        mll: The objective, whose present values and points the first fit takes.
-        options: For each fit.
-        points: How they are drawn in between; the final ones the model draws itself.
-        rounds: The largest number of fits.
-        needs_gain: Whether points that change the objective little end it.
-
-    Raises:
-        ModelFittingError: If a fit failed.
+    The first of at most `rounds` fits takes the present values and points; the final
+    points the model draws itself. If it `needs_gain`, points that change the objective
+    little end it.
     """
     model = mll.model
     for remaining in reversed(range(rounds)):

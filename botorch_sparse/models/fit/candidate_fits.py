@@ -71,14 +71,8 @@ def keep_best(
 ) -> None:
     """Fit each candidate from the present values, and keep the one that scores best.
 
-    Args:
-        mll: The objective, which candidates may change.
-        candidates: Those that fail are left out, and of equals the first one is kept.
-        options: For each fit.
-        score: The larger the better; what fails or is NaN loses.
-
-    Raises:
-        Exception: If all failed, what the first candidate raised.
+    What fails or is NaN loses; of equals the first is kept. If all failed, what the
+    first candidate raised is raised.
     """
     start, fits, errors = Fitted.of(mll), list[Fitted](), list[Exception]()
     for candidate in candidates:
@@ -113,11 +107,11 @@ def _score(
 def left_out_density(mll: MarginalLogLikelihood, fits: Sequence[Fitted] = ()) -> Tensor:
     """Mean log predictive density of observations left out; in eval mode then.
 
-    In the units of the transformed outcomes, over all elements of a batch.
-    They are the last of `shuffled_rows`, whose first ones the exact subset holds,
-    that are no inducing points of any of the fits. At an inducing point the residual
-    variance is zero, and what the posterior says there is what it says nowhere else:
-    with small noise it is too certain by far, and the better fit seems the worse one.
+    In the units of the transformed outcomes, over all elements of a batch. The
+    observations are the last of `shuffled_rows`, whose first ones the exact subset
+    holds, and no inducing points of any fit. There the residual variance is zero: with
+    small noise a posterior is too certain by far, and the better fit seems the worse
+    one.
     """
     model = mll.eval().model
     data = TrainingData.of(model, model._inducing_set().rows)
@@ -131,10 +125,7 @@ def left_out_density(mll: MarginalLogLikelihood, fits: Sequence[Fitted] = ()) ->
 
 
 def _ordinary_rows(model: SingleTaskGP, fits: Sequence[Fitted]) -> Tensor:
-    """Shuffled rows that are no inducing points, if enough; else all.
-
-    Points of a fit that has all of them count for none: its posterior is the exact one.
-    """
+    """Shuffled rows that no sparse fit has as inducing points, if enough; else all."""
     rows, group = shuffled_rows(model), model._inducing_set().rows.inverse
     is_inducing = torch.zeros_like(group, dtype=torch.bool)
     for fitted in fits:

@@ -26,11 +26,7 @@ from botorch_sparse.models.training_data import raw_inputs
 
 
 def fit_exact_subset(mll: MarginalLogLikelihood, options: Options) -> Fitted:
-    """Fit `EXACT_SIZE` random rows; all data then have inducing points under it.
-
-    Raises:
-        ModelFittingError: If the fit failed, or the objective cannot be copied.
-    """
+    """Fit `EXACT_SIZE` random rows; all data then have inducing points under it."""
     few, model = on_random_rows(mll, EXACT_SIZE), mll.model
     if model._aug_batch_shape.numel() == 1:
         options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
@@ -44,9 +40,6 @@ def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLike
     """A copy of the objective for random rows of its data: the exact GP, in train mode.
 
     What transforms of the inputs have learned from all data stays.
-
-    Raises:
-        ModelFittingError: If a module holds a tensor with history.
     """
     model, rows = mll.train().model, shuffled_rows(mll.model)[:num_rows]
     of_rows = {id(X): X[..., rows, :] for X in model.train_inputs}
@@ -70,8 +63,8 @@ def on_random_rows(mll: MarginalLogLikelihood, num_rows: int) -> MarginalLogLike
 def is_divisible(mll: MarginalLogLikelihood, options: Options) -> bool:
     """Whether random rows of the objective can be fitted with the same options.
 
-    It has to be known what in the likelihood belongs to the data, and the options must
-    not belong to this very objective, as named parameters and a limit of time do.
+    Data in the likelihood must be known, and no option may belong to this objective
+    alone.
     """
     divisible = (GaussianLikelihood, FixedNoiseGaussianLikelihood)
     kwargs: Options = options.get("optimizer_kwargs") or {}

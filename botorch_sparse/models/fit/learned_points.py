@@ -76,9 +76,6 @@ def fit_learned_points(mll: MarginalLogLikelihood, options: Options) -> None:
 
     Points that were learned before have these steps behind them. What lowers the bound
     of all data is not kept.
-
-    Raises:
-        ModelFittingError: If the fit of all data failed.
     """
     model = mll.model
     num_points, num_rows = len(model._inducing_set().rows.first), _num_rows(model)
@@ -161,21 +158,9 @@ def fit_points_and_hyperparameters(
 
     It runs again from where it ended, until that gains little; a search that failed
     after it had gained something is over, and none from sampled priors follows.
-
-    Args:
-        mll: The objective of a model whose points are parameters, in train mode.
-        parameters: As in `fit_gpytorch_mll_scipy`.
-        bounds: As in `fit_gpytorch_mll_scipy`.
-        closure: Must be None: one's own knows nothing of units, and goes to
-            `fit_gpytorch_mll_scipy`.
-        options: For L-BFGS. `maxiter` counts the iterations of all runs; with a
-            tolerance there is a single run, which ends by it.
-        timeout_sec: Seconds for all runs.
-        **kwargs: As in `fit_gpytorch_mll_scipy`. A `callback` sees the variables of the
-            optimizer, logarithms and units.
-
-    Returns:
-        The result, with the evaluations of all runs as its `step`.
+    `maxiter` and `timeout_sec` (seconds) are for all runs; with a tolerance there is a
+    single run. A `closure` of one's own knows nothing of units, and must be None. The
+    result's `step` counts the evaluations of all runs.
     """
     if closure is not None:
         kwargs.update(options=options, timeout_sec=timeout_sec)
@@ -199,9 +184,7 @@ def fit_points_and_hyperparameters(
 def units_of_points(mll: MarginalLogLikelihood) -> dict[str, Tensor]:
     """The spread of each column of the training inputs, for the column of the points.
 
-    So columns of whatever scale lead to the same steps. (Units in which the gradient
-    has one size in all columns as well shorten the end of a search and harm its
-    beginning, where the gradient says nothing of the lengthscales to come.)
+    So columns of whatever scale lead to the same steps.
     """
     spread = raw_inputs(mll.model).std(dim=-2)
     spread = spread.reshape(-1, spread.shape[-1]).mean(0)

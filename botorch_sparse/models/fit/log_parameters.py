@@ -33,23 +33,11 @@ def fit_gpytorch_mll_in_logarithms(
     r"""`fit_gpytorch_mll_scipy` over :math:`\log \theta` where :math:`\theta > 0`.
 
     A parameter is taken in logarithms where its constraint, or the bound given, keeps
-    it above zero. The objective and its optima are the same.
-
-    Args:
-        mll: The marginal log likelihood, in train mode.
-        parameters: As in `fit_gpytorch_mll_scipy`.
-        bounds: As in `fit_gpytorch_mll_scipy`, of the parameters themselves.
-        closure: Must be None: a closure of one's own knows nothing of logarithms, and
-            goes to `fit_gpytorch_mll_scipy`.
-        units: Positive units of parameters, which are used where these have neither
-            bounds nor a constraint: the optimizer sees how far they went, and what has
-            no gradient stays to the last bit.
-        on_evaluation: Called with each value of the objective, negated, while the
-            parameters are those that it is of.
-        **kwargs: As in `fit_gpytorch_mll_scipy`.
-
-    Returns:
-        The result of the optimizer.
+    it above zero. The objective and its optima are the same. A `closure` of one's own
+    knows nothing of logarithms, and must be None. Positive `units` of parameters are
+    used where these have neither bounds nor a constraint: the optimizer sees how far
+    they went, and what has no gradient stays to the last bit. `on_evaluation` sees each
+    value of the objective, negated, while the parameters are those of the value.
     """
     if closure is not None:
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)

@@ -308,25 +308,15 @@ def _one_tensor(inputs: Tensor | Sequence[Tensor], dim: int) -> Tensor:
 
 
 class Observations(NamedTuple):
-    """What the likelihood of all data is made of, after the transforms.
+    """What the likelihood of all data is made of, after the transforms."""
 
-    Attributes:
-        X: `batch_shape x (m) x n x d` inputs.
-        error: `batch_shape x (m) x n`, the observations less the prior mean, `y - c`.
-        noise: Noise variances, which broadcast to the errors.
-    """
-
-    X: Tensor
-    error: Tensor
-    noise: Tensor
+    X: Tensor  # `batch_shape x (m) x n x d` inputs
+    error: Tensor  # `batch_shape x (m) x n`, observations less the prior mean
+    noise: Tensor  # noise variances, which broadcast to the errors
 
 
 def all_observations(model: FixedSubsetSingleTaskGP) -> Observations:
-    """All observations of a model, in use or not.
-
-    Raises:
-        UnsupportedError: For input transforms that make more rows.
-    """
+    """All observations, in use or not; no input transform may make more rows."""
     full, X = model.subset.full, model.subset.full.inputs()
     if hasattr(model, "input_transform"):  # which learns nothing here
         X = model.input_transform.preprocess_transform(X)

@@ -14,22 +14,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class FullData:
-    """What was observed, as it was given and as the model sees it.
+    """What was observed, as it was given and as the model sees it."""
 
-    Attributes:
-        X: `batch_shape x n x d` inputs before the input transform.
-        Y: `batch_shape x n x m` observations before the outcome transform.
-        Yvar: `batch_shape x n x m` noise variances, or None where they are inferred.
-        targets: `batch_shape x (m) x n` transformed observations, outputs first if
-            there are several.
-        noise: Noise variances of the `targets`, of their shape, or None.
-    """
-
-    X: Tensor
-    Y: Tensor
-    Yvar: Tensor | None
-    targets: Tensor
-    noise: Tensor | None
+    X: Tensor  # `batch_shape x n x d` inputs before the input transform
+    Y: Tensor  # `batch_shape x n x m` observations before the outcome transform
+    Yvar: Tensor | None  # noise variances, or None where they are inferred
+    targets: Tensor  # `batch_shape x (m) x n`, transformed; outputs first
+    noise: Tensor | None  # noise variances of the `targets`, of their shape, or None
 
     def __len__(self) -> int:
         return self.X.shape[-2]
@@ -67,12 +58,7 @@ class FullData:
     def with_targets(
         self, X: Tensor, targets: Tensor, transform: OutcomeTransform | None
     ) -> Self:
-        """Other inputs, and observations in the transformed space.
-
-        Raises:
-            BotorchTensorDimensionError: If they differ in `n`.
-            InputDataError: If there are not as many rows as known noise variances.
-        """
+        """Other inputs, and as many observations in the transformed space."""
         if X.shape[-2] != targets.shape[-1]:
             raise BotorchTensorDimensionError(
                 f"Got inputs of shape {tuple(X.shape)} and targets of shape "
@@ -121,16 +107,11 @@ class Subset:
 
     Choices are made on the host: to compare indices there waits for nothing. Copies
     share the tensors, which are never written to.
-
-    Attributes:
-        full: All data.
-        rows: `M` different indices on the host.
-        index: The same beside the data.
     """
 
     full: FullData
-    rows: Tensor
-    index: Tensor
+    rows: Tensor  # `M` different indices on the host
+    index: Tensor  # the same beside the data
 
     @classmethod
     def of(cls, full: FullData, rows: Tensor) -> "Subset":

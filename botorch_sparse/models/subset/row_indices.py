@@ -48,21 +48,7 @@ def selection_generator(seed: int, count: int) -> torch.Generator:
 
 
 def validate_chosen(index: Tensor, num: int, n: int, forced: Tensor) -> Tensor:
-    """Check what a selection returned, and take it to the host.
-
-    Args:
-        index: What it returned, on any device.
-        num: Rows that were asked for.
-        n: Rows of the data.
-        forced: Rows that must be among them, on the host.
-
-    Returns:
-        The indices on the host.
-
-    Raises:
-        InputDataError: If it is not a vector of `num` different indices of `n` rows
-            that include the forced ones.
-    """
+    """A selection on the host: `num` different rows of `n` that include the forced."""
     is_index = isinstance(index, Tensor) and index.dtype == torch.int64
     index = index.cpu() if is_index else index
     if not is_index or index.dim() != 1 or len(index.unique()) != len(index):

@@ -24,24 +24,14 @@ from botorch_sparse.models.subset.subset_checks import validate_gradients
 def rows_by_leverage(
     kernel: Kernel, X: Tensor, noise: Tensor, num: int, forced: Tensor
 ) -> Tensor:
-    r"""Greedy choice of the largest residual leverage.
+    r"""Greedy choice of the largest residual leverage: `num` indices in their order.
 
     The next row is :math:`\arg\max_i \sigma_U^2(x_i) / d_i`, with the posterior
-    variance given noisy observations of the rows `U` that are chosen: a pivoted
-    Cholesky factorization of `K + D`. Observed values do not matter. Elements of a
-    batch share the choice by the sum of their leverages.
-
-    Args:
-        kernel: The kernel.
-        X: `batch_shape x n x d` inputs.
-        noise: `batch_shape x n` noise variances, positive.
-        num: Rows to choose, forced ones included.
-        forced: Rows to begin with.
-
-    Returns:
-        `num` indices in the order of choice; the first ones are the choice of fewer.
-        Cost: O(n num^2) time and O(n num) memory, and `num` columns of the kernel
-        matrix, in float64. Nothing is copied to the host.
+    variance given noisy observations of the rows `U` that are chosen, forced ones
+    first: a pivoted Cholesky factorization of `K + D`. Observed values do not matter.
+    Elements of a batch share the choice by the sum of their leverages. Cost: O(n num^2)
+    time, O(n num) memory, and `num` columns of the kernel matrix, in float64. Nothing
+    is copied to the host.
     """
     kernel, X, noise = in_double(kernel, X.dtype), X.double(), noise.double()
     variance = prior_variance(kernel, X)
@@ -168,11 +158,7 @@ SELECTIONS: dict[str, SubsetSelection[Selectable]] = {
 
 
 def selection_named(selection: object) -> SubsetSelection[Selectable]:
-    """The selection of a name, or the callable that was given.
-
-    Raises:
-        InputDataError: If it is neither.
-    """
+    """The selection of a name, or the callable that was given."""
     if isinstance(selection, str) and selection in SELECTIONS:
         return SELECTIONS[selection]
     if callable(selection) and not isinstance(selection, type):
@@ -229,14 +215,7 @@ class SelectionOptions:
 def select_rows(
     model: Selectable, num: int, forced: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """What a model's selection chooses, checked, on the host.
-
-    Args:
-        model: The model.
-        num: Rows to choose.
-        forced: Those that must be among them, on the host.
-        generator: Source of randomness.
-    """
+    """`num` rows that a model's selection chooses, checked, on the host."""
     is_ours = isinstance(model.selection, str)
     given = forced if is_ours else forced.to(model.all_train_X.device)
     chosen = selection_named(model.selection)(model, num, given, generator)

@@ -26,23 +26,14 @@ GRADIENTS = ("pilot", "exact")
 def validate_counts(
     subset_size: int | None, num_initial: int, num_newest: int, seed: object
 ) -> None:
-    """Check the integers among the options of a subset model.
-
-    Raises:
-        InputDataError: For one that is of the wrong type or out of its range, and for
-            forced rows that fill the subset.
-    """
+    """Check the integers among the options; forced rows must not fill the subset."""
     validate_subset_size(subset_size, num_initial)
     as_seed(seed)
     check_whole("num_newest", num_newest, 0, "need an integer of at least 0.")
 
 
 def validate_gradients(reading: str, gradients: str, noise_scale: object) -> None:
-    """Check what a model selects its rows by.
-
-    Raises:
-        InputDataError: For a name that is unknown, or a scale that is none.
-    """
+    """Check what a model selects its rows by."""
     validate_reading(reading)
     check_choice("gradients", gradients, GRADIENTS)
     need = "need a standard deviation of at least 0, such as the paper's 0.1."
@@ -67,19 +58,10 @@ def validate_subset_size(subset_size: int | None, num_initial: int) -> None:
 def validate_observations(
     X: Tensor, Y: Tensor, Yvar: Tensor | None, full: FullData
 ) -> None:
-    """Check new rows against those that are there.
+    """Check new rows against those that are there: shapes, dtypes, devices, values.
 
-    Args:
-        X: `batch_shape x q x d` new inputs.
-        Y: `batch_shape x q x m` new observations.
-        Yvar: `batch_shape x q x m` noise variances, or None.
-        full: The data.
-
-    Raises:
-        BotorchTensorDimensionError: If shapes do not fit.
-        InputDataError: If dtypes or devices differ, a value is not finite, or noise
-            variances are known for new or old observations alone.
-        UnsupportedError: If a likelihood holds the noise variances of the data.
+    Noise variances must be known for new and old observations, or for none. They may
+    not be held by a likelihood.
     """
     like_X, like_Y = full.X, full.Y
     tensors = {"X": X, "Y": Y} if Yvar is None else {"X": X, "Y": Y, "Yvar": Yvar}

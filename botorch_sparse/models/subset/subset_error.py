@@ -178,25 +178,15 @@ def subset_error_bounds(
 
 
 class _View(NamedTuple):
-    """One output of a model in float64, transformed.
-
-    Attributes:
-        kernel: The kernel.
-        X: `n x d` inputs of all rows.
-        error: `n` observations less the prior mean.
-        noise: `n` noise variances.
-        subset: The rows in use.
-        others: The rows that are not.
-        test: `q x d` inputs to predict at.
-    """
+    """One output of a model in float64, transformed."""
 
     kernel: Kernel
-    X: Tensor
-    error: Tensor
-    noise: Tensor
-    subset: Tensor
-    others: Tensor
-    test: Tensor
+    X: Tensor  # `n x d` inputs of all rows
+    error: Tensor  # `n` observations less the prior mean
+    noise: Tensor  # `n` noise variances
+    subset: Tensor  # the rows in use
+    others: Tensor  # the rows that are not
+    test: Tensor  # `q x d` inputs to predict at
 
     @classmethod
     def outputs(cls, model: FixedSubsetSingleTaskGP, X: Tensor) -> list["_View"]:
@@ -269,11 +259,7 @@ def _share(certificate: AccuracyCertificate) -> float:
 
 
 def _scale(model: FixedSubsetSingleTaskGP) -> Tensor:
-    """Units of Y in one transformed unit, `m`.
-
-    Raises:
-        UnsupportedError: If the model is batched or has no such number.
-    """
+    """Units of Y in one transformed unit, `m`; refused where there is none."""
     if len(model.batch_shape) > 0:
         raise UnsupportedError(
             f"Got a model with batch shape {tuple(model.batch_shape)}; need one data "

@@ -249,14 +249,14 @@ OPERATIONS: dict[str, tuple[Operation, Cost]] = {
 
 @needs_simulation
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_no_operation_costs_more_than_its_limit(name: str) -> None:
+def test_no_operation_costs_more_than_its_limit(name):
     operation, limit = OPERATIONS[name]
     with simulated_device.accelerator() as traffic:
         cost = operation(traffic)
     assert all(a <= b for a, b in zip(cost, limit, strict=True)), (cost, traffic)
 
 
-def test_the_page_has_these_limits() -> None:
+def test_the_page_has_these_limits():
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     limits = {name: [int(n) for n in cells.split(" | ")] for name, cells in rows[1:]}
     assert limits == {name: list(limit) for name, (_, limit) in OPERATIONS.items()}

@@ -53,7 +53,7 @@ def var(points: np.ndarray, seen: np.ndarray, lam: float) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def features() -> np.ndarray:
+def features():
     """Twelve points in five features."""
     return 2 * lattice(12, 5) - 1
 
@@ -61,7 +61,7 @@ def features() -> np.ndarray:
 # --- BKB and BBKB, the posterior -----------------------------------------------------
 
 
-def test_mean_takes_the_features_of_all_points(features: np.ndarray) -> None:
+def test_mean_takes_the_features_of_all_points(features):
     """BKB Eq. 4, BBKB Eq. 1: `Z(X_t)' y_t`; `Z(x_i)'` is no `m x t` matrix."""
     y, x, lam = np.arange(12.0), features[:1], 0.5
     V = features.T @ features + lam * np.eye(5)
@@ -73,7 +73,7 @@ def test_mean_takes_the_features_of_all_points(features: np.ndarray) -> None:
         x.T @ y
 
 
-def test_variances_are_divided_by_lambda(features: np.ndarray) -> None:
+def test_variances_are_divided_by_lambda(features):
     """BKB Eq. 2 lacks 1/lambda; BBKB A.1 scales deviations as if they were variances.
 
     Eq. 5 (the effective dimension) holds for the variance divided by lambda. With it,
@@ -93,7 +93,7 @@ def test_variances_are_divided_by_lambda(features: np.ndarray) -> None:
 # --- BKB -----------------------------------------------------------------------------
 
 
-def test_bkb_logarithm_needs_a_large_lambda_and_a_large_argument() -> None:
+def test_bkb_logarithm_needs_a_large_lambda_and_a_large_argument():
     """BKB Theorem 2: `log det <= 2 log(kappa^2 t) d_eff` for lambda >= 1 and u >= 3.5.
 
     One arm, `t` times: the kernel matrix has one eigenvalue, `u = kappa^2 t`.
@@ -119,7 +119,7 @@ def tail_of_all_rounds(q: float, R_times_q: float, rounds: int = 100) -> float:
     return sum(4 * t * exp(exponent) for t in range(1, rounds + 1))
 
 
-def test_oversampling_of_the_accuracy_proofs() -> None:
+def test_oversampling_of_the_accuracy_proofs():
     """BKB Prop. 7 and C.3, BBKB Theorem 1: a minus, `R = alpha / q`, and 72 for 8.
 
     At epsilon = 1/2, alpha is 3 and BKB's `6 alpha / epsilon^2` is 72.
@@ -136,7 +136,7 @@ def test_oversampling_of_the_accuracy_proofs() -> None:
     assert exp(+(0.5**2 / 2) / (2 * alpha / q)) > 1
 
 
-def test_accuracy_fails_far_more_rarely_than_theorem_1_allows() -> None:
+def test_accuracy_fails_far_more_rarely_than_theorem_1_allows():
     """BKB and BBKB Theorem 2: two events of delta each, the first with room to spare.
 
     So 1 - 2 delta is what follows from the theorems, and 1 - 1.1 delta from the proofs.
@@ -146,7 +146,7 @@ def test_accuracy_fails_far_more_rarely_than_theorem_1_allows() -> None:
         assert tail_of_all_rounds(q, 3) < 0.1 * delta
 
 
-def test_bkb_tail_of_the_number_of_points() -> None:
+def test_bkb_tail_of_the_number_of_points():
     """BKB Proposition 8: `exp(-2 d)` is too small, `exp(-(3 log 3 - 2) d)` holds."""
     n, d = 1000, 10
     p = Fraction(d, n)
@@ -156,7 +156,7 @@ def test_bkb_tail_of_the_number_of_points() -> None:
     assert tail <= exp(-(3 * log(3) - 2) * d)
 
 
-def test_information_gain_bounds_half_of_the_variances(features: np.ndarray) -> None:
+def test_information_gain_bounds_half_of_the_variances(features):
     """BKB 3.2, S-BPE 3.3: `sum sigma_i^2(x_i)` and `d_eff` are at most 2 gamma."""
     lam, x = 1.0, np.ones((1, 1))
     gain = np.log1p(1 / lam) / 2
@@ -170,7 +170,7 @@ def test_information_gain_bounds_half_of_the_variances(features: np.ndarray) -> 
     assert d_eff <= total <= log_det
 
 
-def test_bkb_regret_sums_variances_before_the_evaluation() -> None:
+def test_bkb_regret_sums_variances_before_the_evaluation():
     """BKB D.2: `sigma_(t-1)^2(x_t)` exceeds Proposition 5, by up to 1 + kappa^2/lam."""
     x, k_over_lam = np.array([[sqrt(3.0)]]), 3.0
     before, after = var(x, x[:0], 1)[0], var(x, x, 1)[0]
@@ -182,7 +182,7 @@ def test_bkb_regret_sums_variances_before_the_evaluation() -> None:
 # --- BBKB ----------------------------------------------------------------------------
 
 
-def test_bbkb_bounds_are_of_variances() -> None:
+def test_bbkb_bounds_are_of_variances():
     """BBKB Lemma 1 and line 5: `sigma^2(x_s)`; `sigma(x)` and `sigma(x_s)` fail.
 
     One feature, nothing seen, lambda = 1: after an evaluation of `x_s` the variance of
@@ -201,7 +201,7 @@ def test_bbkb_bounds_are_of_variances() -> None:
             assert ratio > 2 * (1 + sqrt(of_chosen))
 
 
-def test_bbkb_dimension_is_of_variances(features: np.ndarray) -> None:
+def test_bbkb_dimension_is_of_variances(features):
     """BBKB Section 2: `d_eff` sums `sigma^2`."""
     lam, K = 0.1, features @ features.T
     variances = var(features, features, lam)
@@ -210,7 +210,7 @@ def test_bbkb_dimension_is_of_variances(features: np.ndarray) -> None:
     assert np.sqrt(variances).sum() > 1.3 * d_eff
 
 
-def test_bbkb_probabilities_are_of_variances() -> None:
+def test_bbkb_probabilities_are_of_variances():
     """BBKB Section 3.1: p-tilde is `q sigma^2`, or 1) of Theorem 1 fails.
 
     Evaluations of one point have `d_eff < 1`. With `q sigma^2` the expected number of
@@ -225,7 +225,7 @@ def test_bbkb_probabilities_are_of_variances() -> None:
     assert n * q * sqrt(variance) > 81 * C * (1 + 1 / lam) ** 2 * q * d_eff
 
 
-def test_bbkb_uncertainty_sampling() -> None:
+def test_bbkb_uncertainty_sampling():
     """BBKB Algorithm 3: `sigma^2 >= 1/P`, and the first point has to count.
 
     The lines are run as they stand, with the variances of independent arms.
@@ -251,7 +251,7 @@ def test_bbkb_uncertainty_sampling() -> None:
     assert points(two, 10, 1.0, counts_first=False)[:2] == [0, 0]
 
 
-def test_bbkb_sum_is_below_the_product_of_gpbucb(features: np.ndarray) -> None:
+def test_bbkb_sum_is_below_the_product_of_gpbucb(features):
     """BBKB 3.2: GP-BUCB's product has sequential variances, not those of the start.
 
     `1 + tr C <= det(I + C) = prod (1 + sigma_(s-1)^2(x_s))` for the batch's covariance
@@ -268,7 +268,7 @@ def test_bbkb_sum_is_below_the_product_of_gpbucb(features: np.ndarray) -> None:
     assert np.prod(1 + np.diagonal(C)) > 1.5 * product
 
 
-def test_bbkb_root_of_the_threshold_suffices(features: np.ndarray) -> None:
+def test_bbkb_root_of_the_threshold_suffices(features):
     """BBKB Theorem 2: alpha = C beta; deviations shrink by sqrt(C), and attain it."""
     seen, x, lam = features[:4], features[6:7], 0.5
     batch = np.repeat(x, 5, axis=0)
@@ -279,7 +279,7 @@ def test_bbkb_root_of_the_threshold_suffices(features: np.ndarray) -> None:
     assert sqrt(C) < C
 
 
-def test_bbkb_determinant_needs_lambda(features: np.ndarray) -> None:
+def test_bbkb_determinant_needs_lambda(features):
     """BBKB C.2: Schur's complement is divided by lambda."""
     K, one = features[:3] @ features[:3].T, np.eye(2)
     k, last = K[2, :2], K[2, 2]
@@ -292,7 +292,7 @@ def test_bbkb_determinant_needs_lambda(features: np.ndarray) -> None:
         assert (abs(printed - right) < 0.1 * right) == printed_holds
 
 
-def test_bbkb_full_covariance_does_not_dominate() -> None:
+def test_bbkb_full_covariance_does_not_dominate():
     """BBKB B.3: residual covariances may be negative, and then the bound fails.
 
     Two features, the first in the dictionary: of `x = (1, 1)` and `x_s = (1, -1)` the
@@ -309,7 +309,7 @@ def test_bbkb_full_covariance_does_not_dominate() -> None:
     assert full < 1.3 < ratio <= embedded
 
 
-def test_bbkb_local_bound_holds_though_its_step_does_not(features: np.ndarray) -> None:
+def test_bbkb_local_bound_holds_though_its_step_does_not(features):
     """BBKB B.3, "after inversion": 1 / (1 - a) > 1 + a; Cauchy-Schwarz gives it.
 
     `(u'u)^2 <= u'(I + P P')u u'(I + P P')^-1 u`, with `u'u` the variance of before.
@@ -325,7 +325,7 @@ def test_bbkb_local_bound_holds_though_its_step_does_not(features: np.ndarray) -
 # --- S-BPE ---------------------------------------------------------------------------
 
 
-def test_sbpe_approximate_covariance(features: np.ndarray) -> None:
+def test_sbpe_approximate_covariance(features):
     """S-BPE Eq. 4: the last factor is `k_Z`; with `k_(X, Z)` nothing fits."""
     X, Z, tau2 = features, features[:6], 0.5
     K_ZZ, K_XZ = Z @ Z.T + 1e-2 * np.eye(6), X @ Z.T
@@ -338,7 +338,7 @@ def test_sbpe_approximate_covariance(features: np.ndarray) -> None:
         Z @ X[0] @ middle @ K_XZ
 
 
-def test_sbpe_variances_are_not_ordered() -> None:
+def test_sbpe_variances_are_not_ordered():
     """S-BPE Lemma G.1 fails on both sides; the certificate's factor holds.
 
     Two features, the first in the dictionary, one evaluation of `(1, 1)`, tau = 1.
@@ -354,7 +354,7 @@ def test_sbpe_variances_are_not_ordered() -> None:
     assert (exact <= alpha * approximate).all()
 
 
-def test_sbpe_sum_of_variances_needs_a_kernel_below_one() -> None:
+def test_sbpe_sum_of_variances_needs_a_kernel_below_one():
     """S-BPE Eq. 27 holds for k_max <= 1; else `2 k_max / log(1 + k_max / tau^2)`."""
     k_max, tau2 = 4.0, 1.0
     gain = log(1 + k_max / tau2) / 2  # of one evaluation, before it the variance 4
@@ -363,7 +363,7 @@ def test_sbpe_sum_of_variances_needs_a_kernel_below_one() -> None:
     assert k_max == pytest.approx(right, rel=ROUNDING)  # attained
 
 
-def test_sbpe_norms_are_roots_of_the_kernel() -> None:
+def test_sbpe_norms_are_roots_of_the_kernel():
     """S-BPE Cor. 3.7, Lemma F.2, R_1: `|f(x)| <= C_k sqrt(k(x, x))`.
 
     The linear kernel on {-a, a}, a < 1, and `f(x) = C x`, of norm C.
@@ -387,14 +387,14 @@ def lengths(N: int) -> list[int]:
     return batches
 
 
-def test_sbpe_number_of_batches_has_logarithms_to_base_two() -> None:
+def test_sbpe_number_of_batches_has_logarithms_to_base_two():
     """S-BPE H: `ceil(log log N) + 1` batches; with natural logarithms too few."""
     assert len(lengths(10**4)) > ceil(log(log(10**4))) + 1
     for N in (10, 100, 10**4, 10**6, 10**9):
         assert len(lengths(N)) <= ceil(log2(log2(N))) + 1
 
 
-def test_sbpe_last_batch_is_never_observed() -> None:
+def test_sbpe_last_batch_is_never_observed():
     """S-BPE Algorithm 1 ends in line 12, before line 14 collects.
 
     Line 14 belongs behind the inner loop; the lines are run as they would stand there.
@@ -461,12 +461,12 @@ class Selection:
 
 
 @pytest.fixture(scope="module")
-def selection() -> Selection:
+def selection():
     """One for all tests."""
     return Selection()
 
 
-def test_gssbo_gradient_columns_are_no_kernel_columns(selection: Selection) -> None:
+def test_gssbo_gradient_columns_are_no_kernel_columns(selection):
     """GSSBO A.1: `K^-1 C_t = [e_j]`, other ranges, and no conjugation of projectors."""
     S = selection.farthest_columns(selection.K)
     C, G = selection.K[:, S], selection.inverse[:, S]
@@ -482,9 +482,7 @@ def test_gssbo_gradient_columns_are_no_kernel_columns(selection: Selection) -> N
     assert np.linalg.norm(printed - printed.T) > np.linalg.norm(one - P_g)
 
 
-def test_gssbo_gradient_diversity_is_not_nystrom_selection(
-    selection: Selection,
-) -> None:
+def test_gssbo_gradient_diversity_is_not_nystrom_selection(selection):
     """GSSBO A.1: the two greedy rules choose other points, from the first one on."""
     by_kernel = selection.farthest_columns(selection.K)
     by_gradient = selection.farthest_columns(selection.inverse)
@@ -492,7 +490,7 @@ def test_gssbo_gradient_diversity_is_not_nystrom_selection(
     assert len(set(by_kernel) & set(by_gradient)) < selection.M / 2
 
 
-def test_gssbo_gradient_diversity_is_worse_than_chance(selection: Selection) -> None:
+def test_gssbo_gradient_diversity_is_worse_than_chance(selection):
     """GSSBO A.1, 5: "better than random selection" is contradicted, on even points."""
     generator = np.random.default_rng(0)
     draws = [generator.permutation(selection.N)[: selection.M] for _ in range(40)]
@@ -501,13 +499,13 @@ def test_gssbo_gradient_diversity_is_worse_than_chance(selection: Selection) -> 
     assert min(by_diversity) > np.median(by_chance)
 
 
-def test_gssbo_nystrom_matrix_is_no_projector(selection: Selection) -> None:
+def test_gssbo_nystrom_matrix_is_no_projector(selection):
     """GSSBO A.1, above Eq. 10: `P_U` is K-hat."""
     printed = selection.nystrom(list(range(selection.M)))
     assert np.linalg.norm(printed @ printed - printed) > np.linalg.norm(printed)
 
 
-def test_gssbo_bound_changes_with_the_units(selection: Selection) -> None:
+def test_gssbo_bound_changes_with_the_units(selection):
     """GSSBO Eq. 11: `lambda_(M+1) + eps_g sum K_ii^2`, an error against its square.
 
     Scaled down far enough, any choice worse than the best of rank M violates it.
@@ -523,7 +521,7 @@ def test_gssbo_bound_changes_with_the_units(selection: Selection) -> None:
     assert np.linalg.norm(K - K_hat, 2) > bound
 
 
-def test_gssbo_residual_energy(selection: Selection) -> None:
+def test_gssbo_residual_energy(selection):
     """GSSBO A.1, "Comparison": lambda_M^2 for lambda_1, and no recursion for E_t."""
     S, M, K = selection.farthest_columns(selection.K), selection.M, selection.K
     largest, smallest = selection.eigenvalues[0], selection.eigenvalues[M - 1]
@@ -540,7 +538,7 @@ def test_gssbo_residual_energy(selection: Selection) -> None:
     assert printed_fails
 
 
-def test_gssbo_approximation_is_no_posterior(selection: Selection) -> None:
+def test_gssbo_approximation_is_no_posterior(selection):
     """GSSBO A.2: Lemma A.2 takes `f | y` normal, which holds for the exact posterior.
 
     Theorem 5.1's variance, that of the low-rank matrix with exact cross-covariances,
@@ -557,7 +555,7 @@ def test_gssbo_approximation_is_no_posterior(selection: Selection) -> None:
     assert (theorem < 0).any()
 
 
-def test_gssbo_square_of_the_regret() -> None:
+def test_gssbo_square_of_the_regret():
     """GSSBO Eq. 52: `r_n <= 2 sqrt(beta) sigma` squares to 4 beta sigma^2.
 
     With 4 the sum is `C_1 beta I`, as Eq. 53 ends; with the printed 2, half of it.
@@ -576,7 +574,7 @@ def test_gssbo_square_of_the_regret() -> None:
 # --- Arithmetic ----------------------------------------------------------------------
 
 
-def test_lines_for_the_reader() -> None:
+def test_lines_for_the_reader():
     """The examples of docs/reference/errata.md give what stands there."""
     page = Path(__file__).parents[1] / "docs" / "reference" / "errata.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)

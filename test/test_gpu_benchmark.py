@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -16,9 +15,7 @@ ROWS |= {"condition on 1 point": 1, "S-BPE": 1, "BBKB": 1, "GSSBO": 2}
 
 
 @pytest.mark.slow_sim
-def test_tables_are_whole(
-    device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_are_whole(device, tmp_path, capsys):
     file = tmp_path / "gpu.md"
     gpu.main([*SMALL, "--device", str(device), "--output", str(file)])
     lines = file.read_text().splitlines()
@@ -32,9 +29,7 @@ def test_tables_are_whole(
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
 
-def test_a_table_that_fails_is_named_and_the_others_are_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_fails_is_named_and_the_others_are_printed(monkeypatch, capsys):
     def fails(run: gpu.Run) -> list[str]:
         raise RuntimeError("out of memory")
 

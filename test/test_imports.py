@@ -76,7 +76,7 @@ def circles() -> set[frozenset[str]]:
     }
 
 
-def test_no_module_imports_one_that_imports_it() -> None:
+def test_no_module_imports_one_that_imports_it():
     new = [
         sorted(circle)
         for circle in circles()
@@ -85,7 +85,7 @@ def test_no_module_imports_one_that_imports_it() -> None:
     assert new == []
 
 
-def test_the_graph_is_that_of_the_package() -> None:
+def test_the_graph_is_that_of_the_package():
     """Imports of names, of modules, inside of functions and for type checkers."""
     assert "inducing.certificate" in graph()["inducing"]
     assert "models.pathwise" in graph()["models"]
@@ -94,7 +94,7 @@ def test_the_graph_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("rank", range(len(LAYERS)))
-def test_packages_import_those_before_them(rank: int) -> None:
+def test_packages_import_those_before_them(rank):
     later = set().union(*LAYERS[rank + 1 :])
     for name, others in graph().items():
         package = name.split(".")[0]

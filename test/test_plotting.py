@@ -44,13 +44,13 @@ def history(sizes: list[int], num_inducing: list[int], device: Any) -> Any:
 
 
 @pytest.fixture
-def table(double: dict[str, Any]) -> Table:
+def table(double):
     X = torch.eye(3, **double)
     return Table("small", X, torch.tensor([0.0, 0.5, 1.0], **double), ("a",) * 3, "b")
 
 
 @pytest.fixture
-def histories(device: Any) -> dict[str, Any]:
+def histories(device):
     return {
         "sparse": history([1, 2, 3], [1, 4, 5], device),
         "random": history([1] * 4, [0] * 4, device),
@@ -62,41 +62,37 @@ def lines(figure: Figure) -> dict[str, Any]:
     return {line.get_label(): list(line.get_ydata()) for line in found}
 
 
-def test_regret_panel(histories: dict[str, Any], table: Table) -> None:
+def test_regret_panel(histories, table):
     drawn = lines(plot_regret(histories, table))
     # regrets 1, 0.5, 0 in turn; uniform choice expects 0.5 per evaluation
     assert drawn["sparse"] == pytest.approx([2, 1.5, 1, 1.25, 1.2, 1])
     assert drawn["random"] == pytest.approx([2, 1.5, 1, 1.25])
 
 
-def test_batch_size_panel(histories: dict[str, Any]) -> None:
+def test_batch_size_panel(histories):
     drawn = lines(plot_batch_sizes(histories))
     assert drawn == {"sparse": [1, 2, 2, 3, 3, 3], "random": [1] * 4}
 
 
-def test_inducing_panel_leaves_out_what_has_none(histories: dict[str, Any]) -> None:
+def test_inducing_panel_leaves_out_what_has_none(histories):
     drawn = lines(plot_num_inducing(histories))
     assert drawn == {"sparse": [1, 4, 4, 5, 5, 5]}
 
 
-def test_rank_of_the_best_row_falls_to_one(
-    histories: dict[str, Any], table: Table
-) -> None:
+def test_rank_of_the_best_row_falls_to_one(histories, table):
     """Values rise with the row: 0, 1/2, 1, then the first one again."""
     drawn = lines(plot_best_rank(histories, table))
     assert drawn == {"sparse": [3, 2, 1, 1, 1, 1], "random": [3, 2, 1, 1]}
 
 
-def test_a_given_axes_is_drawn_into(histories: dict[str, Any]) -> None:
+def test_a_given_axes_is_drawn_into(histories):
     figure = Figure()
     ax = figure.subplots()
     assert plot_batch_sizes(histories, ax=ax) is figure
     assert len(ax.get_lines()) == 2
 
 
-def test_comparison_has_four_panels_and_one_legend(
-    histories: dict[str, Any], table: Table, tmp_path: Any
-) -> None:
+def test_comparison_has_four_panels_and_one_legend(histories, table, tmp_path):
     figure = plot_comparison(histories, table, title="small")
     assert len(figure.axes) == 4 and len(figure.legends) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
@@ -108,28 +104,26 @@ def test_comparison_has_four_panels_and_one_legend(
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_empty_history_is_left_out(table: Table, device: Any) -> None:
+def test_an_empty_history_is_left_out(table, device):
     histories = {"none": history([], [], device), "one": history([1], [1], device)}
     assert set(lines(plot_batch_sizes(histories))) == {"one"}
     plot_comparison(histories, table)
 
 
-def test_points_told_without_a_batch_leave_a_gap(device: Any) -> None:
+def test_points_told_without_a_batch_leave_a_gap(device):
     told = history([2], [5], device)
     told.batch_number = torch.tensor([0, -1, 0])
     drawn = lines(plot_batch_sizes({"told": told}))["told"]
     assert drawn[::2] == [2, 2] and drawn[1] != drawn[1]
 
 
-def test_seconds_are_those_of_ask_and_tell_shared_by_a_batch(
-    histories: dict[str, Any],
-) -> None:
+def test_seconds_are_those_of_ask_and_tell_shared_by_a_batch(histories):
     drawn = lines(plot_seconds(histories))
     assert drawn["sparse"] == pytest.approx([1.5, 1, 1] + [0.5 + 1 / 3] * 3)
     assert drawn["random"] == pytest.approx([1.5] * 4)
 
 
-def test_seconds_of_small_batches_are_averaged(device: Any) -> None:
+def test_seconds_of_small_batches_are_averaged(device):
     single = history([1] * 120, [1] * 120, device)
     for number, batch in enumerate(single.batches):
         batch.ask_seconds, batch.tell_seconds = 0.0, float(number % 3)
@@ -137,22 +131,18 @@ def test_seconds_of_small_batches_are_averaged(device: Any) -> None:
     assert drawn == pytest.approx([1.0] * 120)  # pieces of three, the next from 2.4
 
 
-def test_simple_regret_of_a_table_never_rises(
-    histories: dict[str, Any], table: Table
-) -> None:
+def test_simple_regret_of_a_table_never_rises(histories, table):
     drawn = lines(plot_simple_regret(histories, table))
     assert drawn["sparse"] == [1, 0.5, 0, 0, 0, 0]  # the best row comes third
 
 
-def test_cumulative_regret_of_a_table(histories: dict[str, Any], table: Table) -> None:
+def test_cumulative_regret_of_a_table(histories, table):
     drawn = lines(plot_cumulative_regret(histories, table))
     assert drawn["random"] == [1, 1.5, 1.5, 2.5]
 
 
 @pytest.mark.parametrize("column", [True, False])
-def test_regret_of_a_function_without_noise(
-    histories: dict[str, Any], column: bool
-) -> None:
+def test_regret_of_a_function_without_noise(histories, column):
     def truth(X: torch.Tensor) -> torch.Tensor:
         value = X[:, 1] + 3 * X[:, 2]  # 0, 1, 3 in turn
         return value.unsqueeze(-1) if column else value
@@ -163,16 +153,12 @@ def test_regret_of_a_function_without_noise(
     assert drawn["random"] == [3, 2, 0, 0]
 
 
-def test_without_a_truth_the_observations_stand_for_it(
-    histories: dict[str, Any],
-) -> None:
+def test_without_a_truth_the_observations_stand_for_it(histories):
     drawn = lines(plot_cumulative_regret(histories, optimum=2.0))
     assert drawn["random"] == [2, 4, 4, 6]
 
 
-def test_regret_needs_an_optimum_and_rows_of_the_table(
-    histories: dict[str, Any], table: Table
-) -> None:
+def test_regret_needs_an_optimum_and_rows_of_the_table(histories, table):
     with pytest.raises(InputDataError, match="Got no optimum"):
         plot_simple_regret(histories)
     histories["sparse"].indices[2] = -1
@@ -180,9 +166,7 @@ def test_regret_needs_an_optimum_and_rows_of_the_table(
         plot_simple_regret(histories, table)
 
 
-def test_without_matplotlib_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     real_import = builtins.__import__
 
     def without_matplotlib(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -62,13 +62,13 @@ def band(figure: Figure) -> tuple[Tensor, Tensor]:
 
 
 @pytest.fixture
-def strategy(double: dict[str, Any]) -> BBKB:
+def strategy(double):
     made = BBKB(line(101, double), kernel(double), lam=1e-2, seed=0)
     made.run(wave, 60, progress=False)
     return made
 
 
-def test_the_band_of_a_strategy_on_a_table_is_its_own(strategy: BBKB) -> None:
+def test_the_band_of_a_strategy_on_a_table_is_its_own(strategy):
     figure = plot_confidence_band(strategy, truth=wave)
     found, X = drawn(figure), strategy.candidates
     mean, variance = strategy.posterior.moments(X)
@@ -84,17 +84,13 @@ def test_the_band_of_a_strategy_on_a_table_is_its_own(strategy: BBKB) -> None:
     assert torch.equal(found["observations"], observed)
 
 
-def test_an_exact_strategy_has_a_band_and_no_inducing_points(
-    double: dict[str, Any],
-) -> None:
+def test_an_exact_strategy_has_a_band_and_no_inducing_points(double):
     made = GPUCB(line(31, double), kernel(double), lam=1e-2, seed=0)
     made.run(wave, 10, progress=False)
     assert set(drawn(plot_confidence_band(made))) == {"mean", "observations"}
 
 
-def test_the_band_of_a_model_is_in_the_units_of_the_data(
-    double: dict[str, Any],
-) -> None:
+def test_the_band_of_a_model_is_in_the_units_of_the_data(double):
     X = 5 * line(15, double)
     model = SingleTaskGP(
         X, 100 + 10 * wave(X).unsqueeze(-1), input_transform=Normalize(1)
@@ -112,7 +108,7 @@ def test_the_band_of_a_model_is_in_the_units_of_the_data(
     assert found["mean"][0][0] == 0 and found["mean"][0][-1] == 5
 
 
-def test_a_sparse_model_shows_its_inducing_points(double: dict[str, Any]) -> None:
+def test_a_sparse_model_shows_its_inducing_points(double):
     X = line(15, double)
     S = torch.tensor([[0.1], [0.8]], **double)
     model = SparseSingleTaskGP(X, wave(X).unsqueeze(-1), inducing_points=S)
@@ -120,9 +116,7 @@ def test_a_sparse_model_shows_its_inducing_points(double: dict[str, Any]) -> Non
     assert torch.equal(found["inducing points"][0], S[:, 0].cpu())
 
 
-def test_a_model_of_a_subset_shows_all_data_and_what_is_in_it(
-    double: dict[str, Any],
-) -> None:
+def test_a_model_of_a_subset_shows_all_data_and_what_is_in_it(double):
     bounds = torch.tensor([[0.0], [2.0]], **double)
     made = GSSBO(
         bounds=bounds,
@@ -139,9 +133,7 @@ def test_a_model_of_a_subset_shows_all_data_and_what_is_in_it(
     assert torch.equal(found["inducing points"][0], kept) and len(kept) == 5
 
 
-def test_a_function_of_moments_is_drawn_with_what_is_given(
-    double: dict[str, Any],
-) -> None:
+def test_a_function_of_moments_is_drawn_with_what_is_given(double):
     X = line(5, double).flip(0)
     figure = plot_confidence_band(
         lambda X: (X[:, 0], 0 * X[:, 0] + 0.25),
@@ -157,9 +149,7 @@ def test_a_function_of_moments_is_drawn_with_what_is_given(
 
 
 @pytest.mark.parametrize("quantity", ["mean", "sd", "ucb"])
-def test_a_slice_of_a_box_goes_through_the_best_point(
-    quantity: Any, double: dict[str, Any]
-) -> None:
+def test_a_slice_of_a_box_goes_through_the_best_point(quantity, double):
     bounds = torch.tensor([[0.0, 0, 0], [1, 2, 3]], **double)
     made = BBKB(
         bounds=bounds,
@@ -188,7 +178,7 @@ def test_a_slice_of_a_box_goes_through_the_best_point(
     assert len(drawn(figure)["observations"][0]) == 8
 
 
-def test_a_slice_of_a_table_colours_its_candidates(double: dict[str, Any]) -> None:
+def test_a_slice_of_a_table_colours_its_candidates(double):
     X = torch.rand(40, 2, **double)
     made = BBKB(X, kernel(double, 0.5), lam=1e-2, seed=0)
     made.run(wave, 20, progress=False)
@@ -198,7 +188,7 @@ def test_a_slice_of_a_table_colours_its_candidates(double: dict[str, Any]) -> No
     assert torch.allclose(torch.as_tensor(dots.get_array().data), mean, atol=1e-6)
 
 
-def test_certificates_of_a_run(strategy: BBKB) -> None:
+def test_certificates_of_a_run(strategy):
     n, certificate = certified_step(strategy)
     assert n == 60 and certificate.num_inducing == strategy.posterior.num_inducing
     counts = strategy.history.point.unique(return_counts=True)[1]
@@ -212,13 +202,13 @@ def test_certificates_of_a_run(strategy: BBKB) -> None:
 
 
 @pytest.fixture
-def elimination(double: dict[str, Any]) -> SBPE:
+def elimination(double):
     made = SBPE(line(41, double), kernel(double), num_evaluations=60, lam=1e-2, seed=0)
     made.run(wave, 60, progress=False)
     return made
 
 
-def test_certificates_of_sbpe_come_with_its_history(elimination: SBPE) -> None:
+def test_certificates_of_sbpe_come_with_its_history(elimination):
     rounds = elimination.history.rounds
     found = drawn(plot_certificates({"S-BPE": elimination.history}))["S-BPE"]
     lengths = torch.tensor([r.num_evaluations for r in rounds]).cumsum(0)
@@ -228,7 +218,7 @@ def test_certificates_of_sbpe_come_with_its_history(elimination: SBPE) -> None:
     )
 
 
-def test_a_box_is_certified_by_its_model(double: dict[str, Any]) -> None:
+def test_a_box_is_certified_by_its_model(double):
     bounds = torch.tensor([[0.0], [1]], **double)
     made = BBKB(bounds=bounds, covar_module=kernel(double, 0.5), lam=1e-1)
     made.tell(line(40, double), wave(line(40, double)))
@@ -238,7 +228,7 @@ def test_a_box_is_certified_by_its_model(double: dict[str, Any]) -> None:
     assert certificate == made.model.certificate()
 
 
-def test_elimination_draws_each_interval_once(elimination: SBPE) -> None:
+def test_elimination_draws_each_interval_once(elimination):
     figure = plot_elimination(elimination)
     ax, alive = figure.axes[0], elimination.survivors.cpu()
     assert 0 < alive.sum() < len(alive)
@@ -256,7 +246,7 @@ def test_elimination_draws_each_interval_once(elimination: SBPE) -> None:
     assert level == float(elimination.progress.left.lower[elimination.survivors].max())
 
 
-def test_what_cannot_be_drawn_is_refused(double: dict[str, Any]) -> None:
+def test_what_cannot_be_drawn_is_refused(double):
     X = line(9, double)
     fresh = SBPE(X, kernel(double), num_evaluations=9)
     for source in (RandomSearch(X), fresh, BBKB(X, kernel(double))):
@@ -270,7 +260,7 @@ def test_what_cannot_be_drawn_is_refused(double: dict[str, Any]) -> None:
         plot_confidence_band(3)
 
 
-def test_wrong_arguments_of_a_picture_are_refused(double: dict[str, Any]) -> None:
+def test_wrong_arguments_of_a_picture_are_refused(double):
     def moments(X: Tensor) -> tuple[Tensor, Tensor]:
         return X[:, 0], X[:, 0]
 

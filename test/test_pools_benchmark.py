@@ -20,7 +20,7 @@ SMALL = ["--seeds", "1", "--evaluations", str(EVALUATIONS), "--batch", str(BATCH
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> str:
+def table(tmp_path):
     """A CSV file: a quadratic of two columns, each row in it twice."""
     X = torch.rand(ROWS // 2, 2, generator=torch.Generator().manual_seed(0))
     X = X.repeat(2, 1)
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     monkeypatch.setattr(pool_gps, "ADAM_STEPS", 2)
     monkeypatch.setattr(pool_peers, "NUM_TREES", 5)
     monkeypatch.setattr(pool_gps, "NUM_INDUCING", 10)
@@ -51,12 +51,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_each_peer_evaluates_a_row_once_and_repeats_its_seed(
-    method: str,
-    small: int,
-    table: str,
-    quick: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    method, small, table, quick, monkeypatch
+):
     monkeypatch.setattr(pool_gps, "JOINT_ROWS", small)
     monkeypatch.setattr(pool_gps, "SCREENED_ROWS", small)
     monkeypatch.setattr(pool_gps, "CHOICES", 5)
@@ -70,12 +66,7 @@ def test_each_peer_evaluates_a_row_once_and_repeats_its_seed(
     assert method == "random" or first.rows != random
 
 
-def test_what_is_stored_is_not_run_again(
-    table: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_stored_is_not_run_again(table, tmp_path, monkeypatch, capsys):
     store = tmp_path / "sub" / "store.json"
     arguments = ["--tables", table, "--output", str(store), *SMALL]
     pools.main([*arguments, "--methods", "random,forest-greedy"])
@@ -101,7 +92,7 @@ def test_what_is_stored_is_not_run_again(
 
 
 @pytest.mark.parametrize("name", ["store.json", "store.json.gz"])
-def test_two_processes_may_write_one_store(tmp_path: Path, name: str) -> None:
+def test_two_processes_may_write_one_store(tmp_path, name):
     path = tmp_path / name
     one, other = pool_runs.Store([path]), pool_runs.Store([path])
     one.add(("a/b.csv", "random", 0), pool_runs.Run([1], 0.5, 1.0, {}))
@@ -115,7 +106,7 @@ def test_two_processes_may_write_one_store(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_figures_of_a_known_run() -> None:
+def test_figures_of_a_known_run():
     Y = torch.tensor([0.0, 1.0, 0.5, 1.0, 0.7])
     assert pool_runs.ranks_of(Y, [0, 2, 4]) == pytest.approx(
         [math.nan, math.nan, 3.0], nan_ok=True
@@ -125,9 +116,7 @@ def test_figures_of_a_known_run() -> None:
     assert early == [4.0, 3.0, 1.0]
 
 
-def test_report_holds_medians_and_says_where_a_peer_wins(
-    table: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_report_holds_medians_and_says_where_a_peer_wins(table, capsys, tmp_path):
     Y = pool_tables.load_pool(table).table.Y
     order = Y.argsort(descending=True).tolist()[::2]  # each row is there twice
     found = {
@@ -155,7 +144,7 @@ def test_report_holds_medians_and_says_where_a_peer_wins(
     assert "bbkb is no worse than the best peer on 0 of 1 tables." in text
 
 
-def test_a_quarter_wave_layer_and_an_absent_one_reflect_by_the_closed_form() -> None:
+def test_a_quarter_wave_layer_and_an_absent_one_reflect_by_the_closed_form():
     n, glass = pool_tables.HIGH_INDEX, pool_tables.GLASS
     quarter = torch.tensor([[600.0 / 4 / n]], dtype=torch.float64)
     known = ((glass - n**2) / (glass + n**2)) ** 2
@@ -170,7 +159,7 @@ def test_a_quarter_wave_layer_and_an_absent_one_reflect_by_the_closed_form() -> 
     assert bare == pytest.approx(((1 - glass) / (1 + glass)) ** 2, rel=1e-12)
 
 
-def test_filters_have_noise_of_a_hundredth_and_a_range_of_one() -> None:
+def test_filters_have_noise_of_a_hundredth_and_a_range_of_one():
     table = pool_tables.edge_filter(500)
     assert table.X.min() >= 30 and table.X.max() <= 120
     assert (table.Y.min(), table.Y.max()) == (0.0, 1.0)

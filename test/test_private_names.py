@@ -87,14 +87,14 @@ def classes() -> Iterator[type]:
             yield from (kind for kind in kinds if kind.__module__ == module.name)
 
 
-def test_private_names_are_imported_in_one_file() -> None:
+def test_private_names_are_imported_in_one_file():
     assert [*private_imports(ast.parse(inspect.getsource(private_names)))]
     elsewhere = [name for tree in trees().values() for name in private_imports(tree)]
     assert elsewhere == [], "move these imports to botorch_sparse/private_names.py"
 
 
 @pytest.mark.parametrize(("owner", "name"), OWNED)
-def test_inherited_names_are_where_they_are_said_to_be(owner: str, name: str) -> None:
+def test_inherited_names_are_where_they_are_said_to_be(owner, name):
     library, (module, _, kind) = owner.partition(".")[0], owner.rpartition(".")
     version = pytest.importorskip(library).__version__
     assert name in of_libraries(getattr(importlib.import_module(module), kind)), (
@@ -103,7 +103,7 @@ def test_inherited_names_are_where_they_are_said_to_be(owner: str, name: str) ->
     )
 
 
-def test_names_shared_with_classes_of_libraries_are_listed() -> None:
+def test_names_shared_with_classes_of_libraries_are_listed():
     """What our classes override, assign or read of bases that are not ours."""
     pytest.importorskip("ax")
     pytest.importorskip("matplotlib")
@@ -117,7 +117,7 @@ def test_names_shared_with_classes_of_libraries_are_listed() -> None:
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
 
 
-def test_attributes_of_other_objects_are_listed() -> None:
+def test_attributes_of_other_objects_are_listed():
     """What the package reads and does not define, but for public ones."""
     own = set().union(*(private(tree, with_read=False) for tree in trees().values()))
     used = set().union(*map(private, trees().values())) - PUBLIC
@@ -125,16 +125,14 @@ def test_attributes_of_other_objects_are_listed() -> None:
     assert sorted(LISTED - used) == [], "take them out of private_names.py"
 
 
-def test_versions_are_those_that_the_tests_run_with() -> None:
+def test_versions_are_those_that_the_tests_run_with():
     pins = (ROOT / "constraints.txt").read_text().replace("ax-platform", "ax").split()
     needed = {f"{name}=={version}" for name, version in CHECKED.items()}
     assert needed <= {*pins}, "after a run of the tests, change the versions in CHECKED"
 
 
 @pytest.mark.parametrize("module", ["botorch.fit", "gpytorch.likelihoods"])
-def test_error_says_which_library_moved_a_name(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_says_which_library_moved_a_name(module, monkeypatch):
     library = module.partition(".")[0]
     monkeypatch.setitem(sys.modules, module, ModuleType(module))
     words = rf"{library} \d.* has moved a private name.*cannot import name '_\w+'.*"
@@ -142,7 +140,7 @@ def test_error_says_which_library_moved_a_name(
         runpy.run_path(private_names.__file__)
 
 
-def test_other_failures_keep_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_keep_their_words(monkeypatch):
     error = ImportError("No module named 'scipy.gone'", name="scipy.gone")
     broken = ModuleType("botorch.fit")
     monkeypatch.setattr(broken, "__getattr__", Mock(side_effect=error), raising=False)

@@ -11,7 +11,7 @@ import botorch_sparse
 from botorch_sparse import acquisition, batching, models, strategies
 
 
-def test_the_package_is_imported_without_torch() -> None:
+def test_the_package_is_imported_without_torch():
     code = "import sys, botorch_sparse; print({'torch', 'botorch'} & {*sys.modules})"
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -19,19 +19,19 @@ def test_the_package_is_imported_without_torch() -> None:
 
 
 @pytest.mark.parametrize("name", botorch_sparse.__all__)
-def test_a_name_is_the_sub_packages_own(name: str) -> None:
+def test_a_name_is_the_sub_packages_own(name):
     packages = (acquisition, batching, models, strategies)
     (package,) = (each for each in packages if name in each.__all__)
     assert getattr(botorch_sparse, name) is getattr(package, name)
     assert name in dir(botorch_sparse)
 
 
-def test_other_names_are_refused() -> None:
+def test_other_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'BBKBB'"):
         _ = botorch_sparse.BBKBB  # type: ignore[attr-defined]
 
 
-def test_the_command_line_uses_public_names_of_the_core_alone() -> None:
+def test_the_command_line_uses_public_names_of_the_core_alone():
     """It imports what a user can import: nothing from inside of `strategies`."""
     folder = Path(botorch_sparse.__file__).parent / "suggest"
     for path in folder.glob("*.py"):

@@ -25,7 +25,7 @@ def names_after(text: str) -> dict[str, Any]:
     return names
 
 
-def test_the_readme() -> None:
+def test_the_readme():
     assert len(README.splitlines()) <= 150
     names = names_after(README)
     history = names["strategy"].history
@@ -36,7 +36,7 @@ def test_the_readme() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_pages(page: str) -> None:
+def test_the_pages(page):
     if page == "use_in_ax":
         pytest.importorskip("ax")
     names = names_after((ROOT / "docs" / "how_to" / f"{page}.md").read_text())
@@ -50,7 +50,7 @@ def test_the_pages(page: str) -> None:
         assert 1 <= len(names["strategy"].ask()) <= 8
 
 
-def test_files_that_are_named_are_there() -> None:
+def test_files_that_are_named_are_there():
     """With their path from the repository, from the package, or from its strategies."""
     package = ROOT / "botorch_sparse"
     folders = (ROOT, package, package / "strategies")
@@ -61,7 +61,7 @@ def test_files_that_are_named_are_there() -> None:
             assert any((folder / name).exists() for folder in folders), (page, name)
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line(tmp_path):
     """`suggest` writes a header and a batch."""
     rows = np.random.default_rng(0).random((60, 2))
     pool = "".join(f"r{i},{x},{y}\n" for i, (x, y) in enumerate(rows))

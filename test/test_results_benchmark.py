@@ -33,21 +33,19 @@ TABLES = [
 
 
 @pytest.mark.parametrize("command, table", TABLES)
-def test_documents_show_what_is_stored(command: str, table: str) -> None:
+def test_documents_show_what_is_stored(command, table):
     assert results.printed(command).strip() == table.strip()
 
 
 @pytest.mark.parametrize(
     "command", ["rm x", "python -m benchmarks.bbkb_paper table1", "python x --report y"]
 )
-def test_only_reports_are_called(command: str) -> None:
+def test_only_reports_are_called(command):
     with pytest.raises(ValueError, match="is no"):
         results.printed(command)
 
 
-def test_what_a_command_prints_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_command_prints_is_kept(tmp_path, monkeypatch):
     """With the threads that it ran with, and not those of this process."""
     monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
     command = """OMP_NUM_THREADS=3 python -c 'print("| 7 |")'"""
@@ -58,18 +56,14 @@ def test_what_a_command_prints_is_kept(
     assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
 
 
-def test_what_leaves_data_out_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_data_out_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
     with pytest.raises(RuntimeError, match="nothing is stored"):
         results.run("""python -c 'print("x: left out, set BOTORCH_SPARSE_DATA")'""")
     assert not results.PRINTED.exists()
 
 
-def test_regret_of_a_buffer_is_compared_seed_by_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_regret_of_a_buffer_is_compared_seed_by_seed(tmp_path, capsys):
     """Of those seeds that all methods have."""
     store = Store(tmp_path / "runs.json")
     for name in gssbo_figures.BUFFER_PROBLEMS:
@@ -86,19 +80,15 @@ def test_regret_of_a_buffer_is_compared_seed_by_seed(
     assert len(re.findall(r"  Z=2 +27 \+- \S+ +6 \+- 0 +7\n", printed)) == 2
 
 
-def test_a_buffer_without_common_seeds_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_buffer_without_common_seeds_is_reported(tmp_path, capsys):
     gssbo_figures.main(["--report", str(tmp_path / "runs.json")])
     printed = capsys.readouterr().out
     assert printed.count("0 seeds") == 2 and "nothing is stored" in printed
 
 
 def test_regret_of_subsets_is_stored_and_compared_seed_by_seed(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     """Under its setting, so that runs of two settings share a file."""
     regrets = {"rssbo": [4.0, 2.0], "gssbo-leverage": [1.0, 2.0]}
 
@@ -121,11 +111,7 @@ def test_regret_of_subsets_is_stored_and_compared_seed_by_seed(
     assert capsys.readouterr().out == "nothing is stored\n"
 
 
-def test_errors_of_subsets_are_compared_run_by_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_of_subsets_are_compared_run_by_run(tmp_path, monkeypatch, capsys):
     def errors(dim: int, kind: str, noise: float, seed: int) -> dict[str, list[float]]:
         own = {name: [0.3, 0.3] for name in gssbo_default.SELECTIONS}
         return own | {"leverage": [0.2 if seed else 0.4, 0.1], "random": [0.3, 0.2]}
@@ -146,7 +132,7 @@ def test_errors_of_subsets_are_compared_run_by_run(
         assert printed.count(f"{counts} 12 of 12 ") == 1
 
 
-def test_time_of_late_evaluations() -> None:
+def test_time_of_late_evaluations():
     """Over that of early ones, whichever counts are stored."""
     at = [40, 100, 200, 900, 1000]
     steady = {"at": at, "seconds": [0.1 * n for n in at]}
@@ -158,7 +144,7 @@ def test_time_of_late_evaluations() -> None:
     assert boxes.slowing([too_quick, short], 1000) == "-"
 
 
-def test_a_store_says_where_runs_are_from(tmp_path: Path) -> None:
+def test_a_store_says_where_runs_are_from(tmp_path):
     store = Store(tmp_path / "folder" / "runs.json.gz")
     store.add("a", {"x": 1})
     again = Store(store.path)
@@ -167,11 +153,7 @@ def test_a_store_says_where_runs_are_from(tmp_path: Path) -> None:
     assert again.made("b") == "nothing is stored"
 
 
-def test_a_report_runs_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_report_runs_nothing(tmp_path, monkeypatch, capsys):
     path = tmp_path / "runs.json"
     monkeypatch.setattr(bbkb_paper, "TABLES", ("abalone",))
     options = ["table1", "--evaluations", "10", "--seeds", "2"]
@@ -185,17 +167,13 @@ def test_a_report_runs_nothing(
     assert "BKB " in printed and "not run" in printed
 
 
-def test_slopes_of_powers_of_the_horizon() -> None:
+def test_slopes_of_powers_of_the_horizon():
     ends = [10, 100, 1000, 10000]
     bent = [N**0.75 if N >= 1000 else 1.0 for N in ends]
     assert sbpe_rates.slope(ends, bent) == pytest.approx(0.75)
 
 
-def test_rates_of_small_runs(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rates_of_small_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sbpe_rates, "KERNELS", ((1, 0.5, 1.0, 40),))
     monkeypatch.setattr(sbpe_rates, "HORIZONS", (8, 16, 32))
     options = ["--seeds", "1", "--store", str(tmp_path / "runs.json")]
@@ -207,7 +185,7 @@ def test_rates_of_small_runs(
     assert (tmp_path / "rates.png").stat().st_size > 0
 
 
-def test_the_functions_have_the_norm_they_are_given() -> None:
+def test_the_functions_have_the_norm_they_are_given():
     job = sbpe_rates.Job(1, 0.5, 1.0, 200, "BBKB", 10, seed=3)
     table = sbpe_rates.function(job)
     K = sbpe_rates.matern(job)(table.X).to_dense()
@@ -215,9 +193,7 @@ def test_the_functions_have_the_norm_they_are_given() -> None:
     assert 0.9 * sbpe_rates.NORM < norm <= sbpe_rates.NORM * (1 + 1e-9)
 
 
-def test_variances_of_the_figure_do_not_starve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variances_of_the_figure_do_not_starve(tmp_path, monkeypatch):
     monkeypatch.setattr(bkb_figure, "SEEN_AT", (6, 20))
     monkeypatch.setattr(bkb_figure, "NUM_POINTS", 101)
     first, last = bkb_figure.pictures(seed=0).values()

@@ -43,7 +43,7 @@ class FastMixinKernel:
 """
 
 
-def test_a_run_that_is_interrupted_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+def test_a_run_that_is_interrupted_goes_on_to_the_same_rows(tmp_path):
     whole = scale.run(SMALL, tmp_path / "whole", [SMALL.T])
     scale.run(SMALL, tmp_path / "parts", [20])
     parts = scale.run(SMALL, tmp_path / "parts", [20, SMALL.T])
@@ -51,17 +51,13 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_rows(tmp_path: Path) -> N
     assert [*parts.memory] == [20, SMALL.T] and min(parts.memory.values()) > 0
 
 
-def test_a_run_out_of_time_is_kept(tmp_path: Path) -> None:
+def test_a_run_out_of_time_is_kept(tmp_path):
     outcome = scale.run(SMALL, tmp_path, [SMALL.T], max_seconds=0.0)
     assert 0 < len(outcome.history) < SMALL.T
     assert [*outcome.memory] == [len(outcome.history)]
 
 
-def test_figures_of_scale(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_figures_of_scale(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scale, "PROBLEMS", {"small": SMALL})
     options = ["--folder", str(tmp_path), "--evaluations", "40"]
     scale.main(options)
@@ -79,7 +75,7 @@ def ran(*_: object, **__: object) -> None:
     raise RuntimeError("it ran")
 
 
-def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
+def test_seconds_are_those_of_the_later_half(tmp_path):
     history = scale.run(SMALL, tmp_path, [SMALL.T]).history
     for number, batch in enumerate(history.batches):
         assert batch.size == 5
@@ -92,10 +88,8 @@ def test_seconds_are_those_of_the_later_half(tmp_path: Path) -> None:
 
 
 def test_a_boundary_chooses_alike_with_bounds_and_without(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(scale, "PROBLEMS", {"million": SMALL})
     monkeypatch.setattr(boundary, "PROBLEMS", {"million": SMALL})
     monkeypatch.setattr(boundary, "SAMPLE", 200)
@@ -106,12 +100,7 @@ def test_a_boundary_chooses_alike_with_bounds_and_without(
 
 
 @pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32", "rssbo/cube"])
-def test_a_soak_that_is_out_of_time_goes_on(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_soak_that_is_out_of_time_goes_on(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(soak, "PROBLEM", SMALL)
     monkeypatch.setattr(soak, "STOPS", (20, SMALL.T))
     monkeypatch.setattr(soak, "NUM_LAST", 5)
@@ -131,21 +120,17 @@ def test_a_soak_that_is_out_of_time_goes_on(
     assert marks["done"][0] == (SMALL.T - 5 if "cube" in name else 0)
 
 
-def test_seconds_of_a_soak_are_those_of_the_later_half() -> None:
+def test_seconds_of_a_soak_are_those_of_the_later_half():
     meter = soak.Meter(done=[0, 30, 60, 90, 120], seconds=[0.0, 5.0, 9.0, 10.0, 12.0])
     assert meter.per_evaluation() == pytest.approx(3 / 60)
 
 
-def test_the_authors_code_is_left_out_without_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_authors_code_is_left_out_without_it(capsys):
     authors.main([])
     assert "luigicarratino/batch-bkb" in capsys.readouterr().out
 
 
-def test_both_sides_start_from_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_sides_start_from_the_same_rows(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
     (tmp_path / "bkb_lib.py").write_text(LIBRARY)
     (tmp_path / "utils.py").write_text(UTILS)

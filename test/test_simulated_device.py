@@ -16,7 +16,7 @@ def traffic():
         yield traffic
 
 
-def test_numbers_are_those_of_the_host(traffic) -> None:
+def test_numbers_are_those_of_the_host(traffic):
     host = torch.rand(5, 3, dtype=torch.float64)
     device = host.to(DEVICE)
     assert device.device == torch.device(DEVICE) and not device.is_cuda
@@ -38,7 +38,7 @@ def test_numbers_are_those_of_the_host(traffic) -> None:
             assert torch.equal(a, b.cpu())
 
 
-def test_gradients_are_those_of_the_host(traffic) -> None:
+def test_gradients_are_those_of_the_host(traffic):
     host = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
     device = host.detach().to(DEVICE).requires_grad_()
     for X in (host, device):
@@ -73,14 +73,14 @@ def test_gradients_are_those_of_the_host(traffic) -> None:
         (lambda x: x.topk(2).values.argmax(), 0, 0),
     ],
 )
-def test_waits_and_uploads(call, waits: int, uploads: int, traffic) -> None:
+def test_waits_and_uploads(call, waits, uploads, traffic):
     x = torch.rand(4, device=DEVICE)
     traffic.clear()
     call(x)
     assert (traffic.waits.total(), traffic.uploads.total()) == (waits, uploads)
 
 
-def test_the_line_that_asked_is_named(traffic) -> None:
+def test_the_line_that_asked_is_named(traffic):
     from botorch_sparse.pools.device_batch import read_scalars
 
     assert read_scalars(torch.ones(1, device=DEVICE)) == [1.0]
@@ -108,17 +108,17 @@ def test_the_line_that_asked_is_named(traffic) -> None:
         ),
     ],
 )
-def test_what_cuda_refuses_is_refused(call, message: str, traffic) -> None:
+def test_what_cuda_refuses_is_refused(call, message, traffic):
     with pytest.raises(RuntimeError, match=message):
         call(torch.zeros(4, device=DEVICE))
 
 
-def test_there_is_no_way_to_numpy_but_by_the_host(traffic) -> None:
+def test_there_is_no_way_to_numpy_but_by_the_host(traffic):
     with pytest.raises(TypeError, match="to numpy"):
         torch.zeros(4, device=DEVICE).numpy()
 
 
-def test_modules_move(traffic) -> None:
+def test_modules_move(traffic):
     linear = torch.nn.Linear(3, 2).double()
     expected = linear(torch.ones(3, dtype=torch.float64))
     on_device = linear.to(DEVICE)
@@ -129,7 +129,7 @@ def test_modules_move(traffic) -> None:
     assert (on_device.weight + 1).shape == (5, 3)
 
 
-def test_views_in_inference_mode(traffic) -> None:
+def test_views_in_inference_mode(traffic):
     x = torch.rand(4, device=DEVICE)
     with torch.inference_mode():
         view, new = x[:2], x + 1

@@ -30,7 +30,7 @@ command.main(sys.argv[1:])
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> str:
+def data(tmp_path):
     generator = np.random.default_rng(0)
     X = generator.uniform(-1, 1, size=(ROWS, 2))
     np.save(tmp_path / "big.npy", np.c_[X, np.sin(3 * X).sum(1)])
@@ -38,9 +38,7 @@ def data(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_rank_dies_and_the_run_goes_on_with_others(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_dies_and_the_run_goes_on_with_others(data, tmp_path, capsys):
     """Two ranks, then four, choose what one process does; rank 0 alone prints."""
     whole, parts, state = (str(tmp_path / name) for name in ("whole", "parts", "state"))
     arguments = ["--data", data, *OPTIONS, str(tmp_path)]
@@ -62,7 +60,7 @@ def test_a_rank_dies_and_the_run_goes_on_with_others(
     assert Path(parts).read_text() == Path(whole).read_text()
 
 
-def test_ranks_with_other_arguments_are_refused(data: str, tmp_path: Path) -> None:
+def test_ranks_with_other_arguments_are_refused(data, tmp_path):
     seeds = "import os, sys; from botorch_sparse import __main__ as command; "
     seeds += "command.main([*sys.argv[1:], '--seed', os.environ['RANK']])"
     arguments = ["--data", data, *OPTIONS, str(tmp_path)]
@@ -87,9 +85,7 @@ with accelerator() if is_simulated else nullcontext():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device, size", DEVICE_WORLDS)
-def test_ranks_on_devices_choose_what_one_process_does(
-    device: str, size: int, data: str, tmp_path: Path
-) -> None:
+def test_ranks_on_devices_choose_what_one_process_does(device, size, data, tmp_path):
     """One GPU each; a single process has the whole table on one."""
     arguments = ["--data", data, *OPTIONS, str(tmp_path), "--device", device]
     program = ("-c", COMMAND, str(Path(__file__).parent), *arguments, "--choices")

@@ -56,9 +56,7 @@ def build(kind: str, *args: Any, **kwargs: Any) -> SingleTaskGP:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pending_points_condition_the_covariance_only(
-    kind: str, double: dict[str, Any]
-) -> None:
+def test_pending_points_condition_the_covariance_only(kind, double):
     """Against dense conditioning, mean frozen."""
     for seed in fewer(range(60 if kind == "nystrom" else 20), double, 2):
         problem = sparse_problem(seed)
@@ -74,9 +72,7 @@ def test_pending_points_condition_the_covariance_only(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("maximize", [True, False])
-def test_without_pending_points_it_is_ucb(
-    kind: str, maximize: bool, tkwargs: dict[str, Any]
-) -> None:
+def test_without_pending_points_it_is_ucb(kind, maximize, tkwargs):
     X, Y = data(**tkwargs)
     model = build(kind, X, Y, input_transform=Normalize(2))
     args = (model, BETA)
@@ -93,7 +89,7 @@ def test_without_pending_points_it_is_ucb(
     assert batch_ucb(Z.view(5, 6, 1, 2)).shape == (5, 6)
 
 
-def test_for_an_exact_gp_it_is_gp_bucb(double: dict[str, Any]) -> None:
+def test_for_an_exact_gp_it_is_gp_bucb(double):
     """The variance is that of the model conditioned on any values at the points."""
     X, Y = data(**double)
     model = SingleTaskGP(X, Y, input_transform=Normalize(2))
@@ -108,7 +104,7 @@ def test_for_an_exact_gp_it_is_gp_bucb(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pending_points_come_and_go(kind: str, double: dict[str, Any]) -> None:
+def test_pending_points_come_and_go(kind, double):
     X, Y = data(**double)
     model, Z = build(kind, X, Y), X.unsqueeze(-2) * 0.97
     ucb = BatchUpperConfidenceBound(model, BETA)
@@ -132,9 +128,7 @@ def test_pending_points_come_and_go(kind: str, double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blocks_are_means_of_sequential_bounds(
-    kind: str, double: dict[str, Any]
-) -> None:
+def test_blocks_are_means_of_sequential_bounds(kind, double):
     X, Y = data(**double)
     model, blocks = build(kind, X, Y), X[:6].view(2, 3, 2) * 0.97
     ucb = BatchUpperConfidenceBound(model, BETA, X[20:22] * 0.9)
@@ -148,7 +142,7 @@ def test_blocks_are_means_of_sequential_bounds(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients(kind: str, double: dict[str, Any]) -> None:
+def test_gradients(kind, double):
     X, Y = data(**double)
     ucb = BatchUpperConfidenceBound(build(kind, X, Y), BETA, 0.9 * X[:3])
     for shape in fewer([(1, 3, 2), (4, 1, 2)], double):
@@ -157,7 +151,7 @@ def test_gradients(kind: str, double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_outcome_and_posterior_transforms(kind: str, double: dict[str, Any]) -> None:
+def test_outcome_and_posterior_transforms(kind, double):
     """Only the bound is untransformed; a sign turns it around, as Ax minimizes."""
     X, Y = data(**double)
     X_pending, Z = 0.9 * X[:3], X.unsqueeze(-2) * 0.97
@@ -175,9 +169,7 @@ def test_outcome_and_posterior_transforms(kind: str, double: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mean_stays_under_a_nonlinear_outcome_transform(
-    kind: str, double: dict[str, Any]
-) -> None:
+def test_mean_stays_under_a_nonlinear_outcome_transform(kind, double):
     X, Y = data(**double)
     Y = Standardize(1)(Y)[0].exp()
     model, Z = build(kind, X, Y, outcome_transform=Log()), X.unsqueeze(-2) * 0.97
@@ -186,7 +178,7 @@ def test_mean_stays_under_a_nonlinear_outcome_transform(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_outputs(kind: str, double: dict[str, Any]) -> None:
+def test_several_outputs(kind, double):
     """The weighted sum of what two models of one output each say."""
     X, Y = data(**double)
     Y = torch.cat([Y, -(Y**2)], -1)
@@ -211,7 +203,7 @@ def test_several_outputs(kind: str, double: dict[str, Any]) -> None:
         BatchUpperConfidenceBound(ModelListGP(joint), BETA, None, transform)
 
 
-def test_deepcopy_and_pickle(double: dict[str, Any]) -> None:
+def test_deepcopy_and_pickle(double):
     X, Y = data(**double)
     for kind in KINDS:
         ucb = BatchUpperConfidenceBound(build(kind, X, Y), BETA, 0.9 * X[:2])
@@ -252,7 +244,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_optimizers(kind: str, double: dict[str, Any]) -> None:
+def test_optimizers(kind, double):
     """Three points each, far apart: pending ones have nothing left to explore."""
     X, Y = data(12, **double)
     S = torch.cartesian_prod(*[torch.linspace(0, 1, 6, **double)] * 2)
@@ -276,7 +268,7 @@ def test_optimizers(kind: str, double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_input_constructor(kind: str, double: dict[str, Any]) -> None:
+def test_input_constructor(kind, double):
     """With what Ax passes on to any analytic acquisition function."""
     X, Y = data(**double)
     model = build(kind, X, Y)
@@ -300,7 +292,7 @@ def test_input_constructor(kind: str, double: dict[str, Any]) -> None:
     assert BatchUpperConfidenceBound(**defaults).beta == 0.2
 
 
-def test_beta_for_each_batch_element(double: dict[str, Any]) -> None:
+def test_beta_for_each_batch_element(double):
     X, Y = data(**double)
     betas = torch.tensor([1.0, 4.0, 9.0], **double)
     model, Z = build("nystrom", X, Y), X[:3].unsqueeze(-2)
@@ -310,7 +302,7 @@ def test_beta_for_each_batch_element(double: dict[str, Any]) -> None:
         assert_close(values[i], single[0], rtol=1e-12)
 
 
-def test_input_transforms_of_many_points_are_refused(double: dict[str, Any]) -> None:
+def test_input_transforms_of_many_points_are_refused(double):
     X, Y = data(**double)
     perturbed = InputPerturbation(torch.zeros(2, 2, **double))
     model = SingleTaskGP(X, Y, input_transform=perturbed)

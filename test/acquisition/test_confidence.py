@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -54,12 +53,12 @@ THEORY = 0.6 * math.sqrt(5.0 + math.log(20)) + 2.414213562373095 * 0.75
         ("theory", None, THEORY),
     ],
 )
-def test_bbkb_by_hand(constants: Any, inflation: Any, expected: float) -> None:
+def test_bbkb_by_hand(constants, inflation, expected):
     radius = BBKBRadius(**COMMON, constants=constants, inflation=inflation)
     assert radius.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
 
 
-def test_bkb_by_hand() -> None:
+def test_bkb_by_hand():
     practical = 0.75 + 0.3 * math.sqrt(math.log(7) * 2.0 + math.log(20))
     radius = BKBRadius(**COMMON)
     assert radius.paper_value(STATISTICS) == pytest.approx(practical, rel=1e-14)
@@ -73,7 +72,7 @@ def test_bkb_by_hand() -> None:
         (1e-4, (1 + math.log(1 + 14 / 1e-4)) / 2),  # Eq. 6
     ],
 )
-def test_bkb_theory_by_hand(lam: float, log: float) -> None:
+def test_bkb_theory_by_hand(lam, log):
     radius = BKBRadius(**COMMON, constants="theory", kernel_bound=2.0, accuracy=0.6)
     width = 0.6 * math.sqrt(4 * log * 2.0 + math.log(20))  # alpha = 1.6 / 0.4
     expected = width + (1 + 1 / math.sqrt(0.4)) * math.sqrt(lam) * 1.5
@@ -82,7 +81,7 @@ def test_bkb_theory_by_hand(lam: float, log: float) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
-def test_bkb_oracle(case: dict[str, Any]) -> None:
+def test_bkb_oracle(case):
     pulled = case["pulled_indices"]
     assert len(set(pulled)) < len(pulled)  # repeats count
     statistics = RadiusStatistics(
@@ -96,7 +95,7 @@ def test_bkb_oracle(case: dict[str, Any]) -> None:
     assert radius.paper_value(statistics) == pytest.approx(expected, rel=1e-10)
 
 
-def test_fixed_beta() -> None:
+def test_fixed_beta():
     radius = FixedBeta(3.0)
     assert radius.botorch_beta(STATISTICS) == 3.0
     assert radius.multiplier(STATISTICS) == pytest.approx(math.sqrt(3.0), rel=1e-15)
@@ -106,7 +105,7 @@ def test_fixed_beta() -> None:
 
 
 @pytest.mark.parametrize("radius", [*RADII, FixedBeta(3.0)], ids=repr)
-def test_scales(radius: ConfidenceRadius) -> None:
+def test_scales(radius):
     assert isinstance(radius, ConfidenceRadius)
     value = radius.paper_value(STATISTICS)
     assert type(value) is float
@@ -116,7 +115,7 @@ def test_scales(radius: ConfidenceRadius) -> None:
 
 
 @pytest.mark.parametrize("radius", RADII, ids=repr)
-def test_before_any_evaluation(radius: Any) -> None:
+def test_before_any_evaluation(radius):
     """Only the bias and the confidence are left."""
     value = radius.paper_value(RadiusStatistics(lam=0.25))
     if radius.constants == "practical":
@@ -126,7 +125,7 @@ def test_before_any_evaluation(radius: Any) -> None:
     assert value == pytest.approx(expected, rel=1e-14)
 
 
-def test_add_batch(tkwargs: dict[str, Any]) -> None:
+def test_add_batch(tkwargs):
     start = RadiusStatistics(lam=0.5, ratio_threshold=2.0, leverage_sum=1.0)
     both = start.add_batch(torch.tensor([1.0, 0.25], **tkwargs))
     both = both.add_batch(torch.tensor([0.5], **tkwargs))
@@ -143,7 +142,7 @@ def exact_leverage(K: torch.Tensor, lam: float, s: int, seen: int) -> torch.Tens
 
 
 @pytest.mark.parametrize("lam", [1.0, 1e-4])
-def test_log_det_of_exact_posterior(lam: float) -> None:
+def test_log_det_of_exact_posterior(lam):
     """Chain rule; frozen batches give more; BKB's theory bound covers it at any lam."""
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(12, 2, generator=generator, dtype=torch.float64)

@@ -32,7 +32,7 @@ RADII = [
 ]
 
 
-def test_srinivas_finite_by_hand() -> None:
+def test_srinivas_finite_by_hand():
     practical, theory = both(SrinivasFiniteRadius, num_candidates=200, delta=0.05)
     # t = 7; zeta(2) = pi^2 / 6 = 1.6449...
     beta = 2 * (math.log(200) + 2 * math.log(7) + math.log(1.6449340668482264 / 0.05))
@@ -42,7 +42,7 @@ def test_srinivas_finite_by_hand() -> None:
     assert practical.paper_value(STATISTICS) == pytest.approx(beta / 5, rel=1e-14)
 
 
-def test_srinivas_finite_is_a_union_bound() -> None:
+def test_srinivas_finite_is_a_union_bound():
     """Two Gaussian tails at all points and times: `|X| sum_t exp(-beta_t / 2) = delta`.
 
     The sum over all times is pi^2 / 6 times that of the first, as `1 / t^2`.
@@ -57,7 +57,7 @@ def test_srinivas_finite_is_a_union_bound() -> None:
     assert total < 0.1
 
 
-def test_srinivas_compact_by_hand() -> None:
+def test_srinivas_compact_by_hand():
     radius = SrinivasCompactRadius(
         dim=3,
         delta=0.05,
@@ -74,7 +74,7 @@ def test_srinivas_compact_by_hand() -> None:
     assert practical.paper_value(STATISTICS) == pytest.approx(expected / 5, rel=1e-14)
 
 
-def test_srinivas_compact_is_the_finite_one_on_its_grid() -> None:
+def test_srinivas_compact_is_the_finite_one_on_its_grid():
     """Half of delta goes to a union over the chosen points and the grid."""
     statistics = RadiusStatistics(lam=1.0, num_evaluations=9)
     compact = SrinivasCompactRadius(dim=2, delta=0.2, constants="theory")
@@ -85,14 +85,14 @@ def test_srinivas_compact_is_the_finite_one_on_its_grid() -> None:
 
 
 @pytest.mark.parametrize("change", [{"gradient_scale": 1e-9}, {"side": 1e-9}])
-def test_srinivas_compact_has_one_grid_point(change: dict[str, float]) -> None:
+def test_srinivas_compact_has_one_grid_point(change):
     """A grid has at least one point, so its logarithm is not below 0."""
     radius = SrinivasCompactRadius(dim=2, delta=0.1, constants="theory", **change)
     flat = SrinivasFiniteRadius(1, 0.1 / 4, constants="theory")
     assert radius.paper_value(STATISTICS) == pytest.approx(flat.paper_value(STATISTICS))
 
 
-def test_srinivas_agnostic_by_hand() -> None:
+def test_srinivas_agnostic_by_hand():
     radius = SrinivasAgnosticRadius(**NORM, kernel_bound=2.0, constants="theory")
     gain = 1.5 + 0.5 * math.log(9)  # half of 3, and one point of k/lam = 8
     expected = 2 * 2.25 + 300 * gain * math.log(7 / 0.05) ** 3
@@ -104,13 +104,13 @@ def test_srinivas_agnostic_by_hand() -> None:
     assert practical.botorch_beta(STATISTICS) == pytest.approx(expected / 5, rel=1e-14)
 
 
-def test_srinivas_agnostic_needs_bounded_noise() -> None:
+def test_srinivas_agnostic_needs_bounded_noise():
     radius = SrinivasAgnosticRadius(1.0, 0.3, 0.1)
     with pytest.raises(InputDataError, match=r"noise_variance=0\.3 above lam=0\.25"):
         radius.paper_value(STATISTICS)
 
 
-def test_chowdhury_gopalan_by_hand() -> None:
+def test_chowdhury_gopalan_by_hand():
     practical, theory = both(ChowdhuryGopalanRadius, **NORM)
     # R / sqrt(lam) = 0.3 / 0.5; gamma = 3 / 2
     expected = 1.5 + 0.6 * math.sqrt(2 * (1.5 + 1 + math.log(20)))
@@ -125,7 +125,7 @@ def test_chowdhury_gopalan_by_hand() -> None:
     assert given.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
 
 
-def test_chowdhury_gopalan_as_printed() -> None:
+def test_chowdhury_gopalan_as_printed():
     """At lambda = 1 the letter of Theorem 2."""
     radius = ChowdhuryGopalanRadius(2.0, 0.04, 0.1, constants="theory")
     statistics = RadiusStatistics(lam=1.0, num_evaluations=3, log_det_sum=4.0)
@@ -135,7 +135,7 @@ def test_chowdhury_gopalan_as_printed() -> None:
 
 @pytest.mark.parametrize("constants", ["practical", "theory"])
 @pytest.mark.parametrize("scale", [0.1, 3.0])
-def test_units_do_not_matter(constants: Any, scale: float) -> None:
+def test_units_do_not_matter(constants, scale):
     """Y in other units: norm and width scale alike, the factor of sigma stays.
 
     In the kernel `k scale^2` a function `scale f` has the norm of f.
@@ -147,7 +147,7 @@ def test_units_do_not_matter(constants: Any, scale: float) -> None:
 
 
 @pytest.mark.parametrize("radius", RADII, ids=repr)
-def test_scales(radius: Any) -> None:
+def test_scales(radius):
     assert isinstance(radius, ConfidenceRadius)
     assert type(radius.paper_value(STATISTICS)) is float
     multiplier = radius.multiplier(STATISTICS)

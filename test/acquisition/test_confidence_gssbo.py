@@ -35,7 +35,7 @@ def beta(delta: float = 0.1, dim: int = 2) -> float:
     return 2 * math.log(4 * weight / delta) + 2 * dim * math.log(grid)
 
 
-def test_equation_19() -> None:
+def test_equation_19():
     radius = GSSBORadius(2, 0.1)
     s = math.sqrt(beta())
     expected = s + (A + s * B) / 0.1
@@ -44,7 +44,7 @@ def test_equation_19() -> None:
     assert radius.offset(STATISTICS) == 0.0
 
 
-def test_offset_is_never_wider() -> None:
+def test_offset_is_never_wider():
     radius = GSSBORadius(2, 0.1, penalty="offset")
     s = math.sqrt(beta())
     assert radius.multiplier(STATISTICS) == pytest.approx(s, rel=1e-13)
@@ -56,7 +56,7 @@ def test_offset_is_never_wider() -> None:
         assert ours == pytest.approx(theirs) if sigma == 0.1 else ours < theirs
 
 
-def test_theorem_5_2() -> None:
+def test_theorem_5_2():
     radius = GSSBORadius(2, 0.1, constants="paper")
     expected = (0.1 * beta() - A) / (0.1 + B)
     assert radius.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-13)
@@ -65,13 +65,13 @@ def test_theorem_5_2() -> None:
         assert radius.paper_value(worse) == 0.0
 
 
-def test_theorem_5_2_solves_equation_19() -> None:
+def test_theorem_5_2_solves_equation_19():
     """Where its beta comes from: Eq. 19 of it gives back the exact one."""
     value = GSSBORadius(2, 0.1, constants="paper").paper_value(STATISTICS)
     assert value + (A + value * B) / 0.1 == pytest.approx(beta(), rel=1e-13)
 
 
-def test_limits() -> None:
+def test_limits():
     """Without error it is Srinivas's; the practical one knows no error."""
     exact = replace(STATISTICS, lambda_max=0.0)
     theory = SrinivasCompactRadius(2, 0.1, constants="theory")
@@ -89,7 +89,7 @@ def test_limits() -> None:
     assert value == pytest.approx(theory.botorch_beta(exact), rel=1e-13)
 
 
-def test_cross_covariance_norm() -> None:
+def test_cross_covariance_norm():
     """Without it, `kappa^2 sqrt(n)`, which bounds it for any data."""
     radius = GSSBORadius(2, 0.1, kernel_bound=1.5, penalty="offset")
     bounded = replace(STATISTICS, cross_covariance_norm=None)
@@ -98,7 +98,7 @@ def test_cross_covariance_norm() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_theorem_5_1_holds(seed: int) -> None:
+def test_theorem_5_1_holds(seed):
     """A and B bound the errors of mean and standard deviation at random problems."""
     generator = torch.Generator().manual_seed(seed)
     lam, n, m = 0.3, 12, 9
@@ -132,7 +132,7 @@ def test_theorem_5_1_holds(seed: int) -> None:
     assert (std - std_hat).abs().max() <= s_times_B / s
 
 
-def test_errors() -> None:
+def test_errors():
     plain = RadiusStatistics(lam=0.5, num_evaluations=9)
     with pytest.raises(InputDataError, match="Pass SubsetStatistics"):
         GSSBORadius(2, 0.1).paper_value(plain)

@@ -25,7 +25,7 @@ def printed_beta(delta: float) -> float:
     return (2 + 0.6) * 1.5 + 0.3 / 0.5 * math.sqrt(2 * math.log(1 / delta))
 
 
-def test_theorem_3_5() -> None:
+def test_theorem_3_5():
     radius = SBPERadius(**COMMON)
     assert radius.constants == "theory"
     assert radius.paper_value(STATISTICS) == pytest.approx(printed_beta(0.05))
@@ -33,13 +33,13 @@ def test_theorem_3_5() -> None:
     assert radius.offset(STATISTICS) == 0.0
 
 
-def test_equation_13() -> None:
+def test_equation_13():
     """B = 5 batches and 300 candidates: `beta(delta / (4 B |X|))`."""
     radius = SBPERadius(**COMMON, num_intervals=4 * 5 * 300)
     assert radius.paper_value(STATISTICS) == pytest.approx(printed_beta(0.05 / 6000))
 
 
-def test_sharp_and_practical() -> None:
+def test_sharp_and_practical():
     L = math.log(20)
     sharp = math.sqrt(1.36) * 1.5 + 0.6 * math.sqrt(2 * L)
     radius = SBPERadius(**COMMON, bias="sharp")
@@ -52,7 +52,7 @@ def test_sharp_and_practical() -> None:
 
 
 @pytest.mark.parametrize("h", [0.5, 3.0, 50.0])
-def test_theorem_e_2(h: float) -> None:
+def test_theorem_e_2(h):
     radius = SBPERadius(**COMMON, num_intervals=100, mgf_radius=h)
     L = math.log(100 / 0.05)
     noise = math.sqrt(2 * max(0.09, 2 * L / h**2) * L) / 0.5
@@ -63,7 +63,7 @@ def test_theorem_e_2(h: float) -> None:
     assert wider == gaussian if h == 50.0 else wider > gaussian
 
 
-def test_theorem_e_2_bounds_exponential_noise() -> None:
+def test_theorem_e_2_bounds_exponential_noise():
     """Centred exponential noise: its moments allow h0 = 1/2, xi0 = 4; exact tails."""
     # E exp(h (E - 1)) = exp(-h) / (1 - h) <= exp(h^2 xi0 / 2) on |h| <= 1/2
     for h in torch.linspace(-0.5, 0.5, 101, dtype=torch.float64).tolist():
@@ -76,7 +76,7 @@ def test_theorem_e_2_bounds_exponential_noise() -> None:
 
 @pytest.mark.parametrize("n", [1, 16, 400])
 @pytest.mark.parametrize("kernel_bound", [1.0, 4.0])
-def test_corollary_3_7(n: int, kernel_bound: float) -> None:
+def test_corollary_3_7(n, kernel_bound):
     radius = SBPEContinuousRadius(
         **COMMON, dim=3, kernel_bound=kernel_bound, discretization=7.0
     )
@@ -92,7 +92,7 @@ def test_corollary_3_7(n: int, kernel_bound: float) -> None:
     assert radius.offset(statistics) == pytest.approx(offset, rel=1e-13)
 
 
-def test_equation_15() -> None:
+def test_equation_15():
     """`beta~(delta / (4 B))` is Corollary 3.7 at that delta."""
     radius = SBPEContinuousRadius(**COMMON, dim=2, num_intervals=4 * 5)
     divided = SBPEContinuousRadius(**{**COMMON, "delta": 0.05 / 20}, dim=2)
@@ -107,7 +107,7 @@ def log_grid_size(radius: SBPEContinuousRadius) -> float:
     return (noise / 0.6) ** 2 / 2 - math.log(2 / 0.05)
 
 
-def test_continuous_mends_small_numbers() -> None:
+def test_continuous_mends_small_numbers():
     """Below one, k_max enters by its root and F as 1; above, as printed."""
     small = SBPEContinuousRadius(**COMMON, dim=2, kernel_bound=0.25)
     root = SBPEContinuousRadius(**COMMON, dim=2, kernel_bound=0.5)
@@ -121,7 +121,7 @@ def test_continuous_mends_small_numbers() -> None:
     assert log_grid_size(weak) == pytest.approx(expected, rel=1e-13)
 
 
-def test_continuous_limits() -> None:
+def test_continuous_limits():
     radius = SBPEContinuousRadius(**COMMON, dim=40)
     assert math.isfinite(radius.paper_value(STATISTICS))  # the grid overflows
     none = replace(STATISTICS, num_evaluations=0)
@@ -135,7 +135,7 @@ def test_continuous_limits() -> None:
 
 @pytest.mark.parametrize("nu", [1.5, 2.5, None])
 @pytest.mark.parametrize("dim", [1, 2])
-def test_discretization_constant(nu: float | None, dim: int) -> None:
+def test_discretization_constant(nu, dim):
     """On the grid of the docstring the nearest point differs by at most 1/n.
 
     The largest change of a function of norm C is `C |k_x - k_x'|`.

@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
 
 import oracles
 import pytest
@@ -32,7 +31,7 @@ def after(num_evaluations: int) -> RadiusStatistics:
     return replace(STATISTICS, num_evaluations=num_evaluations)
 
 
-def test_is_a_radius() -> None:
+def test_is_a_radius():
     radius = UnknownHyperparameters(dim=1)
     assert isinstance(radius, ConfidenceRadius)
     assert radius.botorch_beta(STATISTICS) == radius.multiplier(STATISTICS) ** 2
@@ -57,7 +56,7 @@ def test_is_a_radius() -> None:
         (10 * 2**20, 5, 4),
     ],
 )
-def test_schedule_by_hand(num_evaluations: int, dim: int, quarters: int) -> None:
+def test_schedule_by_hand(num_evaluations, dim, quarters):
     radius = UnknownHyperparameters(growth=0.25, start=10, dim=dim)
     factor = radius.lengthscale_factor(after(num_evaluations))
     assert factor == pytest.approx(0.5 ** (quarters / 4), rel=1e-15)
@@ -66,7 +65,7 @@ def test_schedule_by_hand(num_evaluations: int, dim: int, quarters: int) -> None
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("dim", [1, 3])
 @pytest.mark.parametrize("growth", [0.0, 0.2, 0.39])
-def test_few_steps_just_below_the_smooth_schedule(growth: float, dim: int) -> None:
+def test_few_steps_just_below_the_smooth_schedule(growth, dim):
     radius = UnknownHyperparameters(growth=growth, dim=dim)
     times = range(1, 100_000, 7)
     factors = [radius.lengthscale_factor(after(t)) for t in times]
@@ -80,9 +79,7 @@ def test_few_steps_just_below_the_smooth_schedule(growth: float, dim: int) -> No
 
 @pytest.mark.parametrize("constants", ["practical", "theory"])
 @pytest.mark.parametrize("noise_variance", [0.09, None])
-def test_is_the_radius_of_the_larger_norm(
-    constants: Any, noise_variance: float | None
-) -> None:
+def test_is_the_radius_of_the_larger_norm(constants, noise_variance):
     """At 160 in 2-d g = 2^(1/2), step 2 of delta / (1 * 2), delta / (2 * 3), ..."""
     radius = UnknownHyperparameters(
         1.5,
@@ -105,7 +102,7 @@ def test_is_the_radius_of_the_larger_norm(
 
 
 @pytest.mark.parametrize("dim", [1, 2, 7])
-def test_grows_with_time(dim: int) -> None:
+def test_grows_with_time(dim):
     """Strictly, once the first evaluations are over; slower than the root of time."""
     radius = UnknownHyperparameters(dim=dim)
     values = [radius.multiplier(after(t)) for t in (1, 10, 11, 30, 100, 1000, 10**6)]
@@ -114,7 +111,7 @@ def test_grows_with_time(dim: int) -> None:
     assert radius.current_norm_bound(after(10**7)) < 1000**0.5
 
 
-def test_without_growth_is_known() -> None:
+def test_without_growth_is_known():
     radius = UnknownHyperparameters(1.5, 0.09, 0.05, growth=0, norm_growth=0, dim=3)
     for t in (0, 10**6):
         assert radius.lengthscale_factor(after(t)) == 1
@@ -122,7 +119,7 @@ def test_without_growth_is_known() -> None:
         assert radius.multiplier(after(t)) == expected
 
 
-def test_dimension_is_told() -> None:
+def test_dimension_is_told():
     radius = UnknownHyperparameters(growth=0.25)
     for method in ("lengthscale_factor", "multiplier", "current_norm_bound"):
         with pytest.raises(InputDataError, match=r"without dim.*X.shape\[-1\]"):
@@ -133,7 +130,7 @@ def test_dimension_is_told() -> None:
     assert radius.dim is None
 
 
-def test_other_errors() -> None:
+def test_other_errors():
     with pytest.raises(InputDataError, match=r"growth=0.3 and norm_growth=0.2.*0.5"):
         UnknownHyperparameters(growth=0.3, norm_growth=0.2)
     with pytest.raises(InputDataError, match=r"constants='best'.*practical"):
@@ -147,7 +144,7 @@ def test_other_errors() -> None:
 @pytest.mark.parametrize("g", [1.2, 2.0, 5.0])
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @pytest.mark.parametrize("name", STATIONARY)
-def test_norms_grow_by_no_more_than_the_volume(name: str, dim: int, g: float) -> None:
+def test_norms_grow_by_no_more_than_the_volume(name, dim, g):
     r"""`|f|_short^2 <= g^d |f|_long^2` for all f: g^d K_short - K_long >= 0.
 
     (That of two kernels is positive semi-definite if and only if the norms are so
@@ -187,9 +184,7 @@ def gaussian_norm(C: Tensor, weights: Tensor, g: float) -> float:
 @pytest.mark.parametrize("num_evaluations", [10, 20, 80, 500, 10_000])
 @pytest.mark.parametrize("seed", [None, 0, 1])
 @pytest.mark.parametrize("dim", [1, 2])
-def test_the_bound_in_use_holds(
-    dim: int, seed: int | None, num_evaluations: int
-) -> None:
+def test_the_bound_in_use_holds(dim, seed, num_evaluations):
     """A bound that was right stays right, although nothing is added by `norm_growth`.
 
     The norm of the function, beside its closed form, by interpolation with the shorter
@@ -220,7 +215,7 @@ def test_the_bound_in_use_holds(
 
 
 @pytest.mark.parametrize("dim", [1, 2])
-def test_no_smaller_power_is_enough(dim: int) -> None:
+def test_no_smaller_power_is_enough(dim):
     """The norm of a wide function grows by nearly g^(d / 2) itself."""
     C, weights = sum_of_kernels(dim, None)
     growth = gaussian_norm(C, weights, 4.0) / gaussian_norm(C, weights, 1.0)

@@ -34,7 +34,7 @@ W = 0.6 * math.sqrt(5 + 2 * math.log(20))
     ("excess", "bound"),
     [(-9.0, 1.5), (1.0, 1.5), (1.5, 1.5), (1.6, 3.0), (5.9, 6.0), (13.0, 24.0)],
 )
-def test_doubles_when_refuted(excess: float, bound: float) -> None:
+def test_doubles_when_refuted(excess, bound):
     radius = GuessAndDouble(BBKBRadius(**COMMON))
     statistics = radius.update(STATISTICS, W + excess)
     assert radius.norm_bound(statistics) == bound
@@ -45,7 +45,7 @@ def test_doubles_when_refuted(excess: float, bound: float) -> None:
         )
 
 
-def test_never_forgets() -> None:
+def test_never_forgets():
     radius = GuessAndDouble(BBKBRadius(**COMMON))
     high = radius.update(STATISTICS, W + 4.0)
     assert high.norm_lower_bound == pytest.approx(4.0)
@@ -54,14 +54,14 @@ def test_never_forgets() -> None:
     assert radius.norm_bound(grown) == 6.0
 
 
-def test_approximation_weakens_the_evidence() -> None:
+def test_approximation_weakens_the_evidence():
     radius = GuessAndDouble(BBKBRadius(**COMMON))
     rough = replace(STATISTICS, lambda_max=2.0)
     statistics = radius.update(rough, W + 3.0)
     assert statistics.norm_lower_bound == pytest.approx(3.0 / math.sqrt(1.5))
 
 
-def test_offset_and_constants_pass_through() -> None:
+def test_offset_and_constants_pass_through():
     inner = SBPEContinuousRadius(**COMMON, dim=2)
     radius = GuessAndDouble(inner)
     assert radius.constants == "theory"
@@ -82,7 +82,7 @@ def problem(seed: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("num_inducing", [5, 30])
 @pytest.mark.parametrize("seed", range(5))
-def test_evidence_is_no_more_than_the_norm(seed: int, num_inducing: int) -> None:
+def test_evidence_is_no_more_than_the_norm(seed, num_inducing):
     """The norm of the mean against a dense form; the bound never passes the norm."""
     X, y, norm, noise = problem(seed)
     d, S = torch.full((30,), noise, dtype=X.dtype), X[:num_inducing]
@@ -115,7 +115,7 @@ def test_evidence_is_no_more_than_the_norm(seed: int, num_inducing: int) -> None
     ("distribution", "above_one"),
     [("exponential", math.exp(-1.6)), ("half-normal", 0.20190)],
 )
-def test_random_factor(distribution: Any, above_one: float) -> None:
+def test_random_factor(distribution, above_one):
     """Mean s + m, and how often the draw passes 1 (s = 0.2, m = 0.5).
 
     For the half-normal: P(|N| > 0.8 / (0.5 sqrt(pi / 2))) = erfc(0.9027).
@@ -139,7 +139,7 @@ def test_random_factor(distribution: Any, above_one: float) -> None:
     assert radius.paper_value(STATISTICS) == base.paper_value(STATISTICS)
 
 
-def test_shifted_exponential() -> None:
+def test_shifted_exponential():
     radius = ShiftedExponentialRadius(200, seed=1)
     shift = 2 * math.log(100)
     draws = torch.tensor(
@@ -162,7 +162,7 @@ def test_shifted_exponential() -> None:
     ],
     ids=["exploration", "shifted-exponential"],
 )
-def test_draws_resume(make: Any) -> None:
+def test_draws_resume(make):
     """A function of seed and evaluations; the representation tells seeds apart."""
     radius, again = make(5), make(5)
     other = replace(STATISTICS, num_evaluations=8)

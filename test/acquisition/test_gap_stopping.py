@@ -23,7 +23,7 @@ def fitted(n: int, **tkwargs: Any) -> tuple[SingleTaskGP, torch.Tensor]:
     return model.eval(), X
 
 
-def test_gap_of_arrays(tkwargs: dict[str, Any]) -> None:
+def test_gap_of_arrays(tkwargs):
     mean = torch.tensor([[0.0, 1.0, 0.5], [2.0, 2.0, 2.0]], **tkwargs)
     width = torch.tensor([[3.0, 0.5, 0.1], [0.0, 0.0, 0.0]], **tkwargs)
     assert_close(confidence_gap(mean, width), [3.0 - 0.5, 0.0])
@@ -31,7 +31,7 @@ def test_gap_of_arrays(tkwargs: dict[str, Any]) -> None:
     assert ConfidenceGapStopping(2.5).should_stop(mean[0], width[0])
 
 
-def test_gap_bounds_the_simple_regret(double: dict[str, Any]) -> None:
+def test_gap_bounds_the_simple_regret(double):
     """Whatever the function within its bounds, the best lower bound's point is good."""
     g = torch.Generator().manual_seed(0)
     mean, width, where = torch.rand(3, 200, 30, generator=g).to(**double)
@@ -42,7 +42,7 @@ def test_gap_bounds_the_simple_regret(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("maximize", [True, False])
-def test_gap_of_a_model(maximize: bool, double: dict[str, Any]) -> None:
+def test_gap_of_a_model(maximize, double):
     model, _ = fitted(8, **double)
     choices = torch.linspace(0, 1, 401, **double).unsqueeze(-1)
     posterior = model.posterior(choices)
@@ -62,7 +62,7 @@ def test_gap_of_a_model(maximize: bool, double: dict[str, Any]) -> None:
     assert on_box == pytest.approx(expected, abs=1e-3)
 
 
-def test_stops_once_the_function_is_known(double: dict[str, Any]) -> None:
+def test_stops_once_the_function_is_known(double):
     rule = ConfidenceGapStopping(tolerance=0.2)
     choices = torch.linspace(0, 1, 101, **double).unsqueeze(-1)
     stops = [
@@ -72,7 +72,7 @@ def test_stops_once_the_function_is_known(double: dict[str, Any]) -> None:
     assert stops == [False, True]
 
 
-def test_lower_confidence_bound(double: dict[str, Any]) -> None:
+def test_lower_confidence_bound(double):
     model, X = fitted(8, **double)
     posterior = model.posterior(X.unsqueeze(-2))
     expected = posterior.mean.view(-1) - 2 * posterior.variance.view(-1).sqrt()
@@ -80,6 +80,6 @@ def test_lower_confidence_bound(double: dict[str, Any]) -> None:
     assert_close(value, expected, rtol=1e-10)
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     with pytest.raises(InputDataError, match="Give either choices or bounds"):
         model_confidence_gap(fitted(3, **double)[0], 1.0)

@@ -1,7 +1,6 @@
 """The Monte Carlo batch UCB: its joint posterior, its samples, its constructor."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def sampler(num: int = 64) -> SobolQMCNormalSampler:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joint_posterior_is_conditioned(kind: str, double: dict[str, Any]) -> None:
+def test_joint_posterior_is_conditioned(kind, double):
     """Mean frozen, joint covariance of a block with pending points taken off."""
     for seed in fewer(range(20), double, 2):
         problem = sparse_problem(seed)
@@ -56,7 +55,7 @@ def test_joint_posterior_is_conditioned(kind: str, double: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_value_is_that_of_the_samples(kind: str, double: dict[str, Any]) -> None:
+def test_value_is_that_of_the_samples(kind, double):
     problem = sparse_problem(4)
     model = problem.model(kind, **double)
     X = problem.X.to(**double)
@@ -71,7 +70,7 @@ def test_value_is_that_of_the_samples(kind: str, double: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_limits(kind: str, tkwargs: dict[str, Any]) -> None:
+def test_limits(kind, tkwargs):
     """Without pending points it is qUCB, and for one point the analytic bound."""
     problem = sparse_problem(4, lam=0.1)
     model = problem.model(kind, **tkwargs)
@@ -88,7 +87,7 @@ def test_limits(kind: str, tkwargs: dict[str, Any]) -> None:
     assert_close(one(points), analytic(points), atol=1e-2)
 
 
-def test_pending_points_lower_the_value(double: dict[str, Any]) -> None:
+def test_pending_points_lower_the_value(double):
     """In qUCB they would join the maximum, and here a pending best point does not."""
     problem = sparse_problem(4, lam=0.01)
     model = problem.model("exact", **double)
@@ -104,7 +103,7 @@ def test_pending_points_lower_the_value(double: dict[str, Any]) -> None:
     assert_close(pending(block), free(block))
 
 
-def test_objective_input_transform_and_optimizer(double: dict[str, Any]) -> None:
+def test_objective_input_transform_and_optimizer(double):
     X = torch.rand(20, 2, generator=torch.Generator().manual_seed(0)).to(**double)
     Y = torch.cat([X.sum(-1, keepdim=True).sin(), X[:, :1]], -1)
     model = SingleTaskGP(X, Y, input_transform=Normalize(2))

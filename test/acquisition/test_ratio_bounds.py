@@ -43,7 +43,7 @@ def all_bounds(model: SingleTaskGP, X: Any, noise: Any) -> dict[str, RatioBound]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_bound_is_its_dense_version(kind: str, double: dict[str, Any]) -> None:
+def test_every_bound_is_its_dense_version(kind, double):
     """On random problems, per-point noise, repeats."""
     for seed in fewer(range(40 if kind == "nystrom" else 10), double, 2):
         problem = sparse_problem(seed)
@@ -69,7 +69,7 @@ def test_every_bound_is_its_dense_version(kind: str, double: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
+def test_adding_points_one_by_one(kind, double):
     """`add` is the constructor's, of a model or of a posterior that is frozen."""
     for seed in fewer(range(3), double):
         problem = sparse_problem(seed)
@@ -89,7 +89,7 @@ def test_adding_points_one_by_one(kind: str, double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients(kind: str, double: dict[str, Any]) -> None:
+def test_gradients(kind, double):
     problem = sparse_problem(5, kernel="scaled")
     batch, noise = random_batch(problem, 5)
     X, X_batch, d = tensors(problem, batch, noise, **double)
@@ -100,7 +100,7 @@ def test_gradients(kind: str, double: dict[str, Any]) -> None:
         assert torch.autograd.gradcheck(bounds[name], (points,), atol=1e-6), name
 
 
-def test_global_local_switches(double: dict[str, Any]) -> None:
+def test_global_local_switches(double):
     problem = sparse_problem(3)
     batch, noise = random_batch(problem, 3)
     X, X_batch, d = tensors(problem, batch, noise, **double)
@@ -116,7 +116,7 @@ def test_global_local_switches(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_maximum_on_a_box(kind: str, double: dict[str, Any]) -> None:
+def test_maximum_on_a_box(kind, double):
     """From the batch's own points the search finds the maximum of a fine grid."""
     for seed in fewer(range(3), double):
         problem = sparse_problem(seed, kernel="scaled")
@@ -136,7 +136,7 @@ def test_maximum_on_a_box(kind: str, double: dict[str, Any]) -> None:
         assert bound.terminates(at_batch * 0.999, bounds=box)
 
 
-def test_no_search_while_the_global_bound_decides(double: dict[str, Any]) -> None:
+def test_no_search_while_the_global_bound_decides(double):
     problem = sparse_problem(3)
     batch, noise = random_batch(problem, 3)
     _, X_batch, d = tensors(problem, batch, noise, **double)
@@ -156,7 +156,7 @@ def test_no_search_while_the_global_bound_decides(double: dict[str, Any]) -> Non
         assert bound.maximum(bounds=box) == ceiling
 
 
-def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
+def test_constraints_reach_the_search(double):
     problem = sparse_problem(8, kernel="scaled")
     problem.X = problem.X[:, :2]
     model = problem.model("nystrom", **double)
@@ -171,7 +171,7 @@ def test_constraints_reach_the_search(double: dict[str, Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
 @pytest.mark.parametrize("kind", KINDS)
-def test_order_holds_in_float32(kind: str, device: torch.device) -> None:
+def test_order_holds_in_float32(kind, device):
     """Near data of so little noise that variances are at the rounding of float32."""
     kernel = ScaleKernel(RBFKernel()).to(device).requires_grad_(False)
     kernel.outputscale, kernel.base_kernel.lengthscale = 20.0, 2.0
@@ -194,7 +194,7 @@ def test_order_holds_in_float32(kind: str, device: torch.device) -> None:
         assert (values[0] >= 1).all() and values[0].dtype == torch.float32
 
 
-def test_transforms_and_default_noise(double: dict[str, Any]) -> None:
+def test_transforms_and_default_noise(double):
     """Ratios are those of the transformed space; units of X and Y do not matter."""
     g = torch.Generator().manual_seed(0)
     X = torch.rand(40, 2, generator=g).to(**double)
@@ -219,9 +219,7 @@ def test_transforms_and_default_noise(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_outputs_take_the_largest_ratio(
-    kind: str, double: dict[str, Any]
-) -> None:
+def test_several_outputs_take_the_largest_ratio(kind, double):
     problem = sparse_problem(2)
     X, X_batch, _ = tensors(problem, [0, 1, 2], np.ones(3), **double)
     X_train, Y = X.squeeze(-2)[problem.row], problem.Y.to(**double).unsqueeze(-1)
@@ -246,7 +244,7 @@ def test_several_outputs_take_the_largest_ratio(
     assert total == pytest.approx(max(totals), rel=1e-8)
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     problem = sparse_problem(2)
     model = problem.model("nystrom", **double)
     X = problem.X.to(**double)

@@ -1,8 +1,6 @@
 """Ax's candidates and cross-validation, with the model on an accelerator."""
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import simulated_device
@@ -52,13 +50,7 @@ def table() -> ArmTable:
     ],
     ids=["one by one", "batches", "table"],
 )
-def test_all_devices_lead_to_the_same(
-    options: dict[str, Any],
-    device: torch.device,
-    make_client: Callable[..., Any],
-    attach: Callable[..., None],
-    fast: dict[str, Any],
-) -> None:
+def test_all_devices_lead_to_the_same(options, device, make_client, attach, fast):
     """To what the host leads to: but for rounding, which few steps leave small."""
     client = make_client(sparse_generation_strategy())
     attach(client, 10)

@@ -67,27 +67,25 @@ print(len(before), changed(before))
 
 
 @pytest.fixture(scope="module")
-def said() -> list[str]:
+def said():
     """Lines that the process printed."""
     run = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     return done.stdout.strip().splitlines()
 
 
-def test_nothing_else_imports_ax_or_matplotlib(said: list[str]) -> None:
+def test_nothing_else_imports_ax_or_matplotlib(said):
     count, loaded = said[0].split(" ", 1)
     assert int(count) > 80
     assert loaded == "[]"
 
 
-def test_without_ax_the_error_names_the_extra(said: list[str]) -> None:
+def test_without_ax_the_error_names_the_extra(said):
     assert "pip install 'botorch_sparse[ax]'" in said[2]
 
 
 @pytest.mark.parametrize(("line", "least"), [(1, 5_000), (3, 10_000)])
-def test_importing_leaves_ax_and_botorch_as_they_are(
-    line: int, least: int, said: list[str]
-) -> None:
+def test_importing_leaves_ax_and_botorch_as_they_are(line, least, said):
     """Registries get entries; no function, class or method is another one."""
     count, changed = said[line].split(" ", 1)
     assert int(count) > least

@@ -31,7 +31,7 @@ def test_sizes_are_all_up_to_fifty_and_then_grow_by_the_factor():
 
 
 @pytest.mark.parametrize("growth", [0.9, float("nan"), float("inf")])
-def test_growth_out_of_range(growth: float):
+def test_growth_out_of_range(growth):
     with pytest.raises(InputDataError, match=r"refit_growth=.*at least 1"):
         sparse_generation_strategy(refit_growth=growth)
 

@@ -3,7 +3,6 @@
 import json
 import random
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +53,7 @@ def saved_and_loaded(means: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e8])
-def test_the_same_before_and_after_saving(scale: float):
+def test_the_same_before_and_after_saving(scale):
     means = scale * np.random.default_rng(0).standard_normal(50)
     sems = np.full(50, np.nan)
     with warnings.catch_warnings():
@@ -66,7 +65,7 @@ def test_the_same_before_and_after_saving(scale: float):
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.5])
-def test_small_values_are_not_rounded(offset: float):
+def test_small_values_are_not_rounded(offset):
     means = offset + 1e-11 * np.arange(1.0, 9.0)
     with pytest.warns(BotorchWarning, match="'f' differ by so little"):
         found = as_stored(means, np.full(8, 3e-12))
@@ -75,16 +74,14 @@ def test_small_values_are_not_rounded(offset: float):
 
 
 @pytest.mark.parametrize("means", [[0.12345678901234], [0.12345678901234] * 3, []])
-def test_there_is_nothing_to_lose_without_a_spread(means: list[float]):
+def test_there_is_nothing_to_lose_without_a_spread(means):
     with warnings.catch_warnings():
         warnings.simplefilter("error", BotorchWarning)
         found = as_stored(np.array(means), np.full(len(means), np.nan))
     assert found[:, 0].tolist() == [0.1234567890] * len(means)
 
 
-def test_candidates_do_not_depend_on_the_unit(
-    make_client: Any, attach: Any, fast: dict[str, Any]
-):
+def test_candidates_do_not_depend_on_the_unit(make_client, attach, fast):
     """A thousand billionth of the outcome leads to the same candidate, nearly."""
     asked = []
     for unit in (1.0, 2.0**-43):

@@ -36,7 +36,7 @@ def rows_of(points: Tensor, X: Tensor) -> bool:
     ),
     [(None, 15), (BLESSSampler(1e-3), 90)],
 )
-def test_number_of_points(sampler: Any, m: int, tkwargs: dict[str, Any]) -> None:
+def test_number_of_points(sampler, m, tkwargs):
     X = clustered(400, **tkwargs)
     allocator = SamplerInducingPointAllocator(sampler)
     assert isinstance(allocator, InducingPointAllocator)
@@ -45,7 +45,7 @@ def test_number_of_points(sampler: Any, m: int, tkwargs: dict[str, Any]) -> None
     assert rows_of(points, X)
 
 
-def test_better_than_the_first_points(double: dict[str, Any]) -> None:
+def test_better_than_the_first_points(double):
     X, kernel = clustered(600, **double), rbf(0.3, **double)
     points = SamplerInducingPointAllocator().allocate_inducing_points(
         X, kernel, 60, NO_BATCH
@@ -58,7 +58,7 @@ def test_better_than_the_first_points(double: dict[str, Any]) -> None:
     assert left(points) < 0.5 * left(X[:60])
 
 
-def test_same_seed_same_points(double: dict[str, Any]) -> None:
+def test_same_seed_same_points(double):
     X, kernel = clustered(300, **double), rbf(0.3, **double)
     first, again, other = (
         SamplerInducingPointAllocator(seed=seed).allocate_inducing_points(
@@ -69,7 +69,7 @@ def test_same_seed_same_points(double: dict[str, Any]) -> None:
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_batches_of_inputs(double: dict[str, Any]) -> None:
+def test_batches_of_inputs(double):
     X = torch.rand(2, 3, 60, 2, **double)
     shape = torch.Size([2, 3])
     kernel = MaternKernel(batch_shape=shape, ard_num_dims=2).to(**double)
@@ -87,7 +87,7 @@ def test_batches_of_inputs(double: dict[str, Any]) -> None:
     assert allocator.allocate_inducing_points(X, outputs, 8, shape).shape[-2] == 8
 
 
-def test_few_different_inputs(double: dict[str, Any]) -> None:
+def test_few_different_inputs(double):
     X = torch.rand(5, 2, **double).repeat(20, 1)
     kernel, allocator = rbf(0.3, **double), SamplerInducingPointAllocator()
     assert allocator.allocate_inducing_points(X, kernel, 9, NO_BATCH).shape == (5, 2)
@@ -98,9 +98,7 @@ def test_few_different_inputs(double: dict[str, Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore:After all the effort:UserWarning")
 @sweep("num_outputs, batch_shape", product([1, 2], [[], [3]]), [(1, [])])
-def test_variational_model(
-    num_outputs: int, batch_shape: list[int], double: dict[str, Any]
-) -> None:
+def test_variational_model(num_outputs, batch_shape, double):
     shapes: list[torch.Size] = []
 
     class Recording(RBFKernel):
@@ -130,7 +128,7 @@ def test_variational_model(
     model.init_inducing_points(X)
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     X, kernel = clustered(20, **double), rbf(0.3, **double)
     with pytest.raises(InputDataError, match=r"Got noise=0.0; need a positive"):
         SamplerInducingPointAllocator(noise=0.0)

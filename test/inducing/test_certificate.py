@@ -49,9 +49,7 @@ def largest_eigenvalue(X: Tensor, noise: Tensor, index: Tensor) -> float:
 
 
 @sweep("method", ["auto", "trace", "row-sum", "lanczos", "sampled"], ["auto"])
-def test_upper_bound_on_the_largest_eigenvalue(
-    method: str, tkwargs: dict[str, Any]
-) -> None:
+def test_upper_bound_on_the_largest_eigenvalue(method, tkwargs):
     """12 problems; those that draw fail with 1e-6 each."""
     for seed in range(12):
         X, noise, index = problem(seed)
@@ -72,7 +70,7 @@ def test_upper_bound_on_the_largest_eigenvalue(
             assert got.lambda_max <= 1.12 * exact
 
 
-def test_closed_forms() -> None:
+def test_closed_forms():
     X, noise, index = problem(3)
     E = residual(rbf(0.3, **F64)(X).to_dense(), index, noise)
     trace = certify(X, noise, index, method="trace")
@@ -85,7 +83,7 @@ def test_closed_forms() -> None:
     assert (trace.num_points, trace.num_inducing) == (60, 12)
 
 
-def test_no_inducing_points_and_all() -> None:
+def test_no_inducing_points_and_all():
     X, noise, _ = problem(4, n=30)
     nothing = certify(X, noise, torch.arange(0))
     K = rbf(0.3, **F64)(X).to_dense() / noise.sqrt() / noise.sqrt().unsqueeze(-1)
@@ -98,7 +96,7 @@ def test_no_inducing_points_and_all() -> None:
     assert certify(X[:0], noise[:0], torch.arange(0)).lambda_max == 0.0
 
 
-def test_effective_dimension_between_its_bounds() -> None:
+def test_effective_dimension_between_its_bounds():
     kernel = rbf(0.3, **F64)
     for seed in range(20):
         X, noise, index = problem(seed)
@@ -119,7 +117,7 @@ def test_effective_dimension_between_its_bounds() -> None:
     assert tight.effective_dimension <= 1.05 * tight.effective_dimension_lower
 
 
-def test_variance_within_alpha_both_ways() -> None:
+def test_variance_within_alpha_both_ways():
     """`variance / alpha <= exact <= alpha variance`, and nearly reached."""
     kernel, worst = rbf(0.3, **F64), [1.0, 1.0]
     for seed in range(40):
@@ -140,7 +138,7 @@ def test_variance_within_alpha_both_ways() -> None:
     assert worst[0] > 0.3 and worst[1] < -0.3  # not a bound for nothing
 
 
-def test_variance_inflation() -> None:
+def test_variance_inflation():
     assert variance_inflation(0.0) == 1.0
     assert variance_inflation(1.0) == pytest.approx((3 + math.sqrt(5)) / 2)
     for r in (1e-3, 0.5, 7.0):
@@ -148,7 +146,7 @@ def test_variance_inflation() -> None:
         assert (1 + 1 / t) * r == pytest.approx(t)  # the proof's choice of t
 
 
-def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_points_need_no_quadratic_pass(monkeypatch):
     shapes: list[torch.Size] = []
 
     class Recording(RBFKernel):
@@ -167,7 +165,7 @@ def test_many_points_need_no_quadratic_pass(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(shape.numel() for shape in shapes) < n * n / 2
 
 
-def test_batch_is_a_loop(double: dict[str, Any]) -> None:
+def test_batch_is_a_loop(double):
     """Batched kernels, points and noise; and a kernel shared by all."""
     X = torch.rand(2, 3, 25, 2, **double)
     noise = 0.01 + torch.rand(2, 3, 25, **double)
@@ -193,7 +191,7 @@ def test_batch_is_a_loop(double: dict[str, Any]) -> None:
             assert top * (1 - 1e-6) <= got.lambda_max <= 1.12 * top
 
 
-def test_same_seed_same_certificate() -> None:
+def test_same_seed_same_certificate():
     X, noise, index = problem(0, n=200)
     first = certify(X, noise, index, method="lanczos")
     torch.rand(5)
@@ -213,7 +211,7 @@ def test_same_seed_same_certificate() -> None:
         ({"X": torch.rand(2, 60, 2)}, UnsupportedError, r"Use accuracy_certificates"),
     ],
 )
-def test_errors(change: dict[str, Any], error: type, message: str) -> None:
+def test_errors(change, error, message):
     X, noise, index = problem(0)
     posterior = NystromPosterior.prior(rbf(0.3, **F64), X[index])
     arguments = {"X": X, "noise": noise, **change}

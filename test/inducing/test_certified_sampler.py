@@ -30,7 +30,7 @@ class TestCertified:
         return sampler.draw(self.kernel, self.X, self.noise, generator=generator)
 
     @pytest.mark.parametrize("tolerance", [10.0, 1.0, 0.1])
-    def test_reaches_its_tolerance(self, tolerance: float) -> None:
+    def test_reaches_its_tolerance(self, tolerance):
         drawn = self.draw(replace(self.sampler, tolerance=tolerance))
         gap = largest_gap(self.K, drawn.index, self.noise)
         assert drawn.is_certified
@@ -40,20 +40,20 @@ class TestCertified:
         first = 6e-3 / math.pi**2
         assert drawn.certificate.failure_probability in (0, pytest.approx(first))
 
-    def test_stays_small(self) -> None:
+    def test_stays_small(self):
         """About as many points as a first draw that is large enough."""
         d_eff = effective_dimension(self.K, self.noise)
         m = len(self.draw(self.sampler).index)
         assert 1.2 * d_eff < m < 5 * d_eff
 
-    def test_tighter_tolerance_takes_more_points(self) -> None:
+    def test_tighter_tolerance_takes_more_points(self):
         sizes = [
             len(self.draw(replace(self.sampler, tolerance=t)).index)
             for t in (100.0, 1.0, 0.1)
         ]
         assert sizes == sorted(set(sizes))
 
-    def test_cap_is_reported(self) -> None:
+    def test_cap_is_reported(self):
         drawn = self.draw(replace(self.sampler, max_inducing_points=15))
         assert len(drawn.index) == 15
         assert not drawn.is_certified
@@ -61,9 +61,7 @@ class TestCertified:
         assert largest_gap(self.K, drawn.index, self.noise) > 1
 
     @pytest.mark.parametrize("cap", [15, None])
-    def test_indices_alone_are_the_same(
-        self, cap: int | None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_indices_alone_are_the_same(self, cap, monkeypatch):
         """At the cap without a look at the data that nobody reads."""
         sampler = replace(self.sampler, max_inducing_points=cap)
         expected = self.draw(sampler).index
@@ -80,7 +78,7 @@ class TestCertified:
         assert summaries and (len(index) in summaries) == (cap is None)
 
     @pytest.mark.parametrize("cap", [15, None])
-    def test_noise_that_is_too_small(self, cap: int | None) -> None:
+    def test_noise_that_is_too_small(self, cap):
         sampler = replace(self.sampler, max_inducing_points=cap)
         noise, generator = self.noise.clone(), torch.Generator().manual_seed(0)
         noise[7] = 1e-310
@@ -88,15 +86,13 @@ class TestCertified:
             with pytest.raises((NanError, LinAlgError), match="noise variances"):
                 call(self.kernel, self.X, noise, generator=generator)
 
-    def test_all_points(self) -> None:
+    def test_all_points(self):
         """Duplicates aside, all points explain everything."""
         drawn = self.draw(replace(self.sampler, tolerance=1e-12))
         assert drawn.certificate.lambda_max <= 1e-5
         assert len(drawn.index) <= 600
 
-    def test_ends_where_only_rounding_is_left(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ends_where_only_rounding_is_left(self, monkeypatch):
         """Residuals that are rounding exceed any tolerance, and no point is left.
 
         Of forty points under a linear kernel one is the origin, without any variance;
@@ -121,7 +117,7 @@ class TestCertified:
         assert calls == [0, 39]  # the second time nothing was added
         assert not drawn.is_certified and 0 not in drawn.index.tolist()
 
-    def test_float32_counts_in_float64(self) -> None:
+    def test_float32_counts_in_float64(self):
         sampler, g = self.sampler, torch.Generator().manual_seed(0)
         drawn = sampler.draw(
             rbf(0.3, dtype=torch.float32),

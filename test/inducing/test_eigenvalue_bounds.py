@@ -54,7 +54,7 @@ def spectrum(kind: str, n: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["harmonic", "flat", "linear", "spiked"])
-def test_lanczos_bound_over_many_starts(kind: str) -> None:
+def test_lanczos_bound_over_many_starts(kind):
     """It holds for 100 starts: at 1e-3 each more than 2 failures have odds of 2e-4."""
     eigenvalues = spectrum(kind, 200)
     matrix = given(eigenvalues.diag())
@@ -71,9 +71,7 @@ def test_lanczos_bound_over_many_starts(kind: str) -> None:
 
 @pytest.mark.parametrize("n", [400, 5000])
 @pytest.mark.parametrize("delta", [1e-6, 1e-5, 5e-4, 1e-3, 4e-3])
-def test_number_of_lanczos_steps(
-    n: int, delta: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_lanczos_steps(n, delta, monkeypatch):
     """The fewest for which `1.648 sqrt(n) exp(-sqrt(0.1) (2k - 1))` is below delta."""
     chance = [1.648 * n**0.5 * math.exp(-(0.1**0.5) * (2 * k - 1)) for k in range(60)]
     X, products = torch.arange(n, **F64).unsqueeze(-1), list[Tensor]()
@@ -90,7 +88,7 @@ def test_number_of_lanczos_steps(
 
 
 @pytest.mark.parametrize("size", [5, 40])
-def test_sampled_bound_as_printed(size: int) -> None:
+def test_sampled_bound_as_printed(size):
     """The bound that follows from the Ritz value of the rows drawn."""
     E, delta = spectrum("harmonic", 100).diag(), 1e-2
     g = torch.Generator().manual_seed(0)
@@ -103,7 +101,7 @@ def test_sampled_bound_as_printed(size: int) -> None:
     assert bound.failure_probability == delta
 
 
-def test_projection_on_the_krylov_space() -> None:
+def test_projection_on_the_krylov_space():
     """Ritz values are the eigenvalues of `V' A V`, with `V` from a QR factorization.
 
     The space is that of `k` powers of a matrix whose eigenvalues spread evenly: the
@@ -122,7 +120,7 @@ def test_projection_on_the_krylov_space() -> None:
     torch.testing.assert_close(torch.linalg.eigvalsh(got), expected, rtol=1e-6, atol=0)
 
 
-def test_too_few_steps_fail_where_the_bound_says_so() -> None:
+def test_too_few_steps_fail_where_the_bound_says_so():
     """Few steps on a long linear spectrum miss the top by more than a tenth."""
     eigenvalues = spectrum("linear", 3000) ** 8
     matrix = given(eigenvalues.diag())
@@ -134,7 +132,7 @@ def test_too_few_steps_fail_where_the_bound_says_so() -> None:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["harmonic", "flat", "spiked"])
 @pytest.mark.parametrize("size", [5, 40, 400])
-def test_sampled_bound_over_many_draws(kind: str, size: int) -> None:
+def test_sampled_bound_over_many_draws(kind, size):
     """At `delta = 0.1`, 100 draws: more than 25 failures have odds below 1e-5."""
     g = torch.Generator().manual_seed(9)
     V = torch.linalg.qr(torch.randn(100, 100, generator=g, **F64))[0]
@@ -150,7 +148,7 @@ def test_sampled_bound_over_many_draws(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [20, 1000])
-def test_sampled_bound_where_single_rows_matter(size: int) -> None:
+def test_sampled_bound_where_single_rows_matter(size):
     """The top eigenvector is one row, which few draws miss half of the time.
 
     20 rows: at `delta = 0.01` more than 10 failures in 200 have odds of 1e-5; 1000
@@ -170,9 +168,7 @@ def test_sampled_bound_where_single_rows_matter(size: int) -> None:
         assert abs(sum(estimates) / repeats - 1.0) < 0.125
 
 
-def test_streamed_products_are_those_of_the_matrix(
-    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
+def test_streamed_products_are_those_of_the_matrix(monkeypatch, double):
     X, index = clustered(60, **double), torch.arange(5)
     noise = torch.logspace(-3, -1, 60, **double)
     prior = NystromFeatures.of(rbf(0.3, **double), X[:5])

@@ -67,7 +67,7 @@ def brute_force(gradients: Tensor, num: int, forced: list[int]) -> list[int]:
     return chosen
 
 
-def test_contributions_sum_to_the_gradient(double: dict[str, Any]) -> None:
+def test_contributions_sum_to_the_gradient(double):
     problem = Problem(**double)
     A = problem.covariance(is_pilot=False)
     y = problem.error.clone().requires_grad_()
@@ -82,9 +82,7 @@ def test_contributions_sum_to_the_gradient(double: dict[str, Any]) -> None:
 
 @all_readings
 @pytest.mark.parametrize("is_pilot", [False, True])
-def test_gradients_and_choice_are_those_of_the_dense_inverse(
-    reading: str, is_pilot: bool, double: dict[str, Any]
-) -> None:
+def test_gradients_and_choice_are_those_of_the_dense_inverse(reading, is_pilot, double):
     problem = Problem(**double)
     A = problem.covariance(is_pilot)
     expected = dense_gradients(A, problem.error, reading)
@@ -103,7 +101,7 @@ def test_gradients_and_choice_are_those_of_the_dense_inverse(
 
 
 @all_readings
-def test_a_batch_is_further_coordinates(reading: str, double: dict[str, Any]) -> None:
+def test_a_batch_is_further_coordinates(reading, double):
     problem = Problem(**double)
     kernel = ScaleKernel(
         MaternKernel(batch_shape=torch.Size([2])), batch_shape=torch.Size([2])
@@ -128,7 +126,7 @@ def test_a_batch_is_further_coordinates(reading: str, double: dict[str, Any]) ->
         close(both, torch.cat(one_by_one, -1))
 
 
-def test_float32_data_give_float64_gradients(tkwargs: dict[str, Any]) -> None:
+def test_float32_data_give_float64_gradients(tkwargs):
     problem = Problem(**tkwargs)
     pilot = pilot_gradients(*problem.arguments(), problem.subset)
     assert isinstance(pilot, GradientFactors)
@@ -139,7 +137,7 @@ def test_float32_data_give_float64_gradients(tkwargs: dict[str, Any]) -> None:
     close(pilot.to_dense(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_redundant_rows_of_the_subset_do_no_harm(double: dict[str, Any]) -> None:
+def test_redundant_rows_of_the_subset_do_no_harm(double):
     problem = Problem(**double)
     problem.X[5:10] = problem.X[:5]
     once = pilot_gradients(*problem.arguments(), torch.arange(5).to(problem.subset))
@@ -149,7 +147,7 @@ def test_redundant_rows_of_the_subset_do_no_harm(double: dict[str, Any]) -> None
     close(once.to_dense(), twice.to_dense(), rtol=1e-6, atol=1e-6)
 
 
-def test_exact_observations_among_noisy_ones(double: dict[str, Any]) -> None:
+def test_exact_observations_among_noisy_ones(double):
     """Rounding leaves I + V'V, of 1e20 and 1, without a factor; it is found without.
 
     D^1/2 K_y^-1 D^1/2 = I - V (I + V'V)^-1 V', here by the singular values of V. Both

@@ -51,9 +51,7 @@ def dense_of(factors: GradientFactors) -> Tensor:
 
 @pytest.mark.parametrize("p", [1, 3, 40])
 @pytest.mark.parametrize("forced", [[], [7], [5, 0, 11]])
-def test_is_the_brute_force_greedy(
-    p: int, forced: list[int], tkwargs: dict[str, Any]
-) -> None:
+def test_is_the_brute_force_greedy(p, forced, tkwargs):
     torch.manual_seed(p)
     gradients = torch.randn(30, p, **tkwargs)
     chosen = select_by_gradient_diversity(gradients, 12, forced)
@@ -64,9 +62,7 @@ def test_is_the_brute_force_greedy(
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("noise_scale", [0.0, 0.5])
-def test_factors_are_the_dense_gradients(
-    batch: tuple[int, ...], equal: bool, noise_scale: float, double: dict[str, Any]
-) -> None:
+def test_factors_are_the_dense_gradients(batch, equal, noise_scale, double):
     factors = make_factors(40, 6, batch, equal, **double)
     dense = dense_of(factors)
     close(factors.to_dense(), dense)
@@ -82,9 +78,7 @@ def test_factors_are_the_dense_gradients(
 
 
 @pytest.mark.parametrize("of_factors", [False, True])
-def test_the_perturbation_has_the_stated_moments(
-    of_factors: bool, double: dict[str, Any]
-) -> None:
+def test_the_perturbation_has_the_stated_moments(of_factors, double):
     n, scale, generator = 64, 0.3, torch.Generator().manual_seed(0)
     zero = GradientFactors(*(torch.zeros(s, **double) for s in [n, (n, 1), n]))
     noise = [
@@ -103,9 +97,7 @@ def test_the_perturbation_has_the_stated_moments(
     assert coordinates.abs() < 5 * scale**2 / (300 * n) ** 0.5
 
 
-def test_ties_go_to_the_lowest_index_and_zero_has_no_direction(
-    tkwargs: dict[str, Any],
-) -> None:
+def test_ties_go_to_the_lowest_index_and_zero_has_no_direction(tkwargs):
     scalars = torch.tensor([2.0, -1.0, 3.0, -7.0, 0.0, 5.0], **tkwargs)
     # 0 is forced; signs alternate, then 4, without direction, comes before a sum of 0.
     assert select_by_gradient_diversity(scalars, 4, [0]).tolist() == [0, 1, 2, 3]
@@ -116,7 +108,7 @@ def test_ties_go_to_the_lowest_index_and_zero_has_no_direction(
     assert select_by_gradient_diversity(0 * scalars, 3).tolist() == [0, 1, 2]
 
 
-def test_all_and_none(double: dict[str, Any]) -> None:
+def test_all_and_none(double):
     gradients = torch.eye(4, **double)
     everything = select_by_gradient_diversity(gradients, 4, [2])
     assert everything.sort().values.tolist() == [0, 1, 2, 3]
@@ -149,19 +141,19 @@ GOOD = torch.eye(5)
         ),
     ],
 )
-def test_errors(arguments: dict[str, Any], error: type, match: str) -> None:
+def test_errors(arguments, error, match):
     with pytest.raises(error, match=match):
         select_by_gradient_diversity(**{"gradients": GOOD, "num": 3, **arguments})
 
 
-def test_errors_of_factors() -> None:
+def test_errors_of_factors():
     with pytest.raises(BotorchTensorDimensionError, match="n x m"):
         GradientFactors(torch.ones(3), torch.ones(4, 2), torch.ones(4))
     with pytest.raises(InputDataError, match="Got rows of gradients with NaN"):
         GradientFactors(torch.ones(4), torch.full((4, 2), torch.inf), torch.ones(4))
 
 
-def test_scalars_tie_and_are_chosen_at_random() -> None:
+def test_scalars_tie_and_are_chosen_at_random():
     """All scalars of a sign have one direction; which are taken must not be the age."""
     gradients = torch.tensor([1.0, -1.0], dtype=torch.double).repeat(100) * 50
     oldest = select_by_gradient_diversity(gradients, 40)

@@ -52,7 +52,7 @@ def data(n: int, **tkwargs: Any) -> tuple[Tensor, Tensor]:
     return X, standardize((6 * X).sin().sum(-1, keepdim=True))
 
 
-def test_in_a_model(double: dict[str, Any]) -> None:
+def test_in_a_model(double):
     X, Y = data(60, **double)
     model = SparseSingleTaskGP(
         X, Y, inducing_sampler=UniformSampler(), max_inducing_points=8
@@ -63,7 +63,7 @@ def test_in_a_model(double: dict[str, Any]) -> None:
     assert model.posterior(X[:3]).mean.isfinite().all()
 
 
-def test_in_an_allocator(double: dict[str, Any]) -> None:
+def test_in_an_allocator(double):
     """Fewer points than it draws by itself, and more."""
     X, kernel = clustered(80, **double), rbf(0.3, **double)
     allocator = SamplerInducingPointAllocator(UniformSampler())
@@ -76,7 +76,7 @@ def test_in_an_allocator(double: dict[str, Any]) -> None:
     assert len(more.unique(dim=0)) == 50 and is_first.all()
 
 
-def test_in_a_strategy() -> None:
+def test_in_a_strategy():
     X, Y = data(90, dtype=torch.float64)
     strategy = BBKB(X, rbf(0.3, dtype=X.dtype), 1e-2, initial_sampler=UniformSampler())
     strategy.tell(X[:70], Y[:70])
@@ -96,7 +96,7 @@ def test_in_a_strategy() -> None:
         (PosteriorVarianceSampler, True),
     ],
 )
-def test_variances_are_for_those_that_use_them(kind: Any, gets_variance: bool) -> None:
+def test_variances_are_for_those_that_use_them(kind, gets_variance):
     """At the first draw, which costs others a draw before it, and at later ones."""
     seen: list[bool] = []
 
@@ -114,7 +114,7 @@ def test_variances_are_for_those_that_use_them(kind: Any, gets_variance: bool) -
     assert seen == [gets_variance] * 2
 
 
-def test_a_function_gets_variances() -> None:
+def test_a_function_gets_variances():
     """One that says nothing of itself gets what it may need."""
     seen: list[Tensor | None] = []
 
@@ -129,7 +129,7 @@ def test_a_function_gets_variances() -> None:
     assert len(seen) == 1 and seen[0] is not None
 
 
-def test_wrong_indices_are_found(double: dict[str, Any]) -> None:
+def test_wrong_indices_are_found(double):
     """On the host those of all samplers, on a device those that nobody vouches for."""
 
     class Hasty(UniformSampler):
@@ -144,7 +144,7 @@ def test_wrong_indices_are_found(double: dict[str, Any]) -> None:
         _ = model.inducing_points
 
 
-def test_caps() -> None:
+def test_caps():
     """The smaller one holds, and others are left alone."""
     sampler = UniformSampler(20)
     assert with_cap(sampler, None) is sampler and with_cap(sampler, 20) is sampler
@@ -155,7 +155,7 @@ def test_caps() -> None:
 
 
 @pytest.mark.parametrize("option, size", [(None, 20), (7, 7), (25, 20)])
-def test_cap_of_a_class_that_is_no_dataclass(option: int | None, size: int) -> None:
+def test_cap_of_a_class_that_is_no_dataclass(option, size):
     """The model leaves points out of what it draws."""
 
     class Everything:

@@ -1,7 +1,5 @@
 """Posterior variance sampling: probabilities, counts, fallback."""
 
-from typing import Any
-
 import oracles
 import pytest
 import torch
@@ -25,13 +23,13 @@ def draw(
     return sampler(kernel, X, noise, generator=generator, variance=variance)
 
 
-def test_protocol() -> None:
+def test_protocol():
     assert isinstance(PosteriorVarianceSampler(), InducingPointSampler)
     assert isinstance(RecursiveRLSSampler(), InducingPointSampler)
 
 
 @on_the_host
-def test_probabilities(double: dict[str, Any]) -> None:
+def test_probabilities(double):
     """Inclusion frequencies of 2000 draws against `min(1, q n_i var / lam)`.
 
     Hoeffding: each of the 40 frequencies is off by more than 0.07 with probability at
@@ -65,7 +63,7 @@ def test_probabilities(double: dict[str, Any]) -> None:
     assert off.abs().max() < 0.07
 
 
-def test_sorted_unique_indices(tkwargs: dict[str, Any]) -> None:
+def test_sorted_unique_indices(tkwargs):
     noise = torch.full((50,), 0.1, **tkwargs)
     variance = torch.full((50,), 0.03, **tkwargs)
     index = draw(PosteriorVarianceSampler(), variance, noise)
@@ -74,7 +72,7 @@ def test_sorted_unique_indices(tkwargs: dict[str, Any]) -> None:
     assert 0 < len(index) < 50
 
 
-def test_same_seed_same_points(tkwargs: dict[str, Any]) -> None:
+def test_same_seed_same_points(tkwargs):
     variance, noise = torch.full((99,), 0.02), torch.full((99,), 0.1)
     here = draw(PosteriorVarianceSampler(), variance, noise, seed=3)
     there = draw(
@@ -85,7 +83,7 @@ def test_same_seed_same_points(tkwargs: dict[str, Any]) -> None:
     assert not torch.equal(here, other)
 
 
-def test_empty_draw_falls_back(tkwargs: dict[str, Any]) -> None:
+def test_empty_draw_falls_back(tkwargs):
     noise = torch.ones(6, **tkwargs)
     variance = torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0, 1.0], **tkwargs) * 1e-12
     assert draw(PosteriorVarianceSampler(), variance, noise).tolist() == [1]
@@ -95,12 +93,12 @@ def test_empty_draw_falls_back(tkwargs: dict[str, Any]) -> None:
     assert draw(PosteriorVarianceSampler(), variance, noise).tolist() == [2]
 
 
-def test_no_points(double: dict[str, Any]) -> None:
+def test_no_points(double):
     nothing = torch.zeros(0, **double)
     assert draw(PosteriorVarianceSampler(), nothing, nothing).tolist() == []
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     with pytest.raises(InputDataError, match=r"Start with RecursiveRLSSampler"):
         PosteriorVarianceSampler()(
             oracles.make_kernel("rbf", **double),

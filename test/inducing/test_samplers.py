@@ -38,7 +38,7 @@ Make = Callable[..., Any]
 
 @every_sampler
 @pytest.mark.parametrize("n", [0, 1, 7, 40, 700])
-def test_sorted_unique_indices(make: Make, n: int, tkwargs: dict[str, Any]) -> None:
+def test_sorted_unique_indices(make, n, tkwargs):
     X = clustered(max(n, 1), **tkwargs)[:n]
     sampler = make()
     assert isinstance(sampler, InducingPointSampler)
@@ -49,7 +49,7 @@ def test_sorted_unique_indices(make: Make, n: int, tkwargs: dict[str, Any]) -> N
 
 
 @every_sampler
-def test_at_least_one_point(make: Make, double: dict[str, Any]) -> None:
+def test_at_least_one_point(make, double):
     """Enormous noise: no point has any leverage."""
     X = clustered(200, **double)
     noise = torch.full((200,), 1e9, **double)
@@ -60,7 +60,7 @@ def test_at_least_one_point(make: Make, double: dict[str, Any]) -> None:
 
 @every_sampler
 @pytest.mark.filterwarnings("ignore:A not p.d.")  # points of probability zero
-def test_zero_kernel(make: Make, double: dict[str, Any]) -> None:
+def test_zero_kernel(make, double):
     X = torch.zeros(20, 2, **double)
     kernel = oracles.make_kernel("linear", **double)
     noise = torch.ones(20, **double)
@@ -70,7 +70,7 @@ def test_zero_kernel(make: Make, double: dict[str, Any]) -> None:
 @on_the_host
 @every_sampler
 @pytest.mark.parametrize("cap", [1, 20, 60])
-def test_max_inducing_points(make: Make, cap: int, double: dict[str, Any]) -> None:
+def test_max_inducing_points(make, cap, double):
     X = clustered(600, **double)
     noise = torch.full((600,), 1e-4, **double)
     assert len(draw(make(max_inducing_points=None), X, noise, 0)) > 80
@@ -79,7 +79,7 @@ def test_max_inducing_points(make: Make, cap: int, double: dict[str, Any]) -> No
     assert torch.equal(index, index.unique())
 
 
-def test_probabilities_of_one_level(double: dict[str, Any]) -> None:
+def test_probabilities_of_one_level(double):
     r"""min(1, q 3/2 var / d log(sum / delta)) given a random half, of which all stay.
 
     Of 30 points half are fewer than the 21 that a level of delta / 3 takes whole, and
@@ -104,7 +104,7 @@ def test_probabilities_of_one_level(double: dict[str, Any]) -> None:
 
 @on_the_host
 @every_sampler
-def test_heteroscedastic_noise(make: Make, double: dict[str, Any]) -> None:
+def test_heteroscedastic_noise(make, double):
     """Precise points have more leverage, and the guarantee is relative to the noise."""
     X = clustered(400, **double)
     noise = torch.full((400,), 1.0, **double)
@@ -117,7 +117,7 @@ def test_heteroscedastic_noise(make: Make, double: dict[str, Any]) -> None:
 
 
 @every_sampler
-def test_repeats_and_zero_prior_variance(make: Make, double: dict[str, Any]) -> None:
+def test_repeats_and_zero_prior_variance(make, double):
     X = torch.cat(
         [clustered(30, **double)[:, :2]] * 10 + [torch.zeros(50, 2, **double)]
     )
@@ -133,7 +133,7 @@ def test_repeats_and_zero_prior_variance(make: Make, double: dict[str, Any]) -> 
 
 @on_the_host
 @every_sampler
-def test_nothing_of_size_n_by_n(make: Make, double: dict[str, Any]) -> None:
+def test_nothing_of_size_n_by_n(make, double):
     shapes: list[torch.Size] = []
 
     class Recording(RBFKernel):
@@ -156,9 +156,7 @@ def test_nothing_of_size_n_by_n(make: Make, double: dict[str, Any]) -> None:
 
 @on_the_host
 @weighted_sampler
-def test_weights_are_inclusion_probabilities(
-    make: Make, double: dict[str, Any]
-) -> None:
+def test_weights_are_inclusion_probabilities(make, double):
     """Sums over the sample, divided by `p_i`, have the sums over all as expectation.
 
     Means of 200 draws are normal to a good approximation: one of these three lies
@@ -172,9 +170,7 @@ def test_weights_are_inclusion_probabilities(
 
 @on_the_host
 @weighted_sampler
-def test_weights_leave_out_what_a_cap_left_out(
-    make: Make, double: dict[str, Any]
-) -> None:
+def test_weights_leave_out_what_a_cap_left_out(make, double):
     """The docstrings say so: all three sums are too small, by 5 standard errors."""
     X, totals, _ = weighted_sums(make(max_inducing_points=20), 200, **double)
     short = summands(X).sum(0) - totals.mean(0)
@@ -206,7 +202,7 @@ def weighted_sums(
 
 
 @on_the_host
-def test_bless_estimates_leverage_scores(double: dict[str, Any]) -> None:
+def test_bless_estimates_leverage_scores(double):
     """`p / q-bar` is the score to a factor two; without the weights P it is three."""
     X, sampler = abalone(600).to(**double), BLESSSampler()
     kernel, noise = rbf(17.5, **double), torch.full((600,), 1e-2, **double)
@@ -231,7 +227,7 @@ def count_good(sampler: Any, X: Tensor, lengthscale: float, lam: float, n: int) 
 
 
 @every_sampler
-def test_guarantee_on_clusters(make: Make) -> None:
+def test_guarantee_on_clusters(make):
     """Seeds are fixed; at a failure rate of 1 in 100, 2 of 10 fail with 4e-3."""
     sampler = make(max_inducing_points=None)
     X = clustered(600, dtype=torch.float64)
@@ -239,7 +235,7 @@ def test_guarantee_on_clusters(make: Make) -> None:
 
 
 @every_sampler
-def test_guarantee_on_part_of_abalone(make: Make) -> None:
+def test_guarantee_on_part_of_abalone(make):
     """At a failure rate of 1 in 100, 2 of 10 fail with probability 4e-3."""
     sampler = make(max_inducing_points=None)
     assert count_good(sampler, abalone(500), 17.5, 1e-4, 10) >= 9
@@ -247,7 +243,7 @@ def test_guarantee_on_part_of_abalone(make: Make) -> None:
 
 @pytest.mark.slow
 @every_sampler
-def test_guarantee_on_abalone(make: Make) -> None:
+def test_guarantee_on_abalone(make):
     """At least 95 of 100 draws; n = 4177."""
     sampler = make(max_inducing_points=None)
     assert count_good(sampler, abalone(), 17.5, 1e-4, 100) >= 95

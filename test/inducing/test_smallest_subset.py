@@ -1,7 +1,5 @@
 """The smallest subset by the 5% rule, against eigenvalues of dense matrices."""
 
-from typing import Any
-
 import pytest
 import torch
 from botorch.exceptions import InputDataError
@@ -19,9 +17,7 @@ def share(K: Tensor, S: Tensor) -> float:
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_it_is_the_smallest_up_to_the_bounds(
-    scale: float, double: dict[str, Any]
-) -> None:
+def test_it_is_the_smallest_up_to_the_bounds(scale, double):
     """No unit matters, and half of the tolerance needs no fewer points."""
     torch.manual_seed(0)
     X, kernel = torch.rand(80, 2, **double), make_kernel("matern52", **double)
@@ -37,7 +33,7 @@ def test_it_is_the_smallest_up_to_the_bounds(
         assert size <= exact.index(True) + 1
 
 
-def test_an_order_that_is_too_short(double: dict[str, Any]) -> None:
+def test_an_order_that_is_too_short(double):
     X = torch.tensor([[0.0], [0.1], [0.2], [9.0], [9.1]], **double)
     kernel = make_kernel("matern52", **double)
     assert smallest_subset_size(kernel, X, torch.tensor([1, 4])) == 2

@@ -36,13 +36,13 @@ def objective(X: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "q"), [("ucb", 1), ("qlogei", 2), ("qlognei", 2), ("qlognei_no_root", 2)]
 )
-def test_loop_finds_the_maximum(name: str, q: int) -> None:
+def test_loop_finds_the_maximum(name, q):
     """The second point of a batch is chosen with the first one pending."""
     X, _ = run_loop(name, q, num_batches=2, dtype=torch.float64)
     assert objective(X[30:]).max() > -0.02
 
 
-def test_loop_on_a_device(double: dict[str, Any]) -> None:
+def test_loop_on_a_device(double):
     """The model, its fit, and acquisition functions of BoTorch stay where the data are.
 
     One batch, after few steps: what is learned is a matter of the test above.

@@ -10,14 +10,14 @@ from coverage_cases import CASES, DELTA
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
-def test_coverage(name: str) -> None:
+def test_coverage(name):
     """A sample of four runs."""
     _check(name, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_coverage_of_100_runs(name: str) -> None:
+def test_coverage_of_100_runs(name):
     """f lies inside at all candidates and all batch starts in 1 - delta of the runs."""
     _check(name, 100)
 

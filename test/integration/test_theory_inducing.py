@@ -86,7 +86,7 @@ SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_lemma_2(seed: int) -> None:
+def test_lemma_2(seed):
     """Fewer than a quarter of the points, and variances within a factor of 3."""
     run = run_with_theory(1500, 4000.0, seed)
     assert drawn(run) < len(run.X) / 4
@@ -96,7 +96,7 @@ def test_lemma_2(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_theorem_1(seed: int) -> None:
+def test_theorem_1(seed):
     """The set is below the proof's bound where that is below the number of points."""
     run = run_with_theory(1500, 2e6, seed)
     bound = 81 * THRESHOLD * (1 + 1 / run.lam) ** 2
@@ -106,7 +106,7 @@ def test_theorem_1(seed: int) -> None:
 
 
 @pytest.mark.parametrize("oversampling", [0.5, 2.0])
-def test_certificate_where_theory_does_not_reach(oversampling: float) -> None:
+def test_certificate_where_theory_does_not_reach(oversampling):
     """Practical oversampling on real data: within the certificate's alpha, measured."""
     table = load_table("abalone")
     X, Y = table.X[:600], table.Y[:600]

@@ -1,7 +1,5 @@
 """Covariances as a matrix, against a closed form."""
 
-from typing import Any
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -10,7 +8,7 @@ from botorch_sparse.kernels import dense_covariance
 
 
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
-def test_is_the_matrix(batch_shape: tuple[int, ...], double: dict[str, Any]) -> None:
+def test_is_the_matrix(batch_shape, double):
     g = torch.Generator().manual_seed(0)
     X = torch.rand(*batch_shape, 5, 2, generator=g).to(**double)
     kernel = ScaleKernel(RBFKernel()).to(**double).requires_grad_(False)
@@ -22,7 +20,7 @@ def test_is_the_matrix(batch_shape: tuple[int, ...], double: dict[str, Any]) -> 
         torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
 
 
-def test_sees_its_own_columns_alone(double: dict[str, Any]) -> None:
+def test_sees_its_own_columns_alone(double):
     X = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)).to(**double)
     own, plain = RBFKernel(active_dims=(2, 0)).to(**double), RBFKernel().to(**double)
     expected = dense_covariance(plain, X[:, [2, 0]])

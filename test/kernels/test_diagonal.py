@@ -32,9 +32,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
-def test_is_the_diagonal_of_the_matrix(
-    name: str, batch_shape: tuple[int, ...], double: dict[str, Any]
-) -> None:
+def test_is_the_diagonal_of_the_matrix(name, batch_shape, double):
     kernel: Kernel = KERNELS[name]().to(**double)
     X = one_hot(*batch_shape, **double)
     expected = kernel(X).to_dense().diagonal(dim1=-2, dim2=-1)

@@ -75,7 +75,7 @@ def randomized(kernel: Kernel, **tkwargs: Any) -> Kernel:
 
 
 @sweep("name", KERNELS, ["nested sum"])
-def test_is_a_slice_of_the_batch(name: str, double: dict[str, Any]) -> None:
+def test_is_a_slice_of_the_batch(name, double):
     kernel = randomized(KERNELS[name](), **double)
     state = {k: v.clone() for k, v in kernel.state_dict().items()}
     X = torch.rand(6, 4, generator=torch.Generator().manual_seed(1)).to(**double)
@@ -89,13 +89,13 @@ def test_is_a_slice_of_the_batch(name: str, double: dict[str, Any]) -> None:
     assert all(torch.equal(v, state[k]) for k, v in kernel.state_dict().items())
 
 
-def test_further_batch_dimensions_inside() -> None:
+def test_further_batch_dimensions_inside():
     kernel = OrthogonalAdditiveKernel(dim=4, batch_shape=LAST)
     with pytest.raises(UnsupportedError, match="no further dimensions"):
         kernel_at(kernel, (1,))
 
 
-def test_no_batch_is_the_kernel_itself() -> None:
+def test_no_batch_is_the_kernel_itself():
     kernel = ScaleKernel(RBFKernel(active_dims=[1]))
     assert kernel_at(kernel, (1, 0)) is kernel
 
@@ -112,14 +112,14 @@ class Shifted(Kernel):
         return self.inner.forward(x1 + self.shift, x2, **params)
 
 
-def test_dimensions_that_may_be_those_of_the_batch() -> None:
+def test_dimensions_that_may_be_those_of_the_batch():
     inner = RBFKernel(batch_shape=LAST)
     with pytest.raises(UnsupportedError, match=r"shift has shape \(2,\)"):
         kernel_at(Shifted(inner, dim=2), (1,))
     assert kernel_at(Shifted(inner, dim=3), (1,)).shift.shape == (3,)
 
 
-def test_parameters_that_lack_the_batch() -> None:
+def test_parameters_that_lack_the_batch():
     kernel = LinearKernel(batch_shape=LAST)
     kernel.raw_variance.data = torch.zeros(1, 1)
     with pytest.raises(UnsupportedError, match=r"raw_variance has shape \(1, 1\)"):

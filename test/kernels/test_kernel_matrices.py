@@ -29,9 +29,7 @@ def mixed(*batch_shape: int, **tkwargs: Any) -> tuple[Kernel, Tensor]:
 
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("diag", [False, True])
-def test_categories_by_columns(
-    batch_shape: tuple[int, ...], diag: bool, double: dict[str, Any]
-) -> None:
+def test_categories_by_columns(batch_shape, diag, double):
     kernel, X = mixed(*batch_shape, **double)
     copied = kernel_for_fit(kernel, X.dtype)
     assert copied is not kernel
@@ -50,7 +48,7 @@ def test_categories_by_columns(
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32_parameters_get_the_gradient(device: torch.device) -> None:
+def test_float32_parameters_get_the_gradient(device):
     kernel, X = mixed(dtype=torch.float32, device=device)
     exact, _ = mixed(dtype=torch.float64, device=device)
     exact.load_state_dict(kernel.state_dict())
@@ -68,7 +66,7 @@ def test_float32_parameters_get_the_gradient(device: torch.device) -> None:
         torch.testing.assert_close(gradient, other.float())
 
 
-def test_other_kernels_stay(double: dict[str, Any]) -> None:
+def test_other_kernels_stay(double):
     kernel = MaternKernel().to(**double)
     assert kernel_for_fit(kernel, torch.float64) is kernel
 
@@ -88,7 +86,7 @@ class Locked(Kernel):
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_only_tensors_and_modules_are_copied(tkwargs: dict[str, Any]) -> None:
+def test_only_tensors_and_modules_are_copied(tkwargs):
     _, X = mixed(**tkwargs)
     kernel = Locked().to(**tkwargs)
     expected = kernel(X).to_dense()

@@ -64,7 +64,7 @@ def make(name: str) -> Kernel:
 
 @pytest.mark.parametrize("factor", [1.0, 0.8, 0.5, 1e-3])
 @pytest.mark.parametrize("name", KERNELS)
-def test_is_the_kernel_of_inputs_farther_apart(name: str, factor: float) -> None:
+def test_is_the_kernel_of_inputs_farther_apart(name, factor):
     """Bounds on lengthscales, which 0.5 and 1e-3 pass, do not matter."""
     kernel = make(name)
     state = copy.deepcopy(kernel.state_dict())
@@ -87,7 +87,7 @@ def test_is_the_kernel_of_inputs_farther_apart(name: str, factor: float) -> None
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_lengthscales_are_multiplied(name: str) -> None:
+def test_lengthscales_are_multiplied(name):
     kernel = make(name)
     shrunk = shrink_lengthscales(kernel, 0.7)
     for part, other in zip(kernel.modules(), shrunk.modules(), strict=False):
@@ -98,7 +98,7 @@ def test_lengthscales_are_multiplied(name: str) -> None:
             )
 
 
-def test_bounds_are_kept_where_they_fit() -> None:
+def test_bounds_are_kept_where_they_fit():
     kernel = RBFKernel(lengthscale_constraint=GreaterThan(0.025)).double()
     kernel.lengthscale = 1.0
     kept = shrink_lengthscales(kernel, 0.1).raw_lengthscale_constraint
@@ -109,7 +109,7 @@ def test_bounds_are_kept_where_they_fit() -> None:
     assert isinstance(kernel.raw_lengthscale_constraint, GreaterThan)
 
 
-def test_of_a_shrunk_kernel() -> None:
+def test_of_a_shrunk_kernel():
     kernel = make("botorch")
     twice = shrink_lengthscales(shrink_lengthscales(kernel, 0.2), 0.3)
     once = shrink_lengthscales(kernel, 0.06)
@@ -118,7 +118,7 @@ def test_of_a_shrunk_kernel() -> None:
     )
 
 
-def test_errors() -> None:
+def test_errors():
     for factor in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(InputDataError, match=rf"factor={factor}; .*\(0, 1\]"):
             shrink_lengthscales(RBFKernel(), factor)

@@ -48,7 +48,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_slopes_are_second_differences(name: str) -> None:
+def test_slopes_are_second_differences(name):
     r"""`2 (k(0) - k(h e_i)) / h^2` is at most the slope, and nearly so.
 
     Its error is of order h for Matern-3/2 (the third derivative jumps), less for
@@ -69,7 +69,7 @@ def test_slopes_are_second_differences(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_no_function_changes_faster(name: str) -> None:
+def test_no_function_changes_faster(name):
     """The largest change of a function of norm one is `|k_x - k_x'|`."""
     kernel = ready(KERNELS[name](), seed=1)
     found = lipschitz_constants(kernel, DIM)
@@ -90,5 +90,5 @@ def test_no_function_changes_faster(name: str) -> None:
         RBFKernel(batch_shape=torch.Size([2])),
     ],
 )
-def test_others_are_not_known(kernel: Kernel) -> None:
+def test_others_are_not_known(kernel):
     assert lipschitz_constants(kernel, DIM) is None

@@ -2,7 +2,6 @@
 
 import unittest
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def _dense(P: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
@@ -63,9 +62,7 @@ def _seed() -> None:
     product([(), (2,), (3, 2)], [0, 1, 5, 6, 7, 18]),
     [((), 0), ((3, 2), 7)],
 )
-def test_agrees_with_the_dense_inverse(
-    batch_shape: tuple[int, ...], j: int, tkwargs: dict[str, Any]
-) -> None:
+def test_agrees_with_the_dense_inverse(batch_shape, j, tkwargs):
     m = 6
     identity = RankOneUpdatedLinearOperator.identity(m, batch_shape, **tkwargs)
     P = torch.randn(*batch_shape, m, j, **tkwargs)
@@ -94,7 +91,7 @@ def test_agrees_with_the_dense_inverse(
     assert operator.inv_quad_logdet() == (None, None)
 
 
-def test_the_rows_are_the_drops_in_variance(double: dict[str, Any]) -> None:
+def test_the_rows_are_the_drops_in_variance(double):
     """w(x)'Mw(x) = w(x)'w(x) - sum_j (w(x)'u_j)^2, one pending point at a time."""
     P, x = torch.randn(4, 9, **double), torch.randn(4, **double)
     operator = RankOneUpdatedLinearOperator.identity(4, **double)
@@ -105,7 +102,7 @@ def test_the_rows_are_the_drops_in_variance(double: dict[str, Any]) -> None:
         assert torch.allclose(variance, x @ _dense(P[:, : j + 1]) @ x)
 
 
-def test_batch_is_a_loop_and_broadcasts(double: dict[str, Any]) -> None:
+def test_batch_is_a_loop_and_broadcasts(double):
     P = torch.randn(3, 5, 7, **double)
     batch = _append_all(RankOneUpdatedLinearOperator.identity(5, **double), P)
     assert batch.shape == (3, 5, 5)
@@ -117,7 +114,7 @@ def test_batch_is_a_loop_and_broadcasts(double: dict[str, Any]) -> None:
     assert torch.allclose(batch.append(w)[2].to_dense(), batch[2].append(w).to_dense())
 
 
-def test_a_weight_is_a_number_of_times(double: dict[str, Any]) -> None:
+def test_a_weight_is_a_number_of_times(double):
     P, w = torch.randn(2, 4, 2, **double), torch.randn(2, 4, **double)
     base = _append_all(RankOneUpdatedLinearOperator.identity(4, **double), P)
     repeated = _append_all(base, w.unsqueeze(-1).expand(2, 4, 3))
@@ -132,9 +129,7 @@ def test_a_weight_is_a_number_of_times(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("m", [5, 20])
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
 @pytest.mark.parametrize("distinct", [3, 400])
-def test_stays_positive_definite(
-    m: int, scale: float, distinct: int, tkwargs: dict[str, Any]
-) -> None:
+def test_stays_positive_definite(m, scale, distinct, tkwargs):
     """400 appends, |w| = scale; without the shrinking, M reaches -200 in float32."""
     points = torch.nn.functional.normalize(torch.randn(m, distinct, **tkwargs), dim=0)
     P = scale * points[:, torch.randint(distinct, (400,))]
@@ -152,7 +147,7 @@ def test_stays_positive_definite(
 @pytest.mark.parametrize("m", [5, 20])
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
 @pytest.mark.parametrize("num", [0, 1, 4, 5, 19, 400])
-def test_all_at_once(m: int, scale: float, num: int, tkwargs: dict[str, Any]) -> None:
+def test_all_at_once(m, scale, num, tkwargs):
     """To rounding, and positive definite, with three directions or as many as rows."""
     eps = torch.finfo(tkwargs["dtype"]).eps
     for distinct in (3, 400):
@@ -169,7 +164,7 @@ def test_all_at_once(m: int, scale: float, num: int, tkwargs: dict[str, Any]) ->
         assert (M - _dense(P)).abs().max() < (8 + 2 * m + num) * eps
 
 
-def test_all_at_once_goes_on_one_by_one(double: dict[str, Any]) -> None:
+def test_all_at_once_goes_on_one_by_one(double):
     P, rhs = torch.randn(2, 5, 4, **double), torch.randn(2, 5, 3, **double)
     begun = RankOneUpdatedLinearOperator.from_rows(P[..., :3].mT)
     torch.testing.assert_close(begun.append(P[..., 3]) @ rhs, _dense(P) @ rhs)
@@ -181,7 +176,7 @@ def test_all_at_once_goes_on_one_by_one(double: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(product, (P,), fast_mode=True)
 
 
-def test_gradients_reach_every_column(double: dict[str, Any]) -> None:
+def test_gradients_reach_every_column(double):
     P = torch.randn(2, 3, 3, requires_grad=True, **double)
     weight = torch.tensor([1.5, 2.5], requires_grad=True, **double)
     rhs = torch.randn(2, 3, 2, **double)
@@ -196,7 +191,7 @@ def test_gradients_reach_every_column(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_gradients_of_dependent_columns(at_once: bool, double: dict[str, Any]) -> None:
+def test_gradients_of_dependent_columns(at_once, double):
     """More columns than m of rank two, none or one after others."""
     two = torch.randn(3, 2, **double) @ torch.randn(2, 5, **double)
     last = torch.cat([torch.randn(3, 3, **double), torch.zeros(3, 2, **double)], -1)
@@ -215,14 +210,14 @@ def test_gradients_of_dependent_columns(at_once: bool, double: dict[str, Any]) -
         assert torch.autograd.gradcheck(moments, (P,))
 
 
-def test_a_vector_is_one_column(double: dict[str, Any]) -> None:
+def test_a_vector_is_one_column(double):
     identity = RankOneUpdatedLinearOperator.identity(4, **double)
     operator, y = identity.append(torch.ones(4, **double)), torch.randn(4, **double)
     assert torch.allclose(operator.solve(y), operator.solve(y[:, None])[:, 0])
     assert torch.allclose(operator.inv_quad(y), y @ operator.solve(y))
 
 
-def test_wrong_shapes_are_refused() -> None:
+def test_wrong_shapes_are_refused():
     with pytest.raises(BotorchTensorDimensionError, match="batch_shape x j x m"):
         RankOneUpdatedLinearOperator(torch.randn(4))
     with pytest.raises(BotorchTensorDimensionError, match="needs 4 entries"):

@@ -84,7 +84,7 @@ def _check(operator: UpdatableCholeskyLinearOperator, expected: Tensor) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
@@ -93,9 +93,7 @@ def _seed() -> None:
     product([(), (2,), (3, 2)], [1, 2, 7], [1, 2, 9]),
     [((3, 2), 7, 1), ((2,), 7, 2)],
 )
-def test_add_low_rank(
-    batch_shape: tuple[int, ...], m: int, q: int, tkwargs: dict[str, Any]
-) -> None:
+def test_add_low_rank(batch_shape, m, q, tkwargs):
     operator = _make(*batch_shape, m, m, **tkwargs)
     V = torch.randn(*batch_shape, m, q, **tkwargs)
     expected = operator.to_dense() + V @ V.mT
@@ -104,7 +102,7 @@ def test_add_low_rank(
 
 
 @pytest.mark.parametrize("q", [1, 3])
-def test_add_low_rank_broadcasts_and_is_a_loop(q: int, double: dict[str, Any]) -> None:
+def test_add_low_rank_broadcasts_and_is_a_loop(q, double):
     operator, V = _make(5, 5, **double), torch.randn(4, 5, q, **double)
     updated = operator.add_low_rank(V)
     assert updated.shape == (4, 5, 5)
@@ -117,9 +115,7 @@ def test_add_low_rank_broadcasts_and_is_a_loop(q: int, double: dict[str, Any]) -
 @on_the_host
 @pytest.mark.parametrize("q", [1, 5])
 @pytest.mark.parametrize("cond", [1e4, 1e12])
-def test_add_low_rank_is_accurate_where_refactoring_is_not(
-    q: int, cond: float, double: dict[str, Any]
-) -> None:
+def test_add_low_rank_is_accurate_where_refactoring_is_not(q, cond, double):
     """Against 50 digits, in the metric of the result; ``cond`` is that of LL'."""
     m = 20
     basis = torch.linalg.qr(torch.randn(m, m, dtype=torch.float64)).Q
@@ -151,15 +147,13 @@ def test_add_low_rank_is_accurate_where_refactoring_is_not(
     product([(), (2,), (3, 2)], [0, 1, 6], [0, 1, 3]),
     [((), 0, 1), ((3, 2), 6, 3)],
 )
-def test_append(
-    batch_shape: tuple[int, ...], m: int, p: int, tkwargs: dict[str, Any]
-) -> None:
+def test_append(batch_shape, m, p, tkwargs):
     A = _spd(*batch_shape, m + p, m + p, **tkwargs)
     operator = UpdatableCholeskyLinearOperator(torch.linalg.cholesky(A[..., :m, :m]))
     _check(operator.append(A[..., :m, m:], A[..., m:, m:]), A)
 
 
-def test_append_factorizes_the_new_block_only(double: dict[str, Any]) -> None:
+def test_append_factorizes_the_new_block_only(double):
     A = _spd(2, 30, 30, **double)
     operator = UpdatableCholeskyLinearOperator(torch.linalg.cholesky(A[:, :28, :28]))
     sizes = []
@@ -174,7 +168,7 @@ def test_append_factorizes_the_new_block_only(double: dict[str, Any]) -> None:
     assert sizes == [2]
 
 
-def test_append_broadcasts(double: dict[str, Any]) -> None:
+def test_append_broadcasts(double):
     A = _spd(6, 6, **double)
     operator = UpdatableCholeskyLinearOperator(torch.linalg.cholesky(A[:4, :4]))
     cross = A[:4, 4:] * torch.tensor([1.0, 0.5, 0.1], **double)[:, None, None]
@@ -190,19 +184,17 @@ def test_append_broadcasts(double: dict[str, Any]) -> None:
     product([(), (2,), (3, 2)], [0, 1, 3, 5, -1, -6]),
     [((), 5), ((3, 2), 1)],
 )
-def test_delete(
-    batch_shape: tuple[int, ...], index: int, tkwargs: dict[str, Any]
-) -> None:
+def test_delete(batch_shape, index, tkwargs):
     operator = _make(*batch_shape, 6, 6, **tkwargs)
     kept = [i for i in range(6) if i != index % 6]
     _check(operator.delete(index), operator.to_dense()[..., kept, :][..., kept])
 
 
-def test_delete_the_only_row(double: dict[str, Any]) -> None:
+def test_delete_the_only_row(double):
     assert _make(1, 1, **double).delete(0).shape == (0, 0)
 
 
-def test_updates_leave_the_operator_alone(double: dict[str, Any]) -> None:
+def test_updates_leave_the_operator_alone(double):
     operator = _make(4, 4, **double)
     before = operator.chol.clone()
     operator.add_low_rank(torch.randn(4, 1, **double))
@@ -212,7 +204,7 @@ def test_updates_leave_the_operator_alone(double: dict[str, Any]) -> None:
 
 
 @on_the_host
-def test_three_hundred_random_appends_and_deletes(double: dict[str, Any]) -> None:
+def test_three_hundred_random_appends_and_deletes(double):
     """A kernel matrix with noise: sizes wander from 20 to 50."""
     X = torch.rand(350, 3, **double)
     K = torch.exp(-(torch.cdist(X, X) ** 2)) + 1e-4 * torch.eye(350, **double)
@@ -234,7 +226,7 @@ def test_three_hundred_random_appends_and_deletes(double: dict[str, Any]) -> Non
     assert (operator.chol - expected).norm() < 1e-9 * expected.norm()
 
 
-def test_gradients_flow_through_every_update(double: dict[str, Any]) -> None:
+def test_gradients_flow_through_every_update(double):
     L = _make(2, 4, 4, **double).chol.requires_grad_()
     one, two = (torch.randn(2, 4, q, requires_grad=True, **double) for q in (1, 2))
     cross = torch.randn(2, 4, 2, requires_grad=True, **double)
@@ -253,7 +245,7 @@ def test_gradients_flow_through_every_update(double: dict[str, Any]) -> None:
         torch.autograd.gradcheck(chol, (L, *inputs), fast_mode=True)
 
 
-def test_a_principal_block_and_a_batch_of_factors(double: dict[str, Any]) -> None:
+def test_a_principal_block_and_a_batch_of_factors(double):
     operator = _make(2, 5, 5, **double)
     dense = operator.to_dense()
     assert torch.allclose(operator[..., 1:4, 1:4].to_dense(), dense[..., 1:4, 1:4])
@@ -267,7 +259,7 @@ def test_a_principal_block_and_a_batch_of_factors(double: dict[str, Any]) -> Non
     _check(operator[1], dense[1])
 
 
-def test_a_factor_of_the_wrong_kind_is_refused() -> None:
+def test_a_factor_of_the_wrong_kind_is_refused():
     with pytest.raises(BotorchTensorDimensionError, match="batch_shape x m x m"):
         UpdatableCholeskyLinearOperator(torch.ones(3, 2))
     upper = TriangularLinearOperator(torch.eye(3), upper=True)
@@ -275,7 +267,7 @@ def test_a_factor_of_the_wrong_kind_is_refused() -> None:
         UpdatableCholeskyLinearOperator(upper)
 
 
-def test_an_update_that_does_not_fit_is_refused(double: dict[str, Any]) -> None:
+def test_an_update_that_does_not_fit_is_refused(double):
     operator = _make(3, 3, **double)
     with pytest.raises(BotorchTensorDimensionError, match="needs 3 rows"):
         operator.add_low_rank(torch.ones(2, 1, **double))
@@ -287,7 +279,7 @@ def test_an_update_that_does_not_fit_is_refused(double: dict[str, Any]) -> None:
             operator.delete(index)
 
 
-def test_a_repeated_row_is_refused(double: dict[str, Any]) -> None:
+def test_a_repeated_row_is_refused(double):
     operator = _make(2, 3, 3, **double)
     A = operator.to_dense()
     corner = A[:, :1, :1] + torch.tensor([1.0, -1e-8], **double)[:, None, None]

@@ -61,7 +61,7 @@ def drawing(*sizes: int) -> Any:
     return lambda *_, **__: torch.arange(next(left))
 
 
-def test_priors_are_counted_once(double: dict[str, Any]) -> None:
+def test_priors_are_counted_once(double):
     """And divided by `n`, as in the exact GP, which all points as inducing ones are."""
     X, Y = make_data(n=20, d=1, **double)
     kernel = MaternKernel(0.5, lengthscale_prior=GammaPrior(3.0, 6.0)).to(**double)
@@ -89,9 +89,7 @@ class TestRounds:
             (None, {"rounds": 5}, 1),  # as do points that are given
         ],
     )
-    def test_how_many(
-        self, drawn: Any, options: Any, rounds: int, double: dict[str, Any]
-    ) -> None:
+    def test_how_many(self, drawn, options, rounds, double):
         """Points are drawn in between, and those of the last fit stay."""
         X, Y = make_data(n=80, d=1, **double)
         draws = drawn or (9,)
@@ -104,9 +102,7 @@ class TestRounds:
         assert not mll.training and not model.training
 
     @pytest.mark.parametrize("drawn", [False, True])
-    def test_few_points_in_the_fit_and_many_after(
-        self, drawn: bool, double: dict[str, Any]
-    ) -> None:
+    def test_few_points_in_the_fit_and_many_after(self, drawn, double):
         X, Y = make_data(n=700, d=3, **double)
         model, optimizer = SparseSingleTaskGP(X, Y, max_inducing_points=20), Recorder()
         if drawn:
@@ -116,7 +112,7 @@ class TestRounds:
         assert set(optimizer.sizes) == {10}
         assert model.num_inducing == 20
 
-    def test_an_exact_model_is_fitted_exactly(self, double: dict[str, Any]) -> None:
+    def test_an_exact_model_is_fitted_exactly(self, double):
         """Also one with more points than a fit takes inducing points."""
         X, Y = make_data(n=290, **double)
         sparse, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
@@ -125,7 +121,7 @@ class TestRounds:
         for p, q in zip(sparse.parameters(), exact.parameters(), strict=True):
             torch.testing.assert_close(p, q)
 
-    def test_improves_and_is_deterministic(self, double: dict[str, Any]) -> None:
+    def test_improves_and_is_deterministic(self, double):
         def value(model: SparseSingleTaskGP) -> float:
             mll = make_mll(model.train())
             return mll(model(*model.train_inputs), model.train_targets).item()
@@ -145,7 +141,7 @@ class TestRounds:
 
 
 class TestOptions:
-    def test_optimizer(self, double: dict[str, Any], monkeypatch: Any) -> None:
+    def test_optimizer(self, double, monkeypatch):
         """Logarithms where no other is asked for; BoTorch's where exact or batched."""
         X, Y = make_data(**double)
         ours, theirs, own = Recorder(), Recorder(), Recorder()
@@ -168,7 +164,7 @@ class TestOptions:
         method = {"optimizer_kwargs": {"method": "SLSQP"}}
         assert with_optimizer(method, ours) == method
 
-    def test_closure_and_its_options(self, double: dict[str, Any]) -> None:
+    def test_closure_and_its_options(self, double):
         X, Y = make_data(**double)
         model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
         seen: list[str] = []
@@ -188,16 +184,14 @@ class TestOptions:
         assert seen == ["optimizer", "closure"]
 
     @pytest.mark.parametrize("bad", [0, -1, 1.5, True])
-    def test_what_is_no_number_of_points(
-        self, bad: Any, double: dict[str, Any]
-    ) -> None:
+    def test_what_is_no_number_of_points(self, bad, double):
         model = SparseSingleTaskGP(*make_data(**double))
         for name in ("rounds", "max_fit_inducing_points"):
             with pytest.raises(InputDataError, match=f"{name}={bad!r}; need an int"):
                 fit_gpytorch_mll(make_mll(model), **{name: bad})
 
 
-def test_a_warm_fit_starts_where_it_ended(double: dict[str, Any]) -> None:
+def test_a_warm_fit_starts_where_it_ended(double):
     X, Y = make_data(n=150, **double)
     counts: list[int] = []
 
@@ -227,9 +221,7 @@ class TestFailure:
         [None, ValueError("mine"), torch.linalg.LinAlgError("not positive")],
         ids=["nan", "own", "factorization"],
     )
-    def test_model_is_as_it_was(
-        self, error: Exception | None, was_training: bool, double: dict[str, Any]
-    ) -> None:
+    def test_model_is_as_it_was(self, error, was_training, double):
         X, Y = make_data(**double)
         sampler = RecursiveRLSSampler(0.05)
         model = SparseSingleTaskGP(
@@ -251,7 +243,7 @@ class TestFailure:
         for name, value in model.state_dict().items():
             assert torch.equal(value, state[name]), name
 
-    def test_a_real_failure(self, double: dict[str, Any]) -> None:
+    def test_a_real_failure(self, double):
         """A kernel that is NaN beyond where it starts."""
         X, Y = make_data(**double)
 
@@ -272,7 +264,7 @@ class TestFailure:
         assert not model.training
         assert model.posterior(X[:3]).mean.isfinite().all()
 
-    def test_a_warning_is_said_once(self, double: dict[str, Any]) -> None:
+    def test_a_warning_is_said_once(self, double):
         X, Y = make_data(**double)
         model = SparseSingleTaskGP(X, Y, inducing_points=X[:9])
 

@@ -267,7 +267,7 @@ ACQUISITIONS: dict[str, tuple[Any, Callable[[Any], AcquisitionFunction], int]] =
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ACQUISITIONS)
-def test_acquisition_functions_have_the_values_of_the_exact_gp(name: str) -> None:
+def test_acquisition_functions_have_the_values_of_the_exact_gp(name):
     build, acquisition, q = ACQUISITIONS[name]
     values = []
     for model_class in (SingleTaskGP, Sparse):

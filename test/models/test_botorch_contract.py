@@ -90,14 +90,7 @@ all_noises = pytest.mark.parametrize("fixed_noise", [False, True])
 @all_shapes
 @all_noises
 @pytest.mark.parametrize("transforms", [False, True])
-def test_fit_and_posterior(
-    kind: str,
-    batch: tuple[int, ...],
-    m: int,
-    fixed_noise: bool,
-    transforms: bool,
-    tkwargs: dict[str, Any],
-) -> None:
+def test_fit_and_posterior(kind, batch, m, fixed_noise, transforms, tkwargs):
     models = models_of(kind, batch, m, fixed_noise, transforms, **tkwargs)
     model, exact = models
     for each in models:
@@ -137,14 +130,7 @@ def test_fit_and_posterior(
 @all_noises
 @few_shapes
 @pytest.mark.parametrize("transforms", [False, True])
-def test_condition_on_observations(
-    kind: str,
-    fixed_noise: bool,
-    batch: tuple[int, ...],
-    m: int,
-    transforms: bool,
-    tkwargs: dict[str, Any],
-) -> None:
+def test_condition_on_observations(kind, fixed_noise, batch, m, transforms, tkwargs):
     """Different and shared inputs, and an element of a batch as a model of its own."""
     models = models_of(kind, batch, m, fixed_noise, transforms, **tkwargs)
     for each in models:
@@ -170,9 +156,7 @@ def test_condition_on_observations(
 
 @both_regimes
 @few_shapes
-def test_fantasized_noise(
-    kind: str, batch: tuple[int, ...], m: int, tkwargs: dict[str, Any]
-) -> None:
+def test_fantasized_noise(kind, batch, m, tkwargs):
     model, _ = models_of(kind, batch, m, True, **tkwargs)
     X = torch.rand(*batch, 4, 1, **tkwargs)
     sampler = SobolQMCNormalSampler(torch.Size([3]))
@@ -190,9 +174,7 @@ def test_fantasized_noise(
 
 
 @both_regimes
-def test_fantasies_apply_the_input_transform(
-    kind: str, tkwargs: dict[str, Any]
-) -> None:
+def test_fantasies_apply_the_input_transform(kind, tkwargs):
     model, _ = models_of(kind, (), 1, False, transforms=True, **tkwargs)
     X = torch.rand(4, 1, **tkwargs)
     fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])))
@@ -200,13 +182,13 @@ def test_fantasies_apply_the_input_transform(
     close(fantasies.train_inputs[0][:, -4:], seen)
 
 
-def test_positive_outcomes(tkwargs: dict[str, Any]) -> None:
+def test_positive_outcomes(tkwargs):
     X, Y = get_random_data(batch_shape=torch.Size([2]), m=2, **tkwargs)
     model = SparseSingleTaskGP(X, Y.abs() + 1, outcome_transform=Log())
     assert (model.posterior(X).rsample(torch.Size([5])) > 0).all()
 
 
-def test_custom_modules(tkwargs: dict[str, Any]) -> None:
+def test_custom_modules(tkwargs):
     """Modules without a batch shape serve all outputs and elements."""
     for batch, m in itertools.product([(), (2,)], [1, 2]):
         X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, **tkwargs)
@@ -223,7 +205,7 @@ def test_custom_modules(tkwargs: dict[str, Any]) -> None:
             assert conditioned.posterior(X).mean.shape == Y.shape
 
 
-def test_construct_inputs_and_likelihood(tkwargs: dict[str, Any]) -> None:
+def test_construct_inputs_and_likelihood(tkwargs):
     X, Y = get_random_data(batch_shape=torch.Size(), m=1, **tkwargs)
     names = {"feature_names": ["x0"], "outcome_names": ["y"]}
     data = SupervisedDataset(X, Y, Yvar=torch.full_like(Y, 0.01), **names)
@@ -235,9 +217,7 @@ def test_construct_inputs_and_likelihood(tkwargs: dict[str, Any]) -> None:
 
 @all_noises
 @pytest.mark.parametrize(("batch", "m"), [((), 1), ((), 2), ((2,), 2)])
-def test_batch_cross_validation(
-    fixed_noise: bool, batch: tuple[int, ...], m: int, double: dict[str, Any]
-) -> None:
+def test_batch_cross_validation(fixed_noise, batch, m, double):
     """One model of `n` training sets of `n - 1` points."""
     torch.manual_seed(1)
     X, Y = get_random_data(batch_shape=torch.Size(batch), m=m, n=10, **double)
@@ -297,7 +277,7 @@ class TestAllRowsModelCase(_GPyTorchModelCase, unittest.TestCase):
 class TestSubsetModelCase(_GPyTorchModelCase, unittest.TestCase):
     kind = "subset"
 
-    def test_forward_train(self, batch_shape: tuple[int, ...] = ()) -> None:
+    def test_forward_train(self, batch_shape=()):
         """On the rows in use, which are fewer than GPyTorch expects."""
         x = self.create_batch_test_data(torch.Size(batch_shape))
         model = self.create_model(x, x.squeeze(-1), GaussianLikelihood()).train()
@@ -305,8 +285,8 @@ class TestSubsetModelCase(_GPyTorchModelCase, unittest.TestCase):
         assert output.mean.shape == (*batch_shape, 6)
         assert output.log_prob(model.train_targets).isfinite().all()
 
-    def test_batch_forward_train(self) -> None:
+    def test_batch_forward_train(self):
         self.test_forward_train((3,))
 
-    def test_multi_batch_forward_train(self) -> None:
+    def test_multi_batch_forward_train(self):
         self.test_forward_train((2, 3))

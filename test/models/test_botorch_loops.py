@@ -46,7 +46,7 @@ def improvement() -> qLogExpectedImprovement:
     return qLogExpectedImprovement(model.eval(), 1.5, sampler)
 
 
-def test_spaces_of_numbers_and_choices() -> None:
+def test_spaces_of_numbers_and_choices():
     """Mixed, listed, on a grid, with starting points and a constraint."""
     acquisition = improvement()
     fixed = [{0: 0.0}, {0: 1.0}]
@@ -73,7 +73,7 @@ def test_spaces_of_numbers_and_choices() -> None:
     assert (X.sum(-1) >= 0.5 - 1e-6).all()
 
 
-def test_a_loop_with_trust_region_and_warm_starts() -> None:
+def test_a_loop_with_trust_region_and_warm_starts():
     """Each round samples around the best point, and fits from the last state."""
     X, state = uniform(300, 3), None
     for _ in range(2):

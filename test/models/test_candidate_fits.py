@@ -56,9 +56,7 @@ def candidate(number: int, is_failing: bool = False) -> Any:
         ((0.0, FAILS, NAN), 0),
     ],
 )
-def test_the_best_is_kept(
-    scores: tuple[float | None, ...], best: int, double: dict[str, Any]
-) -> None:
+def test_the_best_is_kept(scores, best, double):
     """With its points, each fitted from where the objective was; the first of equals.
 
     The scores are made up.
@@ -79,7 +77,7 @@ def test_the_best_is_kept(
     assert mll.eval().model.posterior(torch.zeros(1, 2, **double)).mean.isfinite()
 
 
-def test_failing_candidates(double: dict[str, Any]) -> None:
+def test_failing_candidates(double):
     """What is left is kept without a score; if nothing is, the first error counts."""
     mll = objective(**double)
     before = mll.model.mean_module.constant.item()
@@ -93,7 +91,7 @@ def test_failing_candidates(double: dict[str, Any]) -> None:
         keep_best(mll, [candidate(4, True), candidate(5, True)], {}, never)
 
 
-def test_left_out_density_against_loo_cv(double: dict[str, Any]) -> None:
+def test_left_out_density_against_loo_cv(double):
     mll = objective(**double)
     results = loo_cv(mll.model, untransform=False)
     left_out = Normal(results.posterior.mean, results.posterior.variance.sqrt())
@@ -102,9 +100,7 @@ def test_left_out_density_against_loo_cv(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("least", [10, 60])
-def test_inducing_points_are_not_asked_where_others_are(
-    least: int, monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
+def test_inducing_points_are_not_asked_where_others_are(least, monkeypatch, double):
     """Those of any fit; where too few others are left, all observations are asked."""
     monkeypatch.setattr(candidate_fits, "LEAST_LEFT_OUT", least)
     mll = objective(**double)
@@ -122,9 +118,7 @@ def test_inducing_points_are_not_asked_where_others_are(
 
 
 @pytest.mark.slow_sim
-def test_fits_with_small_noise_are_judged_by_what_they_predict(
-    double: dict[str, Any],
-) -> None:
+def test_fits_with_small_noise_are_judged_by_what_they_predict(double):
     """At inducing points the better fit seems the worse: it ended as all noise here."""
     generator = torch.Generator().manual_seed(0)
     f = Hartmann().double()

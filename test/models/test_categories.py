@@ -29,9 +29,7 @@ def mixed_data(n: int, **tkwargs: Any) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("cat_dims", [[0, 3], [0, -1], [0, 1, 2, 3]])
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_is_the_model_of_botorch(
-    cat_dims: list[int], num_outputs: int, double: dict[str, Any]
-) -> None:
+def test_is_the_model_of_botorch(cat_dims, num_outputs, double):
     X, Y = mixed_data(30, **double)
     Y = Y * torch.arange(1.0, 1 + num_outputs, **double)
     test_X = mixed_data(7, **double)[0]
@@ -50,7 +48,7 @@ def test_is_the_model_of_botorch(
 
 
 @pytest.mark.slow_sim
-def test_fit_of_many_points(double: dict[str, Any]) -> None:
+def test_fit_of_many_points(double):
     """It predicts what category and column do together; few points would not."""
     X, Y = mixed_data(560, **double)
     model = SparseSingleTaskGP(X, Y, cat_dims=[0, 3], max_inducing_points=60)
@@ -61,7 +59,7 @@ def test_fit_of_many_points(double: dict[str, Any]) -> None:
     assert error < 0.3  # the noise is 0.1, the standard deviation 1.2
 
 
-def test_learned_points_keep_their_categories(double: dict[str, Any]) -> None:
+def test_learned_points_keep_their_categories(double):
     """To the last bit: the kernel sees another category otherwise."""
     X, Y = mixed_data(560, **double)
     X[:, [0, 3]] = (X[:, [0, 3]] + (3 * X[:, 1:3]).floor() + 1) / 7  # units round
@@ -79,7 +77,7 @@ def test_learned_points_keep_their_categories(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("bad", [[4], [-5], [0, 0], [1, -3], [0.5], ["a"]])
-def test_bad_columns(bad: list[Any]) -> None:
+def test_bad_columns(bad):
     X, Y = mixed_data(10)
     with pytest.raises(InputDataError, match="need different integers from -4 to 3"):
         SparseSingleTaskGP(X, Y, cat_dims=bad)

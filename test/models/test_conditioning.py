@@ -50,13 +50,8 @@ def new_data(
 @pytest.mark.parametrize("same_inputs", [False, True])
 @pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
 def test_conditioning_is_the_closed_form(
-    batch: tuple[int, ...],
-    num_outputs: int,
-    fixed_noise: bool,
-    transform: str | None,
-    same_inputs: bool,
-    double: dict[str, Any],
-) -> None:
+    batch, num_outputs, fixed_noise, transform, same_inputs, double
+):
     """Also after a copy, a pickle, and after it was built from its data again."""
     standardize = transform is not None
     model = make_model(
@@ -83,9 +78,7 @@ def test_conditioning_is_the_closed_form(
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_nested_fantasies(
-    fixed_noise: bool, num_outputs: int, double: dict[str, Any]
-) -> None:
+def test_nested_fantasies(fixed_noise, num_outputs, double):
     model = make_model((), num_outputs, fixed_noise, transform="normalize", **double)
     X, X2 = (random_data((5,), 1, n=q, seed=q, **double)[0] for q in (1, 2))
     first = model.fantasize(X, SobolQMCNormalSampler(torch.Size([F]), seed=1))
@@ -102,9 +95,7 @@ def test_nested_fantasies(
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_a_chain_keeps_nothing_but_the_data(
-    fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_a_chain_keeps_nothing_but_the_data(fixed_noise, double):
     """It stays the closed form, with one factor; no model holds another or a graph."""
     model = make_model(fixed_noise=fixed_noise, transform="normalize", **double)
     conditioned, data, before = model, observed(model), []
@@ -129,9 +120,7 @@ def test_a_chain_keeps_nothing_but_the_data(
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("is_exact", [False, True])
-def test_copies_where_a_gradient_is_attached(
-    fixed_noise: bool, is_exact: bool, double: dict[str, Any]
-) -> None:
+def test_copies_where_a_gradient_is_attached(fixed_noise, is_exact, double):
     """A copy predicts the same, and leaves the graph behind."""
     model = make_model((), 1, fixed_noise, m=14 if is_exact else 6, **double)
     X, Y, Yvar = (t.requires_grad_() for t in random_data((), 1, n=2, **double))
@@ -148,9 +137,7 @@ def test_copies_where_a_gradient_is_attached(
 @pytest.mark.parametrize("q", [0, 8])
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_number_of_new_points(
-    q: int, batch: tuple[int, ...], fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_number_of_new_points(q, batch, fixed_noise, double):
     """None at all, and more than there are inducing points."""
     model = make_model(batch, 2, fixed_noise, **double)
     X = random_data((5, *batch), 1, n=8, seed=4, **double)[0][..., :q, :]
@@ -161,9 +148,7 @@ def test_number_of_new_points(
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_conditioning_is_that_of_the_exact_model(
-    is_exact: bool, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conditioning_is_that_of_the_exact_model(is_exact, double, monkeypatch):
     """By both routes at inducing points; an exact model stays exact at other points."""
     X, Y, Yvar = random_data((), 1, n=20, **double)
     sparse = SparseSingleTaskGP(X, Y, Yvar, inducing_points=X).eval()
@@ -182,7 +167,7 @@ def test_conditioning_is_that_of_the_exact_model(
         close(*covariances, rtol=0, atol=1e-6)
 
 
-def test_given_noise_and_learned_noise_add_up(double: dict[str, Any]) -> None:
+def test_given_noise_and_learned_noise_add_up(double):
     """As in a model that is built anew from all the data."""
     X, Y, _ = random_data((), 1, n=20, **double)
     noise = torch.linspace(0.01, 0.05, 20, **double)
@@ -210,7 +195,7 @@ def test_given_noise_and_learned_noise_add_up(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
+def test_lifecycle(is_exact, double):
     """Training data and moves after conditioning."""
     options = {"inducing_points": None} if is_exact else {}
     model = make_model(transform="normalize", options=options, **double)
@@ -231,7 +216,7 @@ def test_lifecycle(is_exact: bool, double: dict[str, Any]) -> None:
     close(moved.double(), before, rtol=1e-3, atol=1e-3)
 
 
-def test_gradients_reach_the_fantasy_points(double: dict[str, Any]) -> None:
+def test_gradients_reach_the_fantasy_points(double):
     """Through the points, the observations, and through nested fantasies."""
     model = make_model(transform="normalize", **double)
     test_X = random_data((), 1, n=2, seed=6, **double)[0]
@@ -249,7 +234,7 @@ def test_gradients_reach_the_fantasy_points(double: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(moments, inputs)
 
 
-def test_hyperparameters_get_gradients_when_asked(double: dict[str, Any]) -> None:
+def test_hyperparameters_get_gradients_when_asked(double):
     model = make_model(**double)
     X, Y, _ = random_data((2,), 1, n=1, seed=3, **double)
     lengthscale = model.covar_module.raw_lengthscale
@@ -275,23 +260,23 @@ class TestErrors:
         with pytest.raises(RuntimeError, match=match):
             model.get_fantasy_model(torch.rand(*X, **double), torch.rand(*Y, **double))
 
-    def test_batches(self, double: dict[str, Any]) -> None:
+    def test_batches(self, double):
         model = make_model((2,), **double)
         match = "Unsupported batch shapes"
         self.refuse(model, (1, 2), (4, 3, 2, 1), match, **double)
         self.refuse(model, (3, 1, 2), (3, 1), "are not broadcastable", **double)
 
-    def test_train_mode(self, double: dict[str, Any]) -> None:
+    def test_train_mode(self, double):
         model = make_model(**double).train()
         self.refuse(model, (1, 2), (1,), "after making predictions", **double)
 
-    def test_fixed_noise_needs_noise(self, double: dict[str, Any]) -> None:
+    def test_fixed_noise_needs_noise(self, double):
         model = make_model(fixed_noise=True, **double)
         self.refuse(model, (1, 2), (1,), "requires a `noise` kwarg", **double)
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.1])
     @pytest.mark.parametrize("fixed_noise", [False, True])
-    def test_noise(self, bad: float, fixed_noise: bool) -> None:
+    def test_noise(self, bad, fixed_noise):
         model = make_model(fixed_noise=fixed_noise)
         X, Y, noise = random_data((), 1, n=2, seed=3)
         noise[1] = bad
@@ -299,7 +284,7 @@ class TestErrors:
             model.condition_on_observations(X, Y, noise=noise)
 
     @pytest.mark.parametrize("which", [0, 1])
-    def test_observations(self, which: int, double: dict[str, Any]) -> None:
+    def test_observations(self, which, double):
         """Refused on the CPU; a device is not waited for, and predicts NaN."""
         model = make_model(**double)
         data = random_data((), 1, n=2, seed=3, **double)[:2]

@@ -39,9 +39,7 @@ def with_new_data(model: SparseSingleTaskGP, X: Tensor, Y: Tensor) -> Observed:
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_integrated_variance_is_the_closed_form(
-    fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_integrated_variance_is_the_closed_form(fixed_noise, double):
     model = make_model((), 1, fixed_noise, transform="normalize", **double)
     points = random_data((), 1, n=20, seed=2, **double)[0]
     X = random_data((5,), 1, n=2, seed=3, **double)[0]
@@ -54,9 +52,7 @@ def test_integrated_variance_is_the_closed_form(
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_knowledge_gradient_is_the_closed_form(
-    fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_knowledge_gradient_is_the_closed_form(fixed_noise, double):
     model = make_model((), 1, fixed_noise, **double)
     sampler = SobolQMCNormalSampler(torch.Size([4]), seed=1)
     acqf = qKnowledgeGradient(model, num_fantasies=4, sampler=sampler)
@@ -72,7 +68,7 @@ def test_knowledge_gradient_is_the_closed_form(
     assert (X.grad.abs().sum(dim=(0, 2)) > 0).all()
 
 
-def test_lookahead(double: dict[str, Any]) -> None:
+def test_lookahead(double):
     """Two steps: nested fantasies, with gradients to every point of the tree."""
     model = make_model(**double)
     acqf = qMultiStepLookahead(model, batch_sizes=[1, 1], num_fantasies=[2, 2])
@@ -87,9 +83,7 @@ def test_lookahead(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("num_baseline", [8, 270])
 @pytest.mark.filterwarnings("error::botorch.exceptions.BotorchWarning")
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_cached_roots(
-    num_outputs: int, num_baseline: int, double: dict[str, Any]
-) -> None:
+def test_cached_roots(num_outputs, num_baseline, double):
     """The samples by a cached root are those of the joint posterior, dense or lazy."""
     model = make_model((), num_outputs, n=300, **double)
     baseline = random_data((), 1, n=num_baseline, seed=2, **double)[0]
@@ -116,9 +110,7 @@ def test_cached_roots(
     assert all(value.isfinite().all() for value in values)
 
 
-def test_analytic_functions_keep_the_caches(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_analytic_functions_keep_the_caches(double, monkeypatch):
     """They call `.to(device)` before each evaluation, which moves nothing."""
     model = make_model(**double)
     X = random_data((5,), 1, n=1, seed=3, **double)[0]
@@ -137,7 +129,7 @@ def test_analytic_functions_keep_the_caches(
     assert torch.autograd.grad(values[1].sum(), X)[0].abs().min() > 0
 
 
-def test_covariances_agree_between_calls(double: dict[str, Any]) -> None:
+def test_covariances_agree_between_calls(double):
     """Symmetric, positive semi-definite, and the same in any company."""
     model = make_model((), 2, **double)
     X = random_data((), 1, n=12, seed=2, **double)[0]

@@ -53,7 +53,7 @@ def fantasize(model: SparseSingleTaskGP, X: Tensor, size: int) -> SparseSingleTa
     return model.fantasize(X, SobolQMCNormalSampler(Size([size])))
 
 
-def test_nothing_of_the_size_of_the_data(double: dict[str, Any]) -> None:
+def test_nothing_of_the_size_of_the_data(double):
     model = make(**double)
     X, Y = torch.rand(4, 1, 2, **double), torch.rand(3, 4, 1, 1, **double)
     model.posterior(X)
@@ -70,7 +70,7 @@ def test_nothing_of_the_size_of_the_data(double: dict[str, Any]) -> None:
     assert shapes.of_the_data() != set()
 
 
-def test_fixed_noise_is_only_averaged(double: dict[str, Any]) -> None:
+def test_fixed_noise_is_only_averaged(double):
     """The noise of all data is read once for the base model, and never copied."""
     model, T = make(fixed_noise=True, **double), torch.rand(4, 1, 2, **double)
     model.posterior(T)
@@ -86,7 +86,7 @@ def test_fixed_noise_is_only_averaged(double: dict[str, Any]) -> None:
     torch.testing.assert_close(noise[..., :N], expected)
 
 
-def test_fantasies_share_the_factors(double: dict[str, Any]) -> None:
+def test_fantasies_share_the_factors(double):
     """Memory O(q m) for each batch element, and the observations share even that."""
     model = make(**double)
     X, Y = torch.rand(50, 2, 2, **double), torch.rand(30, 50, 2, 1, **double)
@@ -95,9 +95,7 @@ def test_fantasies_share_the_factors(double: dict[str, Any]) -> None:
         model.condition_on_observations(X, Y).posterior(X[0])
 
 
-def test_warm_posterior_factorizes_nothing(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_posterior_factorizes_nothing(double, monkeypatch):
     """A condition on one point factorizes one number."""
     model = make(**double)
     X, Y = torch.rand(1, 1, 2, **double), torch.rand(3, 1, 1, 1, **double)
@@ -116,7 +114,7 @@ def test_warm_posterior_factorizes_nothing(
     assert sizes == [1]
 
 
-def test_nothing_square_in_the_data(double: dict[str, Any]) -> None:
+def test_nothing_square_in_the_data(double):
     """From the draw of the inducing points through a fit to the posterior."""
     X, Y, _ = make_data(n=700, **double)
     with ForbidLarge(500 * 500):  # the observations of the fit on few
@@ -129,9 +127,7 @@ def test_nothing_square_in_the_data(double: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("batch", "num_outputs"), [((), 1), ((), 2), ((2,), 2)])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 1800 points is formed")
-def test_all_data_at_once_is_never_q_by_q(
-    batch: tuple[int, ...], num_outputs: int, double: dict[str, Any]
-) -> None:
+def test_all_data_at_once_is_never_q_by_q(batch, num_outputs, double):
     """Several outputs are indexed out of a covariance that stays lazy."""
     model = make_model(batch, num_outputs, n=9000, m=50, **double)
     X = random_data(batch, num_outputs, n=9000, **double)[0]

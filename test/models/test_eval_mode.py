@@ -47,7 +47,7 @@ def make_sampled(transform: Any = None, **tkwargs: Any) -> SparseSingleTaskGP:
 class TestPosterior:
     """Gradients, caches and modes."""
 
-    def test_gradcheck(self, double: dict[str, Any]) -> None:
+    def test_gradcheck(self, double):
         model = make(Normalize(2), **double)
         model.covar_module.lengthscale = 0.3
         X = torch.rand(2, 3, 2, requires_grad=True, **double)
@@ -58,7 +58,7 @@ class TestPosterior:
 
         assert torch.autograd.gradcheck(moments, (X,))
 
-    def test_propagate_grads(self, double: dict[str, Any]) -> None:
+    def test_propagate_grads(self, double):
         model, X = make(**double), torch.rand(3, 2, **double)
         parameters = [p for p in model.parameters() if p.requires_grad]
         with settings.propagate_grads(True):
@@ -79,7 +79,7 @@ class TestPosterior:
         model.posterior(X)
         assert not model.nystrom_posterior().weights.requires_grad
 
-    def test_prior_mode_and_no_data(self, double: dict[str, Any]) -> None:
+    def test_prior_mode_and_no_data(self, double):
         model, X = make(**double), torch.rand(3, 2, **double)
         prior_variance = torch.ones(3, **double)
         with gpytorch.settings.prior_mode(True):
@@ -89,9 +89,7 @@ class TestPosterior:
         close(model(X).variance, prior_variance)
 
     @pytest.mark.parametrize("transform", [None, "normalize"])
-    def test_caches_are_dropped(
-        self, transform: str | None, double: dict[str, Any]
-    ) -> None:
+    def test_caches_are_dropped(self, transform, double):
         model = make(make_transform(transform, double), **double)
         state = copy.deepcopy(model.state_dict())
         X = torch.rand(3, 2, **double)
@@ -107,7 +105,7 @@ class TestPosterior:
         model.load_state_dict(state)
         close(model.posterior(X).mean, before)
 
-    def test_first_call_in_inference_mode(self, double: dict[str, Any]) -> None:
+    def test_first_call_in_inference_mode(self, double):
         model, X = make_sampled(**double), torch.rand(3, 2, **double)
         with torch.inference_mode():
             model.posterior(X)
@@ -121,7 +119,7 @@ class TestPosterior:
 class TestNewInputs:
     """In eval mode training inputs are set, and kept, as transformed ones."""
 
-    def test_draw_new_inducing_points(self, double: dict[str, Any]) -> None:
+    def test_draw_new_inducing_points(self, double):
         model = make_sampled(**double)
         first = model.inducing_points
         model.train().eval()
@@ -132,9 +130,7 @@ class TestNewInputs:
 
     @pytest.mark.parametrize("transform", ["normalize", "warp"])
     @pytest.mark.parametrize("n", [30, 40, 60])
-    def test_are_transformed_ones(
-        self, transform: str, n: int, double: dict[str, Any]
-    ) -> None:
+    def test_are_transformed_ones(self, transform, n, double):
         model = make(make_transform(transform, double), m=9, **double)
         low, high = make_data(**double)[0].aminmax(dim=0)
         X, Y, _ = make_data(n=n, repeats=0, **double)
@@ -148,7 +144,7 @@ class TestNewInputs:
         close(latent.covariance_matrix, covariance, rtol=1e-7, atol=1e-7)
         close(model.train().train_inputs[0], X)
 
-    def test_of_transforms_that_cannot_be_undone(self, double: dict[str, Any]) -> None:
+    def test_of_transforms_that_cannot_be_undone(self, double):
         X, Y, _ = make_data(repeats=0, **double)
         model = make(Round(integer_indices=[0, 1]), **double)
         model.set_train_data((9 * X).round(), Y.squeeze(-1), strict=False)
@@ -164,9 +160,7 @@ class TestNewInputs:
         "low, high", [(0.0, 1.0), (100.0, 101.0), (2000.0, 2020.0)]
     )
     @pytest.mark.parametrize("transform", [InputStandardize, Normalize])
-    def test_of_any_scale(
-        self, transform: Any, low: float, high: float, tkwargs: dict[str, Any]
-    ) -> None:
+    def test_of_any_scale(self, transform, low, high, tkwargs):
         X, Y, _ = make_data(repeats=0, **tkwargs)
         X = low + (high - low) / 2 * X
         model = SparseSingleTaskGP(
@@ -178,9 +172,7 @@ class TestNewInputs:
         found = model.train().train_inputs[0]
         close(found, other, rtol=4 * eps, atol=4 * eps * high)
 
-    def test_targets_alone_may_come_with_the_inputs_there_are(
-        self, double: dict[str, Any]
-    ) -> None:
+    def test_targets_alone_may_come_with_the_inputs_there_are(self, double):
         """Nothing is drawn again, and a conditioned exact model stays exact."""
         many = torch.rand(520, 2, **double)
         exact = SparseSingleTaskGP(many[:9], many[:9, :1], input_transform=Normalize(2))
@@ -196,8 +188,8 @@ class TestNewInputs:
 
     @pytest.mark.parametrize("on_train", [False, True])
     def test_of_chains_with_parts_that_leave_training_inputs_alone(
-        self, on_train: bool, double: dict[str, Any]
-    ) -> None:
+        self, on_train, double
+    ):
         chain = ChainedInputTransform(
             normalize=Normalize(2, transform_on_train=on_train),
             perturb=InputPerturbation(torch.zeros(1, 2, **double)),
@@ -209,7 +201,7 @@ class TestNewInputs:
         assert model.posterior(raw[:2]).mean.isfinite().all()
         close(model.train().train_inputs[0], raw)
 
-    def test_of_one_dimension(self, double: dict[str, Any]) -> None:
+    def test_of_one_dimension(self, double):
         X = torch.linspace(1, 3, 20, **double).unsqueeze(-1)
         model = SparseSingleTaskGP(
             X, X.sin(), input_transform=Normalize(1), inducing_points=X[::4]

@@ -1,7 +1,5 @@
 """With all training points as inducing points it is SingleTaskGP."""
 
-from typing import Any
-
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -17,12 +15,7 @@ close = torch.testing.assert_close
 
 @pytest.mark.parametrize("lam", [1e-4, 1e-2])
 @pytest.mark.parametrize("nystrom_path", [True, False])
-def test_posterior(
-    lam: float,
-    nystrom_path: bool,
-    double: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_posterior(lam, nystrom_path, double, monkeypatch):
     X, Y, _ = make_data(n=60, **double)
     kernel = RBFKernel(ard_num_dims=2)
     kernel.lengthscale = 0.5
@@ -39,7 +32,7 @@ def test_posterior(
     close(*covariances, rtol=0.0, atol=1e-6)
 
 
-def test_few_points_are_exact_through_a_fit(double: dict[str, Any]) -> None:
+def test_few_points_are_exact_through_a_fit(double):
     X, Y, _ = make_data(n=25, repeats=3, **double)
     sparse, exact = SparseSingleTaskGP(X, Y), SingleTaskGP(X, Y)
     for model in (sparse, exact):
@@ -54,7 +47,7 @@ def test_few_points_are_exact_through_a_fit(double: dict[str, Any]) -> None:
     assert fantasies.posterior(X_test).mean.shape == (3, 4, 1, 1)
 
 
-def test_many_repeats_are_folded(double: dict[str, Any]) -> None:
+def test_many_repeats_are_folded(double):
     """600 observations of 12 points: nothing is of the size of the data."""
     X = torch.rand(12, 2, **double).repeat(50, 1)
     model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True).sin())
@@ -65,7 +58,7 @@ def test_many_repeats_are_folded(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("repeats", [1, 20])
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32(lengthscale: float, repeats: int, device: torch.device) -> None:
+def test_float32(lengthscale, repeats, device):
     """Mean and variance within 1e-3, relative, of float64 on the same numbers.
 
     Also near the data, where variances are small, with few inducing points.

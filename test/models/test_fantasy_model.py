@@ -32,7 +32,7 @@ def fantasies(
     return model, model.fantasize(new, sampler), test_X
 
 
-def test_predicting_teaches_no_transform(double: dict[str, Any]) -> None:
+def test_predicting_teaches_no_transform(double):
     """Whatever mode the parent is in, and whatever data it gets later."""
     model, fantasy, X = fantasies(Normalize(2), **double)
     expected = fantasy.posterior(X).mean, model.posterior(X).mean
@@ -46,7 +46,7 @@ def test_predicting_teaches_no_transform(double: dict[str, Any]) -> None:
     close(fantasy.posterior(X).mean, expected[0])
 
 
-def test_has_no_prior_and_no_left_out_data(double: dict[str, Any]) -> None:
+def test_has_no_prior_and_no_left_out_data(double):
     _, fantasy, X = fantasies(**double)
     with pytest.raises(UnsupportedError, match="without a prior"):
         fantasy.forward(X)
@@ -59,7 +59,7 @@ def test_has_no_prior_and_no_left_out_data(double: dict[str, Any]) -> None:
         loo_cv(fantasy)
 
 
-def test_stays_where_it_is(double: dict[str, Any]) -> None:
+def test_stays_where_it_is(double):
     _, fantasy, X = fantasies(**double)
     assert fantasy.to(X) is fantasy
     with pytest.raises(UnsupportedError, match="stays in its dtype"):
@@ -67,7 +67,7 @@ def test_stays_where_it_is(double: dict[str, Any]) -> None:
     assert fantasy.posterior(X).mean.dtype == torch.float64
 
 
-def test_transformed_observations(double: dict[str, Any]) -> None:
+def test_transformed_observations(double):
     """`get_fantasy_model` conditions on what the transforms made."""
     model, fantasy, X = fantasies(**double)
     Y = torch.ones(3, 4, **double)
@@ -81,13 +81,13 @@ def test_transformed_observations(double: dict[str, Any]) -> None:
 class TestPlainConditioning:
     """More data make a model of the same kind."""
 
-    def test_learned_transforms(self, double: dict[str, Any]) -> None:
+    def test_learned_transforms(self, double):
         """Gradients of a warp's own parameters are none of the observations."""
         model, _, X = fantasies(Warp(d=2, indices=[0, 1]), **double)
         Y = torch.ones(4, 1, **double)
         assert type(model.condition_on_observations(X, Y)) is SparseSingleTaskGP
 
-    def test_gradients_that_are_asked_for(self, double: dict[str, Any]) -> None:
+    def test_gradients_that_are_asked_for(self, double):
         """Of given noise, and of hyperparameters by either setting."""
         model = make_model(fixed_noise=True, **double)
         X, Y, Yvar = random_data((), 1, n=2, seed=3, **double)
@@ -106,7 +106,7 @@ class TestPlainConditioning:
             slopes.append(torch.autograd.grad(mean.sum(), lengthscale)[0])
         close(*slopes)
 
-    def test_given_noise_can_be_replaced(self, double: dict[str, Any]) -> None:
+    def test_given_noise_can_be_replaced(self, double):
         """As BoTorch does when a state is loaded or an output is chosen."""
         model = make_model((), 2, fixed_noise=True, **double)
         X, Y, Yvar = random_data((), 2, n=2, seed=3, **double)
@@ -118,9 +118,7 @@ class TestPlainConditioning:
         close(part.posterior(X).mean, expected.mean[..., 1:])
 
     @pytest.mark.parametrize("is_exact", [False, True])
-    def test_points_outlast_other_hyperparameters(
-        self, is_exact: bool, double: dict[str, Any]
-    ) -> None:
+    def test_points_outlast_other_hyperparameters(self, is_exact, double):
         """Until they are drawn again, for all data."""
         sizes = count(7)
         sampler = lambda k, X, noise, **_: torch.arange(next(sizes))  # noqa: E731
@@ -135,14 +133,14 @@ class TestPlainConditioning:
         if not is_exact:
             assert new.resparsify().num_inducing > len(before)
 
-    def test_replaced_targets_count(self, double: dict[str, Any]) -> None:
+    def test_replaced_targets_count(self, double):
         """Also where they are assigned, without `set_train_data`."""
         model, _, X = fantasies(**double)
         before = model.posterior(X).mean
         model.train_targets = model.train_targets + 1.0
         assert (model.posterior(X).mean - before).abs().max() > 0.1
 
-    def test_in_inference_mode(self, double: dict[str, Any]) -> None:
+    def test_in_inference_mode(self, double):
         """What comes of it can be trained."""
         model = make_model(**double)
         X, Y, _ = random_data((), 1, n=2, seed=3, **double)

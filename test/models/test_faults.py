@@ -313,7 +313,7 @@ def tensors(result: Any) -> Iterable[Tensor]:
 
 
 @pytest.mark.parametrize("came", CASES)
-def test_what_happens(came: str, double: dict[str, Any]) -> None:
+def test_what_happens(came, double):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(30, 2, generator=generator, dtype=torch.float64).to(**double)
     Y = (3 * X).sin().sum(-1, keepdim=True)
@@ -331,12 +331,12 @@ def test_what_happens(came: str, double: dict[str, Any]) -> None:
         assert any(match in str(w.message) for w in caught)
 
 
-def test_all_rows_are_seen() -> None:
+def test_all_rows_are_seen():
     assert list(CASES) == list(ROWS)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 4, 2)])
-def test_shapes_of_inducing_points(shape: tuple[int, ...]) -> None:
+def test_shapes_of_inducing_points(shape):
     X = torch.rand(30, 2, dtype=torch.float64)
     with pytest.raises(BotorchTensorDimensionError, match="element of the batch"):
         M(X, X[:, :1], inducing_points=torch.rand(shape, dtype=torch.float64))

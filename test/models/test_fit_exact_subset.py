@@ -48,7 +48,7 @@ def fit(model: SingleTaskGP, **options: Any) -> Any:
     return fit_gpytorch_mll(objective(model), **options)
 
 
-def test_small_noise_is_found(double: dict[str, Any]) -> None:
+def test_small_noise_is_found(double):
     alone, default = (SparseSingleTaskGP(*rough(600, 0.01, **double)) for _ in range(2))
     fit(alone, rounds=2)
     fit(default)
@@ -59,7 +59,7 @@ def test_small_noise_is_found(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_smooth_functions_with_little_noise(seed: int, double: dict[str, Any]) -> None:
+def test_smooth_functions_with_little_noise(seed, double):
     """Where rounding in the objective once ended half of the fits."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.rand(560, 2, generator=generator, dtype=torch.float64)
@@ -70,9 +70,7 @@ def test_smooth_functions_with_little_noise(seed: int, double: dict[str, Any]) -
     assert 0.01 < model.likelihood.noise.sqrt() * Y.std() < 0.03
 
 
-def test_it_is_the_exact_fit_of_random_rows(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_the_exact_fit_of_random_rows(double, monkeypatch):
     monkeypatch.setattr(exact_subset, "EXACT_SIZE", 200)
     X, Y = rough(620, **double)
     model = SparseSingleTaskGP(X, Y)
@@ -88,9 +86,7 @@ def test_it_is_the_exact_fit_of_random_rows(
     assert model.train_inputs[0].shape == X.shape
 
 
-def test_what_is_kept_is_all_of_it(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_is_all_of_it(double, monkeypatch):
     """Inputs are those of the warping that was kept; its points' cap is reported."""
     scores = iter([0.0, 1.0])
     monkeypatch.setattr(
@@ -108,9 +104,7 @@ def test_what_is_kept_is_all_of_it(
     assert torch.equal(model.train_inputs[0], kept)
 
 
-def test_stands_in_where_the_bound_fails(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stands_in_where_the_bound_fails(double, monkeypatch):
     def fails(*args: Any, **kwargs: Any) -> None:
         raise ModelFittingError("no")
 
@@ -126,7 +120,7 @@ def test_stands_in_where_the_bound_fails(
 
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("options", [{"max_inducing_points": 9}, {"max_memory": 10**6}])
-def test_the_copy_of_some_rows(options: Any, double: dict[str, Any]) -> None:
+def test_the_copy_of_some_rows(options, double):
     """It is exact, has the noise of its rows, and keeps what a transform learned.
 
     One far point that is not among the few must not change their scale.
@@ -148,7 +142,7 @@ def test_the_copy_of_some_rows(options: Any, double: dict[str, Any]) -> None:
     assert model.posterior(X[:3]).mean.isfinite().all()
 
 
-def test_modules_with_history(double: dict[str, Any]) -> None:
+def test_modules_with_history(double):
     """What cannot be copied is fitted by the bound alone."""
 
     class Keeps(RBFKernel):
@@ -164,7 +158,7 @@ def test_modules_with_history(double: dict[str, Any]) -> None:
     fit(model, optimizer_kwargs=SHORT)
 
 
-def test_when(double: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when(double, monkeypatch):
     """By default, where the model draws points and knows what belongs to its rows."""
     calls: list[int] = []
 

@@ -100,7 +100,7 @@ def rows_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class TestLearning:
-    def test_ends_where_the_bound_is_flat(self, double: dict[str, Any]) -> None:
+    def test_ends_where_the_bound_is_flat(self, double):
         X, Y = make_data(**double)
         begun = fit(make_model(X, Y), optimizer_kwargs={"options": {"maxiter": 1}})
         gradients, model = [], learned(**double)
@@ -110,9 +110,7 @@ class TestLearning:
         assert gradients[1] < 0.02 * gradients[0]
         assert not torch.isin(model.inducing_points, X).any()
 
-    def test_raises_the_bound_in_either_precision(
-        self, tkwargs: dict[str, Any]
-    ) -> None:
+    def test_raises_the_bound_in_either_precision(self, tkwargs):
         start = make_model(*make_data(**tkwargs))
         model = fit(copy.deepcopy(start))
         assert model.inducing_points.dtype == tkwargs["dtype"]
@@ -120,7 +118,7 @@ class TestLearning:
         before, after, best = (dense_bound(m, m.inducing_points) for m in models)
         assert after - before >= 0.99 * (best - before) > 1.0
 
-    def test_drawn_points_are_the_start(self, double: dict[str, Any]) -> None:
+    def test_drawn_points_are_the_start(self, double):
         X, Y = make_data(700, **double)
         model = make_model(X, Y, inducing_points=None, max_inducing_points=9)
         fit(model, optimizer_kwargs=SHORT)
@@ -130,7 +128,7 @@ class TestLearning:
         bounds = [dense_bound(m, m.inducing_points).item() for m in (drawn, model)]
         assert bounds[1] > bounds[0] + 10
 
-    def test_batch_learns_for_each_element(self, double: dict[str, Any]) -> None:
+    def test_batch_learns_for_each_element(self, double):
         """Also where a column lies together in memory."""
         X, Y = make_data(50, **double)
         X, Y = torch.stack([X, X.flip(-1) ** 2]), torch.stack([Y, Y])
@@ -144,9 +142,7 @@ class TestLearning:
 class TestPart:
     """The first steps, on a part of the data."""
 
-    def test_steps_on_a_part_lead_to_the_optimum_of_all(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_steps_on_a_part_lead_to_the_optimum_of_all(self, double, monkeypatch):
         X, Y = make_data(900, **double)
         rows = rows_of_evaluations(monkeypatch)
         model = fit(make_model(X, Y, m=2))
@@ -162,9 +158,7 @@ class TestPart:
 
     @pytest.mark.one_in(3)
     @pytest.mark.parametrize("case", ["outputs", "batch", "noise", "transform"])
-    def test_all_kinds_of_models(
-        self, case: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_all_kinds_of_models(self, case, double, monkeypatch):
         """Points and hyperparameters are those of the part, the data those of all."""
         X, Y = make_data(850, 2 if case == "outputs" else 1, **double)
         options: dict[str, Any] = {}
@@ -193,9 +187,7 @@ class TestPart:
         assert all(torch.equal(before[k], after[k]) for k in buffers if k in before)
         assert model.posterior(X).mean.shape == Y.shape
 
-    def test_not_where_it_makes_no_sense(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_not_where_it_makes_no_sense(self, double, monkeypatch):
         """After points were learned, on little data, and with a limit of time."""
         X, Y = make_data(850, **double)
         repeated = torch.cat([X[:790], X[:60]])
@@ -207,9 +199,7 @@ class TestPart:
         assert set(rows) == {790, 850}
 
     @pytest.mark.parametrize("best", [0, 1, 2])
-    def test_the_best_of_several_starts(
-        self, best: int, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_best_of_several_starts(self, best, double, monkeypatch):
         """With losses that are made up: of three starts, before and after."""
         losses = [2.0, 2.0, 2.0, 5.0, 4.0]
         losses[best] = 1.0
@@ -233,9 +223,7 @@ class TestPart:
         assert fits == [(200, 200)] * 3 + [(200, 500), (850, 500)]
 
     @pytest.mark.parametrize("how", ["serves the part alone", "fails on the part"])
-    def test_what_is_of_no_use_on_all_is_dropped(
-        self, how: str, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_of_no_use_on_all_is_dropped(self, how, double, monkeypatch):
         starts: list[Tensor] = []
 
         def far_out(mll: Any, options: dict[str, Any]) -> None:
@@ -254,7 +242,7 @@ class TestPart:
 
 
 class TestAround:
-    def test_a_second_fit_starts_from_them(self, double: dict[str, Any]) -> None:
+    def test_a_second_fit_starts_from_them(self, double):
         """And parameters are those of the class, before and after."""
         model, never = learned(**double), make_model(*make_data(**double))
         points, bound = model.inducing_points, dense_bound(model, model.inducing_points)
@@ -264,7 +252,7 @@ class TestAround:
         names = [[name for name, _ in m.named_parameters()] for m in (model, never)]
         assert names[0] == names[1]
 
-    def test_the_best_of_several_attempts(self, double: dict[str, Any]) -> None:
+    def test_the_best_of_several_attempts(self, double):
         model, losses = make_model(*make_data(**double)), []
 
         def recorded(mll: Any, **kwargs: Any) -> OptimizationResult:
@@ -279,13 +267,13 @@ class TestAround:
             found = float(loss_of(objective(model)))
         assert found == pytest.approx(min(losses), abs=1e-9)
 
-    def test_exact_models_have_nothing_to_learn(self, double: dict[str, Any]) -> None:
+    def test_exact_models_have_nothing_to_learn(self, double):
         X, Y = make_data(30, **double)
         model = fit(make_model(X, Y, inducing_points=None), optimizer_kwargs=SHORT)
         assert model.is_exact
         assert torch.equal(model.inducing_points, X)
 
-    def test_a_closure_moves_no_points(self, double: dict[str, Any]) -> None:
+    def test_a_closure_moves_no_points(self, double):
         model = make_model(*make_data(**double))
         mll, points = objective(model), model.inducing_points.clone()
         closure = get_loss_closure_with_grads(mll, dict(mll.named_parameters()))
@@ -293,9 +281,7 @@ class TestAround:
         assert torch.equal(model.inducing_points, points)
 
     @pytest.mark.parametrize("has_learned", [False, True])
-    def test_a_failed_fit_moves_nothing(
-        self, has_learned: bool, double: dict[str, Any]
-    ) -> None:
+    def test_a_failed_fit_moves_nothing(self, has_learned, double):
         model = learned(**double) if has_learned else make_model(*make_data(**double))
         points, state = model.inducing_points.clone(), copy.deepcopy(model.state_dict())
 
@@ -313,7 +299,7 @@ class TestAround:
 
 
 class TestState:
-    def test_goes_to_models_that_learn(self, double: dict[str, Any]) -> None:
+    def test_goes_to_models_that_learn(self, double):
         X, Y = make_data(**double)
         source, never = learned(**double), make_model(X, Y)
         state, older = source.state_dict(), copy.deepcopy(never.state_dict())
@@ -331,7 +317,7 @@ class TestState:
         assert torch.equal(source.inducing_points, X[:6])
         close(source.eval().posterior(X).mean, never.posterior(X).mean)
 
-    def test_copies_and_moves(self, double: dict[str, Any]) -> None:
+    def test_copies_and_moves(self, double):
         X, Y = make_data(**double)
         model = learned(**double)
         expected, points = model.posterior(X).mean, model.inducing_points
@@ -348,9 +334,7 @@ class TestState:
         assert torch.equal(model.inducing_points, points)
 
     @pytest.mark.parametrize("num_given", [0, 6])
-    def test_resparsify_forgets_them(
-        self, num_given: int, double: dict[str, Any]
-    ) -> None:
+    def test_resparsify_forgets_them(self, num_given, double):
         X, Y = make_data(700, **double)
         given = X[:num_given] if num_given else None
         model = make_model(X, Y, inducing_points=given, max_inducing_points=9)

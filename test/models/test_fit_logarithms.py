@@ -24,7 +24,7 @@ def objective(**tkwargs: Any) -> ExactMarginalLogLikelihood:
     return ExactMarginalLogLikelihood(model.likelihood, model).train()
 
 
-def test_an_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
+def test_an_optimum_in_fewer_evaluations(double):
     """BoTorch's fit ends no lower, wherever rounding ends it, and finds no more."""
     plain, ours = objective(**double), objective(**double)
     counts = []
@@ -46,9 +46,7 @@ def test_an_optimum_in_fewer_evaluations(double: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("bounds", [(0.3, 0.7), (0.05, 0.1)])
 @pytest.mark.parametrize("as_tensors", [False, True])
-def test_bounds_hold_to_the_bit(
-    bounds: tuple[float, float], as_tensors: bool, tkwargs: dict[str, Any]
-) -> None:
+def test_bounds_hold_to_the_bit(bounds, as_tensors, tkwargs):
     """The second pair is outside of itself where it is rounded to float32."""
     mll = objective(**tkwargs)
     name = "model.covar_module.raw_lengthscale"
@@ -60,7 +58,7 @@ def test_bounds_hold_to_the_bit(
     assert lengthscale.amax() > 0.99 * upper
 
 
-def test_constraints_without_a_positive_lower_bound(double: dict[str, Any]) -> None:
+def test_constraints_without_a_positive_lower_bound(double):
     """A transformed constraint's raw parameter is not positive, and stays."""
     ours, plain = objective(**double), objective(**double)
     for mll in (ours, plain):
@@ -71,7 +69,7 @@ def test_constraints_without_a_positive_lower_bound(double: dict[str, Any]) -> N
     assert result.fval == fit_gpytorch_mll_scipy(plain).fval
 
 
-def test_some_parameters_alone(double: dict[str, Any]) -> None:
+def test_some_parameters_alone(double):
     mll, name = objective(**double), "likelihood.noise_covar.raw_noise"
     before = {n: p.detach().clone() for n, p in mll.named_parameters()}
     fit_gpytorch_mll_in_logarithms(mll, {name: mll.get_parameter(name)})
@@ -79,7 +77,7 @@ def test_some_parameters_alone(double: dict[str, Any]) -> None:
         assert torch.equal(parameter, before[n]) == (n != name)
 
 
-def test_a_closure_of_ones_own_is_botorchs(double: dict[str, Any]) -> None:
+def test_a_closure_of_ones_own_is_botorchs(double):
     ours, plain = objective(**double), objective(**double)
     closures = [
         get_loss_closure_with_grads(m, dict(m.named_parameters()))
@@ -92,7 +90,7 @@ def test_a_closure_of_ones_own_is_botorchs(double: dict[str, Any]) -> None:
         assert torch.equal(p, q)
 
 
-def test_what_does_not_move_stays_to_the_last_bit(double: dict[str, Any]) -> None:
+def test_what_does_not_move_stays_to_the_last_bit(double):
     """In units in which its value rounds."""
     values = torch.arange(1.0, 30.0, **double)
     unit = torch.tensor(0.3, **double)

@@ -67,7 +67,7 @@ def noted_runs(
 
 
 class TestUnits:
-    def test_scales_of_the_columns_do_not_matter(self, double: dict[str, Any]) -> None:
+    def test_scales_of_the_columns_do_not_matter(self, double):
         X, Y = data(**double)
         scale = torch.tensor([1.0, 2.0**13], **double)  # which rounds nothing
         bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], **double)
@@ -79,7 +79,7 @@ class TestUnits:
         assert found[0][0] == pytest.approx(found[1][0], rel=1e-8)
         close(*(points for _, points in found), rtol=1e-6, atol=1e-6)
 
-    def test_a_column_that_does_not_vary(self, double: dict[str, Any]) -> None:
+    def test_a_column_that_does_not_vary(self, double):
         X, Y = data(**double)
         X = torch.cat([X, torch.full_like(X[:, :1], 0.5)], dim=-1)
         mll = objective(X, Y)
@@ -87,9 +87,7 @@ class TestUnits:
         before = loss_of(mll)
         assert fit_points_and_hyperparameters(mll).fval < before - 0.1
 
-    def test_bounds_hold_for_the_points_themselves(
-        self, double: dict[str, Any]
-    ) -> None:
+    def test_bounds_hold_for_the_points_themselves(self, double):
         mll = objective(*data(**double))
         for lower in (0.0, 1e-3):
             fit_points_and_hyperparameters(mll, bounds={NAME: (lower, 1.0)})
@@ -99,9 +97,7 @@ class TestUnits:
 
 
 class TestEnd:
-    def test_begins_anew_where_scipy_ends_too_soon(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_begins_anew_where_scipy_ends_too_soon(self, double, monkeypatch):
         """The limits are those of all runs together."""
         loose, runs = {"ftol": 1e-2}, noted_runs(monkeypatch)
         once = fit_points_and_hyperparameters(objective(*data(**double)), options=loose)
@@ -117,13 +113,11 @@ class TestEnd:
             assert after["options"]["maxiter"] < before["options"]["maxiter"]
             assert after["timeout_sec"] < before["timeout_sec"]
 
-    def test_a_limit_of_no_time(self, double: dict[str, Any]) -> None:
+    def test_a_limit_of_no_time(self, double):
         mll = objective(*data(**double))
         assert fit_points_and_hyperparameters(mll, timeout_sec=0.0).step < 30
 
-    def test_ends_where_little_is_gained(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ends_where_little_is_gained(self, double, monkeypatch):
         monkeypatch.setattr(learned_points, "EVALUATIONS", 7)
         monkeypatch.setattr(learned_points, "GAIN", 1e3)
         mll = objective(*data(**double))
@@ -133,9 +127,7 @@ class TestEnd:
         assert result.fval < before
         assert loss_of(mll) == pytest.approx(result.fval, rel=1e-12)
 
-    def test_best_evaluation_is_kept(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_best_evaluation_is_kept(self, double, monkeypatch):
         """Whatever is evaluated afterwards, NaN included."""
         mll = objective(*data(**double))
 
@@ -155,13 +147,7 @@ class TestEnd:
 class TestFailure:
     @pytest.mark.parametrize("num_good", [0, 1])
     @pytest.mark.parametrize("how", ["warns", "raises"])
-    def test_is_told_where_nothing_was_gained(
-        self,
-        how: str,
-        num_good: int,
-        double: dict[str, Any],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_is_told_where_nothing_was_gained(self, how, num_good, double, monkeypatch):
         def fails_at_last(number: int, kwargs: dict[str, Any]) -> Any:
             if number <= num_good:
                 kwargs["options"] |= {"ftol": 1e-2}
@@ -188,7 +174,7 @@ class TestFailure:
         told = [w for w in caught if issubclass(w.category, OptimizationWarning)]
         assert len(told) == (how == "warns") * (1 - num_good)
 
-    def test_a_closure_of_ones_own(self, double: dict[str, Any]) -> None:
+    def test_a_closure_of_ones_own(self, double):
         mll = objective(*data(**double))
         noise = "likelihood.noise_covar.raw_noise"
         parameters = {noise: mll.get_parameter(noise)}

@@ -62,7 +62,7 @@ class TestSwitch:
     """No surprise at the number of points where the model stops being exact."""
 
     @pytest.mark.parametrize("n", [EXACT_SIZE, EXACT_SIZE + 1])
-    def test_both_sides(self, n: int, double: dict[str, Any]) -> None:
+    def test_both_sides(self, n, double):
         """An exact model is BoTorch's own; the other keeps its certificate."""
         X, Y, _ = make_data(n, repeats=0, **double)
         X_test = 2 * torch.rand(200, 2, **double)
@@ -85,7 +85,7 @@ class TestSwitch:
 class TestNearlyAll:
     """Where nearly all points would be drawn, all are the better choice."""
 
-    def test_it_predicts_what_the_exact_gp_does(self, double: dict[str, Any]) -> None:
+    def test_it_predicts_what_the_exact_gp_does(self, double):
         n = EXACT_SIZE + 60
         X, Y, _ = make_data(n, repeats=0, **double)
         exact = with_hyperparameters(SingleTaskGP(X, Y), 0.15)
@@ -97,18 +97,14 @@ class TestNearlyAll:
         assert ours.num_inducing == n and not ours.is_exact  # by our code, O(m^2)
 
     @pytest.mark.parametrize("option", ["max_inducing_points", "inducing_sampler"])
-    def test_not_where_points_were_asked_for(
-        self, option: str, double: dict[str, Any]
-    ) -> None:
+    def test_not_where_points_were_asked_for(self, option, double):
         n = EXACT_SIZE + 60
         given = {"max_inducing_points": n - 1, "inducing_sampler": first(n - 1)}
         model = make(n, 0.02, **{option: given[option]}, **double)
         assert model.num_inducing == n - 1
 
     @pytest.mark.slow_sim
-    def test_not_beyond_the_memory_or_the_limit(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_not_beyond_the_memory_or_the_limit(self, double, monkeypatch):
         n = EXACT_SIZE + 60
         budget = 6 * 10**7
         few = memory.affordable_inducing_points(budget)
@@ -125,9 +121,7 @@ class TestNearlyAll:
         assert n / 3**0.5 < make(n, 0.15, **double).num_inducing < n
 
     @pytest.mark.slow_sim
-    def test_fits_draw_few_points_all_the_same(
-        self, double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_fits_draw_few_points_all_the_same(self, double, monkeypatch):
         """Also the next fit of a model whose points are all."""
         model, seen = make(EXACT_SIZE + 60, 0.02, **double), list[int]()
         bound = rounds.fit_bound
@@ -146,7 +140,7 @@ class TestNearlyAll:
 class TestGrowth:
     """The number of inducing points follows the data and the tolerance."""
 
-    def test_tolerance(self, double: dict[str, Any]) -> None:
+    def test_tolerance(self, double):
         sizes = []
         for tolerance in (10.0, 1.0, 0.1):
             sampler = CertifiedSampler(tolerance=tolerance)
@@ -157,7 +151,7 @@ class TestGrowth:
             sizes.append(certificate.num_inducing)
         assert sizes[0] < sizes[1] < sizes[2]
 
-    def test_follows_the_data(self, double: dict[str, Any]) -> None:
+    def test_follows_the_data(self, double):
         """A rougher function needs more; the same points again need no more."""
         smooth, rough = (make(600, scale, **double) for scale in (2.0, 0.3))
         X, Y, _ = make_data(600, repeats=0, **double)
@@ -166,7 +160,7 @@ class TestGrowth:
         assert rough.num_inducing > 2 * smooth.num_inducing
         assert repeated.num_inducing < 2 * smooth.num_inducing
 
-    def test_default_is_deterministic(self, double: dict[str, Any]) -> None:
+    def test_default_is_deterministic(self, double):
         model, other = make(900, **double), make(900, **double)
         assert torch.equal(model.inducing_points, other.inducing_points)
         again = model.resparsify(torch.Generator().manual_seed(7)).inducing_points
@@ -178,9 +172,7 @@ class TestGrowth:
 class TestDraw:
     """What a sampler is told, which rows its indices are, and when it is called."""
 
-    def test_looking_keeps_nothing(
-        self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_looking_keeps_nothing(self, double, recwarn):
         """Neither points, nor caches, nor a notice; a call of the model does."""
         num_calls = 0
 
@@ -209,9 +201,7 @@ class TestDraw:
         assert not torch.equal(learner.input_transform.coefficient, before)
         assert not [w for w in recwarn if "cap of 5" in str(w.message)]
 
-    def test_variance_and_noise_of_different_points(
-        self, double: dict[str, Any]
-    ) -> None:
+    def test_variance_and_noise_of_different_points(self, double):
         X, Y, _ = make_data(n=100, **double)
         model = SparseSingleTaskGP(X, Y, inducing_sampler=PosteriorVarianceSampler(2.0))
         assert 1 <= model.num_inducing < 100
@@ -234,7 +224,7 @@ class TestDraw:
         # not from the caches of the previous inducing points
         assert model.nystrom_posterior().num_inducing <= 5
 
-    def test_indices_are_those_of_training_rows(self, double: dict[str, Any]) -> None:
+    def test_indices_are_those_of_training_rows(self, double):
         X, Y, _ = make_data(n=20, repeats=0, **double)
         model = SparseSingleTaskGP(
             X.repeat_interleave(2, dim=0),
@@ -247,9 +237,7 @@ class TestDraw:
 class TestCaps:
     """Caps bound what is drawn, and are reported once; given points are not drawn."""
 
-    def test_cap_is_reported_once(
-        self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_cap_is_reported_once(self, double, recwarn):
         model = make(600, 0.3, max_inducing_points=12, **double)
         certificate = model.certificate()
         assert certificate.is_capped and certificate.cap == 12
@@ -257,28 +245,26 @@ class TestCaps:
         assert "the cap of 12 is reached" in str(model.resparsify().summary())
         assert not [w for w in recwarn.list if w.category is BotorchWarning]
 
-    def test_cap_of_a_sampler(
-        self, double: dict[str, Any], recwarn: pytest.WarningsRecorder
-    ) -> None:
+    def test_cap_of_a_sampler(self, double, recwarn):
         sampler = CertifiedSampler(max_inducing_points=12)
         model = make(600, 0.3, inducing_sampler=sampler, **double)
         model.resparsify().resparsify()
         (said,) = (str(w.message) for w in recwarn.list if w.category is BotorchWarning)
         assert "cap of 12" in said and "max_inducing_points" in said
 
-    def test_cap_of_a_custom_sampler(self, double: dict[str, Any]) -> None:
+    def test_cap_of_a_custom_sampler(self, double):
         options = {"inducing_sampler": first(38), "max_inducing_points": 7}
         model = make(50, **options, **double)
         assert model.resparsify().num_inducing == 7
 
-    def test_max_memory(self, double: dict[str, Any]) -> None:
+    def test_max_memory(self, double):
         model = make(600, 0.2, max_memory=500_000, **double)
         with pytest.warns(BotorchWarning, match="max_memory"):
             model.resparsify()
         assert model.num_inducing == affordable_inducing_points(500_000) == 7
 
     @pytest.mark.parametrize("max_memory", [1, 10**6, 10**9, 10**12])
-    def test_budget_is_used_up(self, max_memory: int) -> None:
+    def test_budget_is_used_up(self, max_memory):
         m = affordable_inducing_points(max_memory)
         spent = [
             8 * (memory.PER_PAIR * k**2 + memory.PER_POINT * k) for k in (m, m + 1)
@@ -286,13 +272,13 @@ class TestCaps:
         assert spent[1] > max_memory
         assert spent[0] <= max_memory or m == 1
 
-    def test_no_cap_depends_on_the_machine(self, double: dict[str, Any]) -> None:
+    def test_no_cap_depends_on_the_machine(self, double):
         """A sampler without a cap gets a constant one."""
         model = make(600, inducing_sampler=first(600), **double)
         assert model.inducing_cap == MOST_INDUCING_POINTS
         assert make(600, **double).inducing_cap == 1000
 
-    def test_given_points_win(self, double: dict[str, Any]) -> None:
+    def test_given_points_win(self, double):
         S = torch.rand(4, 2, **double)
         caps = {"max_inducing_points": 2, "max_memory": 1}
         model = make(30, inducing_points=S, **caps, **double)
@@ -304,7 +290,7 @@ class TestCaps:
         assert torch.equal(model.resparsify().inducing_points, S)
 
 
-def test_options_of_ax(double: dict[str, Any]) -> None:
+def test_options_of_ax(double):
     """What it passes to every model beside them is ignored."""
     X, Y, _ = make_data(**double)
     data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
@@ -331,7 +317,7 @@ def clustered(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 @pytest.mark.filterwarnings("ignore:Negative variance values detected")
 @pytest.mark.parametrize("n", [1500, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("given", [False, True])
-def test_clusters_in_float32(given: bool, n: int, device: torch.device) -> None:
+def test_clusters_in_float32(given, n, device):
     """A fit and predictions without NaN, and jitter reported once if at all."""
     X, Y = clustered(n, device)
     with warnings.catch_warnings(record=True) as caught:
@@ -347,7 +333,7 @@ def test_clusters_in_float32(given: bool, n: int, device: torch.device) -> None:
     assert sum("Jitter" in str(w.message) for w in caught) <= 1
 
 
-def test_doubles_are_free_of_jitter(double: dict[str, Any]) -> None:
+def test_doubles_are_free_of_jitter(double):
     X, Y = (values.to(**double) for values in clustered(800, torch.device("cpu")))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*[Jj]itter")

@@ -43,9 +43,7 @@ def few_data(n: int = 30, **tkwargs: Any) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("with_noise", [False, True])
 @pytest.mark.parametrize("untransform", [False, True])
-def test_closed_form(
-    fixed_noise: bool, with_noise: bool, untransform: bool, tkwargs: dict[str, Any]
-) -> None:
+def test_closed_form(fixed_noise, with_noise, untransform, tkwargs):
     """In either space; repeats are left out one by one."""
     options = {"transform": "normalize", "n": 30, "m": 8, "repeats": 5}
     model = make_model((), 1, fixed_noise, **options, **tkwargs)
@@ -72,7 +70,7 @@ def test_closed_form(
 
 
 @torch.no_grad()
-def test_nonlinear_outcome_transform(double: dict[str, Any]) -> None:
+def test_nonlinear_outcome_transform(double):
     X, Y = few_data(**double)
     model = SparseSingleTaskGP(
         X, Y.exp(), inducing_points=X[:9], outcome_transform=Log()
@@ -83,9 +81,7 @@ def test_nonlinear_outcome_transform(double: dict[str, Any]) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @pytest.mark.parametrize("batch_shape", [[], [2], [2, 3]])
-def test_batches_and_outputs(
-    num_outputs: int, batch_shape: list[int], double: dict[str, Any]
-) -> None:
+def test_batches_and_outputs(num_outputs, batch_shape, double):
     X = torch.rand(*batch_shape, 25, 2, **double)
     Y = torch.randn(*batch_shape, 25, num_outputs, **double)
     model = SparseSingleTaskGP(
@@ -107,7 +103,7 @@ def test_batches_and_outputs(
 
 
 @torch.no_grad()
-def test_all_points_are_inducing_points(double: dict[str, Any]) -> None:
+def test_all_points_are_inducing_points(double):
     """The formulas at `S = X` give BoTorch's; the model itself uses BoTorch's."""
     X, Y = few_data(**double)
     model = SparseSingleTaskGP(X, Y)
@@ -127,7 +123,7 @@ def test_all_points_are_inducing_points(double: dict[str, Any]) -> None:
     close(plain, botorch_loo_cv(exact).posterior.mean)
 
 
-def test_a_list_of_models_is_refused(double: dict[str, Any]) -> None:
+def test_a_list_of_models_is_refused(double):
     models = ModelListGP(*(SparseSingleTaskGP(*few_data(n, **double)) for n in (8, 9)))
     with pytest.raises(UnsupportedError, match="Got a ModelListGP, whose models"):
         loo_cv(models)
@@ -135,7 +131,7 @@ def test_a_list_of_models_is_refused(double: dict[str, Any]) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("ratio", [1e-3, 1e-12])
-def test_a_leverage_of_nearly_one(ratio: float, double: dict[str, Any]) -> None:
+def test_a_leverage_of_nearly_one(ratio, double):
     """Against the model of the other observations, which is well conditioned."""
     X, Y = few_data(**double)
     y, noise = Y.squeeze(-1), torch.full_like(Y[:, 0], 0.1)
@@ -154,7 +150,7 @@ def test_a_leverage_of_nearly_one(ratio: float, double: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_a_leverage_that_rounds_above_its_bound(double: dict[str, Any]) -> None:
+def test_a_leverage_that_rounds_above_its_bound(double):
     """A factor off by 2.5e-7 halves `1 - h`; the bound keeps variance and mean."""
     X = torch.zeros(1, 1, **double)
     y, noise = torch.ones_like(X[0]), torch.full_like(X[0], 1e-6)
@@ -170,7 +166,7 @@ def test_a_leverage_that_rounds_above_its_bound(double: dict[str, Any]) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("ratio", [1e-13, 1e-15, 1e-17, 1e-18, 1e-20])
-def test_a_leverage_of_one_to_rounding(ratio: float, double: dict[str, Any]) -> None:
+def test_a_leverage_of_one_to_rounding(ratio, double):
     """The prior predicts what the posterior of all observations has lost."""
     X, Y = few_data(**double)
     y, noise = Y.squeeze(-1), torch.full_like(Y[:, 0], 0.1)

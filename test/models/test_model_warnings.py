@@ -48,14 +48,12 @@ def loo_messages(model: SparseSingleTaskGP, loo: Any = botorch_loo_cv) -> int:
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_exact_leave_one_out_is_named_once(
-    num_outputs: int, tkwargs: dict[str, Any]
-) -> None:
+def test_exact_leave_one_out_is_named_once(num_outputs, tkwargs):
     model = sparse(num_outputs, **tkwargs)
     assert [loo_messages(model) for _ in range(2)] == [1, 0]
 
 
-def test_exact_leave_one_out_is_that_of_the_exact_model(double: dict[str, Any]) -> None:
+def test_exact_leave_one_out_is_that_of_the_exact_model(double):
     """The warning tells the truth: not this model's predictions."""
     model, (X, Y, _) = sparse(**double), random_data((), 1, n=MANY, **double)
     exact = SingleTaskGP(X, Y, input_transform=copy.deepcopy(model.input_transform))
@@ -66,7 +64,7 @@ def test_exact_leave_one_out_is_that_of_the_exact_model(double: dict[str, Any]) 
     assert (mean - loo_cv(model).posterior.mean).abs().max() > 1e-3
 
 
-def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
+def test_nothing_else_is_taken_for_it(double):
     model = sparse(**double)
     X = model.train_inputs[0]
     sampler = SobolQMCNormalSampler(Size([2]))
@@ -88,7 +86,7 @@ def test_nothing_else_is_taken_for_it(double: dict[str, Any]) -> None:
     assert not any(LOO in text for text in messages(use))
 
 
-def test_exact_models_say_nothing(double: dict[str, Any]) -> None:
+def test_exact_models_say_nothing(double):
     """Points that are given to few data make a sparse model."""
     few, (X, Y, _) = random_data((), 1, **double), random_data((), 1, n=MANY, **double)
     exact = SparseSingleTaskGP(X, Y, inducing_points=X)
@@ -98,9 +96,7 @@ def test_exact_models_say_nothing(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_joint_samples_at_many_points_are_named_once(
-    num_outputs: int, tkwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_joint_samples_at_many_points_are_named_once(num_outputs, tkwargs, monkeypatch):
     monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 299)
     model = sparse(num_outputs, **tkwargs)
     X = points(300, **tkwargs)
@@ -116,9 +112,7 @@ def test_joint_samples_at_many_points_are_named_once(
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_baseline_of_the_message(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_baseline_of_the_message(double, monkeypatch):
     """It holds every point that pruning all data keeps, and is not warned about."""
     monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 400)
     model = sparse(**double)

@@ -33,12 +33,8 @@ close = torch.testing.assert_close
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("transform", [None, "normalize", "warp"])
 def test_posterior_is_the_closed_form(
-    batch: tuple[int, ...],
-    num_outputs: int,
-    fixed_noise: bool,
-    transform: str | None,
-    double: dict[str, Any],
-) -> None:
+    batch, num_outputs, fixed_noise, transform, double
+):
     """Means and joint covariances, with and without noise."""
     transforms = transform is not None
     model = make_model(batch, num_outputs, fixed_noise, transforms, transform, **double)
@@ -69,14 +65,8 @@ def test_posterior_is_the_closed_form(
     [(None, False, 0), ("normalize", True, 4), ("warp", False, 4), ("warp", True, 0)],
 )
 def test_objective_and_gradients(
-    batch: tuple[int, ...],
-    num_outputs: int,
-    objective: str,
-    transform: str | None,
-    fixed_noise: bool,
-    repeats: int,
-    double: dict[str, Any],
-) -> None:
+    batch, num_outputs, objective, transform, fixed_noise, repeats, double
+):
     options = {"repeats": repeats, "options": {"objective": objective}}
     args = batch, num_outputs, fixed_noise, True, transform
     model = make_model(*args, **options, **double).train()
@@ -95,9 +85,7 @@ def test_objective_and_gradients(
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("batch", "num_outputs"), [((), 2), ((2,), 1), ((2,), 2)])
-def test_fit_is_one_for_each_output(
-    batch: tuple[int, ...], num_outputs: int, double: dict[str, Any]
-) -> None:
+def test_fit_is_one_for_each_output(batch, num_outputs, double):
     """The fit of all outputs together is that of each, as a model of its own."""
     model = make_model(batch, num_outputs, n=20, **double).train()
     start = model.state_dict()
@@ -125,9 +113,7 @@ def test_fit_is_one_for_each_output(
 @pytest.mark.parametrize(
     "sampler", [RecursiveRLSSampler(0.05), PosteriorVarianceSampler()]
 )
-def test_outputs_share_sampled_points(
-    batch: tuple[int, ...], num_outputs: int, sampler: Any, double: dict[str, Any]
-) -> None:
+def test_outputs_share_sampled_points(batch, num_outputs, sampler, double):
     """As many different training points in every element of a batch."""
     X, Y, _ = random_data(batch, num_outputs, n=80, **double)
     model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler)
@@ -145,7 +131,7 @@ def test_outputs_share_sampled_points(
     close(posterior.covariance_matrix, covariance, rtol=1e-5, atol=1e-5)
 
 
-def test_shared_points_are_the_union_of_the_outputs(double: dict[str, Any]) -> None:
+def test_shared_points_are_the_union_of_the_outputs(double):
     """p = max over the outputs: a point stays where any output alone would draw it."""
     X, Y, _ = random_data((), 2, n=60, **double)
     model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.05))
@@ -162,7 +148,7 @@ def test_shared_points_are_the_union_of_the_outputs(double: dict[str, Any]) -> N
     assert joint > alone[1]
 
 
-def test_cap_holds_for_every_element(double: dict[str, Any]) -> None:
+def test_cap_holds_for_every_element(double):
     X, Y, _ = random_data((3,), 2, n=60, **double)
     sampler = RecursiveRLSSampler(0.5)
     model = SparseSingleTaskGP(X, Y, inducing_sampler=sampler, max_inducing_points=7)
@@ -173,9 +159,7 @@ def test_cap_holds_for_every_element(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_subset_output(
-    batch: tuple[int, ...], fixed_noise: bool, normalize: bool, double: dict[str, Any]
-) -> None:
+def test_subset_output(batch, fixed_noise, normalize, double):
     model = make_model(
         batch, 3, fixed_noise, transform="normalize" if normalize else None, **double
     )
@@ -195,7 +179,7 @@ def test_subset_output(
 
 
 @pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
-def test_model_list(double: dict[str, Any]) -> None:
+def test_model_list(double):
     models = [
         make_model((), 1, f, standardize=False, n=n, **double)
         for n, f in [(14, False), (20, True)]
@@ -217,7 +201,7 @@ def test_model_list(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_batches_that_do_not_fit(num_outputs: int, double: dict[str, Any]) -> None:
+def test_batches_that_do_not_fit(num_outputs, double):
     model = make_model((2,), num_outputs, **double)
     for shape in ((4, 2), (1, 4, 2), (2, 4, 2), (5, 2, 4, 2), (5, 1, 4, 2)):
         mean = model.posterior(torch.rand(*shape, **double)).mean
@@ -228,7 +212,7 @@ def test_batches_that_do_not_fit(num_outputs: int, double: dict[str, Any]) -> No
         model.posterior(torch.rand(3, 4, 2, **double))
 
 
-def test_lazy_blocks_are_those_of_the_dense_matrix(double: dict[str, Any]) -> None:
+def test_lazy_blocks_are_those_of_the_dense_matrix(double):
     model = make_model((2,), 2, standardize=False, n=300, **double)
     X = random_data((2,), 2, n=300, **double)[0]
     lazy = model.posterior(X).distribution.lazy_covariance_matrix
@@ -243,9 +227,7 @@ def test_lazy_blocks_are_those_of_the_dense_matrix(double: dict[str, Any]) -> No
         close(chosen[1, :7, :7].to_dense(), own[1, :7, :7])
 
 
-def test_elements_with_fewer_points_get_the_most_probable(
-    double: dict[str, Any],
-) -> None:
+def test_elements_with_fewer_points_get_the_most_probable(double):
     """By the largest leverage score over the outputs, given what was drawn."""
     X = random_data((2,), 1, n=20, **double)[0].unsqueeze(1).expand(2, 2, 20, 2)
     kernel = RBFKernel(batch_shape=torch.Size([2, 2])).to(**double)

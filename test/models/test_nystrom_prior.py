@@ -42,9 +42,7 @@ def objective(model: SparseSingleTaskGP) -> Tensor:
 @folds
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("fixed_noise", [True, False])
-def test_value_and_gradient_are_dense(
-    kernel: str, repeats: int, fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_value_and_gradient_are_dense(kernel, repeats, fixed_noise, double):
     model = make(repeats, kernel, fixed_noise, **double)
     value, expected = objective(model), dense_objective(model)
     parameters = list(model.parameters())
@@ -59,9 +57,7 @@ def test_value_and_gradient_are_dense(
 @folds
 @pytest.mark.parametrize("fixed_noise", [True, False])
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32_data_lose_nothing_to_the_kernel(
-    repeats: int, fixed_noise: bool, device: torch.device
-) -> None:
+def test_float32_data_lose_nothing_to_the_kernel(repeats, fixed_noise, device):
     """Only mean and noise are rounded to float32, in which `K_SS` is singular."""
     model = make(repeats, "rbf", fixed_noise, dtype=torch.float32, device=device)
     model.covar_module.base_kernel.lengthscale = 2.0
@@ -83,7 +79,7 @@ def test_float32_data_lose_nothing_to_the_kernel(
     )
 
 
-def test_what_is_no_objective_is_refused(double: dict[str, Any]) -> None:
+def test_what_is_no_objective_is_refused(double):
     """A dense likelihood of n points is not what anyone asks of this prior."""
     model = make(5, **double)
     prior, y = model(*model.train_inputs), model.train_targets
@@ -96,9 +92,7 @@ def test_what_is_no_objective_is_refused(double: dict[str, Any]) -> None:
 
 
 @folds
-def test_the_prior_is_a_gaussian_like_others(
-    repeats: int, double: dict[str, Any]
-) -> None:
+def test_the_prior_is_a_gaussian_like_others(repeats, double):
     """Its moments, parts of it, samples, and the gradient of its moments."""
     model = make(repeats, "matern", **double)
     prior, (mean, Q, _) = model(*model.train_inputs), dense_prior(model)
@@ -121,9 +115,7 @@ def test_the_prior_is_a_gaussian_like_others(
 
 
 @folds
-def test_hyperparameters_from_another_computation(
-    repeats: int, double: dict[str, Any]
-) -> None:
+def test_hyperparameters_from_another_computation(repeats, double):
     """Such a kernel's gradient goes through the features at hand."""
     model = make(repeats, fixed_noise=True, **double)
     log_scale = torch.tensor(0.2, requires_grad=True, **double)
@@ -138,7 +130,7 @@ def test_hyperparameters_from_another_computation(
     )
 
 
-def test_kernels_of_categories_form_no_square(double: dict[str, Any]) -> None:
+def test_kernels_of_categories_form_no_square(double):
     """BoTorch's kernel of categories takes a diagonal from the matrix."""
     n, m, d = 300, 20, 5
     X = torch.rand(n, d, generator=torch.Generator().manual_seed(0)).to(**double)

@@ -44,12 +44,7 @@ def zero_prior(model: Any, sample_shape: Size) -> Any:
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @pytest.mark.parametrize("batch_shape", [(), (3,)])
 @torch.no_grad()
-def test_mean_is_the_posterior_mean(
-    num_outputs: int,
-    batch_shape: tuple[int, ...],
-    tkwargs: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mean_is_the_posterior_mean(num_outputs, batch_shape, tkwargs, monkeypatch):
     """With the draws of the prior and of the update at their means."""
     model, Z = sparse_model(batch_shape, num_outputs, **tkwargs)
     monkeypatch.setattr(torch, "randn", torch.zeros)
@@ -64,9 +59,7 @@ def test_mean_is_the_posterior_mean(
 
 
 @torch.no_grad()
-def test_covariance_given_the_features(
-    double: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_covariance_given_the_features(double, monkeypatch):
     """Paths are linear in normal weights: their covariance is `J J'`, exactly.
 
     The Jacobian is read off with unit weights. With the prior's features the
@@ -105,7 +98,7 @@ def test_covariance_given_the_features(
 
 @pytest.mark.parametrize("num_outputs", [1, 2])
 @torch.no_grad()
-def test_monte_carlo_moments(num_outputs: int, double: dict[str, Any]) -> None:
+def test_monte_carlo_moments(num_outputs, double):
     """4000 paths over 40 draws of 1024 features each, against the closed form.
 
     The error of a sampled covariance has standard deviation below
@@ -129,7 +122,7 @@ def test_monte_carlo_moments(num_outputs: int, double: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_smooth_kernel_does_not_blow_up(tkwargs: dict[str, Any]) -> None:
+def test_smooth_kernel_does_not_blow_up(tkwargs):
     """`K_SS` singular to rounding: paths stay near the mean where the data are."""
     g = torch.Generator().manual_seed(0)
     X = torch.rand(600, 2, generator=g, dtype=torch.float64).to(**tkwargs)
@@ -146,7 +139,7 @@ def test_smooth_kernel_does_not_blow_up(tkwargs: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_batched_inputs(double: dict[str, Any]) -> None:
+def test_batched_inputs(double):
     model, Z = sparse_model(**double)
     torch.manual_seed(0)
     path = draw_matheron_paths(model, Size([]))
@@ -154,7 +147,7 @@ def test_batched_inputs(double: dict[str, Any]) -> None:
     torch.testing.assert_close(path(many), torch.stack([path(z) for z in many]))
 
 
-def test_gradients(double: dict[str, Any]) -> None:
+def test_gradients(double):
     model, Z = sparse_model(**double)
     torch.manual_seed(0)
     path = draw_matheron_paths(model, Size([2]))
@@ -163,7 +156,7 @@ def test_gradients(double: dict[str, Any]) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_thompson_sampling(num_outputs: int, double: dict[str, Any]) -> None:
+def test_thompson_sampling(num_outputs, double):
     model, Z = sparse_model((), num_outputs, **double)
     if num_outputs == 1:
         assert PathwiseThompsonSampling(model)(Z.unsqueeze(-2)).shape == (7,)
@@ -176,9 +169,7 @@ def test_thompson_sampling(num_outputs: int, double: dict[str, Any]) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("size", [None, 5])
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
-def test_paths_that_are_drawn_in_train_mode(
-    size: int | None, double: dict[str, Any]
-) -> None:
+def test_paths_that_are_drawn_in_train_mode(size, double):
     """Where they are evaluated teaches the input transform nothing."""
     X = torch.rand(12, 2, **double)
     Y = X.sum(-1, keepdim=True)
@@ -193,7 +184,7 @@ def test_paths_that_are_drawn_in_train_mode(
 
 
 @torch.no_grad()
-def test_exact_model_draws_exact_paths(double: dict[str, Any]) -> None:
+def test_exact_model_draws_exact_paths(double):
     """With all points as inducing points the dispatch is BoTorch's."""
     X = torch.rand(12, 2, **double)
     Y = X.sum(-1, keepdim=True)
@@ -204,7 +195,7 @@ def test_exact_model_draws_exact_paths(double: dict[str, Any]) -> None:
     torch.testing.assert_close(*draws)
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     model, _ = sparse_model(**double)
     with pytest.raises(InputDataError, match=r"Got values at 40 points; need them at"):
         gaussian_update(model, torch.zeros(40, **double))

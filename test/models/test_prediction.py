@@ -27,9 +27,7 @@ def make(**tkwargs: Any) -> SparseSingleTaskGP:
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 @pytest.mark.parametrize("q", [LARGE_Q + 44, 2048 + 30])
 @pytest.mark.filterwarnings("ignore:The joint covariance of 2078 points is formed")
-def test_many_points_are_lazy(
-    q: int, batch_shape: tuple[int, ...], double: dict[str, Any]
-) -> None:
+def test_many_points_are_lazy(q, batch_shape, double):
     """Features are computed for what is asked, in either order, with gradients."""
     sparse = make(**double)
     X = points(*batch_shape, q, **double).requires_grad_(True)
@@ -58,7 +56,7 @@ def test_many_points_are_lazy(
 
 
 @pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_many_points_are_as_precise_as_few(device: torch.device) -> None:
+def test_many_points_are_as_precise_as_few(device):
     """Float32 data: what nearly cancels is subtracted in float64 for any q."""
     single = make(dtype=torch.float32, device=device)
     single.likelihood.noise = 1e-3

@@ -27,13 +27,13 @@ def fits(schedule: RefitSchedule, sizes: list[int]) -> list[int]:
         (RefitSchedule(growth=1.5), [5, 8, 12]),
     ],
 )
-def test_when(schedule: RefitSchedule, expected: list[int]) -> None:
+def test_when(schedule, expected):
     assert fits(schedule, list(range(5, 13))) == expected
     assert not schedule.is_due(expected[-1])  # the same data are not fitted twice
     assert schedule.is_due(3)  # other data
 
 
-def test_resumes() -> None:
+def test_resumes():
     schedule, twin = RefitSchedule(growth=2.0), RefitSchedule(growth=2.0)
     fits(schedule, [10, 15])
     twin.load_state_dict(schedule.state_dict())
@@ -41,7 +41,7 @@ def test_resumes() -> None:
     assert fits(twin, [15, 19, 20, 30]) == fits(schedule, [15, 19, 20, 30]) == [20]
 
 
-def test_fits_models_when_due() -> None:
+def test_fits_models_when_due():
     X = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
     model, short = (
         SparseSingleTaskGP(X[:n], (6 * X[:n]).sin(), inducing_points=X[:4])
@@ -69,7 +69,7 @@ def test_fits_models_when_due() -> None:
     assert schedule.last_fit is None
 
 
-def test_refuses() -> None:
+def test_refuses():
     with pytest.raises(InputDataError, match="one of them"):
         RefitSchedule(every=2, growth=2.0)
     with pytest.raises(InputDataError, match="last_fit"):

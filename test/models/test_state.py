@@ -30,12 +30,7 @@ SHAPES = [((), 1), ((), 2), ((2,), 1), ((2,), 2)]
 
 @pytest.mark.parametrize(("batch", "num_outputs"), SHAPES)
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_state_dict_of_other_sizes(
-    batch: tuple[int, ...],
-    num_outputs: int,
-    fixed_noise: bool,
-    double: dict[str, Any],
-) -> None:
+def test_state_dict_of_other_sizes(batch, num_outputs, fixed_noise, double):
     """A state holds nothing of the size of the data or of the inducing points."""
     args = batch, num_outputs, fixed_noise, True, "normalize"
     source = make_model(*args, n=14, m=6, **double)
@@ -54,13 +49,7 @@ def test_state_dict_of_other_sizes(
 @pytest.mark.parametrize(("batch", "num_outputs"), SHAPES)
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("training", [True, False])
-def test_copies_and_moves(
-    batch: tuple[int, ...],
-    num_outputs: int,
-    given: bool,
-    training: bool,
-    double: dict[str, Any],
-) -> None:
+def test_copies_and_moves(batch, num_outputs, given, training, double):
     """They keep the inducing points and the mode, whether or not rows repeat."""
     X, Y, _ = random_data(batch, num_outputs, n=60, **double)
     X[..., 50:, :] = X[..., :10, :]
@@ -96,9 +85,7 @@ def test_copies_and_moves(
     close(model.posterior(X).mean, expected.mean, rtol=1e-3, atol=1e-3)
 
 
-def test_loading_draws_points_under_the_loaded_hyperparameters(
-    double: dict[str, Any],
-) -> None:
+def test_loading_draws_points_under_the_loaded_hyperparameters(double):
     """Whether or not points had been drawn before."""
     X, Y, _ = random_data((), 1, n=80, **double)
 
@@ -117,7 +104,7 @@ def test_loading_draws_points_under_the_loaded_hyperparameters(
     assert before.shape[-2] < source.num_inducing
 
 
-def test_a_copy_made_during_a_fit_is_not_being_fitted(double: dict[str, Any]) -> None:
+def test_a_copy_made_during_a_fit_is_not_being_fitted(double):
     X, Y, _ = random_data((), 1, n=80, **double)
     model = SparseSingleTaskGP(X, Y, inducing_sampler=RecursiveRLSSampler(0.1))
     copies = []
@@ -133,9 +120,7 @@ def test_a_copy_made_during_a_fit_is_not_being_fitted(double: dict[str, Any]) ->
 
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("name", ["normalize", "warp"])
-def test_learned_transforms_through_flips(
-    name: str, given: bool, double: dict[str, Any]
-) -> None:
+def test_learned_transforms_through_flips(name, given, double):
     """Raw inputs and inducing points stay; what the kernel sees follows."""
     X, Y, _ = random_data((2,), 2, n=30, **double)
     options: dict[str, Any] = {"inducing_points": X[:, :6]}
@@ -161,7 +146,7 @@ def test_learned_transforms_through_flips(
         close(model(Z).mean, mean, rtol=0.0, atol=500 * rounding(model))
 
 
-def test_given_points_do_not_teach_normalize(double: dict[str, Any]) -> None:
+def test_given_points_do_not_teach_normalize(double):
     X, Y, _ = random_data((), 1, **double)
     options = {"input_transform": Normalize(2), "inducing_points": 5 * X[:9]}
     model = SparseSingleTaskGP(X, Y, **options)

@@ -49,9 +49,7 @@ def theorem_posterior(exact: SingleTaskGP, subset: Tensor, T: Tensor) -> Any:
 @pytest.mark.parametrize("approximation", ["subset", "theorem"])
 @pytest.mark.parametrize("selection", ["random", "gradient"])
 @pytest.mark.parametrize("seed", range(6))
-def test_bounds_hold_on_random_problems(
-    seed: int, selection: str, approximation: str, double: dict[str, Any]
-) -> None:
+def test_bounds_hold_on_random_problems(seed, selection, approximation, double):
     m, fixed_noise = 1 + seed % 2, seed % 3 == 2
     data = make_data(40 + seed, m, fixed_noise, **double)
     options = {"subset_size": (12, 25, 38)[seed % 3], "seed": seed}
@@ -85,7 +83,7 @@ def test_bounds_hold_on_random_problems(
         assert (lost / bounds.variance).max() > 0.3
 
 
-def test_all_rows_leave_no_error(double: dict[str, Any]) -> None:
+def test_all_rows_leave_no_error(double):
     data = make_data(20, **double)
     model = make_model(data, subset_size=None)
     bounds = model.error_bounds(data[0][:3])
@@ -98,7 +96,7 @@ def test_all_rows_leave_no_error(double: dict[str, Any]) -> None:
     assert (nearly.spectral_error < few.spectral_error).all()
 
 
-def test_errors(double: dict[str, Any]) -> None:
+def test_errors(double):
     X, Y, _ = make_data(20, **double)
     model = make_model((X, Y, None))
     with pytest.raises(InputDataError, match="approximation='nystrom'; need one of"):

@@ -31,9 +31,7 @@ def leverages(model: SubsetSingleTaskGP, data: Any, rows: list[int]) -> Tensor:
 
 
 @every_kind
-def test_the_largest_leverage_is_next(
-    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
-) -> None:
+def test_the_largest_leverage_is_next(m, fixed_noise, transform, double):
     data = make_data(40, m, fixed_noise, **double)
     model = make_model(data, transform, selection="leverage")
     model.covar_module.lengthscale = 0.3
@@ -52,7 +50,7 @@ def test_the_largest_leverage_is_next(
     assert set(half.tolist()) <= mixed[0] & mixed[1] and mixed[0] != mixed[1]
 
 
-def test_a_repeated_point_waits_for_all_others(double: dict[str, Any]) -> None:
+def test_a_repeated_point_waits_for_all_others(double):
     """What is known hardly tells anything, the more so with little noise."""
     X, Y, _ = make_data(12, **double)
     X, Y = torch.cat([X, X[:1].expand(20, -1)]), torch.cat([Y, Y[:1].expand(20, -1)])
@@ -62,7 +60,7 @@ def test_a_repeated_point_waits_for_all_others(double: dict[str, Any]) -> None:
     assert sorted(rows.tolist()) == list(range(12))
 
 
-def test_defaults(double: dict[str, Any]) -> None:
+def test_defaults(double):
     """An option of gradients is a choice by gradients; a selection goes before all."""
     data = make_data(40, **double)
     assert make_model(data).selection == "leverage"

@@ -55,8 +55,8 @@ def check_rows(model: SubsetSingleTaskGP, data: tuple[Tensor | None, ...]) -> No
 @every_kind
 @pytest.mark.parametrize("selection", ["gradient", "random", "recent"])
 def test_it_is_exact_on_its_rows_as_data_come(
-    m: int, fixed_noise: bool, transform: bool, selection: str, tkwargs: dict[str, Any]
-) -> None:
+    m, fixed_noise, transform, selection, tkwargs
+):
     data = make_data(60, m, fixed_noise, **tkwargs)
     model = make_model(rows(data, slice(40)), transform, selection=selection)
     check_rows(model, rows(data, slice(40)))
@@ -71,9 +71,7 @@ def test_it_is_exact_on_its_rows_as_data_come(
 
 
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_no_observations_change_nothing(
-    fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_no_observations_change_nothing(fixed_noise, double):
     data = make_data(40, fixed_noise=fixed_noise, **double)
     model = make_model(data)
     before, num = model.subset, model.num_selections
@@ -81,7 +79,7 @@ def test_no_observations_change_nothing(
     assert model.subset is before and model.num_selections == num
 
 
-def test_how_many_rows(double: dict[str, Any]) -> None:
+def test_how_many_rows(double):
     """All of few data, and what is asked for; it may change."""
     data = make_data(20, **double)
     model = make_model(rows(data, slice(5)))
@@ -103,13 +101,8 @@ def test_how_many_rows(double: dict[str, Any]) -> None:
 @pytest.mark.parametrize("reading", ["contribution", "column", "scalar"])
 @every_kind
 def test_the_choice_is_that_of_the_gradients(
-    m: int,
-    fixed_noise: bool,
-    transform: bool,
-    reading: str,
-    gradients: str,
-    double: dict[str, Any],
-) -> None:
+    m, fixed_noise, transform, reading, gradients, double
+):
     data = make_data(40, m, fixed_noise, **double)
     options = {"reading": reading, "gradients": gradients, "noise_scale": 0.0}
     model = make_model(data, transform, **options)
@@ -131,7 +124,7 @@ def test_the_choice_is_that_of_the_gradients(
     assert set(model.subset_indices.tolist()) == set(expected.tolist())
 
 
-def test_seeds_reproduce(double: dict[str, Any]) -> None:
+def test_seeds_reproduce(double):
     data = make_data(60, **double)
 
     def chosen(**options: Any) -> list[list[int]]:
@@ -152,9 +145,7 @@ def test_seeds_reproduce(double: dict[str, Any]) -> None:
     assert set(model.reselect(seeded[0]).subset_indices.tolist()) != set(subsets[0])
 
 
-def test_given_rows_are_in_order_and_stay_before_the_new(
-    double: dict[str, Any],
-) -> None:
+def test_given_rows_are_in_order_and_stay_before_the_new(double):
     data = make_data(40, **double)
     model = make_model(data, selection="recent")
     for given in ([5, 3, 20, 8], [8, 30, 5], [33, 5, 31, 1]):
@@ -170,7 +161,7 @@ def test_given_rows_are_in_order_and_stay_before_the_new(
     assert {0, 1, *range(35, 40)} <= set(model.subset_indices.tolist())
 
 
-def test_a_callable_selects(double: dict[str, Any]) -> None:
+def test_a_callable_selects(double):
     asked = []
 
     def best(model: Any, num: int, forced: Tensor, generator: Any) -> Tensor:
@@ -185,7 +176,7 @@ def test_a_callable_selects(double: dict[str, Any]) -> None:
     assert set(top) <= set(model.subset_indices.tolist())
 
 
-def test_a_fit_is_that_of_the_rows(double: dict[str, Any]) -> None:
+def test_a_fit_is_that_of_the_rows(double):
     data = make_data(40, **double)
     model = make_model(data)
     exact = exact_on_subset(model, data)
@@ -197,9 +188,7 @@ def test_a_fit_is_that_of_the_rows(double: dict[str, Any]) -> None:
     check_posterior(model, data, double)
 
 
-def test_transforms_are_of_all_data_until_they_are_refitted(
-    double: dict[str, Any],
-) -> None:
+def test_transforms_are_of_all_data_until_they_are_refitted(double):
     """Units must not change while hyperparameters stand, nor by a fit to the rows."""
     X, Y, _ = make_data(60, **double)
     X[40:] += 9
@@ -221,7 +210,7 @@ def test_transforms_are_of_all_data_until_they_are_refitted(
     check_posterior(model, (X, Y, None), double)
 
 
-def test_a_transform_that_cannot_be_standardize(double: dict[str, Any]) -> None:
+def test_a_transform_that_cannot_be_standardize(double):
     X, Y, _ = make_data(40, **double)
     model = make_model((X, Y.exp(), None), outcome_transform=Log())
     model.add_observations(X[:1] + 0.1, Y[:1].exp())
@@ -232,9 +221,7 @@ def test_a_transform_that_cannot_be_standardize(double: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("selection", ["gradient", "random", "recent"])
 @pytest.mark.parametrize("noise_scale", [0.0, 0.1])
-def test_reselection_makes_nothing_of_size_n_squared(
-    selection: str, noise_scale: float, double: dict[str, Any]
-) -> None:
+def test_reselection_makes_nothing_of_size_n_squared(selection, noise_scale, double):
     n, size = 400, 10
     data = make_data(n + 1, **double)
     options = {"selection": selection, "noise_scale": noise_scale}
@@ -246,7 +233,7 @@ def test_reselection_makes_nothing_of_size_n_squared(
     assert max(done.factorizations) == size
 
 
-def test_points_apart_share_the_factor(double: dict[str, Any]) -> None:
+def test_points_apart_share_the_factor(double):
     """An acquisition function asks for `b x 1` points: not b copies of M x M."""
     data = make_data(150, **double)
     model = make_model(data, subset_size=100).eval()

@@ -41,9 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::botorch.exceptions.InputDataWar
 
 
 @every_kind
-def test_conditioning_adds_and_chooses_again(
-    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
-) -> None:
+def test_conditioning_adds_and_chooses_again(m, fixed_noise, transform, double):
     data = make_data(50, m, fixed_noise, **double)
     model = make_model(rows(data, slice(40)), transform)
     X, Y, Yvar = rows(data, slice(40, 43))
@@ -62,9 +60,7 @@ def test_conditioning_adds_and_chooses_again(
 
 
 @every_kind
-def test_fantasies_join_the_rows_in_use(
-    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
-) -> None:
+def test_fantasies_join_the_rows_in_use(m, fixed_noise, transform, double):
     data = make_data(40, m, fixed_noise, **double)
     model = make_model(rows(data, slice(38)), transform)
     model.posterior(data[0][:1])
@@ -90,9 +86,7 @@ def test_fantasies_join_the_rows_in_use(
 
 
 @every_kind
-def test_copies_and_state(
-    m: int, fixed_noise: bool, transform: bool, double: dict[str, Any]
-) -> None:
+def test_copies_and_state(m, fixed_noise, transform, double):
     data = make_data(60, m, fixed_noise, **double)
     model = make_model(rows(data, slice(50)), transform)
     X = data[0][:6]
@@ -124,9 +118,7 @@ def test_copies_and_state(
 
 @pytest.mark.parametrize("transform", [False, True])
 @pytest.mark.parametrize("fixed_noise", [False, True])
-def test_subset_output(
-    transform: bool, fixed_noise: bool, double: dict[str, Any]
-) -> None:
+def test_subset_output(transform, fixed_noise, double):
     data = make_data(41, 3, fixed_noise, **double)
     model = make_model(rows(data, slice(40)), transform)
     X = data[0][:4]
@@ -142,7 +134,7 @@ def test_subset_output(
         same(part.posterior(X), dense_posterior(part, fewer, X))
 
 
-def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
+def test_set_train_data_replaces_all_data(double):
     X, Y, _ = data = make_data(60, **double)
     model = make_model(rows(data, slice(40)), transform=True)
     model.posterior(X[:6])
@@ -171,7 +163,7 @@ def test_set_train_data_replaces_all_data(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("transform", [False, True])
-def test_dtype_follows(transform: bool, double: dict[str, Any]) -> None:
+def test_dtype_follows(transform, double):
     data = make_data(41, 1, True, **double)
     model = make_model(rows(data, slice(40)), transform)
     X = data[0][:4]
@@ -188,7 +180,7 @@ def test_dtype_follows(transform: bool, double: dict[str, Any]) -> None:
     assert model.subset is subset and model.prediction_strategy is known
 
 
-def test_batches_share_the_choice(double: dict[str, Any]) -> None:
+def test_batches_share_the_choice(double):
     parts = [make_data(n, 2, **double)[:2] for n in (42, 43)]
     X, Y = (torch.stack([T[:42] for T in pair]) for pair in zip(*parts, strict=True))
     model = SubsetSingleTaskGP(X[:, :40], Y[:, :40], subset_size=15, num_initial=3)
@@ -201,7 +193,7 @@ def test_batches_share_the_choice(double: dict[str, Any]) -> None:
     assert model.batch_shape == (2,)
 
 
-def test_construct_inputs(double: dict[str, Any]) -> None:
+def test_construct_inputs(double):
     X, Y, _ = make_data(40, **double)
     data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
     options = {"subset_size": 9, "selection": "random", "seed": 3, "unused": 1}
@@ -213,7 +205,7 @@ def test_construct_inputs(double: dict[str, Any]) -> None:
     assert SubsetSingleTaskGP.construct_inputs(data)["subset_size"] is None
 
 
-def test_consumers_work_on_the_rows_in_use(double: dict[str, Any]) -> None:
+def test_consumers_work_on_the_rows_in_use(double):
     data = make_data(60, **double)
     model = make_model(rows(data, slice(50)), transform=True)
     bounds = torch.tensor([[0.0, 0.0], [3.0, 3.0]], **double)
@@ -240,7 +232,7 @@ class Doubled(Normalize):
         return super().transform(X).repeat_interleave(2, dim=-2)
 
 
-def test_a_transform_that_makes_rows(double: dict[str, Any]) -> None:
+def test_a_transform_that_makes_rows(double):
     data = make_data(20, **double)
     perturbation = InputPerturbation(torch.tensor([[0.01, 0.0]], **double))
     perturbation.transform_on_train = False
@@ -264,13 +256,13 @@ NAN = float("nan")
         ({"selection": lambda *_: None}, "subset None"),
     ],
 )
-def test_errors_of_the_constructor(options: dict[str, Any], match: str) -> None:
+def test_errors_of_the_constructor(options, match):
     X, Y, _ = make_data(20)
     with pytest.raises(InputDataError, match=match):
         SubsetSingleTaskGP(**{"train_X": X, "train_Y": Y, "subset_size": 5, **options})
 
 
-def test_errors_of_new_observations() -> None:
+def test_errors_of_new_observations():
     data = make_data(20)
     model, known = make_model(data), make_model(make_data(20, 1, True))
     X, Y = torch.rand(2, 2).double(), torch.rand(2, 1).double()

@@ -28,7 +28,7 @@ def make(**double: Any) -> SparseSingleTaskGP:
 class TestCertificate:
     """The figures of the inducing points at the unique, transformed points."""
 
-    def test_by_hand(self, double: dict[str, Any]) -> None:
+    def test_by_hand(self, double):
         model = make(**double)
         certificate = model.certificate()
         X, S = model.train_inputs[0][:50], as_seen(model, model.inducing_points)
@@ -55,7 +55,7 @@ class TestCertificate:
         assert ours.method == theirs.method
         assert ours.effective_dimension == pytest.approx(theirs.effective_dimension)
 
-    def test_kept_as_long_as_the_posterior(self, double: dict[str, Any]) -> None:
+    def test_kept_as_long_as_the_posterior(self, double):
         model = make(**double)
         first = model.certificate()
         assert model.certificate() is first
@@ -64,7 +64,7 @@ class TestCertificate:
         model.covar_module.base_kernel.lengthscale = 0.1
         assert model.certificate().lambda_max > first.lambda_max
 
-    def test_outputs_and_batches(self, double: dict[str, Any]) -> None:
+    def test_outputs_and_batches(self, double):
         """The worst of the outputs, each with its share of the failure probability."""
         X = torch.rand(2, 40, 2, **double)
         Y = torch.cat([X.sum(-1, keepdim=True), (9 * X[..., :1]).sin()], dim=-1)
@@ -81,7 +81,7 @@ class TestCertificate:
         assert batched.lambda_max == pytest.approx(single.lambda_max)
         assert dict(model.summary().rows)["outputs"] == "2"
 
-    def test_conditioned(self, double: dict[str, Any]) -> None:
+    def test_conditioned(self, double):
         """The certificate of all data, with the inducing points of the others."""
         model = make(**double)
         X = torch.tensor([[0.5, 2.0]], **double)
@@ -89,7 +89,7 @@ class TestCertificate:
         assert one.certificate().lambda_max != model.certificate().lambda_max
         assert "61" in str(one.summary())
 
-    def test_exact(self, double: dict[str, Any]) -> None:
+    def test_exact(self, double):
         X = torch.rand(20, 2, **double)
         model = SparseSingleTaskGP(X, X.sum(-1, keepdim=True))
         certificate = model.certificate()
@@ -104,7 +104,7 @@ class TestCertificate:
 class TestSummary:
     """A table that reads well in a terminal and in a notebook."""
 
-    def test_sparse(self, double: dict[str, Any]) -> None:
+    def test_sparse(self, double):
         model = make(**double)
         lengthscale = torch.tensor([0.25, 0.5], **double)
         model.covar_module.base_kernel.lengthscale = lengthscale
@@ -122,7 +122,7 @@ class TestSummary:
         assert lines["variance"] == f"within a factor {alpha:.3g} of the exact one"
         assert max(map(len, text.splitlines())) <= 88
 
-    def test_html(self) -> None:
+    def test_html(self):
         summary = ModelSummary("A < B", (("one", "1 & 2"),))
         html = summary._repr_html_()
         assert "A &lt; B" in html and "1 &amp; 2" in html and html.count("<tr>") == 1

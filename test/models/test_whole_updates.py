@@ -122,7 +122,7 @@ def check(name: str, every: int) -> None:
 @pytest.mark.filterwarnings("ignore:Optimization failed")
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("name", CASES)
-def test_an_update_that_is_interrupted_has_changed_nothing(name: str) -> None:
+def test_an_update_that_is_interrupted_has_changed_nothing(name):
     check(name, 29)
 
 
@@ -130,5 +130,5 @@ def test_an_update_that_is_interrupted_has_changed_nothing(name: str) -> None:
 @pytest.mark.filterwarnings("ignore:Optimization failed")
 @pytest.mark.filterwarnings("ignore:The inducing points reached their cap")
 @pytest.mark.parametrize("name", CASES)
-def test_at_every_line(name: str) -> None:
+def test_at_every_line(name):
     check(name, 1)

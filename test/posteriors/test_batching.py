@@ -1,7 +1,5 @@
 """Batches that become rows, and low-rank updates, against plain broadcasting."""
 
-from typing import Any
-
 import oracles
 import pytest
 import torch
@@ -26,9 +24,7 @@ close = torch.testing.assert_close
 
 
 @pytest.mark.parametrize(("own", "rows_batch"), SHAPES)
-def test_solve_and_inner_products(
-    own: tuple[int, ...], rows_batch: tuple[int, ...], double: dict[str, Any]
-) -> None:
+def test_solve_and_inner_products(own, rows_batch, double):
     torch.manual_seed(0)
     L = (torch.rand(*own, 5, 5, **double) + 2 * torch.eye(5, **double)).tril()
     rows = torch.rand(*rows_batch, 2, 5, **double)
@@ -49,7 +45,7 @@ def _dense_root(P: torch.Tensor) -> torch.Tensor:
     return F
 
 
-def test_rows_are_not_copied_for_a_batch(double: dict[str, Any]) -> None:
+def test_rows_are_not_copied_for_a_batch(double):
     seen = []
     by_rows(
         torch.rand(4, 3, 2, 5, **double),
@@ -61,9 +57,7 @@ def test_rows_are_not_copied_for_a_batch(double: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["matern52", "linear"])
 @pytest.mark.parametrize("chunk_size", [4, 2048])
-def test_batched_posterior_is_each_element(
-    name: str, chunk_size: int, double: dict[str, Any]
-) -> None:
+def test_batched_posterior_is_each_element(name, chunk_size, double):
     """Elements of different rank, also where a kernel has low rank."""
     torch.manual_seed(0)
     kernel = oracles.make_kernel(name, **double)

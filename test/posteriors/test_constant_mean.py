@@ -76,7 +76,7 @@ def check(problem: Problem, posterior: NystromPosterior) -> None:
 
 
 @pytest.mark.parametrize("is_sparse", [False, True], ids=["any", "fewer"])
-def test_nystrom(is_sparse: bool, tkwargs: dict[str, Any]) -> None:
+def test_nystrom(is_sparse, tkwargs):
     """Points evaluated once or more often, all of them inducing or only some."""
     make = sparse_problem if is_sparse else make_problem
     single = tkwargs["dtype"] == torch.float32
@@ -86,7 +86,7 @@ def test_nystrom(is_sparse: bool, tkwargs: dict[str, Any]) -> None:
         check(problem, conditioned(problem, **tkwargs))
 
 
-def test_one_point(double: dict[str, Any]) -> None:
+def test_one_point(double):
     """The constant is that observation, and so is the mean everywhere."""
     problem = make_problem(3, lam=0.3)
     for name in ("row", "count", "Y", "inducing"):
@@ -98,7 +98,7 @@ def test_one_point(double: dict[str, Any]) -> None:
     assert_close(mean, np.full(len(mean), float(problem.Y)), rtol=1e-12)
 
 
-def test_an_offset_moves_the_constant_alone(double: dict[str, Any]) -> None:
+def test_an_offset_moves_the_constant_alone(double):
     problem = sparse_problem(5)
     plain = conditioned(problem, **double)
     problem.Y = problem.Y + 1024.0
@@ -112,7 +112,7 @@ def test_an_offset_moves_the_constant_alone(double: dict[str, Any]) -> None:
     assert_close(moved.weights, plain.weights, atol=eps)
 
 
-def test_repeats_are_folded_or_not(double: dict[str, Any]) -> None:
+def test_repeats_are_folded_or_not(double):
     """Each evaluation by itself leads to what their means lead to."""
     problem = sparse_problem(8, lam=0.2)
     folded = conditioned(problem, **double)
@@ -129,7 +129,7 @@ def test_repeats_are_folded_or_not(double: dict[str, Any]) -> None:
     assert_close(unfolded.mean(X), folded.mean(X).cpu().numpy(), atol=1e-9)
 
 
-def test_the_way_of_an_accelerator_is_the_same(double: dict[str, Any]) -> None:
+def test_the_way_of_an_accelerator_is_the_same(double):
     for seed in fewer(range(6), double):
         problem = sparse_problem(seed)
         X, Y, noise = (t.to(**double) for t in problem.data)
@@ -143,7 +143,7 @@ def test_the_way_of_an_accelerator_is_the_same(double: dict[str, Any]) -> None:
         check(problem, posterior)
 
 
-def test_a_kernel_that_explains_constants_leaves_finite_numbers() -> None:
+def test_a_kernel_that_explains_constants_leaves_finite_numbers():
     """The denominator is lost in rounding; its least value is that of the rounding."""
     kernel = ScaleKernel(RBFKernel()).double().requires_grad_(False)
     kernel.outputscale, kernel.base_kernel.lengthscale = 1e12, 1e3
@@ -172,7 +172,7 @@ def check_pool(pool: ExactPool, problem: Problem, data: list[Any]) -> None:
     assert_close(pool.variance, variance, **tolerance)
 
 
-def test_exact_pool(tkwargs: dict[str, Any]) -> None:
+def test_exact_pool(tkwargs):
     """From nothing: single evaluations, runs, repeats that come back, rebuilds."""
     for seed in fewer(range(8), tkwargs, 2):
         problem, g = make_problem(seed, lam=0.1), np.random.default_rng(seed)
@@ -193,9 +193,7 @@ def test_exact_pool(tkwargs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("later", [[(2, 3.5), (0, 2.5)], [(0, 2.5), (2, 3.5)]])
-def test_an_exact_pool_stays_where_another_goes_on(
-    later: list[tuple[int, float]], double: dict[str, Any]
-) -> None:
+def test_an_exact_pool_stays_where_another_goes_on(later, double):
     """Also in the middle of a run, whose row the other one writes anew."""
     pool = exact_pool(make_problem(2, lam=0.1), **double)
     twin = exact_pool(make_problem(2, lam=0.1), **double)
@@ -212,9 +210,7 @@ def test_an_exact_pool_stays_where_another_goes_on(
     assert torch.equal(pool.variance, twin.variance)
 
 
-def test_exact_pool_without_a_constant_shrinks_to_the_prior_mean(
-    double: dict[str, Any],
-) -> None:
+def test_exact_pool_without_a_constant_shrinks_to_the_prior_mean(double):
     """What the constant changes: far from all data the mean is that, and not zero."""
     problem = make_problem(0, kernel="matern32", lam=0.1)
     far = torch.full_like(problem.X[:1], 1e6)

@@ -41,7 +41,7 @@ def gram(name: str, S: Tensor) -> Tensor:
     [(name, m) for name in oracles.KERNELS for m in (1, 8, 40)],
     [("matern52", 8), ("rbf", 40), ("linear", 8)],
 )
-def test_factor_of_the_points_kept(name: str, m: int, tkwargs: dict[str, Any]) -> None:
+def test_factor_of_the_points_kept(name, m, tkwargs):
     K = gram(name, points(m, **tkwargs))
     L, kept = factorize_inducing_covariance(K)
     assert L.dtype == K.dtype and kept.dtype == torch.int64
@@ -60,14 +60,12 @@ def test_factor_of_the_points_kept(name: str, m: int, tkwargs: dict[str, Any]) -
     "name, rank",
     [("linear", 2), ("polynomial", 6), ("sum", None), ("matern12", None)],
 )
-def test_finite_rank_kernels(
-    name: str, rank: int | None, double: dict[str, Any]
-) -> None:
+def test_finite_rank_kernels(name, rank, double):
     _, kept = factorize_inducing_covariance(gram(name, points(25, **double)))
     assert len(kept) == (25 if rank is None else rank)
 
 
-def test_duplicates_are_left_out(tkwargs: dict[str, Any]) -> None:
+def test_duplicates_are_left_out(tkwargs):
     S = points(6, **tkwargs)
     near = 1e-9 if tkwargs["dtype"] == torch.float64 else 1e-5
     S = torch.cat([S, S, S + near])
@@ -77,7 +75,7 @@ def test_duplicates_are_left_out(tkwargs: dict[str, Any]) -> None:
     torch.testing.assert_close(L @ L.mT, K[kept][:, kept])
 
 
-def test_different_scales(double: dict[str, Any]) -> None:
+def test_different_scales(double):
     """What counts is relative to each point's own prior variance."""
     K = torch.diag(torch.tensor([1e8, 1.0, 1e-8, 1e-40, 0.0], **double))
     L, kept = factorize_inducing_covariance(K)
@@ -85,7 +83,7 @@ def test_different_scales(double: dict[str, Any]) -> None:
     torch.testing.assert_close(L @ L.mT, K[kept][:, kept], rtol=1e-12, atol=0)
 
 
-def test_zero_prior_variance(tkwargs: dict[str, Any]) -> None:
+def test_zero_prior_variance(tkwargs):
     S = torch.cat([torch.zeros(2, 2, **tkwargs), points(1, **tkwargs)])
     L, kept = factorize_inducing_covariance(gram("linear", S))
     assert kept.tolist() == [2]
@@ -93,12 +91,12 @@ def test_zero_prior_variance(tkwargs: dict[str, Any]) -> None:
     assert L.shape == (0, 0) and kept.shape == (0,)
 
 
-def test_no_points(double: dict[str, Any]) -> None:
+def test_no_points(double):
     L, kept = factorize_inducing_covariance(torch.zeros(0, 0, **double))
     assert L.shape == (0, 0) and kept.tolist() == []
 
 
-def test_batch_is_each_element(tkwargs: dict[str, Any]) -> None:
+def test_batch_is_each_element(tkwargs):
     """Elements of different rank: the factors of one by one, padded."""
     S = points(8, **tkwargs)
     elements = [gram(name, S) for name in ("matern52", "linear", "rbf", "polynomial")]
@@ -121,18 +119,18 @@ def test_batch_is_each_element(tkwargs: dict[str, Any]) -> None:
         torch.testing.assert_close(rest, torch.eye(8, **tkwargs)[rank:])
 
 
-def test_batch_is_cut_to_its_largest_rank(double: dict[str, Any]) -> None:
+def test_batch_is_cut_to_its_largest_rank(double):
     S = points(8, **double)
     factor = factorize_batch(torch.stack([gram("linear", S), gram("linear", 2 * S)]))
     assert factor.kept is None and factor.chol.shape[-1] == factor.index.shape[-1] < 8
 
 
-def test_batch_of_nothing(double: dict[str, Any]) -> None:
+def test_batch_of_nothing(double):
     factor = factorize_batch(torch.zeros(3, 0, 0, **double))
     assert factor.chol.shape == (3, 0, 0) and factor.index.shape == (3, 0)
 
 
-def test_batch_gradients_are_those_of_each_element(double: dict[str, Any]) -> None:
+def test_batch_gradients_are_those_of_each_element(double):
     S = points(6, **double)
     S[-1] = S[0]
     kernel = oracles.make_kernel("matern52", **double)
@@ -160,7 +158,7 @@ def test_batch_gradients_are_those_of_each_element(double: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_not_finite_is_an_error(value: float, tkwargs: dict[str, Any]) -> None:
+def test_not_finite_is_an_error(value, tkwargs):
     K = torch.eye(3, **tkwargs)
     K[1, 1] = value
     with pytest.raises(InputDataError, match=r"NaN or infinity between inducing"):
@@ -168,7 +166,7 @@ def test_not_finite_is_an_error(value: float, tkwargs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["rbf", "polynomial"])
-def test_gradients_reach_the_points_kept(name: str, double: dict[str, Any]) -> None:
+def test_gradients_reach_the_points_kept(name, double):
     S = points(9, **double)
     S[-1] = S[0]
     kernel = oracles.make_kernel(name, **double)
@@ -188,7 +186,7 @@ def test_gradients_reach_the_points_kept(name: str, double: dict[str, Any]) -> N
     assert torch.autograd.gradcheck(value, (one,))
 
 
-def test_independent_points(double: dict[str, Any]) -> None:
+def test_independent_points(double):
     S = points(5, **double)
     S = torch.cat([S, S[:2], torch.zeros(1, 2, **double)])
     K = gram("linear", S)
@@ -199,7 +197,7 @@ def test_independent_points(double: dict[str, Any]) -> None:
     assert nothing.tolist() == []
 
 
-def test_elements_without_a_factor(double: dict[str, Any]) -> None:
+def test_elements_without_a_factor(double):
     """An error on the host; on a device NaN, in that element alone."""
     good = torch.tensor([[4.0, 2.0], [2.0, 5.0]], **double)
     both = torch.stack([good, torch.diag(good.new_tensor([1.0, -1.0]))])
@@ -214,7 +212,7 @@ def test_elements_without_a_factor(double: dict[str, Any]) -> None:
     assert L[1].isnan().all()
 
 
-def test_all_doors_say_what_came() -> None:
+def test_all_doors_say_what_came():
     """Noise of the wrong sign, and noise whose inverse is infinite."""
     kernel = RBFKernel().double()
     X = torch.rand(6, 2, generator=torch.Generator().manual_seed(0)).double()

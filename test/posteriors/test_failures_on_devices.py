@@ -18,7 +18,7 @@ from botorch_sparse.strategies.sbpe.exploration import (
 
 
 @pytest.fixture
-def away(double: dict[str, Any]) -> dict[str, Any]:
+def away(double):
     if double["device"].type == "cpu":
         pytest.skip("the host raises where it factorizes")
     return double
@@ -29,7 +29,7 @@ def rows(**tkwargs: Any) -> torch.Tensor:
     return torch.rand(20, 2, dtype=torch.float64, generator=generator).to(**tkwargs)
 
 
-def test_certificates(away: dict[str, Any]) -> None:
+def test_certificates(away):
     X = rows(**away)
     prior = NystromPosterior.prior(RBFKernel().to(X), X[:5])
     noise = torch.full((20,), 1e-309, **away)  # its inverse is infinite
@@ -37,7 +37,7 @@ def test_certificates(away: dict[str, Any]) -> None:
         accuracy_certificate(prior, X, noise)
 
 
-def test_designs_without_feedback(double: dict[str, Any]) -> None:
+def test_designs_without_feedback(double):
     """The host looks at the same."""
     posterior = IncrementalVariance(RBFKernel().to(**double), rows(**double), 0.1)
     posterior.embedded[7] = torch.nan
@@ -49,7 +49,7 @@ def test_designs_without_feedback(double: dict[str, Any]) -> None:
         largest_contribution(posterior, counts)
 
 
-def test_negative_noise_shows(away: dict[str, Any]) -> None:
+def test_negative_noise_shows(away):
     X = rows(**away)
     Y = X.sin().sum(-1, keepdim=True)
     Y = (Y - Y.mean()) / Y.std()

@@ -1,7 +1,5 @@
 """Folded repeats against unfolded data: moments and log likelihood."""
 
-from typing import Any
-
 import oracles
 import pytest
 import torch
@@ -19,7 +17,7 @@ def repeated_data(lam: float, equal: bool) -> tuple[Tensor, Tensor, Tensor]:
     return X, Y, lam * (1.0 + 3.0 * spread.double())
 
 
-def test_rows_in_order_of_appearance(tkwargs: dict[str, Any]) -> None:
+def test_rows_in_order_of_appearance(tkwargs):
     X = torch.tensor([[3.0, 1], [0, 0], [3, 1], [-2, 5], [0, 0], [3, 1]], **tkwargs)
     rows = RepeatedRows.find(X)
     assert rows.first.tolist() == [0, 1, 3]
@@ -29,7 +27,7 @@ def test_rows_in_order_of_appearance(tkwargs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_few_rows(n: int, double: dict[str, Any]) -> None:
+def test_few_rows(n, double):
     rows = RepeatedRows.find(torch.rand(n, 3, **double))
     assert rows.first.tolist() == rows.inverse.tolist() == list(range(n))
     folded = fold_repeats(rows, torch.ones(n, **double), torch.ones(n, **double))
@@ -37,12 +35,12 @@ def test_few_rows(n: int, double: dict[str, Any]) -> None:
     assert folded.log_likelihood_gain.abs() < 1e-12
 
 
-def test_signed_zeros_are_one_point(double: dict[str, Any]) -> None:
+def test_signed_zeros_are_one_point(double):
     X = torch.tensor([[0.0, 1.0], [-0.0, 1.0]], **double)
     assert RepeatedRows.find(X).first.tolist() == [0]
 
 
-def test_neighbours_are_two_points(tkwargs: dict[str, Any]) -> None:
+def test_neighbours_are_two_points(tkwargs):
     one = torch.ones(1, 1, **tkwargs)
     X = torch.cat([one, torch.nextafter(one, 2 * one)])
     assert RepeatedRows.find(X).first.tolist() == [0, 1]
@@ -51,9 +49,7 @@ def test_neighbours_are_two_points(tkwargs: dict[str, Any]) -> None:
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("lam", [1e-4, 1e-1])
 @pytest.mark.parametrize("name", ["rbf", "matern52", "linear", "product"])
-def test_folded_equals_unfolded(
-    name: str, lam: float, equal: bool, double: dict[str, Any]
-) -> None:
+def test_folded_equals_unfolded(name, lam, equal, double):
     X, Y, noise = repeated_data(lam, equal)
     S = torch.cat([X[:4], X[:2], torch.full((1, 2), 0.4, dtype=torch.float64)])
     Z = torch.cat([X[:3], torch.rand(5, 2, generator=torch.Generator().manual_seed(2))])
@@ -80,7 +76,7 @@ def test_folded_equals_unfolded(
     torch.testing.assert_close(value, unfolded, rtol=1e-8, atol=1e-6)
 
 
-def test_equal_noise_formula(double: dict[str, Any]) -> None:
+def test_equal_noise_formula(double):
     """`d_i = noise / n_i`, plain means, and the gain in terms of counts."""
     X, Y, noise = (t.to(**double) for t in repeated_data(0.3, equal=True))
     rows = RepeatedRows.find(X)
@@ -95,7 +91,7 @@ def test_equal_noise_formula(double: dict[str, Any]) -> None:
     torch.testing.assert_close(folded.log_likelihood_gain, gain)
 
 
-def test_gradients(double: dict[str, Any]) -> None:
+def test_gradients(double):
     X, Y, noise = (t.to(**double)[:10] for t in repeated_data(0.3, equal=False))
     rows = RepeatedRows.find(X)
     assert len(rows.first) < 10

@@ -45,7 +45,7 @@ def grow(kernel: str, steps: int, seed: int = 0, **tkwargs: Any) -> IncrementalV
 
 
 @sweep("kernel", KERNELS, ["matern52"])
-def test_against_the_dense_posterior(kernel: str, double: dict[str, Any]) -> None:
+def test_against_the_dense_posterior(kernel, double):
     for steps in (1, 2, 9, 40):
         growing = grow(kernel, steps, **double)
         expected = dense(kernel, growing).variance
@@ -56,7 +56,7 @@ def test_against_the_dense_posterior(kernel: str, double: dict[str, Any]) -> Non
         assert (growing.residual[growing.inducing] == 0).all()
 
 
-def test_the_parts_are_what_they_say(double: dict[str, Any]) -> None:
+def test_the_parts_are_what_they_say(double):
     growing = grow("matern52", 30, **double)
     posterior = growing.posterior()
     phi = posterior.features(growing.X)
@@ -70,7 +70,7 @@ def test_the_parts_are_what_they_say(double: dict[str, Any]) -> None:
     assert posterior.weights.eq(0).all()
 
 
-def test_linear_kernel_has_few_inducing_points(double: dict[str, Any]) -> None:
+def test_linear_kernel_has_few_inducing_points(double):
     growing = grow("linear", 40, **double)
     assert growing.num_inducing == 2
     before = growing.variance
@@ -79,7 +79,7 @@ def test_linear_kernel_has_few_inducing_points(double: dict[str, Any]) -> None:
     torch.testing.assert_close(growing.variance, before, rtol=0, atol=1e-12)
 
 
-def test_set_inducing_is_the_same_posterior(double: dict[str, Any]) -> None:
+def test_set_inducing_is_the_same_posterior(double):
     growing = grow("matern52", 30, **double)
     other = IncrementalVariance(growing.covar_module, growing.X, LAM)
     other.counts += growing.counts
@@ -93,7 +93,7 @@ def test_set_inducing_is_the_same_posterior(double: dict[str, Any]) -> None:
     torch.testing.assert_close(other.variance, growing.variance, rtol=1e-8, atol=1e-11)
 
 
-def test_rows_that_come_later(double: dict[str, Any]) -> None:
+def test_rows_that_come_later(double):
     growing = grow("matern32", 20, **double)
     new = rows(5, **double) + 0.3
     growing.add_rows(new)
@@ -112,7 +112,7 @@ def test_rows_that_come_later(double: dict[str, Any]) -> None:
 
 
 @on_the_host
-def test_small_noise_and_many_repeats_stay_sound(double: dict[str, Any]) -> None:
+def test_small_noise_and_many_repeats_stay_sound(double):
     """The variance of one point seen 3000 times is lam / 3000, to many digits."""
     X = rows(20, **double)
     growing = IncrementalVariance(oracles.make_kernel("rbf", **double), X, 1e-8)
@@ -124,7 +124,7 @@ def test_small_noise_and_many_repeats_stay_sound(double: dict[str, Any]) -> None
 
 
 @on_the_host
-def test_rounding_does_not_add_up(double: dict[str, Any]) -> None:
+def test_rounding_does_not_add_up(double):
     r"""One inducing point `z`: :math:`e(x) = k(x, z)^2 / (1 + \sum_s k(x_s, z)^2 / d)`.
 
     With the noise 1e-10 of the signal, what rounding leaves of the first subtraction
@@ -142,9 +142,7 @@ def test_rounding_does_not_add_up(double: dict[str, Any]) -> None:
 
 @on_the_host
 @pytest.mark.parametrize("lam", [1e-2, 1e-6, 1e-9])
-def test_small_noise_and_more_inducing_points_than_data(
-    lam: float, double: dict[str, Any]
-) -> None:
+def test_small_noise_and_more_inducing_points_than_data(lam, double):
     r"""`e` is `phi' (R' R)^-1 phi` with the QR factor of `[I; D^-1/2 Phi']`.
 
     Its condition number is at most :math:`(n / \lambda)^{1/2}`, here 5e5, and squared,
@@ -167,9 +165,7 @@ def test_small_noise_and_more_inducing_points_than_data(
 
 @on_the_host
 @pytest.mark.parametrize("lam, solves", [(1e-2, 0), (1e-6, 0), (1e-11, 4), (1e-14, 40)])
-def test_the_smaller_the_noise_the_more_solves(
-    lam: float, solves: int, monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
+def test_the_smaller_the_noise_the_more_solves(lam, solves, monkeypatch, double):
     """One after `j` updates where `j m eps`, with `m = 5`, is a thousandth of `lam`."""
     kernel = oracles.make_kernel("matern52", **double)
     growing = IncrementalVariance(kernel, rows(**double), lam)
@@ -188,7 +184,7 @@ def test_the_smaller_the_noise_the_more_solves(
 
 
 @on_the_host
-def test_what_has_no_factor_goes_on(double: dict[str, Any]) -> None:
+def test_what_has_no_factor_goes_on(double):
     """Noise below the rounding of the signal: variances stay what they can be."""
     X = rows(20, **double)
     growing = IncrementalVariance(oracles.make_kernel("rbf", **double), X, 1e-40)
@@ -199,9 +195,7 @@ def test_what_has_no_factor_goes_on(double: dict[str, Any]) -> None:
     assert growing.variance.max() < 1e-6
 
 
-def test_no_square_matrix_and_no_kernel_call_for_data(
-    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
+def test_no_square_matrix_and_no_kernel_call_for_data(monkeypatch, double):
     """A data point costs products with what is there; an inducing point one column."""
     growing = grow("matern52", 10, **double)
     kernel, calls = growing.covar_module, []

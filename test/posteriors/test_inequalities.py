@@ -86,7 +86,7 @@ def slack(case: Case, value: Tensor) -> Tensor:
 
 @property_test
 @given(cases)
-def test_variance_is_positive_and_below_the_prior(case: Case) -> None:
+def test_variance_is_positive_and_below_the_prior(case):
     variance = case.posterior.variance(case.Z)
     assert (variance >= 0).all()
     assert (variance <= case.scale + slack(case, case.scale)).all()
@@ -98,7 +98,7 @@ def test_variance_is_positive_and_below_the_prior(case: Case) -> None:
 
 @property_test
 @given(cases)
-def test_hallucinated_variance_never_grows(case: Case) -> None:
+def test_hallucinated_variance_never_grows(case):
     before = case.posterior.variance(case.Z)
     for j in range(len(case.pending) + 1):
         update = case.posterior.hallucinate(case.pending[:j], case.pending_noise[:j])
@@ -110,7 +110,7 @@ def test_hallucinated_variance_never_grows(case: Case) -> None:
 
 @property_test
 @given(cases)
-def test_two_sided_certificate(case: Case) -> None:
+def test_two_sided_certificate(case):
     """`variance / alpha <= exact variance <= alpha variance`."""
     dense = oracles.DENSE[case.name]
     q = oracles.nystrom_kernel(dense, case.S)
@@ -144,7 +144,7 @@ def ratio_bounds(case: Case) -> dict[str, Tensor]:
 
 @property_test
 @given(cases)
-def test_ratio_bounds_are_ordered(case: Case) -> None:
+def test_ratio_bounds_are_ordered(case):
     bounds = ratio_bounds(case)
     # Where nothing is left to be uncertain about, the ratio means nothing.
     sound = case.posterior.variance(case.Z) > 1e-8 * case.scale.max()
@@ -158,7 +158,7 @@ def test_ratio_bounds_are_ordered(case: Case) -> None:
         assert (low <= high * (1 + RELATIVE)).all(), f"{smaller} > {larger}"
 
 
-def test_the_full_covariance_alone_is_not_a_bound() -> None:
+def test_the_full_covariance_alone_is_not_a_bound():
     """The published local bound fails at a few percent of random (problem, x) pairs."""
     failed = total = 0
     largest = 1.0

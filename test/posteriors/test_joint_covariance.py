@@ -1,7 +1,6 @@
 """The lazy joint covariance where nothing is asked of it."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -17,9 +16,7 @@ EMPTY, ALL = slice(0, 0), slice(None)
 
 @pytest.mark.parametrize("batch_shape", [(), (2,), (0,)])
 @pytest.mark.parametrize("rows, columns", [(EMPTY, ALL), (ALL, EMPTY), (EMPTY, EMPTY)])
-def test_empty_slices(
-    batch_shape: tuple[int, ...], rows: slice, columns: slice, double: dict[str, Any]
-) -> None:
+def test_empty_slices(batch_shape, rows, columns, double):
     kernel = MaternKernel().to(**double)
     X = torch.rand(7, 2, generator=torch.Generator().manual_seed(0)).to(**double)
     posterior = NystromPosterior.prior(kernel, X[:3])

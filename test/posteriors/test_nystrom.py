@@ -63,7 +63,7 @@ def close(actual: Tensor, expected: Tensor, **tolerance: float) -> None:
     ],
     [("matern52", 40, 7), ("rbf", 60, 60)],
 )
-def test_dense_closed_form(name: str, n: int, m: int, double: dict[str, Any]) -> None:
+def test_dense_closed_form(name, n, m, double):
     data = problem(n, m, lam=1e-2, **double)
     posterior = build(oracles.make_kernel(name, **double), data)
     expected = reference(name, data)
@@ -101,7 +101,7 @@ def test_dense_closed_form(name: str, n: int, m: int, double: dict[str, Any]) ->
 @on_the_host
 @pytest.mark.parametrize("lam", [1e-6, 1e-4, 1e-1])
 @pytest.mark.parametrize("m", [5, 24])
-def test_multiple_precision(m: int, lam: float, double: dict[str, Any]) -> None:
+def test_multiple_precision(m, lam, double):
     data = problem(30, m, lam=lam, seed=m, **double)
     posterior = build(oracles.make_kernel("rbf", **double), data)
     mean, variance = oracles.mp_rbf_dtc(
@@ -111,7 +111,7 @@ def test_multiple_precision(m: int, lam: float, double: dict[str, Any]) -> None:
     close(posterior.variance(data["Z"]), variance, rtol=1e-5, atol=0.0)
 
 
-def test_multiple_precision_itself() -> None:
+def test_multiple_precision_itself():
     data = problem(12, 4, lam=1e-2)
     mean, variance = oracles.mp_rbf_dtc(
         *(data[k] for k in ("X", "Y", "noise", "S", "Z"))
@@ -123,7 +123,7 @@ def test_multiple_precision_itself() -> None:
 
 
 @sweep("name", oracles.KERNELS, ["matern52"])
-def test_float32(name: str, device: torch.device) -> None:
+def test_float32(name, device):
     single = {"dtype": torch.float32, "device": device}
     data = problem(200, 30, lam=4e-2, d=5, **single)
     posterior = build(oracles.make_kernel(name, **single), data)
@@ -139,9 +139,7 @@ def test_float32(name: str, device: torch.device) -> None:
     product(["rbf", "matern12", "matern52", "linear", "product"], [1e-4, 1e-2, 1.0]),
     [("matern52", 1e-2)],
 )
-def test_all_points_is_the_exact_gp(
-    name: str, lam: float, double: dict[str, Any]
-) -> None:
+def test_all_points_is_the_exact_gp(name, lam, double):
     kernel = oracles.make_kernel(name, **double)
     data = problem(120, 1, lam=lam, **double)
     data["noise"] = torch.full_like(data["noise"], lam)
@@ -179,7 +177,7 @@ def test_all_points_is_the_exact_gp(
     )
 
 
-def test_no_inducing_points_is_the_prior(tkwargs: dict[str, Any]) -> None:
+def test_no_inducing_points_is_the_prior(tkwargs):
     kernel = oracles.make_kernel("scaled", **tkwargs)
     data = problem(20, 0, lam=0.1, **tkwargs)
     mean_module = LinearMean(2).to(**tkwargs)
@@ -198,7 +196,7 @@ def test_no_inducing_points_is_the_prior(tkwargs: dict[str, Any]) -> None:
     )
 
 
-def test_no_data_is_the_prior(double: dict[str, Any]) -> None:
+def test_no_data_is_the_prior(double):
     kernel = oracles.make_kernel("rbf", **double)
     data = problem(0, 0, lam=0.1, **double)
     data["S"] = data["Z"][:5]
@@ -207,7 +205,7 @@ def test_no_data_is_the_prior(double: dict[str, Any]) -> None:
     close(posterior.variance(data["Z"]), torch.ones(7).double())
 
 
-def test_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
+def test_points_of_zero_prior_variance(double):
     data = problem(20, 4, lam=0.1, **double)
     data["S"] = torch.cat([torch.zeros(1, 2, **double), data["S"]])
     data["Z"] = torch.cat([torch.zeros(1, 2, **double), data["Z"]])
@@ -223,7 +221,7 @@ def test_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mean", ["constant", "linear"])
-def test_prior_mean(mean: str, double: dict[str, Any]) -> None:
+def test_prior_mean(mean, double):
     data = problem(60, 9, lam=1e-2, **double)
     if mean == "constant":
         mean_module = ConstantMean().to(**double)
@@ -243,7 +241,7 @@ def test_prior_mean(mean: str, double: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("batch_shape", [(2,), (2, 3)])
-def test_batch_is_a_loop(batch_shape: tuple[int, ...], double: dict[str, Any]) -> None:
+def test_batch_is_a_loop(batch_shape, double):
     kernel = oracles.make_kernel("matern52", **double)
     count = 2 if len(batch_shape) == 1 else 6
     problems = [problem(30, 8, lam=1e-2, seed=s, **double) for s in range(count)]
@@ -268,7 +266,7 @@ def test_batch_is_a_loop(batch_shape: tuple[int, ...], double: dict[str, Any]) -
         close(reduced[where], single.hallucinated_variance(each["Z"], one).cpu())
 
 
-def test_t_batches_of_an_unbatched_posterior(double: dict[str, Any]) -> None:
+def test_t_batches_of_an_unbatched_posterior(double):
     data = problem(30, 8, lam=1e-2, **double)
     posterior = build(oracles.make_kernel("rbf", **double), data)
     flat = posterior.moments(data["Z"])
@@ -283,7 +281,7 @@ def test_t_batches_of_an_unbatched_posterior(double: dict[str, Any]) -> None:
     )
 
 
-def test_batch_with_repeated_inducing_points(double: dict[str, Any]) -> None:
+def test_batch_with_repeated_inducing_points(double):
     """A batch keeps all points, so singular K_SS gets jitter; accuracy is lower."""
     problems = [problem(40, 12, lam=1e-2, seed=s, **double) for s in range(2)]
     problems[1]["S"] = problems[1]["S"][[0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]]
@@ -295,7 +293,7 @@ def test_batch_with_repeated_inducing_points(double: dict[str, Any]) -> None:
         close(moments.variance[i], expected.variance, rtol=1e-5, atol=1e-8)
 
 
-def test_residuals_that_round_below_zero(double: dict[str, Any]) -> None:
+def test_residuals_that_round_below_zero(double):
     """They count as zero."""
     X = torch.linspace(0, 1, 40, **double).unsqueeze(-1)
     kernel, noise = oracles.make_kernel("rbf", **double), torch.full_like(X[:, 0], 1e-9)
@@ -305,7 +303,7 @@ def test_residuals_that_round_below_zero(double: dict[str, Any]) -> None:
     assert (posterior.residual(X, phi) >= 0).all()
 
 
-def test_chunk_sizes_agree(double: dict[str, Any]) -> None:
+def test_chunk_sizes_agree(double):
     data = problem(30, 12, lam=1e-2, **double)
     kernel = oracles.make_kernel("rbf", **double)
     whole = build(kernel, data)
@@ -322,7 +320,7 @@ def test_chunk_sizes_agree(double: dict[str, Any]) -> None:
     assert torch.equal(again.variance, same.variance)
 
 
-def test_nothing_of_size_n_by_n(double: dict[str, Any]) -> None:
+def test_nothing_of_size_n_by_n(double):
     shapes: list[torch.Size] = []
 
     class Recording(RBFKernel):
@@ -340,7 +338,7 @@ def test_nothing_of_size_n_by_n(double: dict[str, Any]) -> None:
 
 @pytest.mark.one_in(3)
 @sweep("name", ["rbf", "matern52", "sum", "polynomial"], ["matern52"])
-def test_gradients(name: str, double: dict[str, Any]) -> None:
+def test_gradients(name, double):
     """Through Z, the inducing points, the data and every hyperparameter."""
     kernel = oracles.make_kernel(name, **double).requires_grad_(True)
     data = problem(12, 3, lam=0.1, **double)
@@ -361,7 +359,7 @@ def test_gradients(name: str, double: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(outputs, (*inputs, *parameters), fast_mode=True)
 
 
-def test_input_errors(double: dict[str, Any]) -> None:
+def test_input_errors(double):
     kernel = oracles.make_kernel("rbf", **double)
     data = problem(10, 3, lam=0.1, **double)
     with pytest.raises(BotorchTensorDimensionError, match=r"Squeeze the output"):

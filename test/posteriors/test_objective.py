@@ -51,12 +51,7 @@ class Problem:
 @pytest.mark.parametrize("batch_shape", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("collapsed", [True, False])
 @pytest.mark.parametrize("block_size", [None, 6 * 5, 1])
-def test_value_and_all_gradients(
-    batch_shape: tuple[int, ...],
-    collapsed: bool,
-    block_size: int | None,
-    double: dict[str, Any],
-) -> None:
+def test_value_and_all_gradients(batch_shape, collapsed, block_size, double):
     problem = Problem(*batch_shape, **double)
     value = low_rank_objective(
         problem.features(),
@@ -89,7 +84,7 @@ class Recorder(ScaleKernel):
 SIZES: list[int] = []
 
 
-def test_no_block_is_larger_than_asked_or_kept(double: dict[str, Any]) -> None:
+def test_no_block_is_larger_than_asked_or_kept(double):
     problem = Problem(**double)
     problem.kernel.__class__ = Recorder
     features, saved = problem.features(), []
@@ -109,7 +104,7 @@ def test_no_block_is_larger_than_asked_or_kept(double: dict[str, Any]) -> None:
     assert max(SIZES) == 7
 
 
-def test_rows_of_one_block_are_evaluated_once(double: dict[str, Any]) -> None:
+def test_rows_of_one_block_are_evaluated_once(double):
     problem = Problem(**double)
     problem.kernel.__class__ = Recorder
     features = problem.features()
@@ -119,7 +114,7 @@ def test_rows_of_one_block_are_evaluated_once(double: dict[str, Any]) -> None:
     assert SIZES.count(23) == 1
 
 
-def test_hyperparameters_from_another_computation(double: dict[str, Any]) -> None:
+def test_hyperparameters_from_another_computation(double):
     """Its graph serves each block, and what it began with gets the gradient."""
     problem = Problem(**double)
     log_scale = torch.tensor(0.3, requires_grad=True, **double)
@@ -144,7 +139,7 @@ def objective(problem: Problem) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["kernel", "X", "S", "error", "noise"])
-def test_second_derivatives_are_refused(name: str, double: dict[str, Any]) -> None:
+def test_second_derivatives_are_refused(name, double):
     problem = Problem(**double)
     leaf = next(problem.kernel.parameters())
     leaf = leaf if name == "kernel" else getattr(problem, name)
@@ -152,7 +147,7 @@ def test_second_derivatives_are_refused(name: str, double: dict[str, Any]) -> No
         torch.autograd.grad(objective(problem), leaf, create_graph=True)
 
 
-def test_replaced_parameters_are_refused(double: dict[str, Any]) -> None:
+def test_replaced_parameters_are_refused(double):
     """The gradient is that of the parameters that are in place."""
     problem = Problem(**double)
     names = [name for name, _ in problem.kernel.named_parameters()]
@@ -178,7 +173,7 @@ def test_replaced_parameters_are_refused(double: dict[str, Any]) -> None:
     torch.testing.assert_close(inside, expected, rtol=1e-7, atol=1e-7)
 
 
-def test_saved_tensors_are_taken_once(double: dict[str, Any]) -> None:
+def test_saved_tensors_are_taken_once(double):
     """`torch.utils.checkpoint`, which computes them again, gives them once."""
     problem = Problem(**double)
     kept: list[Tensor | None] = []

@@ -33,9 +33,7 @@ def problem(
 
 @pytest.mark.parametrize("lam", [1e-4, 1e-2, 10.0])
 @pytest.mark.parametrize("num_inducing", [1, 10, 60])
-def test_variance_of_pseudo_data(
-    lam: float, num_inducing: int, double: dict[str, Any]
-) -> None:
+def test_variance_of_pseudo_data(lam, num_inducing, double):
     """The factor's square inverts K^-1 - (K + G)^-1, which gives the variance."""
     posterior, X, Z = problem(lam, num_inducing, MaternKernel(nu=1.5), **double)
     factor = pseudo_data_factor(posterior)
@@ -55,7 +53,7 @@ def test_variance_of_pseudo_data(
     torch.testing.assert_close(mean, posterior.mean(Z), rtol=1e-5, atol=1e-7)
 
 
-def test_directions_without_data(double: dict[str, Any]) -> None:
+def test_directions_without_data(double):
     """An inducing point that hardly sees the data: B = I to rounding, still finite."""
     posterior, X, _ = problem(1e6, 20, RBFKernel(), **double)
     y = torch.linalg.solve_triangular(
@@ -69,7 +67,7 @@ def test_directions_without_data(double: dict[str, Any]) -> None:
     )
 
 
-def test_whitening_matrix(double: dict[str, Any]) -> None:
+def test_whitening_matrix(double):
     posterior, _, Z = problem(1e-2, 30, RBFKernel(), **double)
     k_S = posterior.covariance_with_inducing(Z)
     w = posterior.whiten(posterior.features(Z))

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ CASES = json.loads(
 
 @pytest.mark.parametrize("fold", [True, False], ids=["folded", "unfolded"])
 @sweep("number", range(len(CASES)), [0])
-def test_means_and_variances(number: int, fold: bool, double: dict[str, Any]) -> None:
+def test_means_and_variances(number, fold, double):
     case = CASES[number]
     A = torch.tensor(case["candidates"], **double)
     X, Y = A[case["pulled_indices"]], torch.tensor(case["y"], **double)

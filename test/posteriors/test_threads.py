@@ -16,7 +16,7 @@ def factorize() -> None:
     factorize_inducing_covariance(torch.ones(3, 3, dtype=torch.float64))
 
 
-def test_two_that_overlap_leave_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_overlap_leave_no_limit(monkeypatch):
     """Of two factorizations the first to begin is the first to end, if it can be."""
     openblas = ThreadpoolController().select(internal_api="openblas")
     begun, other_begun, ended = Event(), Event(), Event()
@@ -58,7 +58,7 @@ def test_two_that_overlap_leave_no_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(during) == 2 and all(n == 1 for numbers in during for n in numbers)
 
 
-def test_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restored_after_an_error(monkeypatch):
     openblas = ThreadpoolController().select(internal_api="openblas")
 
     def failing(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ def test_restored_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_in_the_middle_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_in_the_middle_of_one(monkeypatch):
     """The child, which lacks the thread that factorizes, finds the lock free.
 
     It does not factorize: with several threads OpenMP itself may hang in a child.

@@ -41,9 +41,7 @@ def assert_same(
 
 
 @sweep("name, q", product(KERNELS, [0, 1, 5, 39]), [("matern32", 5), ("linear", 1)])
-def test_condition_is_from_data_with_all(
-    name: str, q: int, double: dict[str, Any]
-) -> None:
+def test_condition_is_from_data_with_all(name, q, double):
     X, Y, noise, Z = data(40, 1e-2, **double)
     kernel, n = oracles.make_kernel(name, **double), 40 - q
     whole = from_data(kernel, X, Y, noise, X[:10])
@@ -56,7 +54,7 @@ def test_condition_is_from_data_with_all(
     assert_same(one_by_one, whole, Z)
 
 
-def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
+def test_condition_leaves_the_original_alone(double):
     X, Y, noise, Z = data(20, 1e-2, **double)
     kernel = oracles.make_kernel("rbf", **double)
     posterior = from_data(kernel, X, Y, noise, X[:5])
@@ -69,7 +67,7 @@ def test_condition_leaves_the_original_alone(double: dict[str, Any]) -> None:
 
 
 @sweep("name", KERNELS, ["matern32", "linear"])
-def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) -> None:
+def test_representer_weights_after_fantasies(name, double):
     X, Y, noise, Z = data(40, 1e-2, **double)
     kernel = oracles.make_kernel(name, **double)
     posterior = from_data(kernel, X[:30], Y[:30], noise[:30], X[:8])
@@ -99,9 +97,7 @@ def test_representer_weights_after_fantasies(name: str, double: dict[str, Any]) 
     [(name, *s) for name in KERNELS for s in [(0, 4), (6, 0), (6, 1), (6, 9)]],
     [("matern32", 6, 9), ("linear", 0, 4)],
 )
-def test_append_is_from_data_with_more_points(
-    name: str, m: int, p: int, double: dict[str, Any]
-) -> None:
+def test_append_is_from_data_with_more_points(name, m, p, double):
     X, Y, noise, Z = data(50, 1e-2, **double)
     kernel = oracles.make_kernel(name, **double)
     small = from_data(kernel, X, Y, noise, X[:m])
@@ -115,7 +111,7 @@ def test_append_is_from_data_with_more_points(
     assert_same(again, from_data(kernel, X, Y, noise, S), Z)
 
 
-def test_append_leaves_out_what_is_explained(double: dict[str, Any]) -> None:
+def test_append_leaves_out_what_is_explained(double):
     X, Y, noise, Z = data(50, 1e-2, **double)
     kernel = oracles.make_kernel("matern32", **double)
     small = from_data(kernel, X, Y, noise, X[:6])
@@ -132,7 +128,7 @@ def test_append_leaves_out_what_is_explained(double: dict[str, Any]) -> None:
 
 
 @sweep("name", ["rbf", "matern12", "matern52", "product"], ["matern52"])
-def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
+def test_append_many_repeats(name, tkwargs):
     """Rounding in the kernel lets some repeats pass; they must do no harm."""
     X, Y, noise, Z = data(300, 1e-1, **tkwargs)
     X, Z = 10 * X, 10 * Z
@@ -156,7 +152,7 @@ def test_append_many_repeats(name: str, tkwargs: dict[str, Any]) -> None:
     torch.testing.assert_close(after.variance / scale, before.variance / scale, **close)
 
 
-def test_append_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
+def test_append_points_of_zero_prior_variance(double):
     X, Y, noise, Z = data(20, 1e-2, **double)
     kernel = oracles.make_kernel("linear", **double)
     small = from_data(kernel, X, Y, noise, X[:1])
@@ -167,7 +163,7 @@ def test_append_points_of_zero_prior_variance(double: dict[str, Any]) -> None:
 
 
 @sweep("name", oracles.KERNELS, ["matern52"])
-def test_hallucinated_variance(name: str, double: dict[str, Any]) -> None:
+def test_hallucinated_variance(name, double):
     """The variance of a posterior whose data include the pending points."""
     X, Y, noise, Z = data(30, 1e-2, **double)
     pending, pending_noise = torch.cat([Z[:4], Z[:1], X[:1]]), noise[:6]
@@ -191,9 +187,7 @@ def test_hallucinated_variance(name: str, double: dict[str, Any]) -> None:
     )
 
 
-def test_hallucinate_far_beyond_the_number_of_features(
-    tkwargs: dict[str, Any],
-) -> None:
+def test_hallucinate_far_beyond_the_number_of_features(tkwargs):
     """More pending points than inducing points, most of them the same."""
     X, Y, noise, Z = data(30, 1e-1, **tkwargs)
     kernel = oracles.make_kernel("matern52", **tkwargs)

@@ -86,8 +86,6 @@ INHERITED = {
     "botorch.models.SingleTaskGP": "_ignore_X_dims_scaling_check",
     # Whether undoing an outcome transform leaves the mean without the variance.
     "botorch.models.transforms.outcome.OutcomeTransform": "_is_linear",
-    # Below which standard deviation it leaves values as they are.
-    "botorch.models.transforms.outcome.Standardize": "_min_stdv",
     # What BoTorch's own allocators maximize: abstract, and ours refuses it.
     "botorch.models.utils.inducing_point_allocators.InducingPointAllocator": (
         "_get_quality_function"

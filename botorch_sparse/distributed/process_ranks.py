@@ -24,6 +24,7 @@ from botorch.exceptions.errors import BotorchError, InputDataError
 from torch import Tensor
 from typing_extensions import override
 
+from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.pools.shard import HOST, Ranks, one_line
 
 T = TypeVar("T")
@@ -151,9 +152,15 @@ def own_device(device: torch.device | str) -> torch.device:
     """Where this process computes: each that `torchrun` started has its own GPU.
 
     Raises:
-        InputDataError: If there are fewer GPUs than processes on this machine.
+        InputDataError: If it is no device, or if there are fewer GPUs than processes on
+            this machine.
     """
-    device = torch.device(device)
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:  # as torch raises
+        raise InputDataError(
+            f"Got device={short_repr(device)}; need one such as 'cpu' or 'cuda'."
+        ) from error
     if device.type != "cuda" or not dist.is_torchelastic_launched():
         return device
     num, size = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))

@@ -90,11 +90,13 @@ def radius_of(
     given = {"norm_bound": norm_bound, "noise_variance": noise_variance}
     if covar_module is None and constants != "theory":
         _refuse(NO_KERNEL, **given, delta=delta)
+    delta = DELTA if delta is None else delta
+    check_number("delta", delta, "(0, 1)")
     share = noise_share if constants == "theory" else 1.0
     return kind(
         1.0 if norm_bound is None else norm_bound,
         1e-4 if noise_variance is None else noise_variance,
-        share * (DELTA if delta is None else delta),
+        share * delta,
         constants=constants,
     )
 

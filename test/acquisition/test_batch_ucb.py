@@ -22,7 +22,7 @@ from batch_oracles import (
 from botorch.acquisition import UpperConfidenceBound
 from botorch.acquisition.input_constructors import get_acqf_input_constructor
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
-from botorch.exceptions import BotorchWarning, InputDataError, UnsupportedError
+from botorch.exceptions import BotorchWarning, UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.models.transforms.input import InputPerturbation
@@ -308,8 +308,3 @@ def test_input_transforms_of_many_points_are_refused(double):
     model = SingleTaskGP(X, Y, input_transform=perturbed)
     with pytest.raises(UnsupportedError, match="keep the number of points"):
         BatchUpperConfidenceBound(model, BETA)(X[:1].unsqueeze(0))
-    with pytest.raises(InputDataError, match="not finite"):
-        BatchUpperConfidenceBound(build("exact", X, Y), BETA, X[:1] * float("nan"))
-    for beta in (-1.0, float("nan"), torch.tensor([1.0, -1.0], **double)):
-        with pytest.raises(InputDataError, match="need a number of at least 0"):
-            BatchUpperConfidenceBound(build("exact", X, Y), beta)

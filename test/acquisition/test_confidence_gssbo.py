@@ -140,6 +140,3 @@ def test_errors():
         radius = GSSBORadius(2, 0.1, constants=constants)  # type: ignore[arg-type]
         with pytest.raises(InputDataError, match=r'min_std=0\.0.*penalty="offset"'):
             radius.paper_value(replace(STATISTICS, min_std=0.0))
-    for name in ("feedback_norm", "min_std", "cross_covariance_norm"):
-        with pytest.raises(InputDataError, match=f"{name}=-1"):
-            replace(STATISTICS, **{name: -1.0})

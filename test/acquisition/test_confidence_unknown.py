@@ -133,8 +133,6 @@ def test_dimension_is_told():
 def test_other_errors():
     with pytest.raises(InputDataError, match=r"growth=0.3 and norm_growth=0.2.*0.5"):
         UnknownHyperparameters(growth=0.3, norm_growth=0.2)
-    with pytest.raises(InputDataError, match=r"constants='best'.*practical"):
-        UnknownHyperparameters(constants="best")  # type: ignore[arg-type]
 
 
 # The norm under a shorter lengthscale: oracles.DENSE has one of 0.6, so that

@@ -17,7 +17,6 @@ from batch_oracles import (
     tensors,
 )
 from botorch.exceptions import (
-    BotorchTensorDimensionError,
     InputDataError,
     UnsupportedError,
 )
@@ -253,16 +252,10 @@ def test_errors(double):
     batched = SingleTaskGP(torch.rand(2, 5, 1, **double), torch.rand(2, 5, 1, **double))
     with pytest.raises(UnsupportedError, match=r"batch shape \(2,\)"):
         LocalRatioBound(batched)
-    with pytest.raises(InputDataError, match="local_bound='other'; need one of"):
-        LocalRatioBound(model, X[:2], "other")  # type: ignore[arg-type]
     with pytest.raises(InputDataError, match=r"ratio_threshold=0.5; need at least 1"):
         LocalRatioBound(model, X[:2]).terminates(0.5, choices=X)
     with pytest.raises(InputDataError, match="Give either choices or bounds"):
         LocalRatioBound(model, X[:2]).maximum()
-    with pytest.raises(BotorchTensorDimensionError, match="one row for each point"):
-        LocalRatioBound(model, X[0])
-    with pytest.raises(InputDataError, match=f"{X.shape[-1]} entries that are not"):
-        LocalRatioBound(model, torch.full_like(X[:1], float("nan")))
     for noise in (torch.ones(3, **double), torch.tensor([1.0, 0.0], **double)):
         with pytest.raises(InputDataError, match="for 2 points; need one positive"):
             LocalRatioBound(model, X[:2], noise=noise)

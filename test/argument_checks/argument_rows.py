@@ -1,16 +1,22 @@
 """Bad inputs at public names: what a row is, and values that are bad for many."""
 
+import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from botorch.exceptions import InputDataError
 from gpytorch.kernels import RBFKernel
+from gpytorch.means import ZeroMean
 from torch import Tensor
+
+from botorch_sparse.acquisition import FixedBeta
+from botorch_sparse.inducing import PosteriorVarianceSampler
+from botorch_sparse.models import RefitSchedule
 
 NAN, INF = math.nan, math.inf
 # What a message says of what would do.
@@ -36,6 +42,39 @@ BAD_BOUNDS: list[Any] = [
     *("box", 1.0, [["a"], ["b"]], BOUNDS.to(torch.complex64), torch.empty(2, 0)),
     [[-1e308], [1e308]],  # at an infinite distance
 ]
+# Arguments whose names mean the same wherever they are.
+USUAL: dict[str, list[Any]] = {
+    **{name: FLAG for name in ("unique", "minimize")},
+    **{name: CHOICE for name in ("selection", "reading", "gradients", "constants")},
+    **{name: CHOICE for name in ("bias", "exploration", "repeat", "refresh")},
+    "inflation": CHOICE,
+    **{name: WHOLE for name in ("batch_size", "num_initial", "dim", "num_candidates")},
+    **{name: WHOLE for name in ("max_inducing_points", "raw_samples", "num_restarts")},
+    **{name: WHOLE for name in ("num_regions", "window", "patience")},
+    **{name: POSITIVE for name in ("lam", "oversampling", "kernel_bound", "side")},
+    **{name: POSITIVE for name in ("gradient_scale", "gradient_amplitude")},
+    **{name: POSITIVE for name in ("discretization", "tolerance")},
+    **{name: NON_NEGATIVE for name in ("norm_bound", "noise_variance", "noise_std")},
+    **{name: NON_NEGATIVE for name in ("noise_scale", "feedback_norm", "min_std")},
+    **{name: NON_NEGATIVE for name in ("log_det_sum", "leverage_sum", "lambda_max")},
+    **{name: NON_NEGATIVE for name in ("log_det_sum_inflated", "norm_lower_bound")},
+    "cross_covariance_norm": NON_NEGATIVE,
+    "delta": PROBABILITY,
+    "seed": [*SEED, None],
+    "ratio_threshold": THRESHOLD,
+    "max_memory": [-1, NAN, "1"],
+    "min_batch_width": [0, -1, NAN, "2"],
+    "mgf_radius": [0, -1, NAN, "2"],
+    "max_information_gain": [3.0, "x"],
+    "covar_module": KERNELS,
+    "mean_module": [ZeroMean, 0.0],
+    "radius": [FixedBeta, 4.0, "fixed"],
+    "refit": ["often", 3, RefitSchedule],
+    **{
+        name: ["bless", PosteriorVarianceSampler, 3]
+        for name in ("sampler", "initial_sampler")
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +128,34 @@ def arguments(
         for argument, several in values.items()
         for value in several
     ]
+
+
+def usual(
+    make: Callable[..., Any], name: str = "", **values: list[Any] | None
+) -> list[Row]:
+    """A row for each bad value of the usual arguments that something takes.
+
+    Args:
+        make: What is called.
+        name: The public name; that of `make` by default.
+        **values: Bad values of its other arguments, or of a usual one; None for one
+            that here is not as usual.
+    """
+    taken = {n: USUAL[n] for n in options_of(make) if n in USUAL}
+    given = {n: bad for n, bad in (taken | values).items() if bad is not None}
+    return arguments(make, name, **given)
+
+
+def options_of(make: Callable[..., Any]) -> Iterator[str]:
+    """The arguments that are left to give, those of an `Unpack` and of bases too."""
+    kind = make.func if isinstance(make, partial) else make
+    for name, parameter in inspect.signature(make).parameters.items():
+        yield name
+        if parameter.kind is parameter.VAR_KEYWORD:
+            for options in get_args(parameter.annotation):
+                yield from options.__annotations__
+            if parameter.annotation is Any and isinstance(kind, type):
+                yield from options_of(kind.__bases__[0])
 
 
 def _short(value: Any) -> str:

@@ -15,14 +15,14 @@ from argument_rows import (
     NON_NEGATIVE,
     POSITIVE,
     PROBABILITY,
-    SEED,
     WHOLE,
     Row,
     X,
     Y,
     arguments,
+    usual,
 )
-from botorch.exceptions import BotorchError
+from botorch.exceptions import BotorchError, UnsupportedError
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import LinearKernel
@@ -45,11 +45,11 @@ ROW = Y.unsqueeze(-1)
 INPUTS: list[Any] = [X[0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x", None, X[:0]]
 OUTCOMES: list[Any] = [Y, ROW[:3], ROW * NAN, ROW.long(), [1.0], None]
 SAMPLERS: list[Any] = ["bless", i.BLESSSampler, 3]
-CAT_DIMS: list[Any] = [[5], ["a"], 3, [0.5], [0, 0]]
-VARIANCES: list[Any] = [-NOISE, NOISE * 0, NOISE * NAN, NOISE[:3], 0.1, "x"]
+CAT_DIMS: list[Any] = [[2], [-3], ["a"], 3, [0.5], [0, 0], [1, -1]]
+VARIANCES: list[Any] = [-NOISE, NOISE * 0, NOISE * NAN, NOISE[:3], NOISE[:1], 0.1, "x"]
 GRADIENTS = torch.randn(12, 3, dtype=torch.float64)
 COVARIANCES: list[Any] = [
-    *(-EYE, INDEFINITE, EYE * NAN, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
+    *(-EYE, INDEFINITE, EYE * NAN, EYE / 0, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
 ]
 MODULES: dict[str, list[Any]] = {
     "covar_module": [*KERNELS, ZeroMean()],
@@ -80,10 +80,9 @@ MODELS = [
             ),
         )
     ],
-    *arguments(
+    *usual(
         partial(m.SparseSingleTaskGP, X, ROW),
         inducing_sampler=SAMPLERS,
-        max_inducing_points=WHOLE,
         objective=CHOICE,
         max_memory=WHOLE,
         cat_dims=CAT_DIMS,
@@ -94,16 +93,11 @@ MODELS = [
         says="inducing.points",
         inducing_points=[X[:, :1], X[:0], X[:3].float(), [[0.0, 0.0]], X * NAN],
     ),
-    *arguments(
+    *usual(
         partial(m.SubsetSingleTaskGP, X, ROW),
         subset_size=WHOLE,
         num_initial=[-1, 2.5, NAN, "2"],
-        selection=CHOICE,
-        reading=CHOICE,
-        gradients=CHOICE,
-        noise_scale=NON_NEGATIVE,
         num_newest=[-1, 2.5, NAN, "2"],
-        seed=SEED,
     ),
     *arguments(m.RefitSchedule, every=WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
     *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
@@ -260,30 +254,11 @@ SMALLEST = partial(
     i.smallest_subset_size, covar_module=KERNEL, X=X, order=torch.arange(12)
 )
 INDUCING = [
-    *arguments(
-        i.BLESSSampler,
-        oversampling=POSITIVE,
-        max_inducing_points=WHOLE,
-        step=[1.0, 0, NAN, INF, "2"],
-    ),
-    *arguments(
-        i.CertifiedSampler,
-        tolerance=POSITIVE,
-        max_inducing_points=WHOLE,
-        num_initial=WHOLE,
-        growth=[1.0, NAN, INF, "2"],
-        delta=PROBABILITY,
-    ),
-    *arguments(i.PosteriorVarianceSampler, oversampling=POSITIVE),
-    *arguments(
-        i.RecursiveRLSSampler,
-        oversampling=POSITIVE,
-        max_inducing_points=WHOLE,
-        delta=PROBABILITY,
-    ),
-    *arguments(
-        i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE, seed=SEED
-    ),
+    *usual(i.BLESSSampler, step=[1.0, 0, NAN, INF, "2"]),
+    *usual(i.CertifiedSampler, growth=[1.0, NAN, INF, "2"]),
+    *usual(i.PosteriorVarianceSampler),
+    *usual(i.RecursiveRLSSampler),
+    *usual(i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE),
     *[
         row
         for sampler in (
@@ -300,6 +275,13 @@ INDUCING = [
         )
     ],
     *CERTIFICATES,
+    Row(
+        "accuracy_certificate",
+        "a batch",
+        partial(i.accuracy_certificate, POSTERIOR, X.repeat(2, 1, 1), NOISE),
+        ("Use accuracy_certificates",),
+        UnsupportedError,
+    ),
     *arguments(i.variance_inflation, r=[-1.0, "2"]),
     *[
         row
@@ -319,7 +301,10 @@ INDUCING = [
     *anything(
         partial(i.select_by_gradient_diversity, num=3),
         says="gradients|num",
-        gradients=[GRADIENTS[:0], [[0.0]], "x", GRADIENTS * NAN],
+        gradients=[
+            *(GRADIENTS[:0], [[0.0]], "x", GRADIENTS * NAN, GRADIENTS.long()),
+            GRADIENTS[None],
+        ],
     ),
     *arguments(
         partial(i.select_by_gradient_diversity, GRADIENTS),
@@ -362,7 +347,7 @@ POSTERIORS = [
         partial(p.NystromPosterior.from_data, **GIVEN),
         "NystromPosterior",
         says="inducing|noise|X|Y|kernel|covar_module",
-        inducing_points=[X[:, :1], X[0], X * NAN, [[0.0, 0.0]]],
+        inducing_points=[X[:, :1], X[0], X[None], X * NAN, [[0.0, 0.0]]],
         noise=VARIANCES,
         Y=[Y[:3], ROW, Y * NAN, [1.0]],
         X=[X[0], X[:3], [[1.0]], BAD_X],
@@ -391,7 +376,7 @@ OTHERS = [
     *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),
     *arguments(partial(k.prior_variance, KERNEL), X=[[[0.0, 0.0]], "x"]),
     *arguments(partial(k.prior_variance, X=X), kernel=[*KERNELS, None]),
-    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=POSITIVE),
+    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=[*POSITIVE, 1.5]),
     *arguments(
         partial(k.shrink_lengthscales, factor=0.5), covar_module=[*KERNELS, None]
     ),

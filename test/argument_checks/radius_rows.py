@@ -14,12 +14,12 @@ from argument_rows import (
     NON_NEGATIVE,
     POSITIVE,
     PROBABILITY,
-    SEED,
     THRESHOLD,
     WHOLE,
     Row,
     X,
     arguments,
+    usual,
 )
 from botorch.exceptions import BotorchError
 from botorch.models import SingleTaskGP
@@ -31,20 +31,13 @@ from botorch_sparse.models import SparseSingleTaskGP
 
 MODEL = SparseSingleTaskGP(X, X[:, :1])
 MODELS: list[Any] = [None, 3.0, SingleTaskGP]
-BETA = [*NON_NEGATIVE, None]
+BETA = [*NON_NEGATIVE, None, torch.tensor([1.0, -1.0])]
 POINTS: list[Any] = [X[:, :1], [[0.0, 0.0]], X[0], X * NAN]
 NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None]
 CHOICES: list[Any] = [X[:, :1], X[0], [[0.0, 0.0]]]
 NOISE: list[Any] = [torch.tensor(-1.0), torch.tensor(NAN), "2"]
 TABLE: list[Any] = [X[0], X[:0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x"]
 AT_LEAST_ZERO = [-1, NAN, "2"]
-GAIN: dict[str, list[Any]] = {"max_information_gain": [3.0, "x"]}
-BOUND = {"norm_bound": NON_NEGATIVE, "noise_variance": NON_NEGATIVE}
-BOUND |= {"delta": PROBABILITY, "constants": CHOICE}
-SBPE = BOUND | {"bias": CHOICE, "num_intervals": [0, NAN, "2"]}
-SBPE |= {"mgf_radius": [0, -1, NAN, "2"]}
-COMPACT = {"side": POSITIVE, "gradient_amplitude": POSITIVE, "constants": CHOICE}
-COMPACT |= {"gradient_scale": POSITIVE, "dim": WHOLE, "delta": PROBABILITY}
 RULES: list[Any] = [
     b.Global,
     b.Local,
@@ -60,86 +53,50 @@ def bounded(radius: Any, **given: Any) -> partial[Any]:
     return partial(radius, **plain | given)
 
 
-STATISTICS = {
-    name: NON_NEGATIVE
-    for name in (
-        *("num_evaluations", "log_det_sum", "log_det_sum_inflated", "leverage_sum"),
-        *("lambda_max", "norm_lower_bound"),
-    )
-}
-STATISTICS |= {"lam": POSITIVE, "ratio_threshold": THRESHOLD}
 UCB = a.BatchUpperConfidenceBound(MODEL, 4.0)
 ADAPTIVE = partial(b.optimize_adaptive_batch, UCB)
 
 RADII = [
-    *arguments(bounded(a.BBKBRadius), **BOUND, inflation=CHOICE),
-    *arguments(
-        bounded(a.BKBRadius), **BOUND, kernel_bound=POSITIVE, accuracy=PROBABILITY
-    ),
-    *arguments(bounded(a.ChowdhuryGopalanRadius), **BOUND | GAIN),
-    *arguments(bounded(a.NormBoundRadius), **BOUND),
-    *arguments(
-        bounded(a.SrinivasAgnosticRadius), **BOUND | GAIN, kernel_bound=POSITIVE
-    ),
-    *arguments(bounded(a.SBPERadius), **SBPE),
-    *arguments(
-        bounded(a.SBPEContinuousRadius, dim=2),
-        **SBPE,
-        dim=WHOLE,
-        kernel_bound=POSITIVE,
-        discretization=POSITIVE,
-    ),
-    *arguments(
+    *[
+        row
+        for radius in (
+            *(a.BBKBRadius, a.ChowdhuryGopalanRadius, a.NormBoundRadius),
+            a.SrinivasAgnosticRadius,
+        )
+        for row in usual(bounded(radius))
+    ],
+    *usual(bounded(a.BKBRadius), accuracy=PROBABILITY),
+    *usual(bounded(a.SBPERadius), num_intervals=[0, NAN, "2"]),
+    *usual(bounded(a.SBPEContinuousRadius, dim=2), num_intervals=[0, NAN, "2"]),
+    *usual(
         a.UnknownHyperparameters,
         norm_bound=[0, *NON_NEGATIVE],
-        noise_variance=NON_NEGATIVE,
-        delta=PROBABILITY,
         growth=[*AT_LEAST_ZERO, 2.0],
         norm_growth=AT_LEAST_ZERO,
         start=WHOLE,
-        dim=WHOLE,
-        constants=CHOICE,
     ),
     *arguments(a.FixedBeta, beta=BETA),
-    *arguments(
-        partial(a.GSSBORadius, dim=2, delta=0.1),
-        **COMPACT,
-        kernel_bound=POSITIVE,
-        penalty=CHOICE,
-    ),
-    *arguments(partial(a.SrinivasCompactRadius, dim=2, delta=0.1), **COMPACT),
-    *arguments(
-        partial(a.SrinivasFiniteRadius, num_candidates=3, delta=0.1),
-        num_candidates=WHOLE,
-        delta=PROBABILITY,
-        constants=CHOICE,
-    ),
+    *usual(partial(a.GSSBORadius, dim=2, delta=0.1), penalty=CHOICE),
+    *usual(partial(a.SrinivasCompactRadius, dim=2, delta=0.1)),
+    *usual(partial(a.SrinivasFiniteRadius, num_candidates=3, delta=0.1)),
     *arguments(a.GuessAndDouble, radius=[a.FixedBeta(2.0), a.BBKBRadius, 3.0, None]),
-    *arguments(
+    *usual(
         partial(a.RandomizedRadius, radius=a.FixedBeta(2.0)),
         radius=[a.FixedBeta, 3.0, None],
-        seed=SEED,
         distribution=CHOICE,
         shift=AT_LEAST_ZERO,
         mean_excess=[0, *AT_LEAST_ZERO],
     ),
-    *arguments(
-        partial(a.ShiftedExponentialRadius, num_candidates=3),
-        num_candidates=WHOLE,
-        seed=SEED,
-    ),
-    *arguments(partial(a.RadiusStatistics, lam=0.1), **STATISTICS),
-    *arguments(
+    *usual(partial(a.ShiftedExponentialRadius, num_candidates=3)),
+    *usual(partial(a.RadiusStatistics, lam=0.1), num_evaluations=NON_NEGATIVE),
+    *usual(
         partial(a.SubsetStatistics, lam=0.1, feedback_norm=1.0),
-        **STATISTICS,
-        feedback_norm=NON_NEGATIVE,
+        num_evaluations=NON_NEGATIVE,
     ),
     *arguments(a.ConfidenceGapStopping, tolerance=[*AT_LEAST_ZERO, None]),
-    *arguments(
+    *usual(
         partial(a.discretization_constant, dim=2, lipschitz_constant=1.0),
-        dim=WHOLE,
         lipschitz_constant=POSITIVE,
-        side=POSITIVE,
     ),
     *arguments(partial(a.confidence_gap, width=torch.ones(3)), mean=[3.0, [1.0, 2.0]]),
     *arguments(a.posterior_mean_norm, posterior=[3.0, MODEL]),
@@ -230,6 +187,12 @@ OPTIM = [
         noise=POSITIVE,
     ),
     *arguments(distributed.Ranks, rank=[-1, 1, 0.5, "0"], size=[0, -1, 2.5, "1"]),
+    *arguments(
+        partial(distributed.Shard, ranks=distributed.Ranks(size=2)),
+        says="need.* a tile",
+        num_rows=[900],
+    ),
+    *arguments(distributed.own_device, device=["gpu", 3.5, None]),
     *arguments(
         partial(ADAPTIVE, b.Local(2.0)),
         says="choices|bounds",

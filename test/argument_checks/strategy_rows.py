@@ -23,41 +23,23 @@ from argument_rows import (
     NON_NEGATIVE,
     POSITIVE,
     PROBABILITY,
-    SEED,
-    THRESHOLD,
     WHOLE,
     Row,
     X,
     arguments,
+    usual,
 )
 from botorch.exceptions import BotorchError, UnsupportedError
-from gpytorch.means import ZeroMean
 from strategy_table import equal
 
 from botorch_sparse import strategies as s
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.batching import Local
 from botorch_sparse.inducing import PosteriorVarianceSampler
-from botorch_sparse.models import RefitSchedule
 
-SAMPLER: list[Any] = ["bless", PosteriorVarianceSampler, 3]
-RADIUS: list[Any] = [FixedBeta, 4.0, "fixed"]
-SHARED = {"seed": [*SEED, None], "minimize": FLAG, "covar_module": KERNELS}
-MODEL = SHARED | {
-    "unique": FLAG,
-    "num_initial": WHOLE,
-    "refit": ["often", 3, RefitSchedule],
-    "mean_module": [ZeroMean, 0.0],
-}
-BOUND = {"lam": POSITIVE, "norm_bound": [*NON_NEGATIVE, 0], "delta": PROBABILITY}
-UCB = MODEL | BOUND
-UCB |= {"noise_variance": NON_NEGATIVE, "radius": RADIUS, "batch_size": WHOLE}
-UCB |= {"min_batch_width": [0, -1, NAN, "2"], "repeat": CHOICE}
-SPARSE = {"oversampling": POSITIVE, "sampler": SAMPLER, "max_memory": [-1, NAN, "1"]}
-SPARSE |= {"initial_sampler": SAMPLER}
 RULES: dict[str, list[Any]] = {"rule": ["bless", 3, Local]}
-BY_THEORY = {"refresh": CHOICE, "constants": CHOICE, "bias": CHOICE}
-BY_THEORY |= {"mgf_radius": [0, -1, NAN, "1"], "discretization": POSITIVE}
+BOUND: dict[str, list[Any]] = {"norm_bound": [*NON_NEGATIVE, 0]}
+GRADIENTS = dict.fromkeys(("selection", "reading", "gradients", "noise_scale"))
 
 
 def known(strategy: Callable[..., Any], **given: Any) -> partial[Any]:
@@ -411,16 +393,14 @@ def state_rows() -> list[Row]:
 
 LENGTHS: list[Any] = ["often", [0, 3], 2, [1.5]]
 ROWS = [
-    *arguments(
+    *usual(
         known(s.BBKB),
-        **UCB | SPARSE | RULES,
-        ratio_threshold=THRESHOLD,
+        **BOUND | RULES,
         termination=CHOICE,
         local_bound=CHOICE,
-        constants=CHOICE,
         num_evaluations=[100],
     ),
-    *arguments(known(s.BKB), **UCB | SPARSE, constants=CHOICE, num_evaluations=[100]),
+    *usual(known(s.BKB), **BOUND, num_evaluations=[100]),
     *[
         row
         for strategy in (s.BBKB, s.BKB)
@@ -436,32 +416,18 @@ ROWS = [
             noise_variance=NON_NEGATIVE,
         )
     ],
-    *arguments(
-        known(s.GPBUCB), **UCB | RULES, ratio_threshold=THRESHOLD, constants=CHOICE
-    ),
-    *arguments(known(s.GPUCB), **UCB, constants=CHOICE),
-    *arguments(
-        known(s.ThompsonSampling),
-        **MODEL,
-        lam=POSITIVE,
-        batch_size=WHOLE,
-        oversampling=POSITIVE,
-        sampler=SAMPLER,
-        initial_sampler=SAMPLER,
-    ),
+    *usual(known(s.GPBUCB), **BOUND | RULES),
+    *usual(known(s.GPUCB), **BOUND),
+    *usual(known(s.ThompsonSampling)),
     *arguments(
         partial(s.ThompsonSampling, X), radius=[FixedBeta(4.0)], raises=TypeError
     ),
-    *arguments(
+    *usual(
         known(s.SBPE, num_evaluations=100),
-        **SHARED | BOUND | BY_THEORY,
-        noise_std=NON_NEGATIVE,
+        **BOUND,
+        num_initial=None,
         num_evaluations=WHOLE,
         schedule=LENGTHS,
-        exploration=CHOICE,
-        radius=RADIUS,
-        raw_samples=WHOLE,
-        num_restarts=WHOLE,
     ),
     *arguments(
         partial(s.SBPE, X, num_evaluations=100),
@@ -469,59 +435,25 @@ ROWS = [
         lam=POSITIVE,
         noise_std=NON_NEGATIVE,
     ),
-    *arguments(
-        known(s.UncertaintyReduction),
-        **BOUND | BY_THEORY,
-        seed=SEED,
-        covar_module=[*KERNELS, None],
-        noise_std=NON_NEGATIVE,
-    ),
-    *arguments(
-        partial(s.GSSBO, bounds=BOUNDS),
-        selection=CHOICE,
-        reading=CHOICE,
-        gradients=CHOICE,
-        noise_scale=NON_NEGATIVE,
-    ),
+    *usual(known(s.UncertaintyReduction), covar_module=[*KERNELS, None], **BOUND),
     *[
         row
-        for gssbo in (s.GSSBO, s.RSSBO)
-        for row in arguments(
+        for gssbo, not_its_own in ((s.GSSBO, {}), (s.RSSBO, GRADIENTS))
+        for row in usual(
             partial(gssbo, bounds=BOUNDS, covar_module=KERNEL),
-            **SHARED,
-            lam=POSITIVE,
+            **not_its_own,
             subset_size=[0, -1, 2.5, NAN, "static"],
-            num_initial=WHOLE,
             Z=[0, -1.0, NAN, "2"],
-            window=WHOLE,
-            patience=WHOLE,
-            radius=RADIUS,
-            refit=["often", 3, RefitSchedule],
             acquisition=["ucb", 3],
             clock=[3],
         )
     ],
-    *arguments(
+    *usual(
         partial(s.TrustRegionBBKB, bounds=BOUNDS, covar_module=KERNEL),
-        **SHARED,
-        lam=POSITIVE,
-        batch_size=WHOLE,
-        num_regions=WHOLE,
         acquisition=CHOICE,
-        num_candidates=WHOLE,
-        max_inducing_points=WHOLE,
-        num_initial=WHOLE,
-        refit=["often", 3, RefitSchedule],
-        mean_module=[ZeroMean, 0.0],
     ),
     *arguments(partial(s.TrustRegionBBKB, bounds=BOUNDS, acquisition="ucb"), **RULES),
-    *arguments(
-        partial(s.RandomSearch, X),
-        batch_size=WHOLE,
-        unique=FLAG,
-        seed=SEED,
-        minimize=FLAG,
-    ),
+    *usual(partial(s.RandomSearch, X)),
     *arguments(s.StopAfter, seconds=[-1, NAN, "1", None]),
     *arguments(s.StopAtTarget, value=[NAN, "1", None]),
     *arguments(s.StopOnConfidenceGap, tolerance=[-1, NAN, "1", None]),

@@ -10,7 +10,6 @@ from ax.adapter.cross_validation import cross_validate
 from ax.api.client import Client
 from ax.api.configs import StorageConfig
 from ax_problems import BOX, CAPPED, MIXED, NO_THRESHOLDS, branin, floats, mixed
-from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import (
     bbkb_generation_strategy,
@@ -192,25 +191,3 @@ def test_a_failed_trial_is_followed_by_another_candidate(
     (after_loading,) = loaded.get_next_trials(max_trials=1).values()
     assert after == after_loading
     assert after != arm
-
-
-@pytest.mark.parametrize(
-    "factory",
-    [sparse_generation_strategy, bbkb_generation_strategy, gssbo_generation_strategy],
-)
-def test_unknown_options_are_refused(factory):
-    with pytest.raises(InputDataError, match=r"'max_inducing_points'.*model_options"):
-        factory(max_inducing_points=5)
-
-
-@pytest.mark.parametrize(
-    ("factory", "option"),
-    [
-        (sparse_generation_strategy, "max_inducing"),
-        (bbkb_generation_strategy, "training_data"),
-        (gssbo_generation_strategy, "max_inducing_points"),
-    ],
-)
-def test_options_that_the_model_has_not_are_refused(factory, option):
-    with pytest.raises(InputDataError, match=rf"'{option}'.*SingleTaskGP has not"):
-        factory(model_options={option: 5})

@@ -6,11 +6,9 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pytest
 import torch
 from ax.core.data_utils import ExperimentData
 from ax_problems import CAPPED
-from botorch.exceptions import InputDataError
 
 from botorch_sparse.ax import sparse_generation_strategy
 from botorch_sparse.ax.size_schedule import scheduled_size
@@ -28,12 +26,6 @@ def test_sizes_are_all_up_to_fifty_and_then_grow_by_the_factor():
     assert all(b == math.ceil(1.2 * a) for a, b in pairwise(sizes[49:]))
     assert all(0 < n - scheduled_size(n) <= n / 6 + 1 for n in (55, 200, 1000, 1999))
     assert [scheduled_size(n, growth=1.0) for n in (3, 77, 500)] == [3, 77, 500]
-
-
-@pytest.mark.parametrize("growth", [0.9, float("nan"), float("inf")])
-def test_growth_out_of_range(growth):
-    with pytest.raises(InputDataError, match=r"refit_growth=.*at least 1"):
-        sparse_generation_strategy(refit_growth=growth)
 
 
 def test_constants_of_outcomes_come_from_the_schedule_of_each_metric():

@@ -130,8 +130,6 @@ def test_variational_model(num_outputs, batch_shape, double):
 
 def test_errors(double):
     X, kernel = clustered(20, **double), rbf(0.3, **double)
-    with pytest.raises(InputDataError, match=r"Got noise=0.0; need a positive"):
-        SamplerInducingPointAllocator(noise=0.0)
     allocator = SamplerInducingPointAllocator()
     with pytest.raises(InputDataError, match=r"Got num_inducing=0"):
         allocator.allocate_inducing_points(X, kernel, 0, NO_BATCH)

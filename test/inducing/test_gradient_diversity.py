@@ -117,35 +117,6 @@ def test_all_and_none(double):
     assert select_by_gradient_diversity(gradients, 2, [3, 1]).tolist() == [3, 1]
 
 
-GOOD = torch.eye(5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({"num": 6}, InputDataError, "Got num=6 for 5 samples"),
-        ({"num": 1, "forced": [0, 1]}, InputDataError, "an integer from 2 to 5"),
-        ({"num": 2.0}, InputDataError, "need an integer"),
-        ({"forced": [0, 0]}, InputDataError, "different int64"),
-        ({"forced": [0.5]}, InputDataError, "different int64"),
-        ({"forced": [5]}, InputDataError, "from 5 to 5 for 5"),
-        ({"forced": [-1]}, InputDataError, "from -1 to -1"),
-        ({"noise_scale": -1.0}, InputDataError, "must not be negative"),
-        ({"noise_scale": float("nan")}, InputDataError, "must not be negative"),
-        ({"gradients": torch.eye(5).long()}, InputDataError, "floating-point"),
-        ({"gradients": GOOD / 0}, InputDataError, "25 entries that are NaN"),
-        (
-            {"gradients": torch.zeros(2, 2, 2)},
-            BotorchTensorDimensionError,
-            "need `n x p`",
-        ),
-    ],
-)
-def test_errors(arguments, error, match):
-    with pytest.raises(error, match=match):
-        select_by_gradient_diversity(**{"gradients": GOOD, "num": 3, **arguments})
-
-
 def test_errors_of_factors():
     with pytest.raises(BotorchTensorDimensionError, match="n x m"):
         GradientFactors(torch.ones(3), torch.ones(4, 2), torch.ones(4))

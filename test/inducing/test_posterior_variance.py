@@ -8,9 +8,7 @@ from device_cases import on_the_host
 from torch import Tensor
 
 from botorch_sparse.inducing import (
-    InducingPointSampler,
     PosteriorVarianceSampler,
-    RecursiveRLSSampler,
 )
 
 
@@ -21,11 +19,6 @@ def draw(
     generator = torch.Generator().manual_seed(seed)
     kernel = oracles.make_kernel("rbf", dtype=noise.dtype, device=noise.device)
     return sampler(kernel, X, noise, generator=generator, variance=variance)
-
-
-def test_protocol():
-    assert isinstance(PosteriorVarianceSampler(), InducingPointSampler)
-    assert isinstance(RecursiveRLSSampler(), InducingPointSampler)
 
 
 @on_the_host
@@ -61,15 +54,6 @@ def test_probabilities(double):
     pairs = expected.unsqueeze(-1) * expected
     off = (together / repeats - pairs).fill_diagonal_(0.0)
     assert off.abs().max() < 0.07
-
-
-def test_sorted_unique_indices(tkwargs):
-    noise = torch.full((50,), 0.1, **tkwargs)
-    variance = torch.full((50,), 0.03, **tkwargs)
-    index = draw(PosteriorVarianceSampler(), variance, noise)
-    assert index.dtype == torch.int64 and index.device == noise.device
-    assert torch.equal(index, index.unique())
-    assert 0 < len(index) < 50
 
 
 def test_same_seed_same_points(tkwargs):

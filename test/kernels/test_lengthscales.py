@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
 from botorch.models.utils.gpytorch_modules import (
     get_covar_module_with_dim_scaled_prior,
 )
@@ -13,7 +12,6 @@ from gpytorch.constraints import GreaterThan, Interval, Positive
 from gpytorch.kernels import (
     AdditiveKernel,
     Kernel,
-    LinearKernel,
     MaternKernel,
     ProductKernel,
     RBFKernel,
@@ -116,11 +114,3 @@ def test_of_a_shrunk_kernel():
     torch.testing.assert_close(
         twice.lengthscale, once.lengthscale, rtol=1e-13, atol=0.0
     )
-
-
-def test_errors():
-    for factor in (0.0, -1.0, 1.5, float("nan")):
-        with pytest.raises(InputDataError, match=rf"factor={factor}; .*\(0, 1\]"):
-            shrink_lengthscales(RBFKernel(), factor)
-    with pytest.raises(InputDataError, match=r"LinearKernel, ScaleKernel.*FixedBeta"):
-        shrink_lengthscales(ScaleKernel(LinearKernel()), 0.5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError, ModelFittingError
+from botorch.exceptions import BotorchWarning, ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
@@ -182,13 +182,6 @@ class TestOptions:
             rounds=1,
         )
         assert seen == ["optimizer", "closure"]
-
-    @pytest.mark.parametrize("bad", [0, -1, 1.5, True])
-    def test_what_is_no_number_of_points(self, bad, double):
-        model = SparseSingleTaskGP(*make_data(**double))
-        for name in ("rounds", "max_fit_inducing_points"):
-            with pytest.raises(InputDataError, match=f"{name}={bad!r}; need an int"):
-                fit_gpytorch_mll(make_mll(model), **{name: bad})
 
 
 def test_a_warm_fit_starts_where_it_ended(double):

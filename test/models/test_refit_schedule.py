@@ -72,5 +72,3 @@ def test_fits_models_when_due():
 def test_refuses():
     with pytest.raises(InputDataError, match="one of them"):
         RefitSchedule(every=2, growth=2.0)
-    with pytest.raises(InputDataError, match="last_fit"):
-        RefitSchedule().load_state_dict({"every": 3})

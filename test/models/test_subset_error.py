@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log
 from subset_model_cases import exact_on_subset, make_data, make_model
@@ -98,9 +98,6 @@ def test_all_rows_leave_no_error(double):
 
 def test_errors(double):
     X, Y, _ = make_data(20, **double)
-    model = make_model((X, Y, None))
-    with pytest.raises(InputDataError, match="approximation='nystrom'; need one of"):
-        model.error_bounds(X, approximation="nystrom")
     logged = make_model((X, Y.exp(), None), outcome_transform=Log())
     with pytest.raises(UnsupportedError, match="Got a Log outcome transform"):
         logged.error_bounds(X)

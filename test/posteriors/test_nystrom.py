@@ -7,7 +7,6 @@ import mpmath
 import oracles
 import pytest
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from botorch.models import SingleTaskGP
 from device_cases import on_the_host, sweep
 from gpytorch.kernels import RBFKernel
@@ -357,22 +356,3 @@ def test_gradients(name, double):
 
     inputs = tuple(data[key].requires_grad_() for key in keys)
     assert torch.autograd.gradcheck(outputs, (*inputs, *parameters), fast_mode=True)
-
-
-def test_input_errors(double):
-    kernel = oracles.make_kernel("rbf", **double)
-    data = problem(10, 3, lam=0.1, **double)
-    with pytest.raises(BotorchTensorDimensionError, match=r"Squeeze the output"):
-        build(kernel, {**data, "Y": data["Y"].unsqueeze(-1)})
-    with pytest.raises(BotorchTensorDimensionError, match=r"expand the noise"):
-        build(kernel, {**data, "noise": data["noise"][:1]})
-    with pytest.raises(BotorchTensorDimensionError, match=r"inducing points of shape"):
-        build(kernel, {**data, "S": data["S"][:, :1]})
-    with pytest.raises(BotorchTensorDimensionError, match=r"inducing points of shape"):
-        build(kernel, {**data, "S": data["S"].unsqueeze(0)})
-    with pytest.raises(InputDataError, match=r"noise variance of 0; all must be"):
-        build(kernel, {**data, "noise": 0.0 * data["noise"]})
-    with pytest.raises(InputDataError, match=r"noise variance of nan; all must be"):
-        build(kernel, {**data, "noise": float("nan") * data["noise"]})
-    with pytest.raises(InputDataError, match=r"NaN or infinity between inducing"):
-        build(kernel, {**data, "S": data["S"] * float("nan")})

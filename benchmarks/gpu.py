@@ -120,7 +120,7 @@ def pool_lines(run: Run, X: Tensor, m: int) -> Iterator[str]:
     work = 8 * A * (d + m * pool.in_memory), A * m * (m + 2 * d + 2)
     yield line(f"embed, m = {m}", embed, *run.shares(embed, *work))
     bounds: list[Any] = [pool.batch(MULTIPLIER)]
-    if pool.on_device and pool.in_memory:  # a look at all candidates, whatever the pool would choose
+    if pool.on_device and pool.in_memory:  # a look at all, whatever the pool would do
         state = pool._state
         bounds.append(EagerBatch(pool, state, MULTIPLIER, None, ALL_ROWS))
     steps = {type(ucb).__name__: partial(step, ucb) for ucb in bounds}

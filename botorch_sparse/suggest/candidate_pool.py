@@ -89,12 +89,6 @@ class Pool:
         columns = self.text.columns
         return [x for x in self.left_out if len(set(columns[x])) == len(self)]
 
-    @cached_property
-    def blank(self) -> list[str]:
-        """Columns that are no features, since no row has a value."""
-        columns = self.text.columns
-        return [x for x in self.left_out if all(map(is_blank, columns[x]))]
-
     def name(self, row: int) -> str:
         """A row in messages: its key if there is one, and its line."""
         name = f"line {self.text.lines[row]} of {self.text.name}"
@@ -180,11 +174,10 @@ class RowIndex:
     def __init__(self, Z: Matrix, numbers: Sequence[int]) -> None:
         self.Z = Z
         self.width, self.largest = np.ptp(Z, axis=0), np.abs(Z).max(axis=0)
-        self.values = {i: np.unique(Z[:, i], return_counts=True) for i in numbers}
-        self._first = max(numbers, key=lambda i: len(self.values[i][0]), default=0)
+        self.is_number = np.isin(np.arange(Z.shape[1]), numbers)
+        self._first = max(numbers, key=lambda i: len(np.unique(Z[:, i])), default=0)
         self._order = np.argsort(Z[:, self._first], kind="stable")
         self._sorted = Z[self._order, self._first]
-        self._shares: dict[tuple[int, int], float] = {}
 
     @cached_property
     def _row_of(self) -> dict[bytes, int]:
@@ -196,15 +189,6 @@ class RowIndex:
     def find(self, points: Matrix) -> list[int]:
         """The first row that equals each of `k x p` points, -1 for none."""
         return [self._row_of.get(z.tobytes(), -1) for z in points + 0.0]
-
-    def share_of_short(self, column: int, decimals: int) -> float:
-        """The share of a column's different values with so few decimals."""
-        place = column, decimals
-        if place not in self._shares:
-            values, _ = self.values[column]
-            is_short = np.round(values, decimals) == values
-            self._shares[place] = float(is_short.mean())
-        return self._shares[place]
 
     def within(self, z: Matrix, tolerance: Matrix) -> NDArray[np.int64]:
         """The rows whose `p` entries are all within a tolerance, in their order.
@@ -274,19 +258,14 @@ def _check_options(
     key: str | None, target: str, as_text: Sequence[str], ignored: Sequence[str]
 ) -> None:
     """Check that each column has one role."""
-    if key == target:
-        raise InputDataError(f"The --key and the --target are both {quoted(target)}.")
-    if key is not None and key in ignored:
-        raise InputDataError(f"The --key and one to --ignore are both {quoted(key)}.")
-    if key is not None and key in as_text:
-        raise InputDataError(
-            f"The --key and one to --text are both {quoted(key)}; a key is no feature, "
-            "and always text."
-        )
-    if both := next((name for name in as_text if name in ignored), None):
-        raise InputDataError(
-            f"Both --text and --ignore name {quoted(both)}; keep one of them."
-        )
+    text, ignore, of_target = ("--text", as_text), ("--ignore", ignored), [target]
+    roles = [("--target", of_target), text, ignore]
+    pairs = [(("--key", [key]), role) for role in roles] + [(text, ignore)]
+    for (first, names), (second, others) in pairs:
+        if both := next((name for name in names if name in others), None):
+            raise InputDataError(
+                f"Both {first} and {second} name {quoted(both)}; keep one of them."
+            )
 
 
 def _table(features: Mapping[str, Sequence[str] | Matrix]) -> CandidateTable:
@@ -341,19 +320,5 @@ def _check_no_twins(pool: Pool) -> None:
     name = f", as --key {quoted(pool.names[0])}" if pool.names else ""
     raise InputDataError(
         f"{text.name}, lines {text.lines[twin]} and {text.lines[row]}: the two rows "
-        f"have the same features; leave one out, or name rows by a --key{name}"
-        f"{_difference(pool, twin, row)}."
+        f"have the same features; leave one out, or name rows by a --key{name}."
     )
-
-
-def _difference(pool: Pool, twin: int, row: int) -> str:
-    """Which column that was left out tells two rows apart."""
-    for name in pool.left_out:
-        cells = pool.text.columns[name]
-        if cells[twin] != cells[row]:
-            column = quoted(name)
-            return (
-                f"; column {column}, which was left out, differs: if it is a feature, "
-                f"keep it with --text {column}"
-            )
-    return ""

@@ -76,18 +76,10 @@ def has_no_value(cell: str) -> bool:
     return is_missing(cell) or says_failed(cell)
 
 
-def decimals_and_digits(cell: str) -> tuple[int, int] | None:
-    """How many decimals and digits a number is written with; None for text."""
-    if (exact := _exact(cell)) is None:
-        return None
-    _, digits, exponent = exact.as_tuple()
-    return -int(exponent), len(digits)
-
-
 def half_unit(cell: str) -> float:
     """Half a unit of the last digit of a number; 0 for text."""
-    size = decimals_and_digits(cell)
-    return 0.0 if size is None else 0.5 * 10.0 ** -size[0]
+    exact = _exact(cell)
+    return 0.0 if exact is None else 0.5 * 10.0 ** int(exact.as_tuple().exponent)
 
 
 def cells_agree(cell: str, other: str) -> bool:
@@ -132,19 +124,11 @@ def has_comma(cell: str) -> bool:
 
 def comma_hint(cell: str) -> str:
     """Advice for a number with commas, which may separate thousands; else nothing."""
-    option = "--decimal ',' reads all commas as decimal ones"
     if not has_comma(cell):
         return ""
-    if GROUPED_BY_POINTS.fullmatch(cell):
-        return f"; write {with_point(cell)}, with a decimal point and no other mark"
-    if not GROUPED.fullmatch(cell) or cell.lstrip("+-").startswith("0"):
-        return f"; write a decimal point, not a comma ({option})"
-    without = cell.replace(",", "")
-    if cell.count(",") > 1 or "." in cell:
-        return f"; write {without}, without commas between thousands"
     return (
-        "; its comma may be a thousands separator or a decimal one: write "
-        f"{without} or {cell.replace(',', '.')}, whichever it is ({option})"
+        "; its comma may be decimal, or separate thousands: write it with a decimal "
+        "point and no other mark (--decimal ',' reads all commas as decimal ones)"
     )
 
 

@@ -123,17 +123,13 @@ class TextTable:
     ) -> NDArray[np.float64] | list[str]:
         """The cells of a feature as numbers if all of them are, else as text.
 
-        Args:
-            column: The feature.
-            is_text: Whether its cells are categories although they are numbers.
-
         Raises:
             InputDataError: If a cell is empty; or if more than half of the known cells
                 look like numbers, but some cells are none.
         """
         cells = self.columns[column]
         if "" in cells:
-            raise self.error(cells.index(""), column, _empty(cells, column, is_text))
+            raise self.error(cells.index(""), column, _empty(cells, column))
         if is_text:
             return cells
         if (values := self._floats(column)) is not None:
@@ -351,26 +347,19 @@ def _check_nameless(name: str, header: list[str], trimmed: pd.DataFrame) -> None
             )
 
 
-def _empty(cells: Sequence[str], column: str, is_text: bool) -> str:
+def _empty(cells: Sequence[str], column: str) -> str:
     """Advice for empty cells of a feature that does not cost their rows."""
-    num, known = cells.count(""), [cell for cell in cells if cell]
-    is_text = is_text or 2 * sum(map(looks_like_number, known)) < len(known)
-    fill = "write a word such as none" if is_text else "fill it in"
-    ignore = f"leave the column out with --ignore {quoted(column)}"
-    ways = (ignore, fill) if 2 * num > len(cells) else (fill, ignore)
-    others = f", as are {num} of {len(cells)} of the column" * (num > 1)
-    return f"the cell is empty{others}; {' or '.join(ways)}."
+    return (
+        f"the cell is empty, as are {cells.count('')} of {len(cells)} of the column; "
+        "fill it in (where cells are text, by a word such as none), or leave the "
+        f"column out with --ignore {quoted(column)}."
+    )
 
 
 def _separator_hint(header: Iterable[str]) -> str:
     """Advice for a header row that may have another separator."""
     names = "".join(header)
     marks = [name for mark, name in SEPARATORS.items() if mark in names]
-    if not marks and "|" in names:
-        return (
-            " There are bars in the names of columns: if cells are separated by them, "
-            "write sep=| into a line before the header row."
-        )
     if not marks:
         return ""
     return (

@@ -125,32 +125,15 @@ def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
     return pool.row_index.find(points)[0] if len(points) else -1
 
 
-def without_results(
-    before: ProposedRows, pool: Pool, results: Results, path: Path | None
-) -> ProposedRows:
-    """The rows that wait on: they have no result, and have not failed.
-
-    Raises:
-        InputDataError: If none of the rows is in the pool or has a result, and they
-            lack columns of it.
-    """
+def without_results(before: ProposedRows, pool: Pool, results: Results) -> ProposedRows:
+    """The rows that wait on: they have no result, and have not failed."""
     gone = [
         cells
         for cells in before.gone
         if not any(_is_of(other, cells, pool) for other in results.others)
     ]
     done = {*results.rows, *results.failed}
-    proposed = ProposedRows([row for row in before.rows if row not in done], gone)
-    is_none_known = not before.rows and len(gone) == len(before.gone)
-    lacking = [x for x in pool.features if gone and x not in gone[0]]
-    if is_none_known and lacking and pool.key is None:
-        raise InputDataError(
-            f"--state: none of the {len(gone)} rows that wait for results in "
-            f"{str(path)!r} is in {pool.text.name}, column {quoted(lacking[0])}; the "
-            f"first is {proposed.gone_names[0]}. If {pool.text.name} is another table, "
-            "name a new file; else put the rows back."
-        )
-    return proposed
+    return ProposedRows([row for row in before.rows if row not in done], gone)
 
 
 def _is_of(other: Measurement, cells: dict[str, str], pool: Pool) -> bool:

@@ -118,6 +118,9 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
+        f"{no_row}{digits}, but of one if they were rounded; write all digits then": (
+            results.rounded
+        ),
         f"{no_row}, which writes their category otherwise, and are left out": (
             results.left_out
         ),
@@ -128,7 +131,6 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             _new_categories(pool, results)
         ),
     }
-    yield from results.unused
     for what, which in kinds.items():
         if which:
             more = ", ..." if len(which) > 3 else ""

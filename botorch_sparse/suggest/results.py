@@ -13,7 +13,6 @@ from botorch_sparse.suggest.csv_cells import (
     FAILED,
     comma_hint,
     has_no_value,
-    is_blank,
     is_missing,
     number,
 )
@@ -22,8 +21,8 @@ from botorch_sparse.suggest.result_checks import (
     check_features,
     check_keys,
     check_names,
-    check_rounded,
     ignore_hint,
+    nearest_if_rounded,
     row_within_six_digits,
     unusable,
 )
@@ -73,11 +72,11 @@ class Results:
         points: The features of `k` measurements beside the pool, as cells by name.
         point_values: `k` values of the target there.
         beside: The same `k` measurements in messages.
+        rounded: Measurements beside the pool that are of a row if they were rounded.
         left_out: Measurements that cannot be used, in messages.
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
         others: All results that are of no row of the pool.
-        unused: Notes on values in columns that are blank in the pool.
         is_one: Whether there is one file at most, which messages need not name.
     """
 
@@ -88,11 +87,11 @@ class Results:
     points: list[dict[str, str]] = field(default_factory=list)
     point_values: list[float] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
+    rounded: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     others: list[Measurement] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
     is_one: bool = True
 
     def __len__(self) -> int:
@@ -175,12 +174,10 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
-    rows, left = [-1] * len(text), []
+    rows = [-1] * len(text)
     fit, points = pool.encode(text.columns, range(len(text)))
     for i, z, row in zip(fit, points, pool.row_index.find(points), strict=True):
         rows[i] = row if row >= 0 else row_within_six_digits(text, i, z, pool)
-        left += [(i, z)] if rows[i] < 0 else []
-    check_rounded(text, left, pool)
     check_names(text, rows, pool)
     return rows
 
@@ -274,26 +271,17 @@ def _sorted_out(
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_value(m, pool.target) for m in beside],
         beside=places(beside),
+        rounded=[
+            f"{place} (perhaps {pool.name(row)})"
+            for m, place in zip(beside, places(beside), strict=True)
+            if (row := nearest_if_rounded(m.text, m.place, pool)) is not None
+        ],
         left_out=places([m for m in told if m not in {*beside}]),
         silent=places([m for m in others if has_no_value(m.cell)]),
         doubles=doubles,
         others=others,
-        unused=[note for text in texts for note in _unused(text, pool)],
         is_one=is_one,
     )
-
-
-def _unused(text: TextTable, pool: Pool) -> list[str]:
-    """Notes on values in columns that are blank in the pool."""
-    notes = []
-    for name in pool.blank:
-        cells = text.columns.get(name, [])
-        if value := next((cell for cell in cells if not is_blank(cell)), None):
-            notes.append(
-                f"column {quoted(name)} is left out, as {pool.text.name} has no value "
-                f"in it, but {text.name} has {quoted(value)} in it; it is not used"
-            )
-    return notes
 
 
 def _value(measurement: Measurement, target: str) -> float:

@@ -93,7 +93,7 @@ def _suggest(args: argparse.Namespace) -> None:
     )
     if not len(results) and not results.failed and args.target not in args.ignore:
         check_no_results(pool)
-    proposed = without_results(before, pool, results, args.state)
+    proposed = without_results(before, pool, results)
     rows, explained, best = choose(args, pool, results, proposed.rows)
     _write(format_rows(pool, rows, explained), args.output)
     if args.state is not None:

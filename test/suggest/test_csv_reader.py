@@ -131,10 +131,10 @@ FEATURES = [
     (["nan", "inf", "1"], r"line 2 .*'nan' is no finite number, but 1 of 3"),
     (["NA", "n/a", "1.5", "NA"], r"line 2 .*'NA' is no finite number, but 1 of 4"),
     (["1", "2", "1_0"], r"line 4 .*'1_0' is no finite number, but 2 of 3"),
-    (["1,5", "-2,5", "3,5e-4"], r"line 2 .*'1,5' is no number; .* point, .*--text"),
-    (["1", "2,5", "3,5"], r"line 3 .*'2,5' is no number; .* point, .*--text"),
-    (["x", "1,5", "2,5"], r"line 3 .*'1,5' is no number; .* point, .*--text"),
-    (["2,5", "3", "x"], r"line 2 .*'2,5' is no number; .* point, .*--text"),
+    (["1,5", "-2,5", "3,5e-4"], r"line 2 .*'1,5' is no number; its comma .*--text"),
+    (["1", "2,5", "3,5"], r"line 3 .*'2,5' is no number; its comma .*--text"),
+    (["x", "1,5", "2,5"], r"line 3 .*'1,5' is no number; its comma .*--text"),
+    (["2,5", "3", "x"], r"line 2 .*'2,5' is no number; its comma .*--text"),
     (["1,5", "x", "1,x", "1,2,3"], None),
     (["a", "2", "b", "1"], None),
     (["Na", "K", "1", "Na"], None),
@@ -157,26 +157,19 @@ def test_a_feature_is_numbers_or_text(
 
 
 @pytest.mark.parametrize(
-    ("cell", "hint"),
-    [
-        ("1,037", "may be a thousands separator or a .* write 1037 or 1.037, which"),
-        ("-12,037", "write -12037 or -12.037"),
-        ("1,037.5", "write 1037.5, without commas between thousands"),
-        ("1,037,500", "write 1037500, without commas between thousands"),
-        ("1.037,5", "write 1037.5, with a decimal point and no other mark"),
-        ("1037,500", "write a decimal point, not a comma"),
-        ("1,03", "write a decimal point, not a comma"),
-        ("0,320", "write a decimal point, not a comma .--decimal ','"),
-        ("-0,320", "write a decimal point, not a comma"),
-    ],
+    "cell", ["1,037", "-12,037", "1,037.5", "1,037,500", "1.037,5", "1,03", "-0,320"]
 )
 def test_a_comma_between_thousands_is_not_taken_for_a_point(
-    read: Read, cell: str, hint: str
+    read: Read, cell: str
 ) -> None:
     table = read(f'c,d\n1,"{cell}"\n"{cell}","{cell}"\n')
-    with pytest.raises(InputDataError, match=f"line 3, column 'c': .*{hint}"):
+    with pytest.raises(
+        InputDataError, match=r"line 3, column 'c': .*separate thousands"
+    ):
         table.numbers("c")
-    with pytest.raises(InputDataError, match=f"line 2, column 'd': .*{hint}"):
+    with pytest.raises(
+        InputDataError, match=r"line 2, column 'd': .*separate thousands"
+    ):
         table.values("d")
 
 
@@ -185,12 +178,8 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
     table.need(["b", "a"], "the --key")
     with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
         table.need(["a", "c"], "the --key")
-    for text, hint in [
-        ("a|b\n1|2\n", r"write sep=\| into a"),
-        ("a;b, c\n1,2\n", "semi"),
-    ]:
-        with pytest.raises(InputDataError, match=f"no column 'a'.*{hint}"):
-            read(text).need(["a"], "the --key")
+    with pytest.raises(InputDataError, match=r"no column 'a'.*semi"):
+        read("a;b, c\n1,2\n").need(["a"], "the --key")
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:

@@ -162,7 +162,7 @@ def test_regret_needs_an_optimum_and_rows_of_the_table(histories, table):
     with pytest.raises(InputDataError, match="Got no optimum"):
         plot_simple_regret(histories)
     histories["sparse"].indices[2] = -1
-    with pytest.raises(InputDataError, match="1 negative indices"):
+    with pytest.raises(InputDataError, match="1 indices out of 0"):
         plot_simple_regret(histories, table)
 
 

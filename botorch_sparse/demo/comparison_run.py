@@ -70,11 +70,7 @@ Strategies = dict[str, Callable[[], Strategy]]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while strategies ran.
-
-    Args:
-        finished: The histories of those that had ended by then.
-    """
+    """Ctrl-C while strategies ran, with the histories that are finished."""
 
     def __init__(self, finished: Histories) -> None:
         super().__init__()
@@ -100,7 +96,8 @@ def find_best(
         table: The candidates and the function's values, `A` rows.
         num_evaluations: Evaluations `T` of each strategy; fewer where rows run out.
         batch_size: Points in each batch; GP-UCB takes them one at a time.
-        gp_seconds: GP-UCB stops after the evaluation in which this time is over.
+        gp_seconds: GP-UCB, at O(A t) to O(A t^2) per evaluation, stops after the one
+            in which this time is over.
         seed: Seed of the strategies and of the noise of the feedback.
         progress: Whether to show progress bars.
         methods: Names of the strategies to run; none for all.
@@ -139,21 +136,8 @@ def compare(
 
     Rows may be evaluated again; random search draws with replacement.
 
-    Args:
-        table: The candidates and the function's values, `A` rows.
-        num_evaluations: Evaluations `T` of each strategy.
-        lengthscale: Lengthscale of the RBF kernel, in standard deviations of the
-            features.
-        gp_seconds: GP-UCB, which takes O(A t) to O(A t^2) per evaluation, stops
-            after the evaluation in which this time is over.
-        seed: Seed of the strategies and of the noise of the feedback.
-        progress: Whether to show progress bars.
-        methods: Names of the strategies to run; none for all.
-        checkpoint: A file for the state of one strategy after each batch, from which
-            it goes on if it is there.
-
-    Returns:
-        The history of each strategy by its name.
+    The RBF kernel's `lengthscale` is in standard deviations of the features. The other
+    arguments, the result and the error are as in `find_best`.
     """
     shared: dict[str, Any] = {"candidates": table.candidates, "seed": seed}
     gp: dict[str, Any] = shared | {
@@ -220,11 +204,7 @@ def noisy_rows(
 ) -> Callable[[Tensor], Tensor]:
     """Feedback at `b` rows of the table: its target plus N(0, 0.01^2).
 
-    Args:
-        table: The table.
-        seed: Seed of the noise.
-        told: The batches that `n` evaluations were told in before, whole: the noise
-            goes on after theirs.
+    The noise goes on after the batches that `n` evaluations were `told` in before.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -258,16 +238,10 @@ def _kernel(table: Table, lengthscale: float) -> Kernel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is told of one run.
+    """One run: seconds of `ask` and `tell`, batches, inducing points in the end.
 
-    Attributes:
-        evaluations: How many.
-        seconds: Spent in `ask` and `tell`.
-        rounds: Batches.
-        inducing: Inducing points in the end; of an exact posterior all points.
-        best: Largest value of the target among the rows evaluated, without noise.
-        rank: Its rank among all rows, 1 for the best.
-        regret: The cumulative one over that expected of uniform choice.
+    The best value has no noise, and its rank is among all rows, 1 for the best. Regret
+    is cumulative, over the regret expected of uniform choice.
     """
 
     evaluations: float
@@ -300,12 +274,7 @@ class Outcome:
 
 
 def format_table(runs: Sequence[Histories], table: Table) -> str:
-    """One line per strategy: cost, sizes and quality; medians of several seeds.
-
-    Args:
-        runs: Histories by the strategies' names, for each seed.
-        table: Whose rows were evaluated.
-    """
+    """One line per strategy: cost, sizes and quality; medians of several seeds."""
     head = "method,evaluations,seconds,rounds,inducing,best,rank,regret".split(",")
     lines = ["{:<18}{:>12}{:>9}{:>8}{:>10}{:>8}{:>7}{:>8}".format(*head)]
     for name in runs[0]:
@@ -319,12 +288,7 @@ def format_table(runs: Sequence[Histories], table: Table) -> str:
 
 
 def format_seeds(runs: Sequence[Histories], table: Table) -> str:
-    """The best row's rank for each seed, and how often that beats random search.
-
-    Args:
-        runs: Histories by the strategies' names, for each seed.
-        table: Whose rows were evaluated.
-    """
+    """The best row's rank for each seed, and how often it beats random search."""
     lines = ["rank of the best row, seed by seed:"]
     ranks = {
         name: [int(table.best_rank(run[name].indices)[-1]) for run in runs]

@@ -1,9 +1,9 @@
 """Tables of candidates with a measured target, for the demo and the benchmarks.
 
 A table turns real data into a finite optimization problem: its rows are the
-candidates and its target column is the function. The protocol is that of the
-experiments of [Calandriello2019]_ and [Calandriello2020]_: features standardized,
-target scaled to [0, 1].
+candidates and its target column is the function. As in the experiments of
+[Calandriello2019]_ and [Calandriello2020]_, features are standardized and the target is
+scaled to [0, 1].
 
 References:
     .. [Calandriello2019]
@@ -20,9 +20,9 @@ import csv
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class Table:
         return self.shard.at(self.Y, indices)
 
     def known_values(self, indices: Tensor) -> Tensor:
-        """The same at rows that a strategy has chosen, also on one rank alone."""
+        """The target at rows that a strategy has chosen, also on one rank alone."""
         if isinstance(self.candidates, ShardedDomain):
             return self.candidates.beside_of(indices).squeeze(-1)
         return self.values(indices)
@@ -152,16 +152,12 @@ class Table:
         check_tensors(indices=indices)
         if indices.is_floating_point() or indices.is_complex():
             raise InputDataError(f"Got indices of dtype {indices.dtype}; need long.")
-        bad = {
-            "negative indices": indices < 0,
-            f"indices of at least {self.num_rows}": indices >= self.num_rows,
-        }
-        for what, is_bad in bad.items():
-            if is_bad.any():
-                raise InputDataError(
-                    f"Got {int(is_bad.sum())} {what}; values, regret and rank are "
-                    "known for rows of the table only: need these."
-                )
+        is_bad = (indices < 0) | (indices >= self.num_rows)
+        if is_bad.any():
+            raise InputDataError(
+                f"Got {int(is_bad.sum())} indices out of 0 to {self.num_rows - 1}; "
+                "need rows of the table, as no others have a value, regret or rank."
+            )
 
 
 def load_table(
@@ -206,11 +202,9 @@ def load_table(
     check_kind("ranks", ranks, Ranks, "the Ranks that joined_ranks yields")
     device = as_device(device)
     path = str(name_or_path)
-    moments: Callable[[Matrix], tuple[Matrix, Matrix]] = _whole_moments
     if path.endswith(".npy"):
         cells, shard = read_shard(Path(path), ranks)
         name, header = Path(path).stem, npy_header(cells)
-        moments = partial(tiled_moments, shard=shard)
     else:
         name, header, cells = _find(path)
         shard = Shard(len(cells), ranks)
@@ -218,7 +212,11 @@ def load_table(
     low, high = column_ranges(cells, ranks)
     constant = np.delete(low == high, column)
     features, values = np.delete(cells, column, axis=1), cells[:, column]
-    X = _standardize(name, features, *moments(features), constant)
+    if path.endswith(".npy"):
+        mean, sd = tiled_moments(features, shard=shard)
+    else:
+        mean, sd = features.mean(axis=0), (features - features.mean(axis=0)).std(axis=0)
+    X = _standardize(name, features, mean, sd, constant)
     Y = _scale(name, header[column], values, low[column], high[column])
     own = slice(None) if len(X) == len(shard) else slice(shard.start, shard.stop)
     return Table(
@@ -229,12 +227,6 @@ def load_table(
         target_name=header[column],
         part=shard,
     )
-
-
-def _whole_moments(features: Matrix) -> tuple[Matrix, Matrix]:
-    """Mean and standard deviation of each column."""
-    mean = features.mean(axis=0)
-    return mean, (features - mean).std(axis=0)
 
 
 def _standardize(
@@ -300,17 +292,6 @@ def _read(path: Path) -> tuple[list[str], np.ndarray]:
 
 def _parse(path: Path, reader: Iterator[list[str]]) -> tuple[list[str], np.ndarray]:
     header = [name.strip() for name in next(reader, [])]
-    _check_header(path, header)
-    rows = [
-        _parse_row(path, header, row, cells)
-        for row, cells in enumerate((cells for cells in reader if cells), start=1)
-    ]
-    if len(rows) < 2:
-        raise InputDataError(f"{path} holds {len(rows)} rows of data; 2 are needed.")
-    return header, np.array(rows)
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
     if not any(header):
         raise InputDataError(f"{path} is empty: a header row and data are needed.")
     check_header(str(path), header)
@@ -319,6 +300,13 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
             f"{path} has only the column {header[0]!r}: a target and at least one "
             "feature are needed, separated by commas."
         )
+    rows = [
+        _parse_row(path, header, row, cells)
+        for row, cells in enumerate((cells for cells in reader if cells), start=1)
+    ]
+    if len(rows) < 2:
+        raise InputDataError(f"{path} holds {len(rows)} rows of data; 2 are needed.")
+    return header, np.array(rows)
 
 
 def _parse_row(

@@ -9,6 +9,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,8 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     if args.choices:
         ranks.once(lambda: _check_writable(args.choices))
     seeds = range(args.seed, args.seed + args.seeds)
-    tell = print if ranks.rank == 0 else _nothing
-    tell(_headline(args, table, seeds), flush=True)
+    tell = partial(print, flush=True) if ranks.rank == 0 else lambda text: None
+    tell(_headline(args, table, seeds))
     runs: list[Histories] = []
     try:
         for seed in seeds:
@@ -115,13 +116,8 @@ def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     _draw(runs[0], table, path, args.seed)
 
 
-def _nothing(*text: str, flush: bool = False) -> None:
-    """What the other ranks print."""
-
-
 def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
-    """What is run."""
-    rows, d = table.num_rows, table.X.shape[-1]
+    """The table, and what is run on it."""
     setting = "no kernel given, each row once"
     if RANDOM in chosen_names(args.methods, paper=args.paper):
         setting += ", random search too"
@@ -131,10 +127,12 @@ def _headline(args: argparse.Namespace, table: Table, seeds: range) -> str:
     of = f"seed {seeds[0]}"
     if len(seeds) > 1:
         of = f"medians of seeds {seeds[0]} to {seeds[-1]}"
-    return (
-        f"{printable(table.name)}: {rows} candidates, {d} features, target "
-        f"{table.target_name!r}, {setting}, {of}"
-    )
+    return f"{_sizes(table)}, target {table.target_name!r}, {setting}, {of}"
+
+
+def _sizes(table: Table) -> str:
+    rows, d = table.num_rows, table.X.shape[-1]
+    return f"{printable(table.name)}: {rows} candidates, {d} features"
 
 
 def _run_seed(args: argparse.Namespace, table: Table, seed: int) -> Histories:
@@ -161,11 +159,7 @@ def _run_seed(args: argparse.Namespace, table: Table, seed: int) -> Histories:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse a file that can't be written to, before anything is evaluated.
-
-    Raises:
-        InputDataError: If it is a folder, or is in none.
-    """
+    """Refuse a file that can't be written to, before anything is evaluated."""
     if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise InputDataError(
             f"--choices: {path} can't be written to; need a file in a folder that is "
@@ -174,11 +168,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _write_choices(history: History, path: Path) -> None:
-    """Write the rows that were evaluated, one a line.
-
-    Raises:
-        InputDataError: If the file can't be written.
-    """
+    """Write the rows that were evaluated, one a line."""
     rows = "".join(f"{row}\n" for row in history.indices.tolist())
     try:
         path.write_text(rows)
@@ -192,9 +182,7 @@ def _draw(histories: Histories, table: Table, path: Path, seed: int) -> None:
     except ImportError:
         say("No plot: matplotlib is missing (pip install 'botorch_sparse[plot]').")
         return
-    rows, d = table.num_rows, table.X.shape[-1]
-    title = f"{printable(table.name)}: {rows} candidates, {d} features, seed {seed}"
-    figure = plot_comparison(histories, table, title)
+    figure = plot_comparison(histories, table, f"{_sizes(table)}, seed {seed}")
     if table.shard.ranks.rank == 0:
         figure.savefig(path, dpi=130)
         print(f"Plot: {printable(str(path))}")

@@ -86,7 +86,7 @@ ROWS: list[Row] = [
             *arguments(partial(plot, {"a": HISTORY}), table=[None, X, "abalone"]),
             *anything(
                 partial(plot, table=TABLE),
-                says="negative indices",
+                says="indices out of 0",
                 histories=[{"a": ON_BOX.run(lambda X: X[:, 0], 3, progress=False)}],
             ),
         )

@@ -9,7 +9,7 @@ import box_table
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions import InputDataError
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
@@ -21,7 +21,6 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies import (
     BBKB,
-    StopOnConfidenceGap,
     ucb,
 )
 from botorch_sparse.strategies.surrogates import prior_fitting
@@ -249,22 +248,6 @@ def test_repeats() -> None:
     assert strategy.history.num_unique < len(strategy.history)
 
 
-def test_stopping() -> None:
-    strategy = TABLE["bkb"]()
-    assert strategy.confidence_gap() == float("inf")
-    rule = StopOnConfidenceGap(0.8)
-    X = strategy.box.sample(16, 0)
-    strategy.tell(X, objective(X))
-    assert strategy.confidence_gap() > 0.8
-    history = strategy.run(objective, 60, progress=False, callbacks=[rule])
-    assert 16 < len(history) < 60
-    posterior = strategy.model.posterior(strategy.box.sample(4096, 0))
-    mean, sigma = posterior.mean, posterior.variance.sqrt()
-    gap = float((mean + 2 * sigma).max() - (mean - 2 * sigma).max())
-    assert gap == pytest.approx(strategy.confidence_gap(), abs=0.02)
-    assert strategy.confidence_gap() <= 0.8
-
-
 def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -293,24 +276,17 @@ def test_batches_of_one_point_by_a_model_at_its_cap_are_announced_once(
         assert all("10 inducing points" in m and "give batch_size" in m for m in said)
 
 
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"bounds": None}, InputDataError, "Got neither of candidates and bounds"),
-    ({"candidates": BOUNDS}, InputDataError, "Got both of candidates and bounds"),
-    ({"bounds": BOUNDS[0]}, BotorchTensorDimensionError, "need `2 x d`"),
-    ({"bounds": BOUNDS.flip(0)}, InputDataError, "every lower bound below"),
-    ({"bounds": BOUNDS * float("inf")}, InputDataError, "need finite"),
-    ({"fixed_features": {2: 0.0}}, InputDataError, r"fixed_features\[2\]=0.0"),
-    ({"fixed_features": {1: 9.0}}, InputDataError, "a value within its bounds"),
-    ({"lam": -1.0, "covar_module": 0}, InputDataError, "lam=-1.0; need a positive"),
-    ({"lam": 1.0}, InputDataError, "lam=1.0 without covar_module"),
-    ({"min_batch_width": 3}, InputDataError, "needs the kernel"),
-    ({"num_initial": 0}, InputDataError, "num_initial=0; need at least 1"),
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"bounds": None}, "Got neither of candidates and bounds"),
+    ({"candidates": BOUNDS}, "Got both of candidates and bounds"),
+    ({"lam": 1.0}, "lam=1.0 without covar_module"),
+    ({"min_batch_width": 3}, "needs the kernel"),
 ]
 
 
-@pytest.mark.parametrize("change, error, match", BAD)
-def test_bad_arguments(change: dict[str, Any], error: Any, match: str) -> None:
-    with pytest.raises(error, match=match):
+@pytest.mark.parametrize("change, match", BAD)
+def test_bad_arguments(change: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputDataError, match=match):
         BBKB(**{"bounds": BOUNDS} | change)
 
 

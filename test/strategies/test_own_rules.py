@@ -13,7 +13,6 @@ from strategy_table import make_candidates, make_kernel, objective
 
 from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.batching import MAX_BOX_BATCH, BatchView, Local
-from botorch_sparse.inducing import CertifiedSampler
 from botorch_sparse.strategies import BBKB, GPBUCB
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -84,41 +83,19 @@ def test_a_batch_on_a_box_ends(lam: float) -> None:
     assert size == (1 if lam > 1e6 else MAX_BOX_BATCH)
 
 
-class Endless:
+class NoRule:
     """A bound that cannot be called."""
 
     ratio_threshold = 2.0
     bound = 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"sampler": 3}, "Got sampler=3; need an instance"),
-        ({"sampler": CertifiedSampler}, "Got sampler=the class CertifiedSampler"),
-        ({"initial_sampler": "rls"}, "Got initial_sampler='rls'"),
-        ({"radius": FixedBeta}, "Got radius=.*need a ConfidenceRadius"),
-        (
-            {"batch_size": 2.5},
-            "Got batch_size=2.5; need a size of at least 1, a whole one",
-        ),
-        ({"rule": Local}, "Got rule=.*or an object"),
-        ({"rule": Endless()}, "Got rule=.*or an object"),
-        (
-            {"rule": Local(3.0), "ratio_threshold": 4.0},
-            r"Got ratio_threshold=4.0 with a rule whose threshold is 3.0",
-        ),
-    ],
-)
-def test_what_is_no_part_is_refused_at_once(options: Any, match: str) -> None:
-    with pytest.raises(InputDataError, match=match):
-        BBKB(make_candidates(10), make_kernel(), 1.0, **options)
-
-
 @pytest.mark.parametrize("cls", [BBKB, GPBUCB])
 def test_a_threshold_may_be_said_twice(cls: Any) -> None:
     X, rule = make_candidates(10), Local(3.0)
     assert cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=3.0).rule is rule
+    with pytest.raises(InputDataError, match=r"Got rule=.*or an object"):
+        cls(X, make_kernel(), 1.0, rule=NoRule())
     with pytest.raises(InputDataError, match=r"Got ratio_threshold=4\.0"):
         cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=4.0)
 

@@ -47,14 +47,6 @@ def test_fitted_noise_has_a_floor(outputscale: float, lam: float, least: float) 
     assert strategy.statistics.lam == noise
 
 
-def test_a_noise_that_is_not_fitted_has_none() -> None:
-    """A given lambda is taken as it is, to the bit that it always had."""
-    strategy: Any = TABLE["bbkb-global-local"](lam=1e-9)
-    strategy.tell(BOUNDS, noise_free(BOUNDS))
-    strategy.ask()
-    assert strategy.model.likelihood.noise.item() == pytest.approx(1e-9, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     "cls",
     [

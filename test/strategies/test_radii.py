@@ -8,7 +8,7 @@ import oracles
 import pytest
 import strategy_table
 import torch
-from botorch.exceptions import InputDataError, UnsupportedError
+from botorch.exceptions import UnsupportedError
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
@@ -144,8 +144,3 @@ def test_stopping_takes_the_interval_without_the_draw() -> None:
     strategy.radius = ShiftedExponentialRadius(150)
     with pytest.raises(UnsupportedError, match="no interval to stop by"):
         strategy.confidence_gap()
-
-
-def test_a_number_is_no_radius() -> None:
-    with pytest.raises(InputDataError, match=r"Got radius=4.0; .*FixedBeta\(4.0\)"):
-        build("table-bkb", 4.0)  # type: ignore[arg-type]

@@ -266,24 +266,6 @@ def test_a_point_is_tried_once_more_with_the_next_batch() -> None:
     assert history.batch_number.tolist() == [0, 0, 0, 0, 1, 1]
 
 
-def test_everything_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a box there is always another point: the error is raised in the end."""
-    monkeypatch.setattr(evaluating, "MAX_FAILURES", 9)
-    strategy = RandomSearch(bounds=box_table.BOUNDS, batch_size=3)
-    calls: list[int] = []
-
-    def evaluate(X: Tensor) -> Tensor:
-        calls.append(1)
-        raise ValueError("always")
-
-    with (
-        pytest.warns(BotorchWarning, match="always"),
-        pytest.raises(ValueError, match="always"),
-    ):
-        strategy.run(evaluate, 5, progress=False, catch=ValueError)
-    assert len(calls) == 9 and len(strategy.history) == 0
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("executor", [None, "immediate"])
 @pytest.mark.parametrize("name", ["bbkb-global", "random", "sbpe", "regions"])
@@ -304,7 +286,10 @@ def test_an_outage_costs_no_point(
     for s in (strategy, straight):
         s.run(f, 9, **options)
 
+    calls: list[int] = []
+
     def fail(X: Tensor) -> Tensor:
+        calls.append(1)
         raise OSError("no power")
 
     with (
@@ -312,6 +297,7 @@ def test_an_outage_costs_no_point(
         pytest.raises(OSError, match="no power") as caught,
     ):
         strategy.run(fail, 18, checkpoint=path, **options)
+    assert 9 <= len(calls) <= (9 if executor is None else 11)
     assert "They count for no point" in notes(caught.value)
     assert not strategy.excluded_points and 1 <= len(strategy.pending) <= 3
     assert all(strategy.trial(id).failures == 0 for id in strategy.pending_ids.tolist())
@@ -526,10 +512,6 @@ def test_batch_size() -> None:
     strategy = random_search()
     strategy.run(objective, 10, progress=False, batch_size=4)
     assert [batch.size for batch in strategy.history.batches] == [4, 4, 2]
-    with pytest.raises(InputDataError, match="batch_size=0"):
-        strategy.run(objective, 12, progress=False, batch_size=0)
-    with pytest.raises(InputDataError, match=r"need a concurrent\.futures"):
-        strategy.run(objective, 12, progress=False, executor=4)
 
 
 def test_stop_after() -> None:

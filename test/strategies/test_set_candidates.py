@@ -150,21 +150,6 @@ def test_the_same_table_changes_nothing(name: str) -> None:
 
 
 @by_name
-def test_pending_rows_keep_their_trials(name: str) -> None:
-    """Under other numbers; a batch from before is told by its ids."""
-    strategy = played(name)
-    batch = strategy.ask(2)
-    strategy.set_candidates(torch.cat([SECOND, FIRST]))
-    assert torch.equal(strategy.X_pending, batch.X)
-    assert bool((strategy.pending >= len(SECOND)).all())
-    assert strategy.pending_ids.tolist() == batch.ids.tolist()
-    strategy.tell(batch, objective(batch.X))
-    assert torch.equal(strategy.history.X[-len(batch) :], batch.X)
-    assert len(strategy.pending) == 0
-    strategy.run(objective, 12, progress=False)
-
-
-@by_name
 def test_a_table_without_a_pending_row_is_refused_whole(name: str) -> None:
     strategy = played(name)
     batch = strategy.ask(2)

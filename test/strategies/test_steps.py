@@ -291,7 +291,9 @@ class Steps(RuleBasedStateMachine):
         X = self.twin.candidates
         kept = {*range(0, len(X), 2), *self.twin.batch_points()}
         table = torch.cat([1 - X[:9], X[sorted(kept, reverse=True)]])
+        pending = self.twin.X_pending
         self.take(lambda s: s.set_candidates(table), how)
+        assert torch.equal(self.strategy.X_pending, pending)
         self.pending = {id: self.twin.trial(id).point for id in self.pending}
         self.table, self.left_out = table, set()
 

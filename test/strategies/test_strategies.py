@@ -110,15 +110,6 @@ def test_run_by_index_and_column_of_Y(name: str) -> None:
     assert are_alike(plain, by_index)
 
 
-@all_strategies
-def test_ask_validation(name: str) -> None:
-    strategy = unending(name)
-    for bad in (0, -3):
-        with pytest.raises(InputDataError, match=f"max_batch_size={bad}; need"):
-            strategy.ask(bad)
-    assert strategy.history.batches == [] and len(strategy.pending) == 0
-
-
 @gp_strategies
 def test_pending_points_shrink_the_variance_alone(name: str) -> None:
     strategy = unending(name, radius=FixedBeta(1e6))  # all but exploration

@@ -5,14 +5,12 @@ from functools import partial
 from typing import Any
 
 import box_table
-import numpy as np
 import pandas as pd
 import pytest
 import sbpe_problems
 import strategy_table
 import torch
 from botorch.exceptions import (
-    BotorchError,
     BotorchTensorDimensionError,
     InputDataError,
     UnsupportedError,
@@ -22,7 +20,7 @@ from interrupted import Trace
 from strategy_table import TABLE, are_alike, equal, objective
 from torch import Tensor
 
-from botorch_sparse.strategies import SBPE, Batch, RandomSearch, Strategy
+from botorch_sparse.strategies import Batch, RandomSearch, Strategy
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)
@@ -38,42 +36,27 @@ def rounded(X: Tensor, digits: int = 6) -> Tensor:
     return torch.tensor([[float(v) for v in x] for x in text], dtype=torch.float64)
 
 
-def test_ids_that_do_not_fit() -> None:
+def test_trials_that_are_not_out() -> None:
     strategy = TABLE["random"]()
     batch = strategy.ask(4)
     strategy.tell([2], [1.0])
+    swapped = replace(batch, indices=batch.indices.flip(0))
+    strategy.withdraw([3])
     before = strategy.state_dict()
-    values = torch.zeros(4)
-    edited = replace(batch, X=batch.X.flip(0))
-    bad: list[tuple[Any, Any, Any, str]] = [
-        ([2], [1.0], InputDataError, "Trial 2 is told already"),
-        (batch, values, InputDataError, "Trial 2 is told already"),
-        ([4], [1.0], InputDataError, "Trial 4 was never proposed"),
-        ([-1], [1.0], InputDataError, "Trial -1 was never proposed"),
-        ([1, 1], [1.0, 1.0], InputDataError, "same trial twice"),
-        ([0, 1], [1.0], BotorchTensorDimensionError, r"Got 2 trials and Y of shape"),
-        ([0], [float("nan")], InputDataError, "Got 1 values of Y"),
-        ([0.0], [1.0], BotorchTensorDimensionError, "need `b x 2`"),
+    bad: list[tuple[Any, list[float], str]] = [
+        ([2], [1.0], "Trial 2 is told already"),
+        (batch, [0.0] * 4, "Trial 2 is told already"),
+        ([3], [1.0], "Trial 3 was given up"),
+        ([4], [1.0], "Trial 4 was never proposed"),
+        ([1, 1], [1.0, 1.0], "same trial twice"),
+        (swapped, [0.0] * 4, "Trial|not those of its trials"),
     ]
-    for X, Y, error, match in bad:
-        with pytest.raises(error, match=match):
+    for X, Y, match in bad:
+        with pytest.raises(InputDataError, match=match):
             strategy.tell(X, Y)
-    strategy.ask(4)
-    with pytest.raises(InputDataError, match="not those of its trials"):
-        strategy.tell(replace(edited, ids=torch.arange(4, 8)), values)
-    with pytest.raises(InputDataError, match="not those of its trials"):
-        swapped = replace(batch, indices=batch.indices.flip(0))
-        strategy.tell(replace(swapped, ids=torch.arange(4, 8)), values)
-    strategy.withdraw(range(4, 8))
-    with pytest.raises(InputDataError, match="Trial 5 was given up"):
-        strategy.tell([5], [1.0])
     with pytest.raises(InputDataError, match="never proposed"):
         strategy.withdraw([8])
-    after = strategy.state_dict()
-    assert after["failed"] == before["failed"]
-    pending = [[trial[:4] for trial in s["pending"]] for s in (before, after)]
-    assert pending[0] == pending[1]
-    assert equal(after["history"]["Y"], before["history"]["Y"])
+    assert equal(strategy.state_dict(), before)
 
 
 def test_a_batch_of_another_strategy() -> None:
@@ -92,21 +75,10 @@ def test_a_batch_of_another_strategy() -> None:
 
 
 def test_rows_that_were_put_together() -> None:
-    """Without ids a batch says its rows, and must have their points."""
+    """Without ids a batch says its rows."""
     X = torch.arange(20.0).reshape(10, 2)
     strategy = RandomSearch(X, batch_size=2)
     rows = torch.tensor([7, 8])
-    for bad in (
-        Batch(X[[5, 6]] + 0.3, rows),
-        Batch(X[rows], rows[:1]),
-        Batch(X[7:8], rows),
-        Batch(X[rows], rows.double()),
-        Batch(X[rows], torch.tensor([7, 99])),
-        Batch(X[rows, :1], rows),
-    ):
-        with pytest.raises(BotorchError):
-            strategy.tell(bad, [1.0] * len(bad))
-    assert len(strategy.history) == 0
     strategy.tell(Batch(X[rows], rows), [1.0, 2.0])
     strategy.tell(Batch(X[rows].long()), [1.0, 2.0])
     assert strategy.history.indices.tolist() == [7, 8, 7, 8]
@@ -164,23 +136,6 @@ def test_outside_of_the_bounds() -> None:
     assert strategy.history.num_extra == 0
     strategy.tell([[1 + 1e-9, 0.0]], [0.0])  # by rounding: in the box
     assert torch.equal(strategy.history.X, torch.tensor([[1.0, 0.0]]).double())
-
-
-def test_lists_and_arrays_keep_their_digits() -> None:
-    value = 0.1234567890123456
-    for convert in (lambda v: v, np.array, torch.tensor):
-        strategy = on_box()
-        X, Y = [[value, 1.0]], [value]
-        if convert is torch.tensor:
-            strategy.tell(torch.tensor(X).double(), Y)
-        else:
-            strategy.tell(convert(X), convert(Y))
-            assert float(strategy.history.X[0, 0]) == value
-        assert strategy.history.values.tolist() == [value]
-    strategy = RandomSearch(np.array([[value], [1.0]]))
-    assert float(strategy.candidates[0, 0]) == value
-    strategy.tell([[1]], [[3]])  # whole numbers are coordinates in two dimensions
-    assert strategy.history.indices.tolist() == [1]
 
 
 def frame() -> pd.DataFrame:
@@ -408,9 +363,3 @@ def test_restored_trials_of_no_row_are_refused(given: tuple[Any, ...]) -> None:
     with pytest.raises((InputDataError, BotorchTensorDimensionError)):
         strategy.restore_trials(*given)
     assert equal(strategy.state_dict(), before)
-
-
-def test_restored_trials_and_plans() -> None:
-    strategy = SBPE(torch.linspace(0, 1, 20).unsqueeze(-1), num_evaluations=12)
-    with pytest.raises(UnsupportedError, match=r"SBPE chooses.*resume\(path\)"):
-        strategy.restore_trials([0])

@@ -130,14 +130,19 @@ def test_an_offset_of_the_radius_widens_both_bounds(name: str) -> None:
     assert gaps[1] - gaps[0] == pytest.approx(2 * 0.25 * scale, rel=1e-6)
 
 
-def announced(strategy: Any, factor: float, num: int) -> list[str]:
-    """What is said while rows are told one by one."""
-    X = make_candidates()[:num]
+def said_of(strategy: Any, X: Tensor, Y: Tensor, size: int) -> list[str]:
+    """What is said while so many rows are told at a time."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", InputDataWarning)
-        for x in X:
-            strategy.tell(x.unsqueeze(0), factor * objective(x.unsqueeze(0)))
+        for told in zip(X.split(size), Y.split(size), strict=True):
+            strategy.tell(*told)
     return [str(w.message) for w in said if w.category is InputDataWarning]
+
+
+def announced(strategy: Any, factor: float, num: int) -> list[str]:
+    """What is said of large or small values."""
+    X = make_candidates()[:num]
+    return said_of(strategy, X, factor * objective(X), 1)
 
 
 @pytest.mark.one_in(3)
@@ -210,12 +215,7 @@ def repeats(sd: float, num: int) -> tuple[Tensor, Tensor]:
 
 def noise_announced(strategy: Any, sd: float, num: int) -> list[str]:
     """What is said of it while it is told turn by turn."""
-    X, Y = repeats(sd, num)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", InputDataWarning)
-        for told in zip(X.split(10), Y.split(10), strict=True):
-            strategy.tell(*told)
-    return [str(w.message) for w in said if w.category is InputDataWarning]
+    return said_of(strategy, *repeats(sd, num), 10)
 
 
 @pytest.mark.parametrize("name", GIVEN)

@@ -62,27 +62,28 @@ def lines(figure: Figure) -> dict[str, Any]:
     return {line.get_label(): list(line.get_ydata()) for line in found}
 
 
-def test_regret_panel(histories, table):
-    drawn = lines(plot_regret(histories, table))
-    # regrets 1, 0.5, 0 in turn; uniform choice expects 0.5 per evaluation
-    assert drawn["sparse"] == pytest.approx([2, 1.5, 1, 1.25, 1.2, 1])
-    assert drawn["random"] == pytest.approx([2, 1.5, 1, 1.25])
+# Regrets are 1, 0.5 and 0 in turn; uniform choice expects 0.5 per evaluation. Values
+# rise with the row: 0, 1/2, 1, then the first one again, so that the best comes third.
+DRAWN = [
+    (plot_regret, "sparse", [2, 1.5, 1, 1.25, 1.2, 1]),
+    (plot_regret, "random", [2, 1.5, 1, 1.25]),
+    (plot_best_rank, "sparse", [3, 2, 1, 1, 1, 1]),
+    (plot_best_rank, "random", [3, 2, 1, 1]),
+    (plot_simple_regret, "sparse", [1, 0.5, 0, 0, 0, 0]),
+    (plot_cumulative_regret, "random", [1, 1.5, 1.5, 2.5]),
+]
 
 
-def test_batch_size_panel(histories):
+@pytest.mark.parametrize(("plot", "name", "expected"), DRAWN)
+def test_what_is_drawn_of_runs_on_a_table(plot, name, expected, histories, table):
+    assert lines(plot(histories, table))[name] == pytest.approx(expected)
+
+
+def test_sizes_of_batches_and_inducing_sets(histories):
+    """What has no inducing points is left out."""
     drawn = lines(plot_batch_sizes(histories))
     assert drawn == {"sparse": [1, 2, 2, 3, 3, 3], "random": [1] * 4}
-
-
-def test_inducing_panel_leaves_out_what_has_none(histories):
-    drawn = lines(plot_num_inducing(histories))
-    assert drawn == {"sparse": [1, 4, 4, 5, 5, 5]}
-
-
-def test_rank_of_the_best_row_falls_to_one(histories, table):
-    """Values rise with the row: 0, 1/2, 1, then the first one again."""
-    drawn = lines(plot_best_rank(histories, table))
-    assert drawn == {"sparse": [3, 2, 1, 1, 1, 1], "random": [3, 2, 1, 1]}
+    assert lines(plot_num_inducing(histories)) == {"sparse": [1, 4, 4, 5, 5, 5]}
 
 
 def test_a_given_axes_is_drawn_into(histories):
@@ -129,16 +130,6 @@ def test_seconds_of_small_batches_are_averaged(device):
         batch.ask_seconds, batch.tell_seconds = 0.0, float(number % 3)
     drawn = lines(plot_seconds({"single": single}))["single"]
     assert drawn == pytest.approx([1.0] * 120)  # pieces of three, the next from 2.4
-
-
-def test_simple_regret_of_a_table_never_rises(histories, table):
-    drawn = lines(plot_simple_regret(histories, table))
-    assert drawn["sparse"] == [1, 0.5, 0, 0, 0, 0]  # the best row comes third
-
-
-def test_cumulative_regret_of_a_table(histories, table):
-    drawn = lines(plot_cumulative_regret(histories, table))
-    assert drawn["random"] == [1, 1.5, 1.5, 2.5]
 
 
 @pytest.mark.parametrize("column", [True, False])

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.confidence import (
     BBKBRadius,
-    ConfidenceRadius,
     RadiusStatistics,
     UnknownHyperparameters,
 )
@@ -29,14 +28,6 @@ STATIONARY = ["rbf", "matern12", "matern32", "matern52"]
 
 def after(num_evaluations: int) -> RadiusStatistics:
     return replace(STATISTICS, num_evaluations=num_evaluations)
-
-
-def test_is_a_radius():
-    radius = UnknownHyperparameters(dim=1)
-    assert isinstance(radius, ConfidenceRadius)
-    assert radius.botorch_beta(STATISTICS) == radius.multiplier(STATISTICS) ** 2
-    assert radius.interval_multiplier(STATISTICS) == radius.multiplier(STATISTICS)
-    assert radius.offset(STATISTICS) == 0
 
 
 @pytest.mark.parametrize(

@@ -210,15 +210,6 @@ def test_gradients_of_dependent_columns(at_once, double):
         assert torch.autograd.gradcheck(moments, (P,))
 
 
-def test_a_vector_is_one_column(double):
-    identity = RankOneUpdatedLinearOperator.identity(4, **double)
-    operator, y = identity.append(torch.ones(4, **double)), torch.randn(4, **double)
-    assert torch.allclose(operator.solve(y), operator.solve(y[:, None])[:, 0])
-    assert torch.allclose(operator.inv_quad(y), y @ operator.solve(y))
-
-
 def test_wrong_shapes_are_refused():
-    with pytest.raises(BotorchTensorDimensionError, match="batch_shape x j x m"):
-        RankOneUpdatedLinearOperator(torch.randn(4))
     with pytest.raises(BotorchTensorDimensionError, match="needs 4 entries"):
         RankOneUpdatedLinearOperator.identity(4).append(torch.randn(3))

@@ -17,11 +17,10 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize
 from botorch.posteriors import GPyTorchPosterior
 from botorch.sampling import SobolQMCNormalSampler
-from botorch.utils.datasets import SupervisedDataset
 from botorch.utils.test_helpers import get_pvar_expected
 from botorch.utils.testing import get_random_data
 from gpytorch.kernels import RBFKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
@@ -173,15 +172,6 @@ def test_fantasized_noise(kind, batch, m, tkwargs):
         assert (new == noise).all()
 
 
-@both_regimes
-def test_fantasies_apply_the_input_transform(kind, tkwargs):
-    model, _ = models_of(kind, (), 1, False, transforms=True, **tkwargs)
-    X = torch.rand(4, 1, **tkwargs)
-    fantasies = model.fantasize(X, SobolQMCNormalSampler(torch.Size([3])))
-    seen = model.input_transform(X).expand(3, -1, -1)
-    close(fantasies.train_inputs[0][:, -4:], seen)
-
-
 def test_positive_outcomes(tkwargs):
     X, Y = get_random_data(batch_shape=torch.Size([2]), m=2, **tkwargs)
     model = SparseSingleTaskGP(X, Y.abs() + 1, outcome_transform=Log())
@@ -203,16 +193,6 @@ def test_custom_modules(tkwargs):
             assert model.posterior(X).mean.shape == Y.shape
             conditioned = model.condition_on_observations(X[..., :2, :], Y[..., :2, :])
             assert conditioned.posterior(X).mean.shape == Y.shape
-
-
-def test_construct_inputs_and_likelihood(tkwargs):
-    X, Y = get_random_data(batch_shape=torch.Size(), m=1, **tkwargs)
-    names = {"feature_names": ["x0"], "outcome_names": ["y"]}
-    data = SupervisedDataset(X, Y, Yvar=torch.full_like(Y, 0.01), **names)
-    inputs = SparseSingleTaskGP.construct_inputs(data, inducing_points=X[:4])
-    model = SparseSingleTaskGP(**inputs)
-    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
-    assert torch.equal(model.inducing_points, X[:4])
 
 
 @all_noises

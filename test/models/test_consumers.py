@@ -7,7 +7,6 @@ import torch
 from botorch.acquisition import (
     PosteriorMean,
     qKnowledgeGradient,
-    qMultiStepLookahead,
 )
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
@@ -66,17 +65,6 @@ def test_knowledge_gradient_is_the_closed_form(fixed_noise, double):
     X.requires_grad_()
     acqf(X).sum().backward()
     assert (X.grad.abs().sum(dim=(0, 2)) > 0).all()
-
-
-def test_lookahead(double):
-    """Two steps: nested fantasies, with gradients to every point of the tree."""
-    model = make_model(**double)
-    acqf = qMultiStepLookahead(model, batch_sizes=[1, 1], num_fantasies=[2, 2])
-    size = acqf.get_augmented_q_batch_size(1)
-    X = random_data((3,), 1, n=size, seed=3, **double)[0].requires_grad_()
-    value = acqf(X)
-    value.sum().backward()
-    assert value.shape == (3,) and (X.grad.abs().sum(dim=(0, 2)) > 0).all()
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])

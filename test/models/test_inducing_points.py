@@ -11,6 +11,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.utils.datasets import SupervisedDataset
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
@@ -140,17 +141,6 @@ class TestNearlyAll:
 class TestGrowth:
     """The number of inducing points follows the data and the tolerance."""
 
-    def test_tolerance(self, double):
-        sizes = []
-        for tolerance in (10.0, 1.0, 0.1):
-            sampler = CertifiedSampler(tolerance=tolerance)
-            model = make(600, 0.8, d=3, inducing_sampler=sampler, **double)
-            certificate = model.certificate()
-            assert true_lambda_max(model) <= certificate.lambda_max <= tolerance
-            assert certificate.tolerance == tolerance
-            sizes.append(certificate.num_inducing)
-        assert sizes[0] < sizes[1] < sizes[2]
-
     def test_follows_the_data(self, double):
         """A rougher function needs more; the same points again need no more."""
         smooth, rough = (make(600, scale, **double) for scale in (2.0, 0.3))
@@ -252,11 +242,6 @@ class TestCaps:
         (said,) = (str(w.message) for w in recwarn.list if w.category is BotorchWarning)
         assert "cap of 12" in said and "max_inducing_points" in said
 
-    def test_cap_of_a_custom_sampler(self, double):
-        options = {"inducing_sampler": first(38), "max_inducing_points": 7}
-        model = make(50, **options, **double)
-        assert model.resparsify().num_inducing == 7
-
     def test_max_memory(self, double):
         model = make(600, 0.2, max_memory=500_000, **double)
         with pytest.warns(BotorchWarning, match="max_memory"):
@@ -292,14 +277,16 @@ class TestCaps:
 
 def test_options_of_ax(double):
     """What it passes to every model beside them is ignored."""
-    X, Y, _ = make_data(**double)
-    data = SupervisedDataset(X, Y, feature_names=["a", "b"], outcome_names=["y"])
+    X, Y, Yvar = make_data(**double)
+    names = {"feature_names": ["a", "b"], "outcome_names": ["y"]}
+    data = SupervisedDataset(X, Y, Yvar=Yvar, **names)
     options = {"max_inducing_points": 6, "objective": "dtc"}
     inputs = SparseSingleTaskGP.construct_inputs(
         data, categorical_features=[], **options
     )
     model = SparseSingleTaskGP(**inputs)
     assert (model.objective, model.max_inducing_points) == ("dtc", 6)
+    assert isinstance(model.likelihood, FixedNoiseGaussianLikelihood)
 
 
 def clustered(n: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models import ModelListGP
 from gpytorch.kernels import RBFKernel
 from sparse_model_cases import (
     BATCHES,
@@ -176,28 +175,6 @@ def test_subset_output(batch, fixed_noise, normalize, double):
     everything = model.subset_output([0, 1, 2])
     assert everything is not model
     close(everything.posterior(X).mean, full.mean)
-
-
-@pytest.mark.filterwarnings("ignore:Non-strict enforcement of botorch tensor")
-def test_model_list(double):
-    models = [
-        make_model((), 1, f, standardize=False, n=n, **double)
-        for n, f in [(14, False), (20, True)]
-    ]
-    joint = ModelListGP(*models)
-    X = random_data((3,), 1, n=4, seed=2, **double)[0]
-    posterior = joint.posterior(X)
-    for t, model in enumerate(models):
-        close(posterior.mean[..., t], model.posterior(X).mean[..., 0])
-        close(posterior.variance[..., t], model.posterior(X).variance[..., 0])
-    new_X, new_Y = X[0, :2], torch.rand(3, 2, 2, **double)
-    noise = torch.full((2, 2), 0.1, **double)
-    conditioned = joint.condition_on_observations([new_X] * 2, new_Y, noise=noise)
-    for t, model in enumerate(models):
-        new = new_X, new_Y[..., [t]]
-        single = model.condition_on_observations(*new, noise=noise[:, [t]])
-        close(conditioned.posterior(X[0]).mean[..., [t]], single.posterior(X[0]).mean)
-    assert joint.subset_output([1]).posterior(X).mean.shape == (3, 4, 1)
 
 
 @pytest.mark.parametrize("num_outputs", [1, 2])

@@ -20,7 +20,7 @@ from botorch_sparse.models import RefitSchedule
 
 NAN, INF = math.nan, math.inf
 # What a message says of what would do.
-NEED = r"need|must|use one of|[Tt]ry |[Gg]ive|Check|Use |there are |pass "
+NEED = r"[Nn]eed|must|use one of|[Tt]ry |[Gg]ive|Check|Use |there are |pass "
 NEED += r"|Expected|required"  # as BoTorch has it
 
 POSITIVE: list[Any] = [10**400, 0, -1.0, NAN, INF, "2", 1j]

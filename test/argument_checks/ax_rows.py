@@ -4,20 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import argument_rows as bad
 import pandas as pd
-from argument_rows import (
-    CHOICE,
-    FLAG,
-    NAN,
-    NEED,
-    NON_NEGATIVE,
-    SEED,
-    THRESHOLD,
-    WHOLE,
-    Row,
-    X,
-    arguments,
-)
+from argument_rows import NAN, NEED, Row, X, arguments
 from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 
@@ -26,9 +15,9 @@ from botorch_sparse.acquisition import BatchUpperConfidenceBound
 
 GROWTH: list[Any] = [0.5, NAN, "2"]
 OPTIONS: dict[str, list[Any]] = {
-    "max_baseline": WHOLE,
-    "allow_repeats": FLAG,
-    "ratio_threshold": THRESHOLD[:-1],
+    "max_baseline": bad.WHOLE,
+    "allow_repeats": bad.FLAG,
+    "ratio_threshold": bad.THRESHOLD[:-1],
 }
 OPTIMIZER: dict[str, list[Any]] = {
     "raw_samples": [1],
@@ -37,16 +26,16 @@ OPTIMIZER: dict[str, list[Any]] = {
 }
 SPARSE: dict[str, list[Any]] = {
     **{name: [-5, 2.5, "2"] for name in ("max_inducing_points", "max_memory")},
-    "objective": CHOICE,
-    "inducing_sampler": CHOICE,
+    "objective": bad.CHOICE,
+    "inducing_sampler": bad.CHOICE,
     "inducing_points": [[[0.5]], X.half()],
-    "learn_inducing_points": FLAG,
+    "learn_inducing_points": bad.FLAG,
     "max_inducing": [3],
 }
 SUBSET: dict[str, list[Any]] = {
     **{name: [-5, 2.5, "2"] for name in ("subset_size", "num_newest", "num_initial")},
-    "selection": CHOICE,
-    "seed": SEED,
+    "selection": bad.CHOICE,
+    "seed": bad.SEED,
     "subset": [3],
 }
 STRATEGIES = (
@@ -69,9 +58,9 @@ ROWS: list[Row] = [
         row
         for make in STRATEGIES
         for row in (
-            *arguments(make, num_initial=WHOLE, seed=SEED, refit_growth=GROWTH),
+            *arguments(make, num_initial=bad.WHOLE, seed=bad.SEED, refit_growth=GROWTH),
             *arguments(make, says="option", optoins=[{}]),
-            *arguments(make, allow_repeats=FLAG, candidates=[3]),
+            *arguments(make, allow_repeats=bad.FLAG, candidates=[3]),
             Row(make.__name__, "name=3", partial(make, name=3), ("name=3", NEED)),
             *arguments(make, model_options=[3], optimizer_options=[3, "fast"]),
             *each(make, "optimizer_options", OPTIMIZER),
@@ -94,10 +83,12 @@ ROWS: list[Row] = [
         )
     ],
     *arguments(
-        ax.bbkb_generation_strategy, beta=NON_NEGATIVE, ratio_threshold=THRESHOLD
+        ax.bbkb_generation_strategy,
+        beta=bad.NON_NEGATIVE,
+        ratio_threshold=bad.THRESHOLD,
     ),
-    *arguments(ax.gssbo_generation_strategy, subset_size=WHOLE),
-    *arguments(partial(ax.recommended_batch_size, None), max_trials=WHOLE),
+    *arguments(ax.gssbo_generation_strategy, subset_size=bad.WHOLE),
+    *arguments(partial(ax.recommended_batch_size, None), max_trials=bad.WHOLE),
     *arguments(ax.recommended_batch_size, client=[None, 3]),
     *arguments(
         ax.ArmTable.of,
@@ -118,9 +109,9 @@ ROWS: list[Row] = [
     *arguments(
         ax.SparseGenerator,
         refit_growth=GROWTH,
-        refit_on_cv=FLAG,
+        refit_on_cv=bad.FLAG,
         candidates=[X, "x", ax.ArmTable],
-        seed=SEED,
+        seed=bad.SEED,
     ),
     *arguments(
         ax.SparseGenerator, says="options", acquisition_options=[{"max_baselin": 3}]

@@ -3,25 +3,9 @@
 from functools import partial
 from typing import Any
 
+import argument_rows as bad
 import torch
-from argument_rows import (
-    CHOICE,
-    FLAG,
-    INF,
-    KERNEL,
-    KERNELS,
-    NAN,
-    NOISE,
-    NON_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    WHOLE,
-    Row,
-    X,
-    Y,
-    arguments,
-    usual,
-)
+from argument_rows import INF, KERNEL, NAN, NOISE, Row, X, Y, arguments, usual
 from botorch.exceptions import BotorchError, UnsupportedError
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
@@ -52,7 +36,7 @@ COVARIANCES: list[Any] = [
     *(-EYE, INDEFINITE, EYE * NAN, EYE / 0, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
 ]
 MODULES: dict[str, list[Any]] = {
-    "covar_module": [*KERNELS, ZeroMean()],
+    "covar_module": [*bad.KERNELS, ZeroMean()],
     "mean_module": [ZeroMean, 0.0],
     "likelihood": ["gaussian", 3.0],
     "input_transform": ["normalize", Normalize, Standardize(1), 3],
@@ -83,10 +67,10 @@ MODELS = [
     *usual(
         partial(m.SparseSingleTaskGP, X, ROW),
         inducing_sampler=SAMPLERS,
-        objective=CHOICE,
-        max_memory=WHOLE,
+        objective=bad.CHOICE,
+        max_memory=bad.WHOLE,
         cat_dims=CAT_DIMS,
-        learn_inducing_points=FLAG,
+        learn_inducing_points=bad.FLAG,
     ),
     *anything(
         partial(m.SparseSingleTaskGP, X, ROW),
@@ -95,11 +79,11 @@ MODELS = [
     ),
     *usual(
         partial(m.SubsetSingleTaskGP, X, ROW),
-        subset_size=WHOLE,
+        subset_size=bad.WHOLE,
         num_initial=[-1, 2.5, NAN, "2"],
         num_newest=[-1, 2.5, NAN, "2"],
     ),
-    *arguments(m.RefitSchedule, every=WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
+    *arguments(m.RefitSchedule, every=bad.WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
     *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
 ]
 SUBSET = m.SubsetSingleTaskGP(X, ROW, subset_size=6).eval()
@@ -163,14 +147,14 @@ METHODS = [
     *arguments(
         SPARSE.certificate,
         name_of(SPARSE, "certificate"),
-        method=CHOICE,
-        delta=PROBABILITY,
+        method=bad.CHOICE,
+        delta=bad.PROBABILITY,
     ),
     *arguments(
         partial(SPARSE.custom_fit, MLL),
         name_of(SPARSE, "custom_fit"),
-        rounds=WHOLE,
-        max_fit_inducing_points=WHOLE,
+        rounds=bad.WHOLE,
+        max_fit_inducing_points=bad.WHOLE,
     ),
     *anything(
         partial(SUBSET.add_observations, Y=ROW),
@@ -194,9 +178,9 @@ METHODS = [
     *arguments(
         partial(SUBSET.error_bounds, X),
         name_of(SUBSET, "error_bounds"),
-        approximation=CHOICE,
-        method=CHOICE,
-        delta=PROBABILITY,
+        approximation=bad.CHOICE,
+        method=bad.CHOICE,
+        delta=bad.PROBABILITY,
     ),
     *anything(
         SUBSET.set_subset,
@@ -223,7 +207,9 @@ CERTIFICATES = [
     for certify in (i.accuracy_certificate, i.accuracy_certificates)
     for row in (
         *arguments(
-            partial(certify, POSTERIOR, X, NOISE), method=CHOICE, delta=PROBABILITY
+            partial(certify, POSTERIOR, X, NOISE),
+            method=bad.CHOICE,
+            delta=bad.PROBABILITY,
         ),
         *anything(
             partial(certify, POSTERIOR, noise=NOISE),
@@ -258,7 +244,7 @@ INDUCING = [
     *usual(i.CertifiedSampler, growth=[1.0, NAN, INF, "2"]),
     *usual(i.PosteriorVarianceSampler),
     *usual(i.RecursiveRLSSampler),
-    *usual(i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=POSITIVE),
+    *usual(i.SamplerInducingPointAllocator, sampler=SAMPLERS, noise=bad.POSITIVE),
     *[
         row
         for sampler in (
@@ -287,7 +273,9 @@ INDUCING = [
         row
         for gradients in (EXACT, PILOT)
         for row in (
-            *arguments(gradients, reading=CHOICE, covar_module=[*KERNELS, None]),
+            *arguments(
+                gradients, reading=bad.CHOICE, covar_module=[*bad.KERNELS, None]
+            ),
             *anything(
                 gradients,
                 says="X|error|noise",
@@ -314,9 +302,11 @@ INDUCING = [
         partial(i.select_by_gradient_diversity, GRADIENTS, 3),
         says="forced|noise_scale|num",
         forced=[[99], [-1], [0.5], [0, 1, 2, 3], [0, 0]],
-        noise_scale=NON_NEGATIVE,
+        noise_scale=bad.NON_NEGATIVE,
     ),
-    *arguments(SMALLEST, covar_module=KERNELS, tolerance=[0.0, 1.0, -1.0, NAN, "2"]),
+    *arguments(
+        SMALLEST, covar_module=bad.KERNELS, tolerance=[0.0, 1.0, -1.0, NAN, "2"]
+    ),
     *anything(
         SMALLEST,
         says="X|order|forced",
@@ -351,7 +341,7 @@ POSTERIORS = [
         noise=VARIANCES,
         Y=[Y[:3], ROW, Y * NAN, [1.0]],
         X=[X[0], X[:3], [[1.0]], BAD_X],
-        covar_module=[*KERNELS, None],
+        covar_module=[*bad.KERNELS, None],
     ),
     *arguments(
         partial(POSTERIOR.condition, X=X, Y=Y, noise=NOISE),
@@ -368,17 +358,19 @@ POSTERIORS = [
     ),
 ]
 OTHERS = [
-    *arguments(partial(k.kernel_for_fit, dtype=torch.float32), kernel=[*KERNELS, None]),
+    *arguments(
+        partial(k.kernel_for_fit, dtype=torch.float32), kernel=[*bad.KERNELS, None]
+    ),
     *arguments(partial(k.dense_covariance, KERNEL), X=[[[0.0, 0.0]], "x"]),
-    *arguments(partial(k.dense_covariance, X=X), kernel=[*KERNELS, None]),
-    *arguments(partial(k.in_double, dtype=torch.float32), module=[*KERNELS, None]),
-    *arguments(partial(k.kernel_at, index=()), kernel=[*KERNELS, None]),
+    *arguments(partial(k.dense_covariance, X=X), kernel=[*bad.KERNELS, None]),
+    *arguments(partial(k.in_double, dtype=torch.float32), module=[*bad.KERNELS, None]),
+    *arguments(partial(k.kernel_at, index=()), kernel=[*bad.KERNELS, None]),
     *arguments(partial(k.mixed_kernel, X, ROW), cat_dims=CAT_DIMS),
     *arguments(partial(k.prior_variance, KERNEL), X=[[[0.0, 0.0]], "x"]),
-    *arguments(partial(k.prior_variance, X=X), kernel=[*KERNELS, None]),
-    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=[*POSITIVE, 1.5]),
+    *arguments(partial(k.prior_variance, X=X), kernel=[*bad.KERNELS, None]),
+    *arguments(partial(k.shrink_lengthscales, KERNEL), factor=[*bad.POSITIVE, 1.5]),
     *arguments(
-        partial(k.shrink_lengthscales, factor=0.5), covar_module=[*KERNELS, None]
+        partial(k.shrink_lengthscales, factor=0.5), covar_module=[*bad.KERNELS, None]
     ),
     *anything(
         partial(k.shrink_lengthscales, factor=0.5),

@@ -3,24 +3,9 @@
 from functools import partial
 from typing import Any
 
+import argument_rows as bad
 import torch
-from argument_rows import (
-    BAD_BOUNDS,
-    BOUNDS,
-    CHOICE,
-    KERNEL,
-    KERNELS,
-    NAN,
-    NON_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    THRESHOLD,
-    WHOLE,
-    Row,
-    X,
-    arguments,
-    usual,
-)
+from argument_rows import BOUNDS, KERNEL, NAN, Row, X, arguments, usual
 from botorch.exceptions import BotorchError
 from botorch.models import SingleTaskGP
 
@@ -31,7 +16,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 
 MODEL = SparseSingleTaskGP(X, X[:, :1])
 MODELS: list[Any] = [None, 3.0, SingleTaskGP]
-BETA = [*NON_NEGATIVE, None, torch.tensor([1.0, -1.0])]
+BETA = [*bad.NON_NEGATIVE, None, torch.tensor([1.0, -1.0])]
 POINTS: list[Any] = [X[:, :1], [[0.0, 0.0]], X[0], X * NAN]
 NO_TENSORS: list[Any] = [X.numpy(), X.tolist(), "x", None]
 CHOICES: list[Any] = [X[:, :1], X[0], [[0.0, 0.0]]]
@@ -65,38 +50,38 @@ RADII = [
         )
         for row in usual(bounded(radius))
     ],
-    *usual(bounded(a.BKBRadius), accuracy=PROBABILITY),
+    *usual(bounded(a.BKBRadius), accuracy=bad.PROBABILITY),
     *usual(bounded(a.SBPERadius), num_intervals=[0, NAN, "2"]),
     *usual(bounded(a.SBPEContinuousRadius, dim=2), num_intervals=[0, NAN, "2"]),
     *usual(
         a.UnknownHyperparameters,
-        norm_bound=[0, *NON_NEGATIVE],
+        norm_bound=[0, *bad.NON_NEGATIVE],
         growth=[*AT_LEAST_ZERO, 2.0],
         norm_growth=AT_LEAST_ZERO,
-        start=WHOLE,
+        start=bad.WHOLE,
     ),
     *arguments(a.FixedBeta, beta=BETA),
-    *usual(partial(a.GSSBORadius, dim=2, delta=0.1), penalty=CHOICE),
+    *usual(partial(a.GSSBORadius, dim=2, delta=0.1), penalty=bad.CHOICE),
     *usual(partial(a.SrinivasCompactRadius, dim=2, delta=0.1)),
     *usual(partial(a.SrinivasFiniteRadius, num_candidates=3, delta=0.1)),
     *arguments(a.GuessAndDouble, radius=[a.FixedBeta(2.0), a.BBKBRadius, 3.0, None]),
     *usual(
         partial(a.RandomizedRadius, radius=a.FixedBeta(2.0)),
         radius=[a.FixedBeta, 3.0, None],
-        distribution=CHOICE,
+        distribution=bad.CHOICE,
         shift=AT_LEAST_ZERO,
         mean_excess=[0, *AT_LEAST_ZERO],
     ),
     *usual(partial(a.ShiftedExponentialRadius, num_candidates=3)),
-    *usual(partial(a.RadiusStatistics, lam=0.1), num_evaluations=NON_NEGATIVE),
+    *usual(partial(a.RadiusStatistics, lam=0.1), num_evaluations=bad.NON_NEGATIVE),
     *usual(
         partial(a.SubsetStatistics, lam=0.1, feedback_norm=1.0),
-        num_evaluations=NON_NEGATIVE,
+        num_evaluations=bad.NON_NEGATIVE,
     ),
     *arguments(a.ConfidenceGapStopping, tolerance=[*AT_LEAST_ZERO, None]),
     *usual(
         partial(a.discretization_constant, dim=2, lipschitz_constant=1.0),
-        lipschitz_constant=POSITIVE,
+        lipschitz_constant=bad.POSITIVE,
     ),
     *arguments(partial(a.confidence_gap, width=torch.ones(3)), mean=[3.0, [1.0, 2.0]]),
     *arguments(a.posterior_mean_norm, posterior=[3.0, MODEL]),
@@ -105,7 +90,7 @@ RADII = [
         says="choices|bounds|inputs",
         raises=BotorchError,
         choices=CHOICES,
-        bounds=BAD_BOUNDS,
+        bounds=bad.BAD_BOUNDS,
     ),
     *arguments(partial(a.model_confidence_gap, MODEL, choices=X), beta=BETA),
     *arguments(partial(a.model_confidence_gap, beta=4.0, choices=X), model=[None, 3.0]),
@@ -143,10 +128,12 @@ WITH_MODEL = [
             *arguments(partial(kind, MODEL, X[:1]), noise=NOISE),
         )
     ],
-    *arguments(partial(a.GlobalLocal, MODEL), ratio_threshold=THRESHOLD),
-    *arguments(partial(a.GlobalLocal, MODEL), says="local_bound", covariance=CHOICE),
+    *arguments(partial(a.GlobalLocal, MODEL), ratio_threshold=bad.THRESHOLD),
     *arguments(
-        partial(a.LocalRatioBound, MODEL), says="local_bound", covariance=CHOICE
+        partial(a.GlobalLocal, MODEL), says="local_bound", covariance=bad.CHOICE
+    ),
+    *arguments(
+        partial(a.LocalRatioBound, MODEL), says="local_bound", covariance=bad.CHOICE
     ),
 ]
 BOUND_OF_X = a.LocalRatioBound(MODEL)
@@ -165,14 +152,16 @@ VALUES += arguments(
     BOUND_OF_X.set_X_pending, "LocalRatioBound.set_X_pending", X_pending=NO_TENSORS[:2]
 )
 OPTIM = [
-    *[row for rule in RULES for row in arguments(rule, ratio_threshold=THRESHOLD)],
-    *arguments(b.Local, says="local_bound", covariance=CHOICE),
-    *arguments(b.Local, large_enough=WHOLE),
-    *arguments(partial(b.FixedSize, size=3), size=WHOLE, ratio_threshold=THRESHOLD),
-    *arguments(b.rule_of, rule=["bless", 3, b.Local, None]),
-    *arguments(partial(b.rule_of, "global"), ratio_threshold=THRESHOLD),
+    *[row for rule in RULES for row in arguments(rule, ratio_threshold=bad.THRESHOLD)],
+    *arguments(b.Local, says="local_bound", covariance=bad.CHOICE),
+    *arguments(b.Local, large_enough=bad.WHOLE),
     *arguments(
-        partial(b.rule_of, "global-local"), says="local_bound", covariance=CHOICE
+        partial(b.FixedSize, size=3), size=bad.WHOLE, ratio_threshold=bad.THRESHOLD
+    ),
+    *arguments(b.rule_of, rule=["bless", 3, b.Local, None]),
+    *arguments(partial(b.rule_of, "global"), ratio_threshold=bad.THRESHOLD),
+    *arguments(
+        partial(b.rule_of, "global-local"), says="local_bound", covariance=bad.CHOICE
     ),
     *arguments(pools.NystromPool, says="candidates|X=", raises=BotorchError, X=TABLE),
     *arguments(
@@ -183,8 +172,8 @@ OPTIM = [
     ),
     *arguments(
         partial(pools.ExactPool, X, covar_module=KERNEL, noise=0.1),
-        covar_module=KERNELS,
-        noise=POSITIVE,
+        covar_module=bad.KERNELS,
+        noise=bad.POSITIVE,
     ),
     *arguments(distributed.Ranks, rank=[-1, 1, 0.5, "0"], size=[0, -1, 2.5, "1"]),
     *arguments(
@@ -198,17 +187,17 @@ OPTIM = [
         says="choices|bounds",
         raises=BotorchError,
         choices=[*CHOICES, X[:0]],
-        bounds=BAD_BOUNDS,
+        bounds=bad.BAD_BOUNDS,
     ),
     *arguments(
         partial(ADAPTIVE, b.Local(2.0), choices=X),
-        max_batch_size=WHOLE,
-        min_batch_size=WHOLE,
+        max_batch_size=bad.WHOLE,
+        min_batch_size=bad.WHOLE,
     ),
     *arguments(partial(ADAPTIVE, choices=X), says="rule", termination=[3, b.Local]),
     *arguments(
         partial(ADAPTIVE, a.LocalRatioBound(MODEL), choices=X),
-        ratio_threshold=THRESHOLD[:-1],
+        ratio_threshold=bad.THRESHOLD[:-1],
     ),
     *arguments(
         partial(b.optimize_adaptive_batch, termination=b.Local(2.0), choices=X),
@@ -219,7 +208,7 @@ OPTIM = [
         partial(b.BoxBatch, UCB, b.Local(2.0)),
         says="bounds",
         raises=BotorchError,
-        bounds=BAD_BOUNDS,
+        bounds=bad.BAD_BOUNDS,
     ),
     *arguments(partial(b.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
     *arguments(partial(b.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", b.Local]),

@@ -7,28 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import argument_rows as bad
 import numpy as np
 import pandas as pd
 import torch
-from argument_rows import (
-    BAD_BOUNDS,
-    BOUNDS,
-    CHOICE,
-    FLAG,
-    INF,
-    KERNEL,
-    KERNELS,
-    NAN,
-    NEED,
-    NON_NEGATIVE,
-    POSITIVE,
-    PROBABILITY,
-    WHOLE,
-    Row,
-    X,
-    arguments,
-    usual,
-)
+from argument_rows import BOUNDS, INF, KERNEL, NAN, NEED, Row, X, arguments, usual
 from botorch.exceptions import BotorchError, UnsupportedError
 from strategy_table import equal
 
@@ -38,7 +21,7 @@ from botorch_sparse.batching import Local
 from botorch_sparse.inducing import PosteriorVarianceSampler
 
 RULES: dict[str, list[Any]] = {"rule": ["bless", 3, Local]}
-BOUND: dict[str, list[Any]] = {"norm_bound": [*NON_NEGATIVE, 0]}
+BOUND: dict[str, list[Any]] = {"norm_bound": [*bad.NON_NEGATIVE, 0]}
 GRADIENTS = dict.fromkeys(("selection", "reading", "gradients", "noise_scale"))
 
 
@@ -92,8 +75,10 @@ def domain_rows(strategy: Callable[..., Any]) -> list[Row]:
     """Candidates, bounds and constraints."""
     name = strategy.__name__
     rows = [
-        Row(name, f"candidates: {what}", partial(strategy, bad), (NEED,), BotorchError)
-        for what, bad in CANDIDATES.items()
+        Row(
+            name, f"candidates: {what}", partial(strategy, wrong), (NEED,), BotorchError
+        )
+        for what, wrong in CANDIDATES.items()
     ]
     box = partial(strategy, bounds=BOUNDS)
     for argument in ("inequality_constraints", "equality_constraints"):
@@ -101,7 +86,9 @@ def domain_rows(strategy: Callable[..., Any]) -> list[Row]:
     rows += arguments(box, fixed_features=FIXED)
     rows += arguments(box, candidate=[X], raises=TypeError)
     rows += arguments(partial(strategy, X), batch_sise=[3], raises=TypeError)
-    rows += arguments(strategy, says="bounds", raises=BotorchError, bounds=BAD_BOUNDS)
+    rows += arguments(
+        strategy, says="bounds", raises=BotorchError, bounds=bad.BAD_BOUNDS
+    )
     return rows
 
 
@@ -221,8 +208,8 @@ def feedback_rows() -> list[Row]:
         for what, Y in FEEDBACK.items():
             call = partial(tell, make, lambda batch: batch, Y)
             rows.append(Row(name, f"tell {place}, Y {what}", call, (), BotorchError))
-        for what, bad in POINTS.items():
-            call = partial(tell, make, bad)
+        for what, wrong in POINTS.items():
+            call = partial(tell, make, wrong)
             rows.append(Row(name, f"tell {place}, X {what}", call, (), BotorchError))
         for change in (edited, of_another):
             call, given = (
@@ -233,8 +220,8 @@ def feedback_rows() -> list[Row]:
         rows += arguments(
             partial(readmit, make), "RandomSearch.readmit", rows=ROWS_TO_READMIT
         )
-    for what, bad in CANDIDATES.items():
-        call = partial(TABLE().set_candidates, bad)
+    for what, wrong in CANDIDATES.items():
+        call = partial(TABLE().set_candidates, wrong)
         setter = "RandomSearch.set_candidates"
         rows.append(Row(setter, what, call, (NEED,), BotorchError))
     text = pd.DataFrame({"x0": ["a"] * 3, "x1": [0.2] * 3})
@@ -255,20 +242,20 @@ def still(method: str, *given: Any, **options: Any) -> None:
         assert equal(strategy.state_dict(), before)
 
 
-SIZES = {"max_batch_size": WHOLE}
+SIZES = {"max_batch_size": bad.WHOLE}
 PACE: dict[str, list[Any]] = {"max_seconds": [0, -1, NAN, "2"], "progress": [3, "x"]}
 IDS: list[Any] = ["x", None, [0.5], 3.5, [True], [[0]]]
 PATHS: list[Any] = [None, 3, b"state.pt", ["state.pt"]]
 RUN: dict[str, list[Any]] = {
     "objective": [None, "f", 3],
     "num_evaluations": [-1, 2.5, NAN, INF, "5", True, None],
-    "progress": FLAG,
-    "by_index": FLAG,
+    "progress": bad.FLAG,
+    "by_index": bad.FLAG,
     "executor": ["x", 3, ThreadPoolExecutor],
     "callbacks": ["x", 3, s.StopAfter, [None]],
     "checkpoint": [3, True, "no folder/state.pt"],
     "catch": ["x", [ValueError], ValueError(), KeyboardInterrupt, (ValueError, 3)],
-    "batch_size": WHOLE,
+    "batch_size": bad.WHOLE,
 }
 AT: list[Any] = [X[0], X[:, :1], X[None], "x", None, 3.0, [["a", "b"]], X * 1j]
 
@@ -293,7 +280,7 @@ def method_rows() -> list[Row]:
         *arguments(explorer().ask, "SBPE.ask", **SIZES, **PACE),
         *arguments(collector().ask, "UncertaintyReduction.ask", **SIZES),
         *arguments(run, "RandomSearch.run", **RUN),
-        *arguments(partial(still, "fail", [0]), "RandomSearch.fail", retry=FLAG),
+        *arguments(partial(still, "fail", [0]), "RandomSearch.fail", retry=bad.FLAG),
         *arguments(
             partial(still, "trial"), "RandomSearch.trial", id=["a", 0.0, None, True, 9]
         ),
@@ -303,7 +290,7 @@ def method_rows() -> list[Row]:
         *arguments(
             s.UncertaintyReduction(X, KERNEL).collect_dataset,
             "UncertaintyReduction.collect_dataset",
-            n=WHOLE,
+            n=bad.WHOLE,
         ),
     ]
     for method in ("fail", "withdraw"):
@@ -396,8 +383,8 @@ ROWS = [
     *usual(
         known(s.BBKB),
         **BOUND | RULES,
-        termination=CHOICE,
-        local_bound=CHOICE,
+        termination=bad.CHOICE,
+        local_bound=bad.CHOICE,
         num_evaluations=[100],
     ),
     *usual(known(s.BKB), **BOUND, num_evaluations=[100]),
@@ -406,14 +393,14 @@ ROWS = [
         for strategy in (s.BBKB, s.BKB)
         for row in arguments(
             known(strategy, constants="theory", num_evaluations=100),
-            num_evaluations=[*WHOLE, None],
-            oversampling=[*POSITIVE, 2.0],
+            num_evaluations=[*bad.WHOLE, None],
+            oversampling=[*bad.POSITIVE, 2.0],
             sampler=[PosteriorVarianceSampler(1e3)],
             radius=[FixedBeta(4.0)],
             batch_size=[5],
-            delta=PROBABILITY,
-            norm_bound=NON_NEGATIVE,
-            noise_variance=NON_NEGATIVE,
+            delta=bad.PROBABILITY,
+            norm_bound=bad.NON_NEGATIVE,
+            noise_variance=bad.NON_NEGATIVE,
         )
     ],
     *usual(known(s.GPBUCB), **BOUND | RULES),
@@ -426,16 +413,16 @@ ROWS = [
         known(s.SBPE, num_evaluations=100),
         **BOUND,
         num_initial=None,
-        num_evaluations=WHOLE,
+        num_evaluations=bad.WHOLE,
         schedule=LENGTHS,
     ),
     *arguments(
         partial(s.SBPE, X, num_evaluations=100),
-        num_initial=[*WHOLE, 1, 90],
-        lam=POSITIVE,
-        noise_std=NON_NEGATIVE,
+        num_initial=[*bad.WHOLE, 1, 90],
+        lam=bad.POSITIVE,
+        noise_std=bad.NON_NEGATIVE,
     ),
-    *usual(known(s.UncertaintyReduction), covar_module=[*KERNELS, None], **BOUND),
+    *usual(known(s.UncertaintyReduction), covar_module=[*bad.KERNELS, None], **BOUND),
     *[
         row
         for gssbo, not_its_own in ((s.GSSBO, {}), (s.RSSBO, GRADIENTS))
@@ -450,14 +437,14 @@ ROWS = [
     ],
     *usual(
         partial(s.TrustRegionBBKB, bounds=BOUNDS, covar_module=KERNEL),
-        acquisition=CHOICE,
+        acquisition=bad.CHOICE,
     ),
     *arguments(partial(s.TrustRegionBBKB, bounds=BOUNDS, acquisition="ucb"), **RULES),
     *usual(partial(s.RandomSearch, X)),
     *arguments(s.StopAfter, seconds=[-1, NAN, "1", None]),
     *arguments(s.StopAtTarget, value=[NAN, "1", None]),
     *arguments(s.StopOnConfidenceGap, tolerance=[-1, NAN, "1", None]),
-    *arguments(s.StopOnNoImprovement, num_evaluations=[*WHOLE, None]),
+    *arguments(s.StopOnNoImprovement, num_evaluations=[*bad.WHOLE, None]),
     *arguments(partial(s.StopOnNoImprovement, 3), min_gain=[-1, NAN, "1", None]),
     *[row for strategy in SPACES for row in domain_rows(strategy)],
     *feedback_rows(),

@@ -3,9 +3,10 @@
 from functools import partial
 from typing import Any
 
+import argument_rows as bad
 import pandas as pd
 import torch
-from argument_rows import BOUNDS, CHOICE, INF, KERNEL, NAN, Row, X, Y, arguments
+from argument_rows import BOUNDS, INF, KERNEL, NAN, Row, X, Y, arguments
 from botorch.exceptions import BotorchError
 
 from botorch_sparse import plotting
@@ -111,7 +112,7 @@ ROWS: list[Row] = [
     *anything(plotting.plot_slice, says="Got|no posterior", source=SOURCES),
     *arguments(
         partial(plotting.plot_slice, STRATEGY),
-        quantity=CHOICE,
+        quantity=bad.CHOICE,
         dims=[(0, 9), (0, 0), 3],
         resolution=[0, -1, 2.5, NAN, "2"],
         at=["x"],

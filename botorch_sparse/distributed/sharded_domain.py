@@ -14,14 +14,14 @@ from botorch_sparse.pools.shard import HOST, Ranks, Shard
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import open_array
 from botorch_sparse.strategies.data.domain import (
-    TableRows,
+    TableDomain,
     names_checksum,
     rows_checksum,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedDomain(TableRows):
+class ShardedDomain(TableDomain):
     """A table of numbers of which each rank holds the rows that it owns.
 
     A row's coordinates are sent by its owner when they are first asked for, by all
@@ -42,7 +42,7 @@ class ShardedDomain(TableRows):
     beside: Tensor | None = None
     _known: dict[int, Tensor] = field(default_factory=dict, repr=False)
     _once: dict[str, Any] = field(default_factory=dict, repr=False)
-    table: None = field(default=None, init=False)
+    table: None = field(default=None, init=False)  # type: ignore[assignment]
 
     @property
     def ranks(self) -> Ranks:
@@ -138,5 +138,5 @@ class ShardedDomain(TableRows):
 
     @property
     def names(self) -> int:
-        """See `TableRows`: rows have numbers."""
+        """See `TableDomain`: rows have numbers, no names."""
         return names_checksum((), None, [(f"x{i}", None) for i in range(self.dim)])

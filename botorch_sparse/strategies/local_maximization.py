@@ -1,21 +1,23 @@
 """The largest value of a function over a box, or over what is left of one."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from botorch.acquisition import AcquisitionFunction
 from botorch.generation.gen import gen_candidates_scipy
 from botorch.optim import optimize_acqf
 from torch import Tensor
 from torch.nn import Module
 
+from botorch_sparse.posteriors.exact_variance import ExactVariance
 from botorch_sparse.strategies.data.box import Box
 
 # Halvings of a step that has left the region.
 BISECTIONS = 30
+# A largest variance that is missed would end uncertainty sampling too early.
+LEAST_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 Function = Callable[[Tensor], Tensor]
 
@@ -55,7 +57,7 @@ def maximize_from_points(
         # The best start is kept whatever the optimizer has to say.
         warnings.simplefilter("ignore")
         X, _ = optimize_acqf(
-            PointAcquisition(function),
+            of_points(function),
             q=1,
             num_restarts=len(starts),
             batch_initial_conditions=starts.unsqueeze(1),
@@ -104,13 +106,37 @@ def _generate(
     return X, acquisition_function(X)
 
 
-class PointAcquisition(AcquisitionFunction):
-    """A function of single points in the form that the optimizers need."""
+def of_points(function: Function) -> Any:
+    """A function of `n x d` points as an acquisition function, `b x 1 x d` to `b`."""
+    return lambda X: function(X.squeeze(-2))
 
-    def __init__(self, function: Function) -> None:
-        Module.__init__(self)
-        self._function = function
 
-    def forward(self, X: Tensor) -> Tensor:
-        """`b x 1 x d` to `b`."""
-        return self._function(X.squeeze(-2))
+@torch.no_grad()
+def most_uncertain(
+    variance: ExactVariance, box: Box, options: Mapping[str, Any], seed: int
+) -> tuple[Tensor, float]:
+    """The point of largest variance that local searches find.
+
+    For Algorithm 3 of [Calandriello2020]_. Searches start from drawn points and from
+    those that were evaluated: the largest variances are at corners and along edges
+    again and again.
+
+    Args:
+        variance: The variance.
+        box: The domain.
+        options: `raw_samples`, how many points are drawn, and `num_restarts`, from how
+            many of the best the searches start; `LEAST_OPTIONS` if that is more.
+        seed: Decides on the draw.
+
+    Returns:
+        The point, `1 x d` in the dtype of the bounds, and its variance.
+    """
+    num = {name: max(least, options[name]) for name, least in LEAST_OPTIONS.items()}
+    drawn = box.sample(num["raw_samples"], seed).double()
+    pool = torch.cat([drawn, variance.X.unique(dim=0)])
+    values = variance(pool)
+    if bool(values.max() > values.min()):
+        x = maximize_from_points(variance, pool, values, num["num_restarts"], box, None)
+    else:  # a stationary prior: nothing to climb
+        x = box.clamp(pool[:1])
+    return x, float(variance(x.double()))

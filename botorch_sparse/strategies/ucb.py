@@ -35,6 +35,7 @@ from botorch_sparse.inducing import InducingPointSampler
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
+from botorch_sparse.posteriors.exact_variance import ExactVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.model_strategy import (
     MAX_BATCH_SIZE,
@@ -46,13 +47,13 @@ from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed, require_whole
 from botorch_sparse.strategies.data.evaluations import BatchRecord, evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
+from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (
     exact_pool,
     uncertainty_sampling,
 )
-from botorch_sparse.strategies.uncertainty_sampling import ExactVariance, most_uncertain
 
 # BoTorch's usual beta, for hyperparameters that are learned: no theorem covers those.
 PRACTICAL_BETA = 4.0
@@ -284,7 +285,8 @@ class UCBStrategy(ModelStrategy[Surrogate]):
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:
         """The same on a box."""
         lam, record = self.statistics.lam, self.record
-        variance = ExactVariance.prior(self.surrogate.view.prior.covar_module, box)
+        kernel = self.surrogate.view.prior.covar_module
+        variance = ExactVariance.prior(kernel, box.bounds)
         if len(record) > 0:
             data = evaluations_at(record, record.folded())
             variance = variance.given(data.X, lam / data.counts)

@@ -17,7 +17,7 @@ from strategy_table import TABLE, equal, make_candidates, objective, without_tim
 from botorch_sparse.distributed import ALONE, ShardedDomain
 from botorch_sparse.strategies.data import columns
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import MAX_CATEGORIES, CellError
+from botorch_sparse.strategies.data.columns import MAX_CATEGORIES
 
 COLUMNS: dict[str, Any] = {
     "id": ["c1", "c2", "c3"],
@@ -75,11 +75,13 @@ def test_rows_and_keys_find_each_other() -> None:
 def test_other_rows_are_encoded_alike() -> None:
     others = {"heat": [1.5], "note": ["x"], "dry": [False], "solvent": ["oil"]}
     assert table().encode(others).tolist() == [[0, 1, 1.5, 0]]
-    with pytest.raises(CellError, match=r"row 0.*'solvent': 'gas' is none.*'water'"):
+    with pytest.raises(
+        InputDataError, match=r"row 0.*'solvent': 'gas' is none.*'water'"
+    ):
         table().encode(others | {"solvent": ["gas"]})
-    with pytest.raises(CellError, match=r"'heat': got 'hot'; need a number"):
+    with pytest.raises(InputDataError, match=r"'heat': got 'hot'; need a number"):
         table().encode(others | {"heat": ["hot"]})
-    with pytest.raises(CellError, match=r"'heat': got nan"):
+    with pytest.raises(InputDataError, match=r"'heat': got nan"):
         table().encode(others | {"heat": [float("nan")]})
     with pytest.raises(InputDataError, match=r"columns 'solvent', 'heat', 'dry'.*'id'"):
         table().encode({"id": ["c1"]})
@@ -113,7 +115,9 @@ def test_a_cell_that_cannot_be_used_is_named(
 
 
 def test_without_keys_rows_are_named_by_number() -> None:
-    with pytest.raises(CellError, match=r"row 1 \(from 0\), column 'a': got nothing"):
+    with pytest.raises(
+        InputDataError, match=r"row 1 \(from 0\), column 'a': got nothing"
+    ):
         CandidateTable.from_columns({"a": ["x", None]})
 
 
@@ -165,7 +169,7 @@ def test_objects_that_are_numbers_are_numbers(kind: Any) -> None:
     assert again.b.tolist() == columns["b"] and again.c.tolist() == columns["c"]
     assert torch.equal(objects.encode(again), objects.X)
     hole = pd.DataFrame({"a": [kind(1), None]}, dtype=object)
-    with pytest.raises(CellError, match="'a': got nothing"):
+    with pytest.raises(InputDataError, match="'a': got nothing"):
         CandidateTable.of(hole)
 
 

@@ -32,16 +32,42 @@ from botorch_sparse.strategies.data.history import Batch, History
 Callback: TypeAlias = Callable[[Any, Batch, History], Any]
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """How a run evaluates and when it stops; see `Strategy.run`."""
+# So many failures in a row, with no result between them, are not the points' fault.
+MAX_FAILURES = 100
 
+
+def _nothing() -> bool:
+    """Takes back nothing."""
+    return False
+
+
+@dataclass
+class Evaluation:
+    """Evaluates batches as `Strategy.run` was asked to, and tells what comes of it.
+
+    Attributes:
+        strategy: What is told.
+        objective: What is evaluated.
+        by_index: See `Strategy.run`, as the next five.
+        executor: See there.
+        callbacks: See there.
+        checkpoint: See there.
+        catch: See there.
+        batch_size: See there.
+        num_failures: Evaluations that failed since the last one that did not.
+        undo: Takes them back, and what was asked for since; see `undo_point`.
+    """
+
+    strategy: Any  # a `Strategy`, whose module imports this one
+    objective: Callable[[Tensor], Any]
     by_index: bool = False
     executor: Executor | None = None
     callbacks: tuple[Callback, ...] = ()
     checkpoint: str | os.PathLike[str] | None = None
     catch: tuple[type[Exception], ...] = ()
     batch_size: int | None = None
+    num_failures: int = field(default=0, init=False)
+    undo: Callable[[], bool] = field(default=_nothing, init=False)
 
     def __post_init__(self) -> None:
         check_flag("by_index", self.by_index)
@@ -63,8 +89,7 @@ class RunSettings:
             if not (isinstance(caught, type) and issubclass(caught, Exception)):
                 raise InputDataError(
                     f"Got {short_repr(caught)} in catch; need a class of exceptions, "
-                    "such "
-                    "as ValueError, or a tuple of them."
+                    "such as ValueError, or a tuple of them."
                 )
         if self.checkpoint is not None:
             check_path("checkpoint", self.checkpoint)
@@ -76,52 +101,6 @@ class RunSettings:
                     "one that can: make it first."
                 )
             _refuse_no_name(self.checkpoint)
-
-
-def _refuse_no_name(path: str | os.PathLike[str]) -> None:
-    """Refuse what can't be a file's name, such as one that is too long."""
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InputDataError(
-            f"Got checkpoint={os.fspath(path)!r}, which can't be the name of a file "
-            f"({error.strerror}); need another one, of at most 255 bytes."
-        ) from error
-
-
-def _has_method(value: object, name: str) -> bool:
-    """Whether an object has a method; a class has it for its instances alone."""
-    return not isinstance(value, type) and callable(getattr(value, name, None))
-
-
-# So many failures in a row, with no result between them, are not the points' fault.
-MAX_FAILURES = 100
-
-
-def _nothing() -> bool:
-    """Takes back nothing."""
-    return False
-
-
-@dataclass
-class Evaluation:
-    """Evaluates batches, and tells what comes of it.
-
-    Attributes:
-        strategy: What is told.
-        objective: What is evaluated.
-        options: How.
-        num_failures: Evaluations that failed since the last one that did not.
-        undo: Takes them back, and what was asked for since; see `undo_point`.
-    """
-
-    strategy: Any  # a `Strategy`, whose module imports this one
-    objective: Callable[[Tensor], Any]
-    options: RunSettings
-    num_failures: int = field(default=0, init=False)
-    undo: Callable[[], bool] = field(default=_nothing, init=False)
 
     def evaluate(self, batch: Batch) -> None:
         """Evaluate a batch, at once or point by point, and tell it.
@@ -138,9 +117,9 @@ class Evaluation:
 
     def _evaluate(self, batch: Batch) -> None:
         """See `evaluate`."""
-        if self.options.executor is not None:
-            self._with_executor(batch, self.options.executor)
-        elif self.options.catch:
+        if self.executor is not None:
+            self._with_executor(batch, self.executor)
+        elif self.catch:
             for id, call in self._calls(batch):
                 self._finish(id, call)
         else:
@@ -197,7 +176,7 @@ class Evaluation:
 
     def _inputs(self, batch: Batch) -> Tensor:
         """What the objective is called with."""
-        if self.options.by_index and batch.indices is not None:
+        if self.by_index and batch.indices is not None:
             return batch.indices
         return batch.X
 
@@ -261,7 +240,7 @@ class Evaluation:
                 "again with a new one."
             )
             raise
-        except self.options.catch as error:
+        except self.catch as error:
             self._fail(id, error)
             return
         except Exception as error:
@@ -294,7 +273,7 @@ class Evaluation:
             f"T{self._name(trial)[1:]} raised {error!r}; it is "
             f"{'tried once more' if again else 'left out'}.",
             BotorchWarning,
-            stacklevel=7 + (self.options.executor is not None),
+            stacklevel=7 + (self.executor is not None),
         )
         if self.num_failures >= MAX_FAILURES:
             raise error
@@ -343,3 +322,21 @@ def _one(values: list[float], largest: float) -> list[float]:
             f"number, up to {largest:.3g}."
         )
     return values
+
+
+def _refuse_no_name(path: str | os.PathLike[str]) -> None:
+    """Refuse what can't be a file's name, such as one that is too long."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputDataError(
+            f"Got checkpoint={os.fspath(path)!r}, which can't be the name of a file "
+            f"({error.strerror}); need another one, of at most 255 bytes."
+        ) from error
+
+
+def _has_method(value: object, name: str) -> bool:
+    """Whether an object has a method; a class has it for its instances alone."""
+    return not isinstance(value, type) and callable(getattr(value, name, None))

@@ -3,7 +3,6 @@
 import math
 import os
 import zlib
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -12,29 +11,20 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from botorch_sparse.strategies.core.checkpoint import read_state
-from botorch_sparse.strategies.core.evaluation import (
-    Evaluation,
-    RunSettings,
-)
+from botorch_sparse.strategies.core.evaluation import Evaluation
 from botorch_sparse.strategies.core.transaction import undivided
 from botorch_sparse.strategies.data.history import Batch, History
 
 AnyStrategy: TypeAlias = Any  # a `Strategy`, whose module imports this one
 
 
-def run_to(
-    strategy: AnyStrategy,
-    objective: Callable[[Tensor], Any],
-    num_evaluations: int,
-    options: RunSettings,
-    *,
-    progress: bool,
-) -> History:
+def run_to(evaluation: Evaluation, num_evaluations: int, *, progress: bool) -> History:
     """See `Strategy.run`; after `check_run`."""
-    history = strategy.history
-    if _is_over(strategy, options):
-        return history
-    evaluation = Evaluation(strategy, objective, options)
+    strategy = evaluation.strategy
+    history: History = strategy.history
+    last = history.last_batch()
+    if last is not None and _call(evaluation, last):
+        return history  # a run that goes on, and has nothing to wait for
     is_shown = progress and strategy.domain.ranks.rank == 0
     with tqdm(
         total=num_evaluations,
@@ -45,31 +35,31 @@ def run_to(
     ) as bar:
         try:
             while len(history) < num_evaluations:
-                batch = _next_batch(strategy, num_evaluations, options.batch_size)
+                batch = _next_batch(strategy, num_evaluations, evaluation.batch_size)
                 if batch is None:
                     break
                 evaluation.evaluate(batch)
                 _update(bar, history)
-                if _call(strategy, batch, options):
+                if _call(evaluation, batch):
                     break
-                _save(strategy, options)
+                _save(evaluation)
         finally:
-            _save(strategy, options)
+            _save(evaluation)
     return history
 
 
-def check_run(strategy: AnyStrategy, options: RunSettings) -> None:
+def check_run(evaluation: Evaluation) -> None:
     """Refuse a run that can't be done, before anything has changed."""
-    if options.by_index and strategy.box is not None:
+    if evaluation.by_index and evaluation.strategy.box is not None:
         raise InputDataError(
             "Got by_index=True, but a continuous domain has no indices; use an "
             "objective of `b x d` points."
         )
-    _check_ranks(strategy, options)
-    _refuse_to_overwrite(strategy, options.checkpoint)
+    _check_ranks(evaluation)
+    _refuse_to_overwrite(evaluation.strategy, evaluation.checkpoint)
 
 
-def _check_ranks(strategy: AnyStrategy, options: RunSettings) -> None:
+def _check_ranks(evaluation: Evaluation) -> None:
     """Refuse to run with ranks whose strategy is another one.
 
     Raises:
@@ -77,8 +67,9 @@ def _check_ranks(strategy: AnyStrategy, options: RunSettings) -> None:
             history.
         UnsupportedError: If points would be evaluated one by one.
     """
+    strategy = evaluation.strategy
     ranks, generator = strategy.domain.ranks, strategy.generator
-    if ranks.size > 1 and (options.executor is not None or options.catch):
+    if ranks.size > 1 and (evaluation.executor is not None or evaluation.catch):
         raise UnsupportedError(
             "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
         )
@@ -87,16 +78,12 @@ def _check_ranks(strategy: AnyStrategy, options: RunSettings) -> None:
     ranks.agree("number of evaluations", lambda: len(strategy.history))
 
 
-def _call(strategy: AnyStrategy, batch: Batch, options: RunSettings) -> bool:
+def _call(evaluation: Evaluation, batch: Batch) -> bool:
     """Whether a callback stops the run; all are called, and rank 0 decides."""
-    stops = any([c(strategy, batch, strategy.history) for c in options.callbacks])
-    return strategy.domain.ranks.gather(stops)[0]
-
-
-def _is_over(strategy: AnyStrategy, options: RunSettings) -> bool:
-    """Whether a callback has nothing to wait for, in a run that goes on."""
-    last = strategy.history.last_batch()
-    return last is not None and _call(strategy, last, options)
+    strategy = evaluation.strategy
+    stops = any([c(strategy, batch, strategy.history) for c in evaluation.callbacks])
+    decided: list[bool] = strategy.domain.ranks.gather(stops)
+    return decided[0]
 
 
 def _refuse_to_overwrite(
@@ -160,10 +147,10 @@ def _next_batch(
     return batch if len(batch) else None
 
 
-def _save(strategy: AnyStrategy, options: RunSettings) -> None:
-    if options.checkpoint is not None:
+def _save(evaluation: Evaluation) -> None:
+    if evaluation.checkpoint is not None:
         with undivided():
-            strategy.save(options.checkpoint)
+            evaluation.strategy.save(evaluation.checkpoint)
 
 
 def _update(bar: Any, history: History) -> None:

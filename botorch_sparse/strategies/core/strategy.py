@@ -41,7 +41,7 @@ from botorch_sparse.strategies.core.checkpoint import (
     read_state,
     write_state,
 )
-from botorch_sparse.strategies.core.evaluation import Callback, RunSettings
+from botorch_sparse.strategies.core.evaluation import Callback, Evaluation
 from botorch_sparse.strategies.core.run_loop import check_run, run_to
 from botorch_sparse.strategies.core.transaction import StepLock, deep_copy, step
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial, TrialState
@@ -500,10 +500,10 @@ class Strategy(ABC):
             UnsupportedError: On a box, for a table that ranks share, and for strategies
                 whose guarantees are about one table, such as `SBPE`.
         """
-        before = self.domain
-        if not isinstance(before, TableDomain):
+        before = self.table
+        if before is None:
             raise UnsupportedError(f"This {type(self).__name__} {KEEPS_DOMAIN}")
-        table = CandidateTable.of(candidates).in_columns_of(before.table)
+        table = CandidateTable.of(candidates).in_columns_of(before)
         domain = TableDomain(table)
         finder = PointFinder(domain)
         others = sorted({*self.pending.tolist(), *self._failed})
@@ -511,7 +511,7 @@ class Strategy(ABC):
         _refuse_vanished(
             self, [p for p in self.batch_points() if number[p] >= len(table)]
         )
-        self._earlier = (*self._earlier, before.config()["candidates"])
+        self._earlier = (*self._earlier, self.domain.config()["candidates"])
         self._trials = self._trials.moved(number)
         self._failed = {number[point] for point in self._failed}
         self.domain, self.record, self._finder = domain, record, finder
@@ -601,16 +601,19 @@ class Strategy(ABC):
         check_callable("objective", objective, "a function of `b x d` points")
         check_whole("num_evaluations", num_evaluations, least=0)
         check_flag("progress", progress)
-        options = RunSettings(
+        one_or_more = callbacks if isinstance(callbacks, Iterable) else (callbacks,)
+        evaluation = Evaluation(
+            self,
+            objective,
             by_index=by_index,
             executor=executor,
-            callbacks=_callbacks_of(callbacks),
+            callbacks=tuple(one_or_more),
             checkpoint=checkpoint,
             catch=catch if isinstance(catch, tuple) else (catch,),
             batch_size=batch_size,
         )
-        check_run(self, options)
-        return run_to(self, objective, num_evaluations, options, progress=progress)
+        check_run(evaluation)
+        return run_to(evaluation, num_evaluations, progress=progress)
 
     def pending_batch(self, max_batch_size: int | None = None) -> Batch:
         """What is out for evaluation, the oldest trials first.
@@ -823,11 +826,6 @@ def _refuse_vanished(draft: Strategy, points: Sequence[int]) -> None:
             "and not learned. Tell their feedback or withdraw them first, and call "
             "learn()."
         )
-
-
-def _callbacks_of(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
-    """Callbacks, also where one came alone."""
-    return tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
 
 
 def _rows_of(rows: Iterable[int]) -> set[int]:

@@ -2,8 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, check_whole, short_repr
 from botorch_sparse.strategies.data.columns import (
-    CellError,
     Column,
     as_list,
     first_place,
@@ -166,8 +164,7 @@ class CandidateTable:
             if isinstance(values, str) or not hasattr(values, "__len__"):
                 raise InputDataError(
                     f"Got {short_repr(values)} in columns, at {label!r}; need a list "
-                    "of "
-                    "values, an array or a Series."
+                    "of values, an array or a Series."
                 )
         sizes = {len(values) for values in columns.values()}
         sizes |= set() if keys is None else {len(keys)}
@@ -182,8 +179,7 @@ class CandidateTable:
         parts: list[NDArray[Any]] = []
         d = 0
         for label, values in columns.items():
-            with _row_keys(keys):
-                spec, encoded = read_column(label, values, d)
+            spec, encoded = read_column(label, values, d, keys)
             specs.append(spec)
             parts.append(encoded)
             d += spec.width
@@ -230,8 +226,7 @@ class CandidateTable:
             known = range(len(self)) if self.keys is None else self.keys
             raise InputDataError(
                 f"The keys {short_list(unknown, 3)} are not in the table, whose "
-                f"{len(self)} "
-                f"keys begin {short_list(known[:3])}; need keys that are."
+                f"{len(self)} keys begin {short_list(known[:3])}; need keys that are."
             )
         return torch.tensor(found, dtype=torch.long)
 
@@ -294,14 +289,14 @@ class CandidateTable:
         if mine.keys() != theirs.keys():
             raise InputDataError(
                 f"Got candidates with the columns {short_list(mine)}; need those that "
-                "there "
-                f"were: {short_list(theirs)}."
+                f"there were: {short_list(theirs)}."
             )
         X = self.X
         if self.feature_names != other.feature_names:
             cells = X.detach().cpu().numpy()
-            with _row_keys(self.keys):
-                parts = [c.encode(mine[c.label].decode(cells)) for c in other.columns]
+            parts = [
+                c.encode(mine[c.label].decode(cells), self.keys) for c in other.columns
+            ]
             X = _matrix(other.columns, parts)
         names, columns = other.feature_names, other.columns
         return replace(self, X=X.to(other.X), feature_names=names, columns=columns)
@@ -352,18 +347,6 @@ class CandidateTable:
         }
 
 
-@contextmanager
-def _row_keys(keys: Sequence[Hashable] | None) -> Iterator[None]:
-    """Errors of cells name the keys of their rows."""
-    try:
-        yield
-    except CellError as error:
-        if keys is None:
-            raise
-        key = keys[error.row]
-        raise CellError(error.row, error.column, error.reason, key) from None
-
-
 def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
     """Name the columns whose categories look as if they were none."""
     odd = [spec for spec in specs if spec.is_odd(num_rows)]
@@ -396,8 +379,7 @@ def _check_keys(keys: Sequence[Hashable]) -> None:
         places = [i for i, key in enumerate(keys) if key == repeated[0]]
         raise InputDataError(
             f"The keys {short_list(repeated, 3)} come more than once, the first in "
-            "rows "
-            f"{short_list(places, 3)} (from 0); each row needs its own."
+            f"rows {short_list(places, 3)} (from 0); each row needs its own."
         )
 
 

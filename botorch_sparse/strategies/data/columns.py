@@ -5,7 +5,7 @@ Tables of numbers alone may stay in a file, of which only what is needed is read
 
 import os
 import warnings
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import repeat
@@ -38,25 +38,12 @@ CHUNK_ENTRIES = 2**24
 _ONE_HEADER = Lock()
 
 
-class CellError(InputDataError):
-    """A cell that cannot be used.
-
-    Args:
-        row: Its row, from 0.
-        column: The label of its column.
-        reason: What is wrong with it, and what to do.
-        key: The key of its row, if there is one.
-    """
-
-    def __init__(
-        self, row: int, column: Hashable, reason: str, key: Hashable = None
-    ) -> None:
-        super().__init__(row, column, reason, key)
-        self.row, self.column, self.reason, self.key = row, column, reason, key
-
-    def __str__(self) -> str:
-        which = f"row {self.row} (from 0)" if self.key is None else f"row {self.key!r}"
-        return f"In {which}, column {self.column!r}: {self.reason}"
+def bad_cell(
+    row: int, column: Hashable, reason: str, keys: Sequence[Hashable] | None = None
+) -> InputDataError:
+    """The error of a cell that can't be used, with the key of its row if it has one."""
+    which = f"row {row} (from 0)" if keys is None else f"row {keys[row]!r}"
+    return InputDataError(f"In {which}, column {column!r}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -99,34 +86,37 @@ class Column:
             return (str(self.label),)
         return tuple(f"{self.label}={category}" for category in self.categories)
 
-    def encode(self, values: Any) -> NDArray[Any]:
+    def encode(
+        self, values: Any, keys: Sequence[Hashable] | None = None
+    ) -> NDArray[Any]:
         """Numbers, or the places of the categories, of other values of this column.
 
         Args:
             values: `q` values.
+            keys: The keys of their rows, for errors.
 
         Returns:
             `q` numbers of type float64, or places of type int64.
 
         Raises:
-            CellError: If a value is missing, no finite number, or no known category.
+            InputDataError: If one is missing, no finite number, or no known category.
         """
         values = as_host_array(values)
         if self.categories is None:
             if not is_number(self.label, values):
-                raise CellError(*_first_text(self.label, values))
-            return exact_numbers(self.label, values)
+                items = as_list(values)
+                row = first_place(not isinstance(v, NUMBERS) for v in items)
+                reason = f"got {items[row]!r}; need a number, as in the candidates."
+                raise bad_cell(row, self.label, reason, keys)
+            return exact_numbers(self.label, values, keys)
         place = {category: i for i, category in enumerate(self.categories)}
-        items = _items(self.label, values)
+        items = _items(self.label, values, keys)
         codes = np.fromiter(map(place.get, items, repeat(-1)), np.int64, len(items))
         if (codes < 0).any():
             row = int((codes < 0).argmax())
-            raise CellError(
-                row,
-                self.label,
-                f"{items[row]!r} is none of its categories, "
-                f"{short_list(self.categories)}.",
-            )
+            known = short_list(self.categories)
+            reason = f"{items[row]!r} is none of its categories, {known}."
+            raise bad_cell(row, self.label, reason, keys)
         return codes
 
     def put(self, encoded: NDArray[Any], out: NDArray[np.float64]) -> None:
@@ -151,7 +141,7 @@ class Column:
 
 
 def read_column(
-    label: Hashable, values: Any, start: int
+    label: Hashable, values: Any, start: int, keys: Sequence[Hashable] | None = None
 ) -> tuple[Column, NDArray[Any]]:
     """How to encode a column, and its values encoded.
 
@@ -164,6 +154,7 @@ def read_column(
         label: The column's label.
         values: `A` values: a sequence, an array, or a pandas Series.
         start: Where its encoded columns begin.
+        keys: The keys of the rows, for errors.
 
     Raises:
         InputDataError: If a value is missing or infinite, a whole number beyond
@@ -172,11 +163,11 @@ def read_column(
     values = as_host_array(values)
     dtype = getattr(values, "dtype", None)
     if is_number(label, values):
-        encoded = exact_numbers(label, values)
+        encoded = exact_numbers(label, values, keys)
         if getattr(dtype, "kind", "") == "O":
             dtype = _plain(values).dtype  # objects come back as numbers
         return Column(label, dtype, start, None), encoded
-    items = _items(label, values)
+    items = _items(label, values, keys)
     place = {value: i for i, value in enumerate(dict.fromkeys(items))}
     if len(place) > MAX_CATEGORIES:
         raise InputDataError(
@@ -211,15 +202,17 @@ def is_number(label: Hashable, values: Any) -> bool:
     return kind in "biuf"
 
 
-def exact_numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
+def exact_numbers(
+    label: Hashable, values: Any, keys: Sequence[Hashable] | None = None
+) -> NDArray[np.float64]:
     """Numbers in float64, if they are there, finite and exact.
 
     Raises:
-        CellError: If one is missing, infinite, or a whole number beyond 2^53.
+        InputDataError: If one is missing, infinite, or a whole number beyond 2^53.
     """
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
-        raise CellError(int(missing.argmax()), label, _missing("nothing"))
+        raise bad_cell(int(missing.argmax()), label, _missing("nothing"), keys)
     array = _plain(values)
     if array.dtype.kind in "iu":
         large = is_inexact(array)
@@ -230,11 +223,11 @@ def exact_numbers(label: Hashable, values: Any) -> NDArray[np.float64]:
                 f"column names the rows, make it the index, frame.set_index({label!r}) "
                 "(on the command line: --key); else scale it."
             )
-            raise CellError(row, label, reason)
+            raise bad_cell(row, label, reason, keys)
     array = array.astype(np.float64)
     if not np.isfinite(array).all():
         row = int((~np.isfinite(array)).argmax())
-        raise CellError(row, label, _missing(str(array[row])))
+        raise bad_cell(row, label, _missing(str(array[row])), keys)
     return array
 
 
@@ -246,24 +239,26 @@ def _plain(values: Any) -> NDArray[Any]:
     return array if array.dtype.kind in "biuf" else array.astype(np.float64)
 
 
-def _items(label: Hashable, values: Any) -> list[Hashable]:
+def _items(
+    label: Hashable, values: Any, keys: Sequence[Hashable] | None
+) -> list[Hashable]:
     """Categories as Python values, one for each row.
 
     Raises:
-        CellError: If one is missing or cannot be a category.
+        InputDataError: If one is missing or cannot be a category.
     """
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
-        raise CellError(int(missing.argmax()), label, NO_CATEGORY)
+        raise bad_cell(int(missing.argmax()), label, NO_CATEGORY, keys)
     items = as_list(values)
     try:
         different = dict.fromkeys(items)
     except TypeError:
         row = first_place(not isinstance(v, Hashable) for v in items)
         reason = f"{items[row]!r} cannot be a category; need text."
-        raise CellError(row, label, reason) from None
+        raise bad_cell(row, label, reason, keys) from None
     if has_missing(different):
-        raise CellError(first_place(map(is_missing, items)), label, NO_CATEGORY)
+        raise bad_cell(first_place(map(is_missing, items)), label, NO_CATEGORY, keys)
     return items
 
 
@@ -300,12 +295,6 @@ def first_place(conditions: Iterable[bool]) -> int:
 
 def _missing(what: str) -> str:
     return f"got {what}; need a value. Fill it in, or leave out the column or the row."
-
-
-def _first_text(label: Hashable, values: Any) -> tuple[int, Hashable, str]:
-    items = as_list(values)
-    row = first_place(not isinstance(v, NUMBERS) for v in items)
-    return row, label, f"got {items[row]!r}; need a number, as in the candidates."
 
 
 def short_list(values: Iterable[Hashable], most: int = 5) -> str:
@@ -367,7 +356,7 @@ def _check_finite(X: Tensor, first: int) -> None:
             row, column = (~is_finite).nonzero()[0].tolist()
             value = X[start + row, column].item()
             reason = f"got {value}; need entries that are finite."
-            raise CellError(first + start + row, f"x{column}", reason)
+            raise bad_cell(first + start + row, f"x{column}", reason)
 
 
 def _shared(candidates: Any) -> Tensor:

@@ -1,7 +1,6 @@
 """Where a strategy chooses from: the rows of a table, or a box."""
 
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,32 +23,35 @@ FEWEST_INITIAL, MOST_INITIAL = 5, 20
 OPTIMIZER_OPTIONS: dict[str, Any] = {"num_restarts": 4, "raw_samples": 256}
 
 
-class TableRows(ABC):
-    """What a table is by the numbers of its rows; see `TableDomain`.
+@dataclass(frozen=True, eq=False)
+class TableDomain:
+    """The rows of a table of candidates.
+
+    Points have numbers: these rows, and what `History` gives to others. `ShardedDomain`
+    is a table whose rows several processes share.
 
     Attributes:
-        table: The table, where it is here as a whole.
+        table: The table.
         box: None.
-        ranks: The processes that share the rows.
     """
 
-    table: CandidateTable | None
+    table: CandidateTable
     box: ClassVar[None] = None
 
     @property
-    @abstractmethod
     def ranks(self) -> Ranks:
-        """See the attributes."""
+        """The processes that share the rows."""
+        return ALONE
 
     @property
-    @abstractmethod
     def num_rows(self) -> int:
         """Rows `A` of the table."""
+        return len(self.table)
 
     @property
-    @abstractmethod
     def own_rows(self) -> Tensor:
         """Coordinates of the rows that are here, `a x d`."""
+        return self.table.X
 
     @property
     def dim(self) -> int:
@@ -67,36 +69,38 @@ class TableRows(ABC):
         return self.own_rows.device
 
     @property
-    @abstractmethod
     def feature_names(self) -> tuple[str, ...]:
         """Names of the `d` features."""
+        return self.table.feature_names
 
-    @property
-    @abstractmethod
+    @cached_property
     def ranges(self) -> Tensor:
-        """`2 x d`: smallest and largest value of each, float64."""
+        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
+        return torch.stack(self.own_rows.detach().aminmax(dim=0)).double()
 
-    @abstractmethod
     def rows(self, number: Tensor) -> Tensor:
         """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
+        return self.own_rows[number]
 
-    @abstractmethod
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
         """All rows as inputs of a kernel, without a posterior yet."""
+        return NystromPool(inputs(self.own_rows), max_memory=max_memory)
 
-    @abstractmethod
     def few(self) -> Tensor:
         """At most four rows, spread over all, for a kernel to be known by."""
+        return self.own_rows[:: -(-self.num_rows // 4)]
 
-    @property
-    @abstractmethod
+    @cached_property
     def checksum(self) -> int:
-        """Of all coordinates."""
+        """Of all coordinates. Cost: O(A d), once."""
+        return rows_checksum(self.own_rows)
 
-    @property
-    @abstractmethod
+    @cached_property
     def names(self) -> int:
-        """A checksum of the names of rows, columns and categories."""
+        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
+        table = self.table
+        columns = [(spec.label, spec.categories) for spec in table.columns]
+        return names_checksum(table.key_names, table.keys, columns)
 
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
@@ -175,65 +179,6 @@ class TableRows(ABC):
             InputDataError: If it is asked for on a box.
         """
         return not is_known if unique is None else unique
-
-
-@dataclass(frozen=True, eq=False)
-class TableDomain(TableRows):
-    """The rows of a table of candidates.
-
-    Points have numbers: these rows, and what `History` gives to others.
-
-    Attributes:
-        table: The table.
-        box: None.
-    """
-
-    table: CandidateTable
-    ranks: ClassVar[Ranks] = ALONE  # type: ignore[misc]
-
-    @property
-    def num_rows(self) -> int:
-        """Rows `A` of the table."""
-        return len(self.table)
-
-    @property
-    def own_rows(self) -> Tensor:
-        """Coordinates of all rows, `A x d`."""
-        return self.table.X
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the `d` features."""
-        return self.table.feature_names
-
-    @cached_property
-    def ranges(self) -> Tensor:
-        """`2 x d`: smallest and largest value of each, float64. Cost: O(A d), once."""
-        return torch.stack(self.table.X.detach().aminmax(dim=0)).double()
-
-    @cached_property
-    def checksum(self) -> int:
-        """Of all coordinates. Cost: O(A d), once."""
-        return rows_checksum(self.own_rows)
-
-    @cached_property
-    def names(self) -> int:
-        """A checksum of the names of rows, columns and categories. Cost: O(A), once."""
-        table = self.table
-        columns = [(spec.label, spec.categories) for spec in table.columns]
-        return names_checksum(table.key_names, table.keys, columns)
-
-    def rows(self, number: Tensor) -> Tensor:
-        """Coordinates of `k` rows, `k x d`; their numbers are where the points are."""
-        return self.table.X[number]
-
-    def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> NystromPool:
-        """All rows as inputs of a kernel, without a posterior yet."""
-        return NystromPool(inputs(self.table.X), max_memory=max_memory)
-
-    def few(self) -> Tensor:
-        """At most four rows, spread over all, for a kernel to be known by."""
-        return self.table.X[:: -(-self.num_rows // 4)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +302,7 @@ def draw_seed(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 
-Domain: TypeAlias = TableRows | BoxDomain
+Domain: TypeAlias = TableDomain | BoxDomain
 
 
 def require_whole(domain: Domain, name: str) -> None:
@@ -404,7 +349,7 @@ def domain_of(
         )
     if given:
         return BoxDomain(Box(**given))  # type: ignore[arg-type]
-    if isinstance(candidates, TableRows | BoxDomain):
+    if isinstance(candidates, TableDomain | BoxDomain):
         return candidates
     return TableDomain(CandidateTable.of(candidates))
 
@@ -440,6 +385,5 @@ def refuse_large_inputs(domain: Domain) -> None:
             f"Got {'candidates' if domain.num_rows else 'bounds'} as large as "
             f"{most:.3g} with a kernel, whose squares overflow; need coordinates up to "
             f"{LARGEST_VALUE:.3g}. Rescale them and the lengthscales, or leave "
-            "covar_module "
-            "out: then inputs are scaled."
+            "covar_module out: then inputs are scaled."
         )

@@ -307,8 +307,8 @@ def _of_each(name: str, given: Any, X: Tensor) -> list[int] | None:
     if numbers is None or X.dim() == 0 or len(numbers) != len(X):
         raise InputDataError(
             f"Got a batch with X of shape {tuple(X.shape)} and "
-            f"{name}={short_repr(given)}; "
-            "need a whole number for each point. Tell points alone as tell(X, Y)."
+            f"{name}={short_repr(given)}; need a whole number for each point. Tell "
+            "points alone as tell(X, Y)."
         )
     return numbers
 
@@ -549,8 +549,7 @@ def _ordered(Y: Any, known: Sequence[Labels]) -> Any:
         raise InputDataError(
             f"Got Y with the index {short_list(given)} for points with the index "
             f"{short_list(known[0] or known[-1])}; need the same labels, once each, "
-            "that say "
-            "which value is of which point. To pair them by position give "
+            "that say which value is of which point. To pair them by position give "
             "Y.to_numpy()."
         )
     return Y.iloc[list(orders.pop())]

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -15,10 +15,7 @@ from botorch_sparse.strategies.data.candidate_table import (
     points_frame,
     with_columns,
 )
-from botorch_sparse.strategies.data.evaluations import (
-    Batches,
-    RunRecord,
-)
+from botorch_sparse.strategies.data.evaluations import Batches, RunRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -134,16 +131,6 @@ def batch_of(record: RunRecord, trials: Sequence[Trial], note: str = "") -> Batc
     return Batch(record.points(points), rows, number, ids, record.domain.table, note)
 
 
-class RecordOwner(Protocol):
-    """Who has a record, such as a strategy, and may have a model."""
-
-    record: RunRecord
-
-    def predict(self, X: Tensor) -> tuple[Tensor, ...] | None:
-        """Means at `k x d` points, and more, in the user's units; None for no model."""
-        ...
-
-
 class History:
     """All evaluations in the order of their feedback, and all batches; to be read.
 
@@ -151,15 +138,16 @@ class History:
     `Y` are views, which take O(1) and are not to be written to.
 
     Args:
-        owner: Whose record it shows.
+        owner: The strategy whose record it shows.
     """
 
-    def __init__(self, owner: RecordOwner) -> None:
+    def __init__(self, owner: Any) -> None:
         self._owner = owner
 
     @property
     def _record(self) -> RunRecord:
-        return self._owner.record
+        record: RunRecord = self._owner.record
+        return record
 
     @property
     def minimize(self) -> bool:
@@ -296,7 +284,10 @@ class History:
         place = int(folded.Y.numpy().argmax())  # the first of equal ones
         point, value = int(folded.point[place]), float(folded.Y[place])
         X = record.points(folded.point[place : place + 1])
-        predicted = self._prediction(X)
+        try:
+            predicted = self._owner.predict(X)
+        except UnsupportedError:  # there is no model yet
+            predicted = None
         row = point if point < record.domain.num_rows else None
         keys = None if table is None else table.keys
         return Best(
@@ -307,13 +298,6 @@ class History:
             mean=None if predicted is None else float(predicted[0]),
             table=table,
         )
-
-    def _prediction(self, X: Tensor) -> tuple[Tensor, ...] | None:
-        """What the model says, if there is one."""
-        try:
-            return self._owner.predict(X)
-        except UnsupportedError:  # there is none yet
-            return None
 
     def to_frame(self) -> "DataFrame":
         """All evaluations in the columns of the candidates, with what came of them.

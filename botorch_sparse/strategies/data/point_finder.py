@@ -12,7 +12,13 @@ from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.evaluations import RunRecord, row_bytes
-from botorch_sparse.strategies.data.row_matching import KnownRows, NearRows, Rounding
+from botorch_sparse.strategies.data.row_matching import (
+    EqualRows,
+    NearRows,
+    Rounding,
+    equal_rows,
+    rows_at,
+)
 
 
 class PointFinder:
@@ -30,7 +36,7 @@ class PointFinder:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        self._known: dict[torch.dtype, KnownRows] = {}
+        self._known: dict[torch.dtype, EqualRows] = {}
         self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
 
     @cached_property
@@ -60,9 +66,14 @@ class PointFinder:
         X = self._candidates
         return NearRows(X, range(len(X)), self._rounding)
 
-    def _known_rows(self, dtype: torch.dtype) -> "KnownRows":
+    def _rows_at(self, X: Tensor) -> list[list[int]]:
+        """The rows of the table that equal each of `b x d` points, in their dtype."""
+        return rows_at(self._index(X.dtype), X)
+
+    def _index(self, dtype: torch.dtype) -> EqualRows:
+        """The rows of the table by their bytes in a dtype."""
         if dtype not in self._known:
-            self._known[dtype] = KnownRows(self._candidates.to(dtype))
+            self._known[dtype] = equal_rows(self._candidates.to(dtype))
         return self._known[dtype]
 
     def anew(self) -> "PointFinder":
@@ -80,13 +91,11 @@ class PointFinder:
             InputDataError: If a point may be several, is near one that it is not, or
                 is not in the box.
         """
-        known_rows = self._known_rows(X.dtype)
-        numbers = known_rows.find(X)
-        if X.dtype != self._candidates.dtype and known_rows.has_copies:
-            numbers = [
-                number if number < 0 else self._one_row(known_rows.copies(x), x, trials)
-                for number, x in zip(numbers, X, strict=True)
-            ]
+        rows, is_rounded = self._rows_at(X), X.dtype != self._candidates.dtype
+        numbers = [equal[0] if equal else -1 for equal in rows]
+        for i, equal in enumerate(rows):
+            if is_rounded and len(equal) > 1:
+                numbers[i] = self._one_row(equal, X[i], trials)
         beside = X.to(self._candidates).cpu()
         for i, number in enumerate(numbers):
             known = record.number_of(beside[i]) if number < 0 else None
@@ -160,8 +169,7 @@ class PointFinder:
         if broken := box.broken(inside):
             raise InputDataError(
                 f"Got {x.tolist()}, which breaks {short_list(broken)}; need points of "
-                "the "
-                "domain."
+                "the domain."
             )
         return record.add_point(inside)
 
@@ -211,20 +219,17 @@ class PointFinder:
             X: `k x d` points.
             keys: Theirs, or None.
         """
-        known = self._known_rows(self._candidates.dtype)
-        rows = known.find(X.to(self._candidates))
-        if not known.has_copies:
-            return rows
         table = self._domain.table
         names = None if table is None else table.keys
-        taken: set[int] = set()
-        for i, (row, key) in enumerate(zip(rows, keys, strict=True)):
-            if row >= 0:
-                copies = known.copies(self._candidates[row])
-                named = [c for c in copies if names is not None and names[c] == key]
-                free = [c for c in copies if c not in taken]
-                rows[i] = (named or free or copies)[0]
-                taken.add(rows[i])
+        taken = set[int]()
+        rows = list[int]()
+        for copies, key in zip(
+            self._rows_at(X.to(self._candidates)), keys, strict=True
+        ):
+            named = [c for c in copies if names is not None and names[c] == key]
+            free = [c for c in copies if c not in taken]
+            rows.append((named or free or copies or [-1])[0])
+            taken.add(rows[-1])
         return rows
 
     def is_same(self, X: Tensor, Z: Tensor) -> bool:
@@ -235,5 +240,7 @@ class PointFinder:
         """All points with the coordinates of one, itself included. O(log A)."""
         if number >= self._domain.num_rows:
             return [number]
-        known = self._known_rows(self._candidates.dtype)
-        return known.copies(self._candidates[number]) if known.has_copies else [number]
+        different, _, order = self._index(self._candidates.dtype)
+        if len(different) == len(order):
+            return [number]
+        return self._rows_at(self._candidates[number : number + 1])[0]

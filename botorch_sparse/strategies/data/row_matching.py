@@ -14,6 +14,8 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 Array: TypeAlias = NDArray[np.float64]
+# Different points by their bytes, ascending; where the rows of each begin; the rows.
+EqualRows: TypeAlias = tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int64]]
 # What six significant digits, as in a CSV file, may change in a number.
 ROUNDING = 1e-5
 # Nearer than this share of a column's range, an entry may have lost digits.
@@ -185,35 +187,25 @@ def on_host(X: Tensor) -> Array:
     return X.detach().double().cpu().numpy()
 
 
-class KnownRows:
-    """Finds points among `k x d` others by their bytes. O(k log k) once.
+def equal_rows(X: Tensor) -> EqualRows:
+    """An index of `k x d` points by their bytes, for `rows_at`. O(k log k)."""
+    keys = _keys(X)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    is_first = np.append(np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1])
+    return keys[is_first], np.append(is_first.nonzero()[0], len(keys)), order
 
-    Args:
-        X: The points to be found.
-    """
 
-    def __init__(self, X: Tensor) -> None:
-        keys = _keys(X)
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
-        self.has_copies = bool((self._keys[1:] == self._keys[:-1]).any())
-
-    def find(self, X: Tensor) -> list[int]:
-        """The first row that equals each of `b x d` points, -1 for none. O(log k)."""
-        keys = _keys(X)
-        if len(self._keys) == 0:
-            return [-1] * len(keys)
-        place = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        found = self._keys[place] == keys
-        return np.where(found, self._order[place], -1).tolist()
-
-    def copies(self, x: Tensor) -> list[int]:
-        """All rows that equal a point."""
-        key = _keys(x.unsqueeze(0))
-        start = np.searchsorted(self._keys, key, "left")[0]
-        stop = np.searchsorted(self._keys, key, "right")[0]
-        rows: list[int] = self._order[start:stop].tolist()
-        return rows
+def rows_at(known: EqualRows, X: Tensor) -> list[list[int]]:
+    """The rows that equal each of `b x d` points, ascending. O(log k) for each."""
+    (different, ends, order), keys = known, _keys(X)
+    if len(different) == 0:
+        return [[] for _ in keys]
+    place = np.searchsorted(different, keys).clip(max=len(different) - 1)
+    starts, stops = ends[place], ends[place + 1]
+    stops = np.where(different[place] == keys, stops, starts)
+    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
+    return [order[start:stop].tolist() for start, stop in bounds]
 
 
 def _keys(X: Tensor) -> NDArray[np.void]:

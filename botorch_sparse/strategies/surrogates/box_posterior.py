@@ -21,9 +21,9 @@ from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.domain import TableRows, draw_seed
+from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, RunRecord
-from botorch_sparse.strategies.local_maximization import PointAcquisition
+from botorch_sparse.strategies.local_maximization import of_points
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
@@ -54,7 +54,7 @@ class BoxPosterior(DomainPosterior):
         return replace(self, prior=prior, known=None)
 
     @override
-    def on(self, domain: TableRows, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> Self:
         return self.blank(self.source.initial())
 
     @override
@@ -157,7 +157,7 @@ class BoxPosterior(DomainPosterior):
         with manual_seed(options["options"]["seed"]):
             for _ in range(num_paths):
                 path = draw_matheron_paths(model, torch.Size([1]))
-                acqf = PointAcquisition(partial(_values_on, path))
+                acqf = of_points(partial(_values_on, path))
                 X, _ = optimize_acqf(acqf, q=1, **options)
                 chosen.append(record.add_point(self.box.clamp(X)[0]))
                 if not goes_on(len(chosen)):

@@ -23,7 +23,7 @@ from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_po
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.data.domain import Domain, TableRows
+from botorch_sparse.strategies.data.domain import Domain, TableDomain
 from botorch_sparse.strategies.data.evaluations import (
     FoldedEvaluations,
     RunRecord,
@@ -79,7 +79,7 @@ class DomainPosterior(ABC):
         """The same without data under another prior."""
 
     @abstractmethod
-    def on(self, domain: TableRows, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> Self:
         """The same on another table, without data; see `NystromPool.max_memory`."""
 
     @abstractmethod
@@ -383,7 +383,7 @@ class Surrogate:
 
     def moved(
         self,
-        domain: TableRows,
+        domain: TableDomain,
         number: Mapping[int, int],
         record: RunRecord,
         num_learned: int,

@@ -22,7 +22,7 @@ from botorch_sparse.posteriors.constant_mean import (
     condition_with_constant_mean,
     posterior_of_chosen,
 )
-from botorch_sparse.strategies.data.domain import TableRows, draw_seed
+from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.evaluations import (
     FoldedEvaluations,
     RunRecord,
@@ -166,7 +166,7 @@ class NystromTablePosterior(TablePosterior):
         return replace(self, prior=prior, pool=pool, k_diag=k_diag, on_host={})
 
     @override
-    def on(self, domain: TableRows, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> Self:
         pool = domain.pool(self.source.inputs, max_memory)
         return replace(self, pool=pool).blank(self.source.initial())
 
@@ -305,7 +305,7 @@ class ExactTablePosterior(TablePosterior):
         return self._under(prior, self.pool.X)
 
     @override
-    def on(self, domain: TableRows, max_memory: int) -> Self:
+    def on(self, domain: TableDomain, max_memory: int) -> Self:
         X = self.source.inputs(domain.own_rows)
         return self._under(self.source.initial(), X)
 

@@ -1,18 +1,11 @@
-r"""Uncertainty sampling on a box ([Calandriello2020]_ Algorithm 3)."""
+"""The exact posterior variance of few points, which grows by their borders."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
-
-from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.local_maximization import maximize_from_points
-
-# A maximum that is missed would end the sampling too early.
-LEAST_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +26,9 @@ class ExactVariance:
     chol: Tensor
 
     @classmethod
-    def prior(cls, covar_module: Kernel, box: Box) -> Self:
-        """The variance before any points."""
-        none = box.bounds[:0].double()
+    def prior(cls, covar_module: Kernel, bounds: Tensor) -> Self:
+        """The variance before any points, within `2 x d` bounds."""
+        none = bounds[:0].double()
         return cls(covar_module, none, none.new_zeros(0, 0))
 
     @torch.no_grad()
@@ -66,33 +59,3 @@ class ExactVariance:
         r""":math:`L^{-1} k_X(x)`, `n x q`."""
         cross = self.covar_module(self.X, X).to_dense()
         return torch.linalg.solve_triangular(self.chol, cross, upper=False)
-
-
-@torch.no_grad()
-def most_uncertain(
-    variance: ExactVariance, box: Box, options: Mapping[str, Any], seed: int
-) -> tuple[Tensor, float]:
-    """The point of largest variance that local searches find.
-
-    They start from drawn points and from those that were evaluated: the largest
-    variances are at corners and along edges again and again.
-
-    Args:
-        variance: The variance.
-        box: The domain.
-        options: `raw_samples`, how many points are drawn, and `num_restarts`, from how
-            many of the best the searches start; `LEAST_OPTIONS` if that is more.
-        seed: Decides on the draw.
-
-    Returns:
-        The point, `1 x d` in the dtype of the bounds, and its variance.
-    """
-    num = {name: max(least, options[name]) for name, least in LEAST_OPTIONS.items()}
-    drawn = box.sample(num["raw_samples"], seed).double()
-    pool = torch.cat([drawn, variance.X.unique(dim=0)])
-    values = variance(pool)
-    if bool(values.max() > values.min()):
-        x = maximize_from_points(variance, pool, values, num["num_restarts"], box, None)
-    else:  # a stationary prior: nothing to climb
-        x = box.clamp(pool[:1])
-    return x, float(variance(x.double()))

@@ -26,16 +26,8 @@ MAX_INTEGER = 2**53  # float64 holds whole numbers up to here
 def check_number(name: str, value: object, interval: str, need: str = "") -> None:
     """Refuse what is no real number in an interval, such as `"[0, inf)"`.
 
-    A tensor of one number is a number; text and truth values are none.
-
-    Args:
-        name: Of the argument.
-        value: What came.
-        interval: What is needed.
-        need: The end of the message, in place of one that says the interval.
-
-    Raises:
-        InputDataError: If it is none, or outside.
+    A tensor of one number is a number; text and truth values are none. `need` is the
+    end of the message, in place of one that says the interval.
     """
     if not _is_in(_as_number(value), interval):
         raise InputDataError(
@@ -44,11 +36,7 @@ def check_number(name: str, value: object, interval: str, need: str = "") -> Non
 
 
 def check_whole(name: str, value: object, least: int = 1, need: str = "") -> int:
-    """A whole number of at least `least`, as Python's.
-
-    Raises:
-        InputDataError: If it is none.
-    """
+    """A whole number of at least `least`, as Python's."""
     if (whole := _as_whole(value)) is None or whole < least:
         need = need or f"need at least {least}, a whole number."
         raise InputDataError(f"Got {name}={short_repr(value)}; {need}")
@@ -56,21 +44,13 @@ def check_whole(name: str, value: object, least: int = 1, need: str = "") -> int
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False.
-
-    Raises:
-        InputDataError: If it is neither.
-    """
+    """Refuse what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
         raise InputDataError(f"Got {name}={short_repr(value)}; need True or False.")
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
-    """Refuse what is none of a few names.
-
-    Raises:
-        InputDataError: If it is none.
-    """
+    """Refuse what is none of a few names."""
     if not any(value is choice or value == choice for choice in choices):
         raise InputDataError(
             f"Got {name}={short_repr(value)}; need one of {tuple(choices)}."
@@ -80,37 +60,22 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 def check_kind(
     name: str, value: object, kind: type | tuple[type, ...], need: str
 ) -> None:
-    """Refuse what is no instance of a class, such as the class itself.
+    """Refuse what is no instance of a class or protocol, such as the class itself.
 
-    Args:
-        name: Of the argument.
-        value: What came.
-        kind: What it has to be; also a protocol that is checked at runtime.
-        need: What is needed, such as `"a GPyTorch kernel, such as RBFKernel()"`.
-
-    Raises:
-        InputDataError: If it is none.
+    The message ends with `need`, such as `"a GPyTorch kernel, such as RBFKernel()"`.
     """
     if isinstance(value, type) or not isinstance(value, kind):
         raise InputDataError(f"Got {name}={short_repr(value)}; need {need}.")
 
 
 def check_callable(name: str, value: object, need: str) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        InputDataError: If it cannot.
-    """
+    """Refuse what cannot be called."""
     if not callable(value):
         raise InputDataError(f"Got {name}={short_repr(value)}; need {need}.")
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuse what is no path of a file.
-
-    Raises:
-        InputDataError: If it is none.
-    """
+    """Refuse what is no path of a file."""
     need = "the path of a file: text or a pathlib.Path"
     check_kind(name, value, (str, os.PathLike), need)
     if "\0" in os.fsdecode(value):  # type: ignore[arg-type]
@@ -120,11 +85,7 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_generator(name: str, value: object) -> None:
-    """Refuse what is no source of randomness, nor None.
-
-    Raises:
-        InputDataError: If it is none.
-    """
+    """Refuse what is no source of randomness, nor None."""
     if value is not None:
         check_kind(name, value, torch.Generator, "a torch.Generator, or None")
 
@@ -135,15 +96,9 @@ def part_of(options: Mapping[str, Any], kind: type) -> Any:
 
 
 def check_keywords(given: Collection[str], known: Collection[str], cls: type) -> None:
-    """Refuse keyword arguments that are not known.
+    """Refuse keyword arguments that are neither `known` nor parameters of the class.
 
-    Args:
-        given: The names of those that the constructor does not name itself.
-        known: Those that it takes besides.
-        cls: The class that is built, whose own parameters are known too.
-
-    Raises:
-        TypeError: If one is not, with the nearest one that is.
+    The `TypeError` names the nearest one that is.
     """
     for name in given:
         if name not in known:
@@ -171,11 +126,7 @@ def parameters_of(cls: type) -> list[str]:
 
 
 def as_seed(value: object, name: str = "seed") -> int:
-    """A seed as `torch.Generator.manual_seed` takes it.
-
-    Raises:
-        InputDataError: If it is no whole number from 0 to 2^64 - 1.
-    """
+    """A seed as `torch.Generator.manual_seed` takes it, from 0 to 2^64 - 1."""
     if (seed := _as_whole(value)) is None or not 0 <= seed < MOST_SEED:
         raise InputDataError(
             f"Got {name}={short_repr(value)}; need a whole number from 0 to 2^64 - 1."
@@ -184,11 +135,7 @@ def as_seed(value: object, name: str = "seed") -> int:
 
 
 def check_tensors(**tensors: object) -> None:
-    """Refuse what are no tensors, such as arrays and lists.
-
-    Raises:
-        InputDataError: If one is none.
-    """
+    """Refuse what are no tensors, such as arrays and lists."""
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
             raise InputDataError(
@@ -202,9 +149,6 @@ def check_finite(**tensors: object) -> None:
     """Refuse what are no tensors, or hold NaN or infinity.
 
     Those on an accelerator are not looked at, since the host would wait for it.
-
-    Raises:
-        InputDataError: If one is none, or has such entries.
     """
     check_tensors(**tensors)
     for name, value in tensors.items():
@@ -221,17 +165,9 @@ def as_array(
     """An array or a list of numbers as a tensor of its dtype; a tensor is itself.
 
     An array of objects is one of numbers if each of them is one: int, float, Decimal.
-
-    Args:
-        name: Of the argument.
-        value: What came.
-        need: The end of the message.
-        kinds: Letters of `numpy.dtype.kind` that arrays may have.
-        no: What they are not, if they are none.
-
-    Raises:
-        InputDataError: If they are no numbers, masked, or in a sparse tensor or one
-            without data.
+    `kinds` are letters of `numpy.dtype.kind` that arrays may have. Masked arrays,
+    sparse tensors and tensors without data are refused. The message says `no` for what
+    is no array, and ends with `need`.
     """
     came = f"Got {name}={short_repr(value)} of type {type(value).__name__}"
     if isinstance(value, Tensor):
@@ -256,8 +192,7 @@ def as_array(
 def as_numbers(name: str, value: object, need: str) -> Tensor:
     """Real numbers: a tensor without its gradient, all else in float64.
 
-    Raises:
-        InputDataError: See `as_array`; if whole numbers have more digits than that.
+    Whole numbers with more digits than that are refused.
     """
     numbers = as_array(name, value, need, "iuf", "no matrix of numbers")
     is_whole = not isinstance(value, Tensor) and not numbers.is_floating_point()
@@ -278,11 +213,7 @@ def is_inexact(array: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def as_device(value: torch.device | str | None) -> torch.device:
-    """The device that is meant, the default one for None.
-
-    Raises:
-        InputDataError: If there is none.
-    """
+    """The device that is meant, the default one for None; it must be there."""
     try:
         return torch.empty(0, device=value).device
     except (RuntimeError, AssertionError, TypeError) as error:  # as torch raises
@@ -293,12 +224,7 @@ def as_device(value: torch.device | str | None) -> torch.device:
 
 
 def as_points(name: str, value: object, dim: int, device: torch.device) -> Tensor:
-    """`k x d` points as a tensor of floats on a device, without its gradient.
-
-    Raises:
-        BotorchTensorDimensionError: If they are not `k x d`.
-        InputDataError: If they are no numbers.
-    """
+    """`k x d` points as a tensor of floats on a device, without its gradient."""
     X = as_numbers(name, value, f"need `k x {dim}` points.")
     if X.dim() != 2 or X.shape[-1] != dim:
         raise BotorchTensorDimensionError(
@@ -310,13 +236,7 @@ def as_points(name: str, value: object, dim: int, device: torch.device) -> Tenso
 
 
 def as_bounds(value: object) -> Tensor:
-    """`2 x d` bounds of a box as a tensor.
-
-    Raises:
-        BotorchTensorDimensionError: If they are not `2 x d`.
-        InputDataError: If they, or their differences, are not finite float32 or
-            float64 with lower below upper.
-    """
+    """Finite `2 x d` bounds of a box as a tensor in float32 or float64, lower first."""
     need = "need the `2 x d` bounds of a box: the lower ones, then the upper ones."
     bounds = as_numbers("bounds", value, need)
     if bounds.dim() != 2 or bounds.shape[0] != 2 or bounds.shape[1] == 0:

@@ -313,7 +313,7 @@ class PoolTestCase(ABC):
     def create_pool(self, X: Tensor, train_X: Tensor, train_Y: Tensor) -> Points:
         """A pool of `A x d` candidates, for `example_kernel` and noise `NOISE`.
 
-        Its posterior is that of `n` observations, with prior mean zero. Where it is a
+        Its posterior has `n` observations, and prior mean zero. Where it is a
         Nystrom posterior, all observations are inducing points. Candidates are among
         the observations: so it is exact, and its variances with pending points are.
         """

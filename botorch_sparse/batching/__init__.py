@@ -1,7 +1,6 @@
 """Batches that grow point by point, and the rules that end them."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from botorch_sparse.batching.rules import (
     BatchView,
@@ -14,6 +13,7 @@ from botorch_sparse.batching.rules import (
     UntilHalved,
     rule_of,
 )
+from botorch_sparse.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
         AdaptiveBatch,
         optimize_adaptive_batch,
     )
-
-# What rules do without is loaded when it is first asked for.
-_MODULES = {
-    "MAX_BOX_BATCH": "acquisition_batch",
-    "AdaptiveBatch": "adaptive_batch",
-    "BoxBatch": "acquisition_batch",
-    "optimize_adaptive_batch": "adaptive_batch",
-}
 
 __all__ = [
     "MAX_BOX_BATCH",
@@ -46,8 +38,4 @@ __all__ = [
     "rule_of",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -228,7 +228,7 @@ class BoxBatch(AcquisitionBatch):
         bounds: A `2 x d` tensor of lower and upper bounds.
         optimizer_options: For `optimize_acqf`, beyond `DEFAULT_OPTIONS`. With a seed
             among its `options` the batch is the same each time.
-        frozen: The posterior that the rule looks at; that of `acqf` by default.
+        frozen: The posterior that the rule looks at; by default the one in `acqf`.
         clamp: What is done to each maximizer, such as rounding it into the box.
         number: Gives a point (`d`) its number; they are counted by default.
         most: The largest number of points that are chosen at a time; None for all.

@@ -30,7 +30,7 @@ from botorch_sparse.pools.nystrom_pool import NystromPool
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points
 
-# Models whose prior is that of their mean and their kernel.
+# Models whose prior has their mean and their kernel.
 PLAIN = {SingleTaskGP.forward, SparseSingleTaskGP.forward}
 
 

@@ -6,7 +6,7 @@ Inside a batch the variances shrink while mean and inducing set stand still. The
 of the papers bound the ratio :math:`\mathrm{var}_{fb}(x) / \mathrm{var}_t(x)` for all
 `x`; a batch goes on while the bound is at most `ratio_threshold`, and the point that
 crosses it belongs to the batch. All variances are Bayesian, hence the divisions by
-lambda; the formulas are those of `acquisition/ratios.py`.
+lambda; the formulas are in `acquisition/ratios.py`.
 
 References:
     [Calandriello2020]_ Lemma 1 (global), Lemma 3 and Appendix B.3 (local);
@@ -125,7 +125,7 @@ class Global:
 
 @dataclass(frozen=True)
 class Product(Global):
-    r"""That of GP-BUCB: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`.
+    r"""The rule of GP-BUCB: :math:`\prod_s (1 + \mathrm{var}_{s-1}(x_s) / \lambda)`.
 
     For the exact GP it is `det(I + K_batch / lam)` under the posterior at the batch's
     start, hence never below the sum rule, one plus the trace of the same matrix.
@@ -187,7 +187,7 @@ class Local(Global):
 
 @dataclass(frozen=True)
 class FixedSize:
-    """Batches of a size, which no theorem covers but that of a size of one.
+    """Batches of a size, which a theorem covers for a size of one alone.
 
     Args:
         size: Points in each batch.
@@ -303,12 +303,8 @@ def always_continue(num_points: int) -> bool:
 class AskLimit:
     """Says after each point of a batch whether the next one is chosen.
 
-    Args:
-        max_seconds: No further point is begun after so long; None for no end.
-        progress: Called with the number of points so far, where there are more.
-
-    Attributes:
-        is_over: Whether the time was over.
+    No further point is begun after `max_seconds`; `is_over` then. `progress` is called
+    with the number of points so far, where there are more.
     """
 
     def __init__(
@@ -336,7 +332,7 @@ class AskLimit:
 
 
 # By how much, relative to the threshold, bounds at a batch's own points must exceed it
-# to end the batch: more than they and those of a pass may differ by rounding.
+# to end the batch: more than rounding may change between them and a pass.
 MARGIN = 1e-3
 
 

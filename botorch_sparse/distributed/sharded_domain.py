@@ -25,8 +25,8 @@ class ShardedDomain(TableDomain):
     """A table of numbers of which each rank holds the rows that it owns.
 
     A row's coordinates are sent by its owner when they are first asked for, by all
-    ranks together, and kept by all from then on. States are those of a strategy that
-    has the whole table: they go from any number of ranks to any other.
+    ranks together, and kept by all from then on. States are as of a strategy that has
+    the whole table: they go from any number of ranks to any other.
 
     Attributes:
         X: `a x d` rows of this rank.
@@ -93,7 +93,7 @@ class ShardedDomain(TableDomain):
 
     @property
     def checksum(self) -> int:
-        """That of the whole table, see `TableDomain`. Cost: O(A d), once."""
+        """The whole table's, see `TableDomain`. Cost: O(A d), once."""
         if "checksum" not in self._once:
             self._once["checksum"] = self._checksum()
         checksum: int = self._once["checksum"]

@@ -305,10 +305,10 @@ def sampled_upper_bound(
     r"""An upper bound from `s` rows, drawn in proportion to the diagonal of `E`.
 
     Let `T` be the trace and `u` the top eigenvector of :math:`E = A A^\top` in the
-    space of the columns of `A`. Row `i`, drawn with probability
-    :math:`E_{ii} / T`, contributes :math:`T (a_i^\top u)^2 / E_{ii} \in [0, T]`, with
-    mean :math:`\lambda_\max`. By Chernoff's bound for this one direction, the average
-    of `s` draws, and so the largest eigenvalue :math:`\hat\lambda` of the sampled and
+    space of the columns of `A`. Row `i`, drawn with probability :math:`E_{ii} / T`,
+    contributes :math:`T (a_i^\top u)^2 / E_{ii} \in [0, T]`, with mean
+    :math:`\lambda_\max`. By Chernoff's bound for this one direction, the average of `s`
+    draws, and so the largest eigenvalue :math:`\hat\lambda` of the sampled and
     reweighted `s x s` matrix, is below :math:`(1 - \epsilon) \lambda_\max` with
     probability at most :math:`\exp(-\epsilon^2 s \lambda_\max / 2 T)`. Solved for the
     eigenvalue,
@@ -317,22 +317,11 @@ def sampled_upper_bound(
         \sqrt{\lambda_\max} \le \tfrac12 \big( c + \sqrt{c^2 + 4 \hat\lambda} \big),
         \qquad c^2 = 2 T \log(1 / \delta) / s.
 
-    It is of the order of :math:`\lambda_\max + T / s`, where the trace is `T`. Half of
-    `delta` goes to the draw, half to the Lanczos bound on :math:`\hat\lambda`.
-
-    Args:
-        matrix: The matrix.
-        diagonal: Its diagonal, `n`, with a positive sum.
-        delta: Failure probability.
-        generator: Source of randomness.
-        size: The number `s` of rows drawn; by default `150 T`, at least 500 and at most
-            3000; with `150 T` and `delta = 1e-3`, `c^2` is 0.1. If that is no less than
-            `n` all rows are taken, by `lanczos_upper_bound`.
-        trace: The sum of the diagonal, where it is known.
-
-    Returns:
-        The bound. Its estimate is the Ritz value of the sampled matrix. Cost:
-        O(n + s m^2 + s^2 m).
+    It is of the order of :math:`\lambda_\max + T / s`. Half of `delta` goes to the
+    draw, half to the Lanczos bound on :math:`\hat\lambda`. By default `s` is `150 T`,
+    from 500 to 3000; with `delta = 1e-3`, `c^2` is 0.1 then. If that is no less than
+    `n` all rows are taken. The estimate is the Ritz value of the sampled matrix. Cost:
+    O(n + s m^2 + s^2 m).
     """
     trace = diagonal.sum().item() if trace is None else trace
     if size is None:

@@ -126,19 +126,11 @@ class FactoredGram:
         \langle g_i, g_j \rangle = \ell_i^\top r_j + \delta_{ij} c_i^2
             + (c_i + c_j) \zeta_{i + j} + R_{i - j}, \qquad c_i = s_i d_i
 
-    with the circular autocorrelation `R` of the noise. That follows from
-    :math:`u_i^\top C u_j - (d_i + d_j) u_i^\top u_j`, with :math:`C = U^\top U`, for
-    the gradients, and :math:`-s_i u_i^\top T_j` for a gradient and noise, with `T` the
-    noise matrix times `U`.
-
-    Args:
-        left: `k x n`, the vectors as columns.
-        right: `k x n`.
-        corner: `batch x n`, the numbers `c`.
-        noise: `batch x n`, or None.
-
-    Attributes:
-        squared_norms: `n`, the diagonal.
+    with the circular autocorrelation `R` of the noise. It follows from :math:`u_i^\top
+    C u_j - (d_i + d_j) u_i^\top u_j`, with :math:`C = U^\top U`, for the gradients, and
+    :math:`-s_i u_i^\top T_j` for a gradient and noise, with `T` the noise matrix times
+    `U`. `left` and `right` are `k x n`, with the vectors as columns; `corner` (the
+    numbers `c`) and `noise` are `batch x n`. `squared_norms` is the diagonal, `n`.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ def _gaussian_update(
 
 
 def _update_weight(posterior: NystromPosterior, sample_values: Tensor) -> Tensor:
-    r"""The vector :math:`z - L^{-1} (f - c)(S)`, `sample_shape x batch_shape x m`.
+    """The vector :math:`z - L^{-1} (f - c)(S)`, `sample_shape x batch_shape x m`.
 
     As everywhere in pathwise sampling, `z` is drawn from PyTorch's global generator.
     """

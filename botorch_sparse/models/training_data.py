@@ -30,7 +30,6 @@ from botorch_sparse.argument_checks import (
     check_kind,
     check_tensors,
     check_whole,
-    short_repr,
 )
 from botorch_sparse.inducing.sampler import validate_sampler
 from botorch_sparse.kernels import in_double
@@ -137,16 +136,12 @@ def same_tensor(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same values on the same device and in one dtype."""
     if first is second:
         return True
-    if first.device == second.device and first.dtype == second.dtype:
-        layouts = [(t.data_ptr(), t.shape, t.stride()) for t in (first, second)]
-        if layouts[0] == layouts[1] and first.numel() > 0:
-            return True
-    return (
-        first.shape == second.shape
-        and first.dtype == second.dtype
-        and first.device == second.device
-        and torch.equal(first, second)
-    )
+    kinds = [(t.shape, t.dtype, t.device) for t in (first, second)]
+    if kinds[0] != kinds[1]:
+        return False
+    places = [(t.data_ptr(), t.stride()) for t in (first, second)]
+    is_view = places[0] == places[1] and first.numel() > 0
+    return is_view or torch.equal(first, second)
 
 
 # How far from the unit cube and from standardized BoTorch lets data be.
@@ -367,12 +362,9 @@ def validate_modules(
         "mean_module": (mean_module, Mean, "gpytorch.means.Mean"),
     }
     for name, (module, kind, words) in needed.items():
-        if module is not None and not isinstance(module, kind):
-            raise InputDataError(
-                f"Got {name}={short_repr(module)}; need an instance of a {words}, or "
-                "None "
-                "for BoTorch's default."
-            )
+        if module is not None:
+            need = f"an instance of a {words}, or None for BoTorch's default"
+            check_kind(name, module, kind, need)
     validate_sampler("inducing_sampler", inducing_sampler)
 
 

@@ -43,7 +43,7 @@ class InducingOrder:
     share: float = 0.0  # left by the first bound when the order was new
 
     def of(self, keys: Sequence[bytes]) -> list[int]:
-        """Where those of them are that are still among the inducing points."""
+        """The places of its points that are still inducing points, among `keys`."""
         place = {key: i for i, key in enumerate(keys)}
         return list(dict.fromkeys(place[key] for key in self.points if key in place))
 
@@ -147,7 +147,7 @@ class CandidateMoments:
     level: Tensor = field(init=False)  # bounds passed, or `num_levels`
     share: float = field(init=False, default=0.0)  # of `A`, left by the first bound
     num_levels: int = field(init=False, default=3)
-    _is_whole: bool = field(init=False, default=False)
+    is_whole: bool = field(init=False, default=False)  # after `resolve_all`
     _is_bounded: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class CandidateMoments:
         self.mean, self.variance = mean.clone(), variance.clone()
         self.level = torch.zeros(len(mean), dtype=torch.int16)
         if self.embedding.num_rows == 0:
-            self._is_whole, self.num_levels = True, 0
+            self.is_whole, self.num_levels = True, 0
         elif self.limits is not None:
             self.mean.fill_(torch.inf)
 
@@ -182,28 +182,18 @@ class CandidateMoments:
     @property
     def num_exact(self) -> int:
         """Candidates whose moments are known."""
-        return len(self.mean) if self._is_whole else int(self.is_exact.sum())
+        return len(self.mean) if self.is_whole else int(self.is_exact.sum())
 
     def cross_covariance(self, rows: Tensor | slice) -> Tensor:
         """`k_S(x)` of some candidates, `m x k`."""
         return self.cross.of(rows)
 
-    @property
-    def screens(self) -> bool:
-        """Whether only promising candidates are embedded."""
-        return self.limits is not None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all are exact, as `resolve_all` leaves them."""
-        return self._is_whole
-
     def resolve_all(self) -> None:
         """Embed all candidates."""
-        if not self._is_whole:
+        if not self.is_whole:
             self._embed(slice(0, len(self.mean)))
             self.level.fill_(self.num_levels)
-            self._is_whole = True
+            self.is_whole = True
 
     @property
     def is_exact(self) -> Tensor:

@@ -56,7 +56,7 @@ class KernelColumns:
         self._kernel: tuple[Any, ...] = ()
 
     def clear(self) -> None:
-        """Forget all columns, such as those of a kernel that failed."""
+        """Forget all columns, as after a kernel has failed."""
         self._slot, self._spare, self.version = {}, {}, self.version + 1
 
     @property
@@ -212,7 +212,7 @@ class CrossCovariance:
 
     @property
     def in_memory(self) -> bool:
-        """Whether those of all candidates are at hand."""
+        """Whether all candidates' are at hand."""
         return self.columns is not None
 
     def slots(self) -> Tensor:

@@ -6,7 +6,7 @@ some processors MKL gives whole products of a batch to its threads, on others it
 not; the machine at hand is asked once. Threads of our own would wait longer for
 Python's lock than for these products, which take some microseconds.
 
-The posterior is that of an exact GP with pseudo-observations at the inducing points
+It is the posterior of an exact GP with pseudo-observations at the inducing points
 (`posteriors/pseudo_data.py`). With the factor `F` of their covariance,
 
 .. math:: f(x) = F^{-1} k_S(x), \qquad \mu(x) = c(x) + z^\top f(x), \qquad

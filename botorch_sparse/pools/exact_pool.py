@@ -13,7 +13,7 @@ instead of the O(A n^2) of a posterior computed anew:
     \frac{\bar y - \mu(x_i)}{(\mathrm{var}(x_i) + \lambda / c)^{1/2}}
 
 for a run of `c` evaluations of one candidate with mean feedback `y-bar`. The mean is
-linear in the data: that of a constant one goes along, and a constant prior mean is
+linear in the data: constant data go along, and a constant prior mean is
 estimated from both (`posteriors/constant_mean.py`).
 """
 

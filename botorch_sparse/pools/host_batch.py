@@ -118,7 +118,7 @@ class HostBatch(TableBatch):
         self._looked: tuple[np.ndarray, np.ndarray] | None = None
         self._chosen = -1
         self._best = self._ucb.max()  # of all bounds at the start
-        self._runner_up = np.inf  # no bound but that of `_chosen` is above this
+        self._runner_up = np.inf  # no other bound than `_chosen`'s is above this
 
     @override
     def argmax(self) -> int:
@@ -190,7 +190,7 @@ class HostBatch(TableBatch):
         return self.repeat()
 
     def continues(self, row: int) -> bool:
-        """Whether a row is that of the open run."""
+        """Whether a row is the one of the open run."""
         return self._run is not None and self._run.index == row
 
     def look(self, row: int) -> tuple[Tensor, np.floating, np.floating]:

@@ -118,7 +118,7 @@ class NystromPool:
         self._prior = Moments(zero, zero if k_diag is None else k_diag)
 
     def forget_columns(self) -> None:
-        """Drop the kernel's columns, such as those of a kernel that failed."""
+        """Drop the kernel's columns, as after a kernel has failed."""
         self._columns.clear()
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class NystromPool:
         else:
             with one_thread():
                 state = self._updated_here(posterior, prior)
-            if not state.screens:
+            if state.limits is None:
                 state.resolve_all()
             self._state = state
         self._prior, self.posterior = prior, posterior

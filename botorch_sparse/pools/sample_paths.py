@@ -7,7 +7,7 @@ update at the inducing points ([Wilson2020]_, [VakiliMPD2021]_ Section 4.1):
     \qquad z = L_B^{-\top} (a + \varepsilon), \quad \varepsilon \sim N(0, I).
 
 Its mean is the posterior's, and its covariance too, but for the kernel of the residual,
-which is that of the features.
+which is the features' kernel.
 """
 
 import copy

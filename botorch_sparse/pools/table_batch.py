@@ -5,8 +5,8 @@ With the mean frozen at the last feedback, and the pending points `x_s` of the b
 .. math:: u_t(x) = \mu(x) + \beta^{1/2} \big(\mathrm{var}(x)
     - \textstyle\sum_j (w(x)^\top u_j)^2 \big)^{1/2}
 
-where the rows `u_j` are those of `posteriors/pending_points.py`: the bounds never rise
-inside a batch ([Calandriello2020]_, Appendix A.3).
+with the rows `u_j` of `posteriors/pending_points.py`: the bounds never rise inside a
+batch ([Calandriello2020]_, Appendix A.3).
 """
 
 from abc import abstractmethod

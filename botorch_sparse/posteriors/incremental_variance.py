@@ -140,12 +140,8 @@ class IncrementalVariance:
     def add_inducing(self, row: int, *, is_unexplained: bool | None = None) -> bool:
         """Make a row an inducing point, unless the others explain it. O(A m + m^2).
 
-        Args:
-            row: The row.
-            is_unexplained: Whether `unexplained` is positive there, if that is known.
-
-        Returns:
-            Whether it was added.
+        Whether `unexplained` is positive there may be given. Returns whether it was
+        added.
         """
         r = self.residual[row].clone()
         if is_unexplained is None:
@@ -180,11 +176,7 @@ class IncrementalVariance:
 
     @torch.no_grad()
     def set_inducing(self, rows: Tensor) -> None:
-        """Start again with other inducing points and the same data. O(A m^2).
-
-        Args:
-            rows: `m` rows; those that others explain are left out.
-        """
+        """Start again with other inducing points and the same data. O(A m^2)."""
         K = self.covar_module(self.X[rows]).to_dense()
         L, kept = factorize_inducing_covariance(K)
         chosen = rows[kept]

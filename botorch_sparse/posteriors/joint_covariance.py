@@ -40,10 +40,7 @@ class JointCovariance:
     on_dense: Callable[[int], None] | None = None  # called with `q`, if dense
 
     def block(self, rows: slice, columns: slice) -> Tensor:
-        """Some rows and columns; the diagonal is not clamped.
-
-        Cost: O(m^2) for each row and column; the features of the fewer are held.
-        """
+        """Some rows and columns, the diagonal not clamped; O(m^2) for each of them."""
         if rows == columns:
             points = self._embedded(rows)
             return self._covariance(points, points)

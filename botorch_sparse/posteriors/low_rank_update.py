@@ -27,14 +27,7 @@ from botorch_sparse.posteriors.features import by_rows
 
 
 class LowRankUpdate(NamedTuple):
-    r"""The map :math:`F^\top` of whitened features.
-
-    Attributes:
-        added: `batch_shape x q x m`, the rows :math:`\phi(x_s) / \sqrt{d_s}` before any
-            whitening.
-        rows: `batch_shape x q x m`, the rows :math:`p_s`.
-        gain: `batch_shape x q x m`, :math:`R^{-\top} (R + I)^{-1} P^\top`.
-    """
+    """The map `F^T` of whitened features; all fields are `batch_shape x q x m`."""
 
     added: Tensor  # the rows `phi(x_s) / d_s^(1/2)` before any whitening
     rows: Tensor  # the rows `p_s`

@@ -94,8 +94,8 @@ def _validate_known_noise(Yvar: Tensor | None, full: FullData) -> None:
         )
     if (Yvar is None) != (full.Yvar is None):
         raise InputDataError(
-            f"Got Yvar={'None' if Yvar is None else 'noise variances'}, but those of "
-            f"the data are {'known' if Yvar is None else 'inferred'}; they must be "
+            f"Got Yvar={'None' if Yvar is None else 'noise variances'}, but the "
+            f"data's are {'known' if Yvar is None else 'inferred'}; they must be "
             "known for all observations or for none."
         )
 

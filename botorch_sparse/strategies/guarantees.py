@@ -174,16 +174,7 @@ def exact_radius(constants: Constants) -> type[NormBoundRadius]:
 
 
 def require_proved(covar_module: Kernel | None, rule: Rule, **given: object) -> None:
-    """Refuse what no theorem covers, or what would take the place of its constants.
-
-    Args:
-        covar_module: The kernel, if it was given.
-        rule: What ends a batch.
-        **given: Arguments that are not to be given.
-
-    Raises:
-        InputDataError: If there is some.
-    """
+    """Refuse what no theorem covers, or what would take the place of its constants."""
     if covar_module is None:
         raise InputDataError(
             "Got constants='theory' without covar_module; need the kernel: no theorem "

@@ -62,10 +62,6 @@ def write_whole(
     Into a temporary file of the same folder, one for each thread, to the disk, then
     under its name. What processes left beside it that were killed while they wrote is
     removed first. A link stays one, and the file it leads to is written.
-
-    Raises:
-        OSError: If the folder is not there, or can't be written to, or if something
-            is there that is no file, such as a folder or a device.
     """
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
@@ -127,10 +123,6 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a state; nothing in the file is executed.
 
     What `torch.save` wrote has no checksum, and is read without one.
-
-    Raises:
-        OSError: If there is no such file, or it can't be read.
-        InputDataError: If it is torn or damaged, or holds something else.
     """
     content = Path(path).read_bytes()
     if _is_damaged(content):
@@ -157,15 +149,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_fits(state: dict[str, Any], config: dict[str, Any]) -> None:
-    """Refuse the state of a strategy that was built otherwise.
-
-    Args:
-        state: What `Strategy.state_dict` returned once.
-        config: What it has to agree on with the strategy that loads it.
-
-    Raises:
-        InputDataError: If it does not, or is of another version.
-    """
+    """Refuse the state of a strategy that was built otherwise."""
     if not isinstance(state, dict):
         raise InputDataError(f"Got {type(state).__name__}; need a state_dict.")
     theirs = state.get("config")

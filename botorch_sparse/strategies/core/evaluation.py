@@ -142,11 +142,7 @@ class Evaluation:
             raise
 
     def _tell(self, batch: Batch, Y: Any) -> None:
-        """Tell what can be learned; the trials of the rest stay pending.
-
-        Raises:
-            InputDataError: If some is not finite, or too large.
-        """
+        """Tell what can be learned; the trials of the rest stay pending."""
         Y = as_tensor(paired(batch, Y))
         b, ids = len(batch), batch.ids
         is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value

@@ -60,13 +60,7 @@ def check_run(evaluation: Evaluation) -> None:
 
 
 def _check_ranks(evaluation: Evaluation) -> None:
-    """Refuse to run with ranks whose strategy is another one.
-
-    Raises:
-        InputDataError: If one was built otherwise, with another seed, or knows another
-            history.
-        UnsupportedError: If points would be evaluated one by one.
-    """
+    """Refuse to run with ranks whose strategy is another one."""
     strategy = evaluation.strategy
     ranks, generator = strategy.domain.ranks, strategy.generator
     if ranks.size > 1 and (evaluation.executor is not None or evaluation.catch):

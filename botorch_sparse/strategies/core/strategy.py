@@ -521,9 +521,6 @@ class Strategy(ABC):
         """Take over another table; from old numbers of points to new ones.
 
         The domain, the record, and trials are the new ones' already.
-
-        Raises:
-            UnsupportedError: If the strategy is about one table, as by default.
         """
         raise UnsupportedError(f"This {type(self).__name__} {KEEPS_DOMAIN}")
 

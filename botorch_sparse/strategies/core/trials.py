@@ -83,15 +83,7 @@ class PendingTrials:
     def expect(
         self, ids: Sequence[int], was_told: Callable[[int], bool]
     ) -> list[Trial]:
-        """Pending trials by their ids.
-
-        Args:
-            ids: The ids.
-            was_told: Whether a trial that is not pending was told.
-
-        Raises:
-            InputDataError: If one is not pending, or comes twice.
-        """
+        """Pending trials by their ids."""
         for id in ids:
             if id not in self:
                 why = "never proposed"

@@ -29,11 +29,7 @@ INFEASIBLE = 2
 def constraints_of(
     name: str, given: Sequence[LinearConstraint] | None
 ) -> Sequence[LinearConstraint] | None:
-    """Constraints with tensors of their own, also where lists came.
-
-    Raises:
-        InputDataError: If one is no triple of indices, coefficients and a number.
-    """
+    """Constraints with tensors of their own, also where lists came."""
     if given is None:
         return None
     need = "need triples of indices, coefficients and a right-hand side."
@@ -71,17 +67,6 @@ def validate_constraints(
     r"""Refuse constraints that are not linear ones of a point, or leave no point.
 
     Whether they leave one is a linear program with `d` variables.
-
-    Args:
-        bounds: `2 x d` lower and upper bounds.
-        inequality_constraints: Triples of indices, coefficients and a right-hand side
-            with :math:`\sum_i c_i x_{j_i} \ge b`.
-        equality_constraints: The same with equality.
-        fixed_features: Values of features that do not move, by their index.
-
-    Raises:
-        InputDataError: If an index is out of range, the numbers of indices and
-            coefficients differ, or no point of the box satisfies all of them.
     """
     if not inequality_constraints and not equality_constraints:
         return

@@ -404,9 +404,6 @@ def points_frame(
         X: `k x d` points.
         rows: Their `k` rows of the table, -1 for points beside it; None without one.
         table: The table.
-
-    Raises:
-        ImportError: If pandas is not installed.
     """
     try:
         import pandas as pd

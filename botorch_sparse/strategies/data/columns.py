@@ -89,18 +89,7 @@ class Column:
     def encode(
         self, values: Any, keys: Sequence[Hashable] | None = None
     ) -> NDArray[Any]:
-        """Numbers, or the places of the categories, of other values of this column.
-
-        Args:
-            values: `q` values.
-            keys: The keys of their rows, for errors.
-
-        Returns:
-            `q` numbers of type float64, or places of type int64.
-
-        Raises:
-            InputDataError: If one is missing, no finite number, or no known category.
-        """
+        """`q` other values as float64 numbers, or int64 places of the categories."""
         values = as_host_array(values)
         if self.categories is None:
             if not is_number(self.label, values):
@@ -149,16 +138,6 @@ def read_column(
     pandas calls categorical are categories, in the order of pandas or else of their
     first appearance; a category that no row has is left out. Cost: O(A) for `A` values,
     no Python code runs for each.
-
-    Args:
-        label: The column's label.
-        values: `A` values: a sequence, an array, or a pandas Series.
-        start: Where its encoded columns begin.
-        keys: The keys of the rows, for errors.
-
-    Raises:
-        InputDataError: If a value is missing or infinite, a whole number beyond
-            2^53, a date or a complex number, or there are more than 1000 categories.
     """
     values = as_host_array(values)
     dtype = getattr(values, "dtype", None)
@@ -183,11 +162,7 @@ def read_column(
 
 
 def is_number(label: Hashable, values: Any) -> bool:
-    """Whether all values are numbers or truth values, by their type.
-
-    Raises:
-        InputDataError: If they are dates, spans of time, or complex numbers.
-    """
+    """Whether all values are numbers or truth values, by their type."""
     dtype = getattr(values, "dtype", None)
     kind = getattr(dtype, "kind", "O")
     if kind in "mMc":
@@ -205,11 +180,7 @@ def is_number(label: Hashable, values: Any) -> bool:
 def exact_numbers(
     label: Hashable, values: Any, keys: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """Numbers in float64, if they are there, finite and exact.
-
-    Raises:
-        InputDataError: If one is missing, infinite, or a whole number beyond 2^53.
-    """
+    """Numbers in float64, if they are there, finite and exact."""
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
         raise bad_cell(int(missing.argmax()), label, _missing("nothing"), keys)
@@ -242,11 +213,7 @@ def _plain(values: Any) -> NDArray[Any]:
 def _items(
     label: Hashable, values: Any, keys: Sequence[Hashable] | None
 ) -> list[Hashable]:
-    """Categories as Python values, one for each row.
-
-    Raises:
-        InputDataError: If one is missing or cannot be a category.
-    """
+    """Categories as Python values, one for each row."""
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else None
     if missing is not None and missing.any():
         raise bad_cell(int(missing.argmax()), label, NO_CATEGORY, keys)
@@ -321,14 +288,6 @@ def read_numbers(candidates: Any, rows: slice | None = None) -> Tensor:
 
     A tensor is itself. A `numpy.memmap`, and a file, stay where they are: the tensor
     shares their memory, and of other rows than those asked for nothing is read.
-
-    Args:
-        candidates: A tensor, array or list of lists; or the path of a `.npy` file.
-        rows: Which rows to take, without a step; None for all.
-
-    Raises:
-        BotorchTensorDimensionError: If they are not `A x d` with A, d > 0.
-        InputDataError: If they are no floating point numbers, or one is not finite.
     """
     X = _shared(candidates)
     if X.dim() == 2 and rows is not None:

@@ -114,17 +114,7 @@ class TableDomain:
         add_point: AddPoint,
         excluded: Collection[int] = (),
     ) -> list[int]:
-        """Numbers of different points, spread over all; fewer if there are no more.
-
-        Args:
-            num: How many.
-            generator: Source of randomness.
-            add_point: Gives points of a box their numbers.
-            excluded: Rows that are left out.
-
-        Returns:
-            Their numbers. Cost: O(A).
-        """
+        """Different points, spread over all; fewer if there are no more. O(A)."""
         if num == 1 and not excluded:
             return torch.randint(self.num_rows, (1,), generator=generator).tolist()
         order = torch.randperm(self.num_rows, generator=generator)
@@ -160,11 +150,7 @@ class TableDomain:
         return 1 if is_known else min(max(FEWEST_INITIAL, 2 * self.dim), MOST_INITIAL)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Options of `optimize_acqf`, with defaults.
-
-        Raises:
-            InputDataError: If options are given for a table.
-        """
+        """Options of `optimize_acqf`, with defaults."""
         if given is not None:
             raise InputDataError(
                 "Got optimizer_options with candidates, whose maximum is exact; they "
@@ -173,11 +159,7 @@ class TableDomain:
         return {}
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """Whether points are proposed once; by default for tables without a kernel.
-
-        Raises:
-            InputDataError: If it is asked for on a box.
-        """
+        """Whether points are proposed once; by default for tables without a kernel."""
         return not is_known if unique is None else unique
 
 
@@ -306,11 +288,7 @@ Domain: TypeAlias = TableDomain | BoxDomain
 
 
 def require_whole(domain: Domain, name: str) -> None:
-    """Refuse a table that ranks share.
-
-    Raises:
-        UnsupportedError: If it is one.
-    """
+    """Refuse a table that ranks share."""
     if domain.ranks.size > 1:
         raise UnsupportedError(
             f"{name} does not share tables: give it a whole one, in one process, or "
@@ -321,18 +299,7 @@ def require_whole(domain: Domain, name: str) -> None:
 def domain_of(
     candidates: Any, options: DomainOptions, owner: type | None = None
 ) -> Domain:
-    """The table or the box that was asked for; a domain is itself.
-
-    Args:
-        candidates: See `CandidateTable.of`; or a domain; None for a box.
-        options: Bounds and constraints of a box.
-        owner: The strategy whose further arguments these are, as they came; None where
-            they are known to be no others.
-
-    Raises:
-        TypeError: If there are others.
-        InputDataError: Unless there is one domain, and only a box has constraints.
-    """
+    """The table or the box that was asked for; a domain is itself."""
     if owner is not None:
         check_keywords(options, DomainOptions.__annotations__, owner)
     given = {name: value for name, value in options.items() if value is not None}
@@ -355,11 +322,7 @@ def domain_of(
 
 
 def box_of(candidates: Any, options: DomainOptions, owner: type) -> BoxDomain:
-    """The continuous domain of a strategy that takes no other; see `domain_of`.
-
-    Raises:
-        InputDataError: If there is a table, or no domain; with what serves for a table.
-    """
+    """The continuous domain of a strategy that takes no other; see `domain_of`."""
     check_keywords(options, DomainOptions.__annotations__, owner)
     if candidates is None and isinstance(box := domain_of(None, options), BoxDomain):
         return box
@@ -374,11 +337,7 @@ LARGEST_VALUE = 1e150
 
 
 def refuse_large_inputs(domain: Domain) -> None:
-    """Refuse a domain whose coordinates are too large for a kernel that is given.
-
-    Raises:
-        InputDataError: If one is beyond `LARGEST_VALUE`, either way.
-    """
+    """Refuse a domain whose coordinates are too large for a kernel that is given."""
     most = float(domain.ranges.abs().max())
     if most > LARGEST_VALUE:
         raise InputDataError(

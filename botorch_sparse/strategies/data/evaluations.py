@@ -402,12 +402,7 @@ class RunRecord:
         return [p for p in known if p < size and int(self.trial[p]) == trial]
 
     def append(self, trials: Sequence[Trial], Y: Tensor) -> None:
-        """Add reports.
-
-        Args:
-            trials: What was evaluated, `n` of them.
-            Y: `n x k` observations in the user's signs.
-        """
+        """Add reports: `n x k` observations of trials, in the user's signs."""
         points = [trial.point for trial in trials]
         labels = [trial.batch for trial in trials], [trial.id for trial in trials]
         self._extend(points, *labels, self.outcomes.signed_rows(Y))
@@ -583,13 +578,7 @@ class RunRecord:
 def evaluations_at(
     record: RunRecord, values: FoldedEvaluations, chosen: Tensor | None = None
 ) -> FoldedEvaluations:
-    """Folded evaluations where the points of their record are; one copy to there.
-
-    Args:
-        record: The record.
-        values: All of its evaluations, or some.
-        chosen: `m` places among the points, such as the inducing points.
-    """
+    """Folded evaluations where the points of their record are; one copy to there."""
     point = values.point
     chosen = point[:0] if chosen is None else chosen
     number, Y, counts, there = upload_vectors(

@@ -76,12 +76,7 @@ def read_trials(
     pending: PendingTrials,
     finder: PointFinder,
 ) -> list[Trial]:
-    """Pending trials by ids, or by a batch, whose points must be theirs.
-
-    Raises:
-        InputDataError: If one is not pending, or not of the batch's point, or they are
-            no ids.
-    """
+    """Pending trials by ids, or by a batch, whose points must be theirs."""
     named = _named_trials(given, record.domain)
     return _trials_of(given, named, record, pending, finder)
 
@@ -92,11 +87,7 @@ def read_withdrawn(
     pending: PendingTrials,
     finder: PointFinder,
 ) -> list[Trial]:
-    """As `read_trials`, but trials that are not pending any more are left out.
-
-    Raises:
-        InputDataError: If one was never proposed, or is not of the batch's point.
-    """
+    """As `read_trials`, but trials that are not pending any more are left out."""
     named = _named_trials(given, record.domain)
     ids = named[0] or []
     _refuse_rows_for_ids(given, ids, record, pending)
@@ -247,9 +238,6 @@ def refuse_large_values(values: Tensor, largest: float) -> None:
     """Refuse feedback that is too large to be learned from.
 
     It would be in the way of all that is told later: nothing takes it back.
-
-    Raises:
-        InputDataError: If a value is beyond `largest`, either way.
     """
     is_large = values.abs() > largest
     if bool(is_large.any()):
@@ -435,11 +423,7 @@ def _frame_points(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Numbers or truth values as a tensor, lists of floats in float64.
-
-    Raises:
-        InputDataError: If they are no array of real numbers.
-    """
+    """Numbers or truth values as a tensor, lists of floats in float64."""
     need = (
         "need a tensor, an array, or a list of numbers or of points as long as each "
         "other; or for points also a batch, ids of trials or a DataFrame."
@@ -448,11 +432,7 @@ def as_tensor(values: Any) -> Tensor:
 
 
 def as_ids(X: Any) -> list[int] | None:
-    """Ids of trials, if these are whole numbers in one dimension.
-
-    Raises:
-        InputDataError: If they are no array of numbers, or truth values.
-    """
+    """Ids of trials, if these are whole numbers in one dimension."""
     ids = as_tensor(list(X) if isinstance(X, range) else X)
     if ids.dim() > 1 or (ids.numel() > 0 and ids.is_floating_point()):
         return None
@@ -466,11 +446,7 @@ def as_ids(X: Any) -> list[int] | None:
 
 
 def ids_of(trials: Batch | Iterable[int]) -> list[int]:
-    """Ids of trials, or of a batch.
-
-    Raises:
-        InputDataError: If they are none.
-    """
+    """Ids of trials, or of a batch."""
     given = trials.ids if isinstance(trials, Batch) else trials
     if isinstance(given, Set | Iterator):
         given = list(given)
@@ -500,9 +476,6 @@ def paired_with_ids(batch: Batch, Y: Any) -> Any:
 
     As `paired` with their batch; labels may be the ids themselves, too. Others say
     nothing about trials, and are paired by position.
-
-    Raises:
-        InputDataError: If the labels mean more than one order.
     """
     known: list[Labels] = [batch.keys or []]
     if not only_counts(Y.index):
@@ -518,15 +491,6 @@ def paired(X: Any, Y: Any, keys: Labels | None = None) -> Any:
     A pandas Series has labels, and is paired by them: with the index of the DataFrame
     or of `batch.to_frame()`, or with keys. One that only counts from 0 is paired by
     position, as an array is. O(b).
-
-    Args:
-        X: The batch, or the DataFrame.
-        Y: `b` or `b x 1` observations.
-        keys: The keys of the DataFrame's rows, if it says them.
-
-    Raises:
-        InputDataError: If the labels are others, or repeat in another order, or mean
-            more than one order.
     """
     if not hasattr(Y, "iloc") or len(Y) != len(X):
         return Y

@@ -46,11 +46,7 @@ class PointFinder:
 
     @property
     def _candidates(self) -> Tensor:
-        """All rows of the table, `A x d`; none on a box.
-
-        Raises:
-            UnsupportedError: If they are not all here.
-        """
+        """All rows of the table, `A x d`; none on a box."""
         if (table := self._domain.table) is not None:
             return table.X
         if self._domain.num_rows:
@@ -86,10 +82,6 @@ class PointFinder:
         """Numbers of `b x d` points; those that are new get one of the history's.
 
         O(A log A) at the first call and O(log A) for each point.
-
-        Raises:
-            InputDataError: If a point may be several, is near one that it is not, or
-                is not in the box.
         """
         rows, is_rounded = self._rows_at(X), X.dtype != self._candidates.dtype
         numbers = [equal[0] if equal else -1 for equal in rows]
@@ -214,10 +206,6 @@ class PointFinder:
 
         Where a row has copies: the one of the point's key, or the first that is none
         of the points before, so that as many are taken as were.
-
-        Args:
-            X: `k x d` points.
-            keys: Theirs, or None.
         """
         table = self._domain.table
         names = None if table is None else table.keys

@@ -48,13 +48,7 @@ class Rounding:
 
     @classmethod
     def of(cls, ranges: Tensor, dtype: torch.dtype) -> "Rounding":
-        """The rounding of columns.
-
-        Args:
-            ranges: `2 x d` smallest and largest values. A column of one value is as
-                wide as that is large.
-            dtype: The type of their entries.
-        """
+        """The rounding of columns, by `2 x d` smallest and largest values."""
         low, high = on_host(ranges)
         with np.errstate(over="ignore"):
             width = high - low
@@ -92,12 +86,7 @@ class Rounding:
         return float(min(1.0, (np.maximum(bound, self._least) / self.most).max()))
 
     def ulps(self, size: Array, dtype: torch.dtype) -> Array:
-        """A few units in the last place of numbers of some magnitude.
-
-        Args:
-            size: The magnitudes.
-            dtype: The type in which a point was told.
-        """
+        """A few units in the last place of numbers of a size, told in a dtype."""
         eps = max(torch.finfo(dtype).eps, torch.finfo(self.dtype).eps)
         return min(2 * eps, ROUNDING) * size
 

@@ -283,11 +283,7 @@ class RSSBO(GSSBO):
 
 
 def validate_radius(radius: object) -> ConfidenceRadius:
-    """Refuse radii that need what a model of a subset does not have.
-
-    Raises:
-        InputDataError: If it is not one of `RADII`.
-    """
+    """Refuse radii that need what a model of a subset does not have."""
     if not isinstance(radius, RADII):
         names = ", ".join(cls.__name__ for cls in RADII)
         raise InputDataError(
@@ -305,11 +301,6 @@ def subset_statistics(
 
     The spectral error is bounded by the trace of the residual, O(n M^2), for the radii
     that look at it.
-
-    Args:
-        radius: The radius.
-        model: The model of the subset; None before any feedback.
-        num_evaluations: Evaluations so far.
     """
     lam = 1.0 if model is None else float(model.likelihood.noise.detach().mean())
     if not isinstance(radius, GSSBORadius) or model is None:

@@ -87,11 +87,6 @@ class SubsetSurrogate:
         """Take in new evaluations, choose samples, and fit where that is due.
 
         The model is replaced, not changed, so that a failure leaves no trace.
-
-        Args:
-            record: All evaluations.
-            generator: Of the perturbation and of random choices.
-            subset_size: Largest number of samples, or None for all.
         """
         start, num_newest, num = time.perf_counter(), 0, len(record)
         if self.model is None:
@@ -140,14 +135,7 @@ class SubsetSurrogate:
         pending: Tensor,
         generator: torch.Generator,
     ) -> int:
-        """The number of the maximizer of an acquisition function.
-
-        Args:
-            make: From the model and `j x d` pending points, or None, to the function.
-            record: Where the point gets its number.
-            pending: `j x d` points.
-            generator: Of the optimizer.
-        """
+        """The number of the maximizer of a function of model and pending points."""
         if self.model is None:
             raise no_data()
         box, seed = self.domain.box, draw_seed(generator)

@@ -182,9 +182,6 @@ def certified_inducing_points(
 
     Recursive ridge leverage scores first; then, while no certificate brings `r` to one,
     those points of the batch that are worst explained. O(n m^2).
-
-    Returns:
-        `m` of the points.
     """
     if design.refresh == "exact":
         return X

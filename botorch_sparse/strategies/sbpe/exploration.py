@@ -79,9 +79,6 @@ def read_batch(
         The trace of the residuals since `r_1`; the first row of largest variance; the
         largest contribution since `r_0`, but None on the host, which looks for it
         where it is needed.
-
-    Raises:
-        NanError: If a variance or a residual is NaN.
     """
     variance = posterior.variance[:num_rows]
     row = variance.argmax().view(1)
@@ -147,11 +144,7 @@ class BatchExploration:
         return [row for kind, row in self.events if kind == "point"]
 
     def argmax(self, is_open: Tensor | None = None) -> int:
-        """The row of largest variance; ties go to the lowest. O(A).
-
-        Args:
-            is_open: Which of the `num_rows` rows may be chosen; None for all.
-        """
+        """The row of largest variance; ties go to the lowest. O(A)."""
         if is_open is None:
             _, row, _ = self._read()
             return row

@@ -120,11 +120,7 @@ class SearchState:
     def at_start(
         cls, domain: Domain, source: PriorSource, design: Design, prior: Prior
     ) -> Self:
-        """Nothing is ruled out of a domain, a table that is here or a box.
-
-        Raises:
-            InputDataError: If candidates are not finite.
-        """
+        """Nothing is ruled out of a domain, a table that is here or a box."""
         if design.lam is not None:
             prior = replace(prior, lam=design.lam / prior.scale**2)
         left: Survivors
@@ -187,16 +183,7 @@ class SearchState:
     def next_point(
         self, known: RunRecord, generator: torch.Generator, failed: Collection[int]
     ) -> int:
-        """Algorithm 1, lines 6-9: the next point joins the batch. O(A m) on a table.
-
-        Args:
-            known: Where new points get their numbers.
-            generator: For what is drawn.
-            failed: Rows of a table that are not to come again.
-
-        Returns:
-            Its number.
-        """
+        """Algorithm 1, lines 6-9: the next point joins the batch. O(A m) on a table."""
         left, design, place = self.left, self.design, len(self.points)
         if self.drawn:
             number = self.drawn[place]
@@ -220,13 +207,6 @@ class SearchState:
 
         Feedback may be missing. The residual matrix of a part is a principal submatrix
         of the batch's: the bound on its largest eigenvalue holds for it too.
-
-        Args:
-            data: The feedback, in units of Y.
-            generator: For what is drawn.
-
-        Raises:
-            InputDataError: If the kernel returns NaN or infinity.
         """
         source, prior, design = self.source, self.prior, self.design
         X, counts, num_draws, r = source.inputs(data.X), data.counts, 0, math.inf
@@ -267,12 +247,7 @@ class SearchState:
     def cut(
         self, bounds: BatchBounds, failed: Collection[int]
     ) -> tuple["SearchState", dict[str, Any]]:
-        """Algorithm 1, line 17: what bounds leave, and what a `Round` says of it.
-
-        Args:
-            bounds: Of the batch in progress.
-            failed: Rows of a table that rule out no others.
-        """
+        """Algorithm 1, line 17: what bounds leave, and what a `Round` says of it."""
         num_restarts = self.design.num_restarts
         left, found = self.left.cut(bounds, failed, self.pool, num_restarts)
         return replace(self, left=left, last_bounds=bounds), found | {

@@ -260,11 +260,7 @@ class SBPE(RoundStrategy):
         return concluded
 
     def _fitted(self, num: int) -> tuple[SearchState, Round]:
-        """With a prior that is fitted to all feedback.
-
-        Raises:
-            UnsupportedError: If nothing can be fitted to it.
-        """
+        """With a prior that is fitted to all feedback."""
         length, at = self.lengths[0], self.progress
         if not self._can_conclude():
             raise UnsupportedError(
@@ -367,11 +363,7 @@ class SBPE(RoundStrategy):
 
 
 def _first_length(domain: Domain, num_evaluations: int, num_initial: int | None) -> int:
-    """The length of the first batch, which a kernel is fitted to.
-
-    Raises:
-        InputDataError: If the horizon leaves no room for it.
-    """
+    """The length of the first batch, which a kernel is fitted to."""
     most = domain.num_choosable(num_evaluations // 3, (), unique=True)
     if most < 2:
         raise InputDataError(

@@ -117,9 +117,6 @@ class TableSurvivors:
         r"""Keep the rows with :math:`u_i(x) \ge \max l_i` (Eq. 13). O(A m^2).
 
         Rows that failed rule out no others, and stay where nothing else is left.
-
-        Returns:
-            What is left, and what a `Round` says of that.
         """
         rows = self._left
         lower, upper = bounds.standardized(self.X[rows])

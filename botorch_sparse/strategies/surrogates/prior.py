@@ -101,11 +101,6 @@ class PosteriorSettings:
         """Settings with defaults, which differ with and without a kernel.
 
         See `ModelStrategy` for the arguments.
-
-        Raises:
-            InputDataError: For options of an optimizer on a table, a number of initial
-                points below one, a noise variance or mean that do not fit, or inputs
-                whose squares overflow in a kernel that is given.
         """
         options = domain.optimizer_options(optimizer_options)
         if num_initial is not None:
@@ -182,10 +177,6 @@ def kernel_config(covar_module: Kernel | None, X: Tensor) -> dict[str, Any]:
     """A kernel's parameters, exactly, and a few values of it.
 
     The values are rounded, since their last bits may differ between machines.
-
-    Args:
-        covar_module: The kernel; None where it is inferred.
-        X: A few points to evaluate it at.
     """
     if covar_module is None:
         return {"default": True}

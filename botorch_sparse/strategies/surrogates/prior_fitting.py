@@ -125,11 +125,7 @@ class PriorSource:
         return (X - self.bounds[0]) / self._span if self.is_inferred else X
 
     def require_columns(self, domain: Domain) -> None:
-        """Refuse a table in which columns vary that are left out.
-
-        Raises:
-            InputDataError: If there are some.
-        """
+        """Refuse a table in which columns vary that are left out."""
         if self.columns is None:
             return
         low, high = domain.ranges
@@ -193,13 +189,6 @@ class PriorSource:
         """The prior fitted to a history, from where it stands.
 
         See `_fit_to` for how. Cost: O(min(n, 300)^3) for each step.
-
-        Args:
-            prior: Where it stands.
-            record: The evaluations.
-            generator: Source of randomness.
-            values: The points to fit to; all by default.
-            max_steps: Iterations at most; None for no end.
         """
         values = record.folded() if values is None else values
         data = evaluations_at(record, values)
@@ -288,15 +277,7 @@ class PriorSource:
         hyperparameters: Hyperparameters | None,
         lengthscale_factor: float = 1.0,
     ) -> SparseSingleTaskGP:
-        """A model in eval mode of some evaluations.
-
-        Args:
-            record: The history.
-            evaluations: Which of its evaluations to take, by their place.
-            inducing_points: `m x d`.
-            hyperparameters: Of `hyperparameters_of`, or None for the initial ones.
-            lengthscale_factor: What multiplies their lengthscales.
-        """
+        """A model, in eval mode, of evaluations at some places in the record."""
         X = self.features(record.points(record.point[evaluations]))
         Y = record.values[evaluations].to(X.device)
         model = self._model(X, Y.unsqueeze(-1), inducing_points)
@@ -312,12 +293,7 @@ class PriorSource:
             return SparseSingleTaskGP(X, Y, inducing_points=S, **self.modules(X, Y))
 
     def modules(self, X: Tensor, Y: Tensor) -> dict[str, Any]:
-        """Kernel, likelihood, mean and transforms of a model of data.
-
-        Args:
-            X: `n x d` inputs, which give dtype and device.
-            Y: `n x 1` outcomes.
-        """
+        """Parts of a model of `n x d` inputs and `n x 1` outcomes, but for these."""
         kernel, lam, dim = self.settings.covar_module, self.settings.lam, X.shape[-1]
         if kernel is None or lam is None:
             inferred = {}
@@ -367,13 +343,7 @@ def of_standardized(model: SingleTaskGP) -> SingleTaskGP:
 
 
 def fit_or_keep(model: SingleTaskGP, data: str, **options: Any) -> None:
-    """Fit a model; where that fails its hyperparameters stay, with a warning.
-
-    Args:
-        model: The model, which is changed.
-        data: What it is fitted to, for the warning.
-        **options: For `fit_gpytorch_mll`.
-    """
+    """Fit a model; where that fails its hyperparameters stay, with a warning."""
     before = hyperparameters_of(model)
     mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
     try:
@@ -418,11 +388,7 @@ def _constant(model: SparseSingleTaskGP, X: Tensor, Y: Tensor, S: Tensor) -> Mea
 
 
 def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
-    """The columns that vary; says which are left out.
-
-    Raises:
-        InputDataError: If there is none.
-    """
+    """The columns that vary; says which are left out."""
     varies = high > low
     if not varies.any():
         raise InputDataError(

@@ -430,14 +430,6 @@ def announce_noise(record: RunRecord, values: FoldedEvaluations, lam: float) -> 
     """Warn of repeats that differ by more noise than a given `lam` expects.
 
     The pooled variance of evaluations about the mean of their point; O(n log n), once.
-
-    Args:
-        record: The evaluations.
-        values: The same with repeats folded.
-        lam: Noise variance of an evaluation, in the units of the feedback.
-
-    Returns:
-        Whether there were enough repeats to judge.
     """
     if (degrees := len(record) - len(values)) < ENOUGH_REPEATS:
         return False
@@ -457,16 +449,7 @@ def announce_noise(record: RunRecord, values: FoldedEvaluations, lam: float) -> 
 
 
 def announce_scale(Y: Tensor, lam: float, k_diag: float) -> bool:
-    """Warn of feedback whose scale does not fit a given kernel.
-
-    Args:
-        Y: Means of the feedback at different points.
-        lam: Noise variance of an evaluation.
-        k_diag: The kernel's variance, its mean over the points.
-
-    Returns:
-        Whether there was enough feedback to judge.
-    """
+    """Warn of feedback whose scale does not fit a given kernel."""
     if len(Y) < 2:
         return False
     spread, ours = float(Y.std()), (k_diag + lam) ** 0.5

@@ -86,24 +86,13 @@ class Regions:
         return FoldedEvaluations.of(record.point[places], record.values[places])
 
     def num_missing(self, region: Region, trial: Tensor, pending: Tensor) -> int:
-        """Points to draw before a region is used.
-
-        Args:
-            region: The region.
-            trial: Trials of all evaluations.
-            pending: Ids of those that are out.
-        """
+        """Points to draw before a region is used."""
         out = int((self.of_trial[pending] == region.run).sum())
         told = int(self.owns(region, trial).sum())
         return max(0, self.num_initial - told - out)
 
     def have_begun(self, trial: Tensor, num_before: int) -> bool:
-        """Whether a region has its first points, and had not some time ago.
-
-        Args:
-            trial: Trials of all evaluations.
-            num_before: How many evaluations there were then.
-        """
+        """Whether a region has its first points, and had not at `num_before`."""
         for region in self.regions:
             is_own = self.owns(region, trial)
             if int(is_own[:num_before].sum()) < self.num_initial <= int(is_own.sum()):
@@ -113,14 +102,7 @@ class Regions:
     def after(
         self, record: RunRecord, num_before: int, tolerance: int, score: Score
     ) -> "Regions":
-        """The same after feedback; regions that are too small begin anew.
-
-        Args:
-            record: All evaluations.
-            num_before: How many of them were there before.
-            tolerance: See `Region.after`.
-            score: Of the points of a run.
-        """
+        """The same after feedback; regions that are too small begin anew."""
         regions, last = list[Region](), max(region.run for region in self.regions)
         for region in self.regions:
             after = self._after(region, record, num_before, tolerance, score)
@@ -219,12 +201,7 @@ class LocalSurrogate:
         return self.runs.regions
 
     def learn(self, record: RunRecord, generator: torch.Generator) -> Self:
-        """Fit where that is due, and move the regions on.
-
-        Args:
-            record: All evaluations.
-            generator: Source of randomness.
-        """
+        """Fit where that is due, and move the regions on."""
         prior = self._fitted(record, generator)
         fitted = replace(self, prior=prior, num_learned=len(record), posterior=None)
         score = fitted._score(record)

@@ -25,9 +25,7 @@ class LeftOutPredictions:
     :math:`p = \sum_j 1 / d_j` and the mean :math:`\sum_j y_j / (p d_j)`; see
     `botorch_sparse.posteriors.leave_one_out`. A `SubsetSingleTaskGP` predicts as it is
     at rows that it does not use.
-
-    Args:
-        model: A fitted model without an outcome transform.
+    The model is fitted, and has no outcome transform.
     """
 
     def __init__(self, model: SingleTaskGP) -> None:

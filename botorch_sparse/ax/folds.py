@@ -15,8 +15,8 @@ class DataByArm(ExperimentData):
     """`ExperimentData` in which one arm, and all but one, cost next to nothing.
 
     Ax goes over all data twice for each fold, and leave-one-out has a fold for each
-    arm: O(n^2) in slow steps. What is left of them are its sets of names for each fold,
-    and here one comparison of these.
+    arm: O(n^2) in slow steps. Here a fold costs Ax's sets of names, and
+    one comparison of two sets.
     """
 
     @cached_property
@@ -27,7 +27,7 @@ class DataByArm(ExperimentData):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The arms. Of sets, a comparison with another takes half of any other way."""
+        """The arms; two sets are compared faster than anything else."""
         return frozenset(self.rows)
 
     @cached_property
@@ -120,7 +120,7 @@ def _features(data: DataByArm, row: int) -> ObservationFeatures:
 def _outcomes(
     metrics: list[str], means: np.ndarray, sems: np.ndarray
 ) -> ObservationData:
-    """Those that are there."""
+    """The outcomes that are there."""
     there = ~np.isnan(means)
     return ObservationData(
         metric_signatures=[

@@ -137,7 +137,7 @@ def gssbo_generation_strategy(
 ) -> GenerationStrategy:
     """Sobol points, then an exact GP on a subset of the trials [Wei2025]_.
 
-    The initial arms, the newest one, and those that a `selection` chooses anew for each
+    The initial arms, the newest one, and arms that a `selection` chooses anew for each
     trial; see `SubsetSingleTaskGP`. It forgets what is not chosen:
     `sparse_generation_strategy` keeps the information of all trials. The dynamic
     buffer, which goes by the clock, is only in `botorch_sparse.strategies.GSSBO`.

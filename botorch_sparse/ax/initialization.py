@@ -19,13 +19,8 @@ from botorch_sparse.ax.sparse_generator import SparseGenerator
 class MinArms(TransitionCriterion):
     """Met once the experiment has so many arms; a batch trial counts for all of its.
 
-    Failed and abandoned trials do not count, arms that the user attached do.
-
-    Args:
-        threshold: Number of arms, repeats counted.
-        transition_to: Name of the next node.
-        continue_trial_generation: As in `TransitionCriterion`.
-        only_with_data: Whether only completed trials count.
+    Failed and abandoned trials do not count, repeats and arms that the user attached
+    do. With `only_with_data` only completed trials count.
     """
 
     def __init__(

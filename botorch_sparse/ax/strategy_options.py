@@ -37,7 +37,7 @@ Candidates: TypeAlias = (
     ArmTable | pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
 )
 
-# Those that Ax has for search spaces; the last one finds where the first begins.
+# Ax has these for search spaces; the last one finds where the first begins.
 OPTIMIZERS: tuple[Callable[..., Any], ...] = (
     optimize_acqf,
     optimize_acqf_mixed,
@@ -54,7 +54,7 @@ GIVEN_BY_AX = {
     *("batch_initial_conditions", "return_best_only", "return_full_tree"),
     *("post_processing_func", "return_acq_values"),
 }
-# Those that Ax chooses from if none is given.
+# Ax chooses from these if none is given.
 CHOSEN_BY_AX = (
     qLogNoisyExpectedImprovement,
     qLogNoisyExpectedHypervolumeImprovement,
@@ -99,9 +99,6 @@ def check_strategy_options(options: Mapping[str, Any]) -> None:
 
     Options of the model, of acquisition functions and of candidates are checked where
     they are used.
-
-    Raises:
-        InputDataError: If there is one.
     """
     known = StrategyOptions.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
@@ -120,10 +117,7 @@ def check_strategy_options(options: Mapping[str, Any]) -> None:
 def check_optimizer_options(options: Mapping[str, Any]) -> None:
     """Refuse options that none of the optimizers takes that Ax may choose.
 
-    Their values are left to the optimizers.
-
-    Raises:
-        InputDataError: If there is one, or if there are fewer samples than starts.
+    Their values are left to the optimizers, but there must be a sample for each start.
     """
     known = {name for optimizer in OPTIMIZERS for name in _names(optimizer)}
     _check_names("optimizer_options", options, known - GIVEN_BY_AX)
@@ -138,11 +132,7 @@ def check_optimizer_options(options: Mapping[str, Any]) -> None:
 def check_acquisition(
     acqf_class: type[AcquisitionFunction] | None, acqf_options: Mapping[str, Any] | None
 ) -> None:
-    """Refuse what is no acquisition function that Ax can build, and unknown options.
-
-    Raises:
-        InputDataError: If it is none, or has not such an option.
-    """
+    """Refuse what is no acquisition function that Ax can build, and unknown options."""
     _check_mapping("acqf_options", acqf_options)
     classes = CHOSEN_BY_AX if acqf_class is None else (acqf_class,)
     made_by = [_constructor(each) for each in classes]

@@ -50,21 +50,17 @@ class _Scheduled:
 
     def __init__(
         self,
-        search_space: Any = None,
+        *,
         experiment_data: ExperimentData | None = None,
-        adapter: Any = None,
         config: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         config = dict(config or {})
         growth = config.pop("refit_growth", DEFAULT_GROWTH)
         if experiment_data is not None and not experiment_data.observation_data.empty:
             experiment_data = scheduled_data(experiment_data, growth)
-        super().__init__(  # type: ignore[call-arg]
-            search_space=search_space,
-            experiment_data=experiment_data,
-            adapter=adapter,
-            config=config,
-        )
+        kwargs |= {"experiment_data": experiment_data, "config": config}
+        super().__init__(**kwargs)
 
 
 class ScheduledWinsorize(_Scheduled, Winsorize):
@@ -75,13 +71,9 @@ class _StandardizeSmallY(StandardizeY):
     """`StandardizeY` for outcomes of any scale: Ax's leaves those below 1e-8 alone."""
 
     def __init__(
-        self,
-        search_space: Any = None,
-        experiment_data: ExperimentData | None = None,
-        adapter: Any = None,
-        config: dict[str, Any] | None = None,
+        self, *, experiment_data: ExperimentData | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(search_space, experiment_data, adapter, config)
+        super().__init__(experiment_data=experiment_data, **kwargs)
         if experiment_data is None:
             return
         for metric, column in experiment_data.observation_data["mean"].items():

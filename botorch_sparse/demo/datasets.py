@@ -62,7 +62,7 @@ class Table:
     Attributes:
         name: Name of the table.
         X: `A x d` standardized features (mean 0, standard deviation 1; a constant
-            column is 0), or those of this rank's rows.
+            column is 0); of several ranks, this rank's rows.
         Y: `A` values of the target, scaled to [0, 1]; likewise.
         feature_names: Names of the `d` features.
         target_name: Name of the target column.

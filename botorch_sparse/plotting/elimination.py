@@ -14,9 +14,9 @@ from botorch_sparse.strategies.sbpe import SBPE
 def plot_elimination(strategy: SBPE, *, dim: int = 0, ax: Axes | None = None) -> Figure:
     """The confidence intervals of all candidates, and which of them are ruled out.
 
-    Each candidate has the tightest bounds of all batches that explored it. Those that
-    survive are blue, those ruled out grey, and the line is the largest lower bound:
-    whoever is below it cannot be the maximizer.
+    Each candidate has the tightest bounds of all batches that explored it.
+    Survivors are blue, the others grey. The line is the largest lower bound: whoever is
+    below it cannot be the maximizer.
 
     Args:
         strategy: `SBPE` on a table, after its first batch.

@@ -97,11 +97,9 @@ class Pool:
         return f"{quoted(self.text.columns[self.key][row])} ({name})"
 
     def encode(self, columns: Cells, rows: Iterable[int]) -> tuple[list[int], Matrix]:
-        """Those of some rows of cells that have all features, with known categories.
+        """The rows with all features, of known categories, and a matrix of these.
 
-        Returns:
-            The `k` rows, and their `p` features as a `k x p` matrix: numbers, and the
-            places of categories.
+        Of `k` rows it is `k x p`: numbers, and the places of categories.
         """
         wanted = list(rows)
         parts = []
@@ -115,7 +113,9 @@ class Pool:
             is_known
         ]
 
-    def unfit(self, columns: Cells, i: int) -> tuple[str, str] | None:
+    def unfit(
+        self, columns: Cells, i: int, *, any_category: bool = False
+    ) -> tuple[str, str] | None:
         """The first feature that row `i` of some cells lacks, and why; or None."""
         for name in self.features:
             if name not in columns:
@@ -124,18 +124,14 @@ class Pool:
             kinds = self.categories.get(name)
             if kinds is None and number(cell) is None:
                 return name, f"{quoted(cell)} is no number"
-            if kinds is not None and cell not in kinds:
+            if kinds is not None and not (cell if any_category else cell in kinds):
                 known = listed(kinds, most=5)
                 return name, f"{quoted(cell)} is none of its categories, {known}"
         return None
 
     def has_features(self, columns: Cells, i: int) -> bool:
         """Whether row `i` of some cells has all features, with any categories."""
-        for name in self.features:
-            cell = columns[name][i] if name in columns else ""
-            if not cell or (name not in self.categories and number(cell) is None):
-                return False
-        return True
+        return self.unfit(columns, i, any_category=True) is None
 
     def can_be_beside(self, columns: Cells, i: int) -> bool:
         """Whether row `i` of some cells counts although the pool has no such row.
@@ -164,12 +160,7 @@ class Pool:
 
 
 class RowIndex:
-    """Finds rows of a matrix: equal ones, and those within a tolerance.
-
-    Args:
-        Z: `A x p` rows.
-        numbers: Which columns are numbers; the others are categories.
-    """
+    """Finds rows of an `A x p` matrix of numbers and categories, also nearly equal."""
 
     def __init__(self, Z: Matrix, numbers: Sequence[int]) -> None:
         self.Z = Z
@@ -217,15 +208,7 @@ def read_pool(
     """The candidates of a file.
 
     Columns without any value are no features, nor is text that differs in nearly
-    each row.
-
-    Args:
-        path: CSV file.
-        key: Column that names the rows, each by another text; None if features do.
-        target: Column of the results; in this file it is ignored.
-        as_text: Columns of categories, even if their cells are numbers.
-        ignored: Columns that are left out.
-        decimal: Decimal mark of the file.
+    each row. The target is a column of the results, and ignored here.
 
     Raises:
         InputDataError: If the file or the options cannot be used.

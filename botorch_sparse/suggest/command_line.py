@@ -1,7 +1,6 @@
 """Parts of the command lines of `suggest` and of the demo."""
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Iterable
@@ -29,24 +28,16 @@ def say(message: str) -> None:
 
 def positive_int(text: str) -> int:
     """A whole number above 0."""
-    try:
-        value = float(int(text))
-    except (ValueError, OverflowError):
-        value = math.nan
-    if not 0 < value < 2**63:
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def seed_number(text: str) -> int:
     """A whole number that seeds a generator, from 0 up to 2^63."""
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed < 2**63:
+    if not text.isdecimal() or int(text) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return seed
+    return int(text)
 
 
 def quoted(text: str) -> str:

@@ -142,11 +142,7 @@ def with_point(cell: str) -> str:
 
 
 def check_header(name: str, header: Sequence[str]) -> None:
-    """Check that a header row names each column once.
-
-    Raises:
-        InputDataError: If a name is missing or repeated, or all are numbers.
-    """
+    """Check that a header row names each column once, and not by numbers alone."""
     if "" in header:
         raise InputDataError(
             f"Column {header.index('') + 1} of {name} has no name in the header row."

@@ -24,7 +24,6 @@ from botorch_sparse.suggest.csv_cells import (
     check_header,
     comma_hint,
     floats_of,
-    has_comma,
     is_missing,
     looks_like_number,
     number,
@@ -134,33 +133,18 @@ class TextTable:
             return cells
         if (values := self._floats(column)) is not None:
             return values
-        counts = Counter(cells)
+        counts = Counter(cells)  # of few categories in many rows
         num_known = sum(n for cell, n in counts.items() if not is_missing(cell))
         num_like = sum(n for cell, n in counts.items() if looks_like_number(cell))
         if 2 * num_like <= num_known:
             return cells
-        raise self._mixed(column, counts, num_known)
-
-    def _mixed(
-        self, column: str, counts: Counter[str], num_known: int
-    ) -> InputDataError:
-        """The error for a column of which only some cells are numbers."""
-        cells = self.columns[column]
-        num = sum(n for cell, n in counts.items() if number(cell) is not None)
-        comma = next(filter(has_comma, counts), None)
-        if comma is not None and 2 * num <= num_known:
-            row = cells.index(comma)
-            reason = f"{quoted(comma)} is no number{comma_hint(comma)}"
-        else:
-            row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-            hint = comma_hint(cells[row]) or "; correct the cell"
-            reason = (
-                f"{quoted(cells[row])} is no finite number, but {num} of {len(cells)} "
-                f"cells of the column are{hint}"
-            )
-        other = f"leave the column out with --ignore {quoted(column)}"
-        advice = f"{reason}, declare the column as --text, or {other}."
-        return self.error(row, column, advice)
+        row = next(i for i, cell in enumerate(cells) if number(cell) is None)
+        reason = (
+            f"{quoted(cells[row])} is no number, but most cells of the column look "
+            f"like numbers{comma_hint(cells[row]) or '; correct it'}, declare the "
+            f"column as --text, or leave it out with --ignore {quoted(column)}."
+        )
+        raise self.error(row, column, reason)
 
     def different(self, column: str) -> list[str]:
         """The cells of a column that names rows."""
@@ -195,13 +179,7 @@ def read_table(path: Path, *, key: str | None = None, decimal: str = ".") -> Tex
     `sep=;`. Columns that have neither a name nor cells are left out, as spreadsheets
     write them.
 
-    Args:
-        path: The file, in UTF-8.
-        key: The column that will name the rows in messages, if it is there.
-        decimal: Decimal mark of the numbers; cells of the key are left as they are.
-
-    Returns:
-        The table; without columns if the file is empty.
+    An empty file has no columns. Cells of the key keep their decimal marks.
 
     Raises:
         InputDataError: If the file cannot be read, has no header row, repeats or leaves

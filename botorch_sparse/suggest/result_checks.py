@@ -32,10 +32,7 @@ CLEAR = 100.0
 
 
 def check_no_results(pool: Pool) -> None:
-    """Check that the candidates have no values of the target, which would not count.
-
-    It is asked where no file has a result.
-    """
+    """Check that candidates have no values of the target where no file has a result."""
     name, cells = pool.text.name, pool.text.columns.get(pool.target, [])
     told = (number(cell) is not None or says_failed(cell) for cell in cells)
     row = next((i for i, is_told in enumerate(told) if is_told), None)
@@ -50,11 +47,9 @@ def check_no_results(pool: Pool) -> None:
 
 
 def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
-    """Check results whose key is none of the pool's.
+    """Check results whose key is none of the pool's: they need features, or no value.
 
-    Raises:
-        InputDataError: If a spreadsheet may have changed the key, or if features are
-            missing. A result without a value needs none.
+    Nor may a spreadsheet have changed the key.
     """
     unknown = [i for i, row in enumerate(rows) if row < 0]
     keys = text.columns[str(pool.key)]
@@ -109,7 +104,7 @@ def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError
 
 
 def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
-    """Check that the features of results are those of the rows that their keys name.
+    """Check that results have the features of the rows that their keys name.
 
     Cells may be rounded or missing. Numbers are compared with numbers only. Text that
     is none of the column's categories is passed over: a spreadsheet writes dates anew.
@@ -134,7 +129,7 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
 
 def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
-    """Check that the names of results are those of the rows with their features.
+    """Check that results have the names of the rows with their features.
 
     Names are columns that are no features, with another text in each row. A date that
     no row has is passed over: a spreadsheet writes it anew.
@@ -158,16 +153,7 @@ def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
 
 
 def row_within_six_digits(text: TextTable, i: int, z: Matrix, pool: Pool) -> int:
-    """The row of the pool that a result is of, if its numbers have six digits.
-
-    Args:
-        text: Results.
-        i: Which of them.
-        z: Its `p` features as `Pool.encode` has them.
-        pool: The candidates.
-
-    Returns:
-        The row, or -1 for none.
+    """The row of the pool that features `z` are of, to six digits; -1 for none.
 
     Raises:
         InputDataError: If several rows are as near.

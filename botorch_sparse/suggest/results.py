@@ -108,20 +108,10 @@ def read_results(
 ) -> Results:
     """The measurements so far; none if no file is named, or only empty ones.
 
-    A measurement failed if its target is the word `failed`.
-
-    Args:
-        paths: CSV files with the target, and with the key or all features of the rows;
-            other columns are ignored. None for a first batch. Results of no row of
-            the pool need all features.
-        pool: The candidates.
-        skip_empty: Whether a measurement without a value has failed too: its target is
-            empty, or a word for no value as NA.
-        candidates: The file of the candidates. If it holds results too, its rows
-            without a value have not been measured yet.
-        waiting: Rows of the pool that were proposed before. Without a value they have
-            not been measured yet, unless `skip_empty`. The same holds for rows that
-            have a value in another line or file, or are not in the pool.
+    A measurement failed if its target is the word `failed`, and with `skip_empty` also
+    if it has no value. Else rows without a value have not been measured yet, where they
+    are in the file of the `candidates`, were proposed before (`waiting`), have a value
+    elsewhere, or are not in the pool.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
@@ -185,7 +175,7 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
 def _with_values(
     given: Sequence[Measurement], pool: Pool, waiting: Collection[int]
 ) -> list[Measurement]:
-    """The results without those that are known to be still to come."""
+    """The results that are not still to come."""
     may_be_empty = {-1, *waiting, *(m.row for m in given if not is_missing(m.cell))}
     told = []
     for each in given:
@@ -219,13 +209,10 @@ def _check_any_usable(told: Sequence[Measurement], pool: Pool) -> None:
 def _counted_once(
     told: Sequence[Measurement], pool: Pool
 ) -> tuple[list[Measurement], list[str]]:
-    """Results without those that an earlier file has of the same row and value.
+    """The results, and which are left out as an earlier file has the row and value.
 
     An export may hold all results of earlier exports. Repeats in one file are new
     measurements: of each row and value there are as many as in the file with most.
-
-    Returns:
-        The results, and those that were left out in messages.
     """
     names = [*pool.features, *([] if pool.key is None else [pool.key])]
     counts: dict[Hashable, Counter[int]] = {}

@@ -89,11 +89,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], int]:
-    """The next rows, each of them once; fewer if not so many are left.
-
-    Returns:
-        The rows, and how many of the first ones are drawn at random.
-    """
+    """The next rows, or all that are left, and how many of the first are random."""
     known = len(strategy.history) + len(strategy.pending)
     num_drawn = max(0, strategy.settings.num_initial - known)
     rows: list[int] = []

@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel
 from botorch_sparse.argument_checks import check_keywords, check_whole
 from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
 from botorch_sparse.pools.sample_paths import require_random_features
-from botorch_sparse.strategies.core.model_strategy import (
+from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
     surrogate_of,

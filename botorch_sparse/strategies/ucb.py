@@ -37,17 +37,17 @@ from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY
 from botorch_sparse.posteriors.exact_variance import ExactVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.model_strategy import (
-    MAX_BATCH_SIZE,
-    ModelOptions,
-    ModelStrategy,
-    surrogate_of,
-)
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed, require_whole
 from botorch_sparse.strategies.data.evaluations import BatchRecord, evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
 from botorch_sparse.strategies.local_maximization import most_uncertain
+from botorch_sparse.strategies.model_strategy import (
+    MAX_BATCH_SIZE,
+    ModelOptions,
+    ModelStrategy,
+    surrogate_of,
+)
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
 from botorch_sparse.strategies.surrogates.table_posterior import (

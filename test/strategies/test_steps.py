@@ -33,7 +33,7 @@ from strategy_table import TABLE, are_alike, equal, without_times
 from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, Strategy, UncertaintyReduction
-from botorch_sparse.strategies.core.model_strategy import ModelStrategy
+from botorch_sparse.strategies.model_strategy import ModelStrategy
 
 # Without those that can refuse to go on: nothing is fitted to equal values.
 ALL = CASES | INFERRED | STARTS

@@ -45,7 +45,6 @@ from botorch_sparse.models.subset.fixed_subset import all_observations
 from botorch_sparse.models.subset.row_selection import Selection, SelectionOptions
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
-from botorch_sparse.strategies.core.model_strategy import ModelStrategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of
 from botorch_sparse.strategies.data.evaluations import BatchRecord
@@ -57,6 +56,7 @@ from botorch_sparse.strategies.gssbo.subset_surrogate import (
     SubsetSize,
     SubsetSurrogate,
 )
+from botorch_sparse.strategies.model_strategy import ModelStrategy
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.ucb import PRACTICAL_BETA
 

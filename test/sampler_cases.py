@@ -80,3 +80,17 @@ def is_accurate(K: Tensor, index: Tensor, noise: Tensor) -> bool:
 def effective_dimension(K: Tensor, noise: Tensor) -> float:
     """`tr K (K + D)^-1`."""
     return torch.linalg.solve(K + noise.diag(), K).trace().item()
+
+
+def brute_force(gradients: Tensor, num: int, forced: list[int]) -> list[int]:
+    """Eq. 1's greedy, one candidate at a time."""
+    directions = [g / g.norm() for g in gradients.double().cpu()]
+    chosen = list(forced)
+    while len(chosen) < num:
+        scores = {
+            i: sum(float(directions[i] @ directions[j]) for j in chosen)
+            for i in range(len(directions))
+            if i not in chosen
+        }
+        chosen.append(min(scores, key=lambda i: (round(scores[i], 12), i)))
+    return chosen

@@ -269,10 +269,5 @@ def test_wrong_arguments_of_a_picture_are_refused(double):
         plot_confidence_band(moments)
     with pytest.raises(InputDataError, match=r"shape \(4, 2\)"):
         plot_confidence_band(moments, X)
-    with pytest.raises(InputDataError, match="quantity='median'"):
-        plot_slice(moments, "median")  # type: ignore[arg-type]
     with pytest.raises(InputDataError, match="Got no bounds"):
         plot_slice(moments)
-    for dims in ((0, 0), (0, 2)):
-        with pytest.raises(InputDataError, match="two different ones below 2"):
-            plot_slice(moments, bounds=X[:2], dims=dims)

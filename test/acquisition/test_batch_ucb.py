@@ -89,20 +89,6 @@ def test_without_pending_points_it_is_ucb(kind, maximize, tkwargs):
     assert batch_ucb(Z.view(5, 6, 1, 2)).shape == (5, 6)
 
 
-def test_for_an_exact_gp_it_is_gp_bucb(double):
-    """The variance is that of the model conditioned on any values at the points."""
-    X, Y = data(**double)
-    model = SingleTaskGP(X, Y, input_transform=Normalize(2))
-    X_pending, Z = 0.9 * X[:4], X.unsqueeze(-2) * 0.97
-    mean = model.posterior(Z).mean.view(-1)
-    values = torch.zeros(4, 1, **double)
-    fantasy = model.condition_on_observations(X_pending, values)
-    sigma = fantasy.posterior(Z).variance.sqrt().view(-1)
-    ucb = BatchUpperConfidenceBound(model, BETA, X_pending)
-    expected = mean + BETA**0.5 * sigma
-    assert_close(ucb(Z), expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_pending_points_come_and_go(kind, double):
     X, Y = data(**double)

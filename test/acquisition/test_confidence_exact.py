@@ -74,16 +74,6 @@ def test_srinivas_compact_by_hand():
     assert practical.paper_value(STATISTICS) == pytest.approx(expected / 5, rel=1e-14)
 
 
-def test_srinivas_compact_is_the_finite_one_on_its_grid():
-    """Half of delta goes to a union over the chosen points and the grid."""
-    statistics = RadiusStatistics(lam=1.0, num_evaluations=9)
-    compact = SrinivasCompactRadius(dim=2, delta=0.2, constants="theory")
-    tau = 100 * 2 * math.log(4 * 2 / 0.2) ** 0.5
-    finite = SrinivasFiniteRadius(1, 0.2 / 4, constants="theory")
-    expected = finite.paper_value(statistics) + 2 * 2 * math.log(tau)
-    assert compact.paper_value(statistics) == pytest.approx(expected, rel=1e-14)
-
-
 @pytest.mark.parametrize("change", [{"gradient_scale": 1e-9}, {"side": 1e-9}])
 def test_srinivas_compact_has_one_grid_point(change):
     """A grid has at least one point, so its logarithm is not below 0."""
@@ -123,14 +113,6 @@ def test_chowdhury_gopalan_by_hand():
     )
     expected = 1.5 + 0.6 * math.sqrt(2 * (3.0 + 1 + math.log(20)))
     assert given.paper_value(STATISTICS) == pytest.approx(expected, rel=1e-14)
-
-
-def test_chowdhury_gopalan_as_printed():
-    """At lambda = 1 the letter of Theorem 2."""
-    radius = ChowdhuryGopalanRadius(2.0, 0.04, 0.1, constants="theory")
-    statistics = RadiusStatistics(lam=1.0, num_evaluations=3, log_det_sum=4.0)
-    printed = 2.0 + 0.2 * math.sqrt(2 * (2.0 + 1 + math.log(10)))
-    assert radius.paper_value(statistics) == pytest.approx(printed, rel=1e-14)
 
 
 @pytest.mark.parametrize("constants", ["practical", "theory"])

@@ -53,13 +53,6 @@ class TestCertified:
         ]
         assert sizes == sorted(set(sizes))
 
-    def test_cap_is_reported(self):
-        drawn = self.draw(replace(self.sampler, max_inducing_points=15))
-        assert len(drawn.index) == 15
-        assert not drawn.is_certified
-        assert drawn.certificate.lambda_max > 1
-        assert largest_gap(self.K, drawn.index, self.noise) > 1
-
     @pytest.mark.parametrize("cap", [15, None])
     def test_indices_alone_are_the_same(self, cap, monkeypatch):
         """At the cap without a look at the data that nobody reads."""

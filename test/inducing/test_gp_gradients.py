@@ -6,6 +6,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from oracles import DENSE, make_kernel, nystrom_kernel
+from sampler_cases import brute_force
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
@@ -54,17 +55,6 @@ def dense_gradients(A: Tensor, error: Tensor, reading: str) -> Tensor:
         "scalar": -(inverse @ y)[:, None],
     }
     return rows[reading]
-
-
-def brute_force(gradients: Tensor, num: int, forced: list[int]) -> list[int]:
-    directions = gradients / gradients.norm(dim=-1, keepdim=True)
-    chosen = list(forced)
-    while len(chosen) < num:
-        scores = directions @ directions[chosen].sum(0)
-        scores = (scores * 1e10).round()
-        scores[chosen] = torch.inf
-        chosen.append(int(scores.argmin()))
-    return chosen
 
 
 def test_contributions_sum_to_the_gradient(double):

@@ -5,25 +5,12 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from sampler_cases import brute_force
 from torch import Tensor
 
 from botorch_sparse.inducing import GradientFactors, select_by_gradient_diversity
 
 close = torch.testing.assert_close
-
-
-def brute_force(gradients: Tensor, num: int, forced: list[int]) -> list[int]:
-    """Eq. 1's greedy, one candidate at a time."""
-    directions = [g / g.norm() for g in gradients.double().cpu()]
-    chosen = list(forced)
-    while len(chosen) < num:
-        scores = {
-            i: sum(float(directions[i] @ directions[j]) for j in chosen)
-            for i in range(len(directions))
-            if i not in chosen
-        }
-        chosen.append(min(scores, key=lambda i: (round(scores[i], 12), i)))
-    return chosen
 
 
 def make_factors(

@@ -15,8 +15,8 @@ from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.constraints import Interval
 from gpytorch.kernels import MaternKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior
+from sparse_model_cases import make_mll
 from torch import Tensor
 
 from botorch_sparse.inducing import RecursiveRLSSampler
@@ -33,10 +33,6 @@ def make_data(n: int = 60, d: int = 2, **tkwargs: Any) -> tuple[Tensor, Tensor]:
     Y = (5 * X).sin().sum(-1, keepdim=True)
     Y = Y + 0.1 * torch.randn(n, 1, generator=generator, dtype=torch.float64)
     return X.to(**tkwargs), Y.to(**tkwargs)
-
-
-def make_mll(model: SingleTaskGP) -> ExactMarginalLogLikelihood:
-    return ExactMarginalLogLikelihood(model.likelihood, model)
 
 
 class Recorder:

@@ -11,7 +11,7 @@ from botorch.models.transforms import Normalize
 from botorch.models.transforms.input import Warp
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import StudentTLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from sparse_model_cases import make_mll
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
@@ -40,12 +40,8 @@ def rough(n: int, noise: float = 0.1, **tkwargs: Any) -> tuple[Tensor, Tensor]:
     return X.to(**tkwargs), Y.to(**tkwargs)
 
 
-def objective(model: SingleTaskGP) -> ExactMarginalLogLikelihood:
-    return ExactMarginalLogLikelihood(model.likelihood, model)
-
-
 def fit(model: SingleTaskGP, **options: Any) -> Any:
-    return fit_gpytorch_mll(objective(model), **options)
+    return fit_gpytorch_mll(make_mll(model), **options)
 
 
 def test_small_noise_is_found(double):
@@ -54,7 +50,7 @@ def test_small_noise_is_found(double):
     fit(default)
     noises = [m.likelihood.noise.item() for m in (alone, default)]
     assert noises[1] < 0.2 * noises[0]
-    scores = [left_out_density(objective(m)) for m in (alone, default)]
+    scores = [left_out_density(make_mll(m)) for m in (alone, default)]
     assert scores[1] > scores[0] + 0.2
 
 
@@ -74,7 +70,7 @@ def test_it_is_the_exact_fit_of_random_rows(double, monkeypatch):
     monkeypatch.setattr(exact_subset, "EXACT_SIZE", 200)
     X, Y = rough(620, **double)
     model = SparseSingleTaskGP(X, Y)
-    few = fit_exact_subset(objective(model), {}).hyperparameters
+    few = fit_exact_subset(make_mll(model), {}).hyperparameters
     rows = shuffled_rows(model)[:200]
     assert len(rows.unique()) == 200
     targets = model.outcome_transform(Y)[0]
@@ -130,7 +126,7 @@ def test_the_copy_of_some_rows(options, double):
     X = X.index_fill(0, rows[-1], 50.0)
     Yvar = torch.linspace(0.01, 0.1, 540, **double).unsqueeze(-1)
     model = SparseSingleTaskGP(X, Y, Yvar, input_transform=Normalize(6), **options)
-    few = on_random_rows(objective(model), 500).model
+    few = on_random_rows(make_mll(model), 500).model
     assert few.is_exact and few.num_inducing == 500
     assert torch.equal(few.likelihood.noise, model.likelihood.noise[rows[:500]])
     expected = model.input_transform(X)[rows[:500]]
@@ -154,7 +150,7 @@ def test_modules_with_history(double):
     model = SparseSingleTaskGP(X, Y, covar_module=Keeps().to(**double))
     model.covar_module(X[:3], X[:3]).to_dense()
     with pytest.raises(ModelFittingError, match="cannot be copied"):
-        fit_exact_subset(objective(model), {})
+        fit_exact_subset(make_mll(model), {})
     fit(model, optimizer_kwargs=SHORT)
 
 
@@ -182,6 +178,6 @@ def test_when(double, monkeypatch):
     for targets in (Y, Y.expand(-1, 2)):
         fit(SparseSingleTaskGP(X, targets), optimizer_kwargs=short)
     assert calls == [1, 1]
-    student = objective(SparseSingleTaskGP(X, Y))
+    student = make_mll(SparseSingleTaskGP(X, Y))
     student.model.likelihood = StudentTLikelihood()
     assert not exact_subset.is_divisible(student, {})

@@ -13,7 +13,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize
 from botorch.optim.closures import get_loss_closure_with_grads
 from botorch.optim.core import OptimizationResult
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from sparse_model_cases import make_mll
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, nystrom_prior
@@ -53,12 +53,8 @@ def make_model(X: Tensor, Y: Tensor, m: int = 6, **options: Any) -> SparseSingle
     return SparseSingleTaskGP(X, Y, **(given | options))
 
 
-def objective(model: SparseSingleTaskGP) -> ExactMarginalLogLikelihood:
-    return ExactMarginalLogLikelihood(model.likelihood, model)
-
-
 def fit(model: SparseSingleTaskGP, **options: Any) -> SparseSingleTaskGP:
-    fit_gpytorch_mll(objective(model), **options)
+    fit_gpytorch_mll(make_mll(model), **options)
     return model
 
 
@@ -169,7 +165,7 @@ class TestPart:
         if case == "transform":
             X, options["input_transform"] = 9 * X, Normalize(2)
         model = make_model(X, Y, m=2, **options)
-        mll, before = objective(model), copy.deepcopy(model.state_dict())
+        mll, before = make_mll(model), copy.deepcopy(model.state_dict())
         rows, start = rows_of_evaluations(monkeypatch), model.inducing_points.clone()
         short = {"optimizer_kwargs": {"options": {"maxiter": 20}}}
         short = with_optimizer(short, fit_points_and_hyperparameters)
@@ -264,7 +260,7 @@ class TestAround:
         fit(model, optimizer=recorded, optimizer_kwargs=SHORT, **several)
         assert len(losses) == 3
         with points_as_parameters(model):
-            found = float(loss_of(objective(model)))
+            found = float(loss_of(make_mll(model)))
         assert found == pytest.approx(min(losses), abs=1e-9)
 
     def test_exact_models_have_nothing_to_learn(self, double):
@@ -275,7 +271,7 @@ class TestAround:
 
     def test_a_closure_moves_no_points(self, double):
         model = make_model(*make_data(**double))
-        mll, points = objective(model), model.inducing_points.clone()
+        mll, points = make_mll(model), model.inducing_points.clone()
         closure = get_loss_closure_with_grads(mll, dict(mll.named_parameters()))
         fit_gpytorch_mll(mll, closure=closure, optimizer_kwargs=SHORT)
         assert torch.equal(model.inducing_points, points)

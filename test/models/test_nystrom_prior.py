@@ -9,7 +9,7 @@ from botorch.exceptions import UnsupportedError
 from botorch.models import MixedSingleTaskGP
 from forbid_large import ForbidLarge
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from sparse_model_cases import CLOSE, dense_objective, dense_prior, make_model
+from sparse_model_cases import dense_objective, dense_prior, make_model
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
@@ -37,21 +37,6 @@ def make(
 def objective(model: SparseSingleTaskGP) -> Tensor:
     prior = model(*model.train_inputs)
     return model.likelihood(prior).log_prob(model.train_targets)
-
-
-@folds
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("fixed_noise", [True, False])
-def test_value_and_gradient_are_dense(kernel, repeats, fixed_noise, double):
-    model = make(repeats, kernel, fixed_noise, **double)
-    value, expected = objective(model), dense_objective(model)
-    parameters = list(model.parameters())
-    close(value, expected, **CLOSE)
-    close(
-        torch.autograd.grad(value, parameters),
-        torch.autograd.grad(expected, parameters),
-        **CLOSE,
-    )
 
 
 @folds
@@ -111,22 +96,6 @@ def test_the_prior_is_a_gaussian_like_others(repeats, double):
     close(
         torch.autograd.grad(weights @ prior.variance, kernel),
         torch.autograd.grad(weights @ Q.diagonal(), kernel),
-    )
-
-
-@folds
-def test_hyperparameters_from_another_computation(repeats, double):
-    """Such a kernel's gradient goes through the features at hand."""
-    model = make(repeats, fixed_noise=True, **double)
-    log_scale = torch.tensor(0.2, requires_grad=True, **double)
-    del model.covar_module._parameters["raw_outputscale"]
-    model.covar_module.raw_outputscale = log_scale.exp()
-    value, expected = objective(model), dense_objective(model)
-    close(value, expected, **CLOSE)
-    close(
-        torch.autograd.grad(value, log_scale, retain_graph=True),
-        torch.autograd.grad(expected, log_scale),
-        **CLOSE,
     )
 
 

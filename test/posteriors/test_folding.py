@@ -76,21 +76,6 @@ def test_folded_equals_unfolded(name, lam, equal, double):
     torch.testing.assert_close(value, unfolded, rtol=1e-8, atol=1e-6)
 
 
-def test_equal_noise_formula(double):
-    """`d_i = noise / n_i`, plain means, and the gain in terms of counts."""
-    X, Y, noise = (t.to(**double) for t in repeated_data(0.3, equal=True))
-    rows = RepeatedRows.find(X)
-    folded = fold_repeats(rows, Y, noise)
-    counts = rows.inverse.bincount().to(**double)
-    torch.testing.assert_close(folded.noise, 0.3 / counts)
-    means = torch.stack([Y[rows.inverse == i].mean() for i in range(12)])
-    torch.testing.assert_close(folded.Y, means)
-    within = (Y - means[rows.inverse]).square().sum()
-    log_noise = torch.tensor(2 * torch.pi * 0.3, **double).log()
-    gain = -0.5 * ((60 - 12) * log_noise + counts.log().sum() + within / 0.3)
-    torch.testing.assert_close(folded.log_likelihood_gain, gain)
-
-
 def test_gradients(double):
     X, Y, noise = (t.to(**double)[:10] for t in repeated_data(0.3, equal=False))
     rows = RepeatedRows.find(X)

@@ -7,7 +7,7 @@ Kernel values come from direct differences of the inputs, not from GPyTorch.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mpmath
 import torch
@@ -261,3 +261,16 @@ def alpha(r: Tensor) -> Tensor:
 def to_cpu(*tensors: Tensor) -> list[Tensor]:
     """Float64 copies on the CPU, where the oracles live."""
     return [t.detach().cpu().double() for t in tensors]
+
+
+class RecordingKernel(RBFKernel):
+    """Notes the shape of each matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[torch.Size] = []
+
+    def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
+        out = super().forward(x1, x2, **params)
+        self.shapes.append(out.shape)
+        return out

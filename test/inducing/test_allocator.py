@@ -1,7 +1,6 @@
 """Samplers as BoTorch's allocators."""
 
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from botorch.models import SingleTaskVariationalGP
 from botorch.models.utils.inducing_point_allocators import InducingPointAllocator
 from device_cases import sweep
 from gpytorch.kernels import MaternKernel, RBFKernel
+from oracles import RecordingKernel
 from sampler_cases import clustered, rbf
 from torch import Tensor
 
@@ -99,15 +99,7 @@ def test_few_different_inputs(double):
 @pytest.mark.filterwarnings("ignore:After all the effort:UserWarning")
 @sweep("num_outputs, batch_shape", product([1, 2], [[], [3]]), [(1, [])])
 def test_variational_model(num_outputs, batch_shape, double):
-    shapes: list[torch.Size] = []
-
-    class Recording(RBFKernel):
-        def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
-            out = super().forward(x1, x2, **params)
-            shapes.append(out.shape)
-            return out
-
-    n = 600
+    n, kernel = 600, RecordingKernel().to(**double)
     X = torch.rand(*batch_shape, n, 2, **double)
     Y = X.sum(-1, keepdim=True).expand(*X.shape[:-1], num_outputs)
     model = SingleTaskVariationalGP(
@@ -115,10 +107,10 @@ def test_variational_model(num_outputs, batch_shape, double):
         Y,
         num_outputs=num_outputs,
         inducing_points=20,
-        covar_module=Recording().to(**double),
+        covar_module=kernel,
         inducing_point_allocator=SamplerInducingPointAllocator(),
     )
-    assert not any(list(shape).count(n) > 1 for shape in shapes)
+    assert not any(list(shape).count(n) > 1 for shape in kernel.shapes)
     S = model.model.variational_strategy
     S = getattr(S, "base_variational_strategy", S).inducing_points
     assert S.shape[-2:] == (20, 2)

@@ -8,7 +8,6 @@ import oracles
 import pytest
 import torch
 from device_cases import on_the_host
-from gpytorch.kernels import RBFKernel
 from sampler_cases import (
     abalone,
     clustered,
@@ -124,24 +123,16 @@ def test_repeats_and_zero_prior_variance(make, double):
 @on_the_host
 @every_sampler
 def test_nothing_of_size_n_by_n(make, double):
-    shapes: list[torch.Size] = []
-
-    class Recording(RBFKernel):
-        def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
-            out = super().forward(x1, x2, **params)
-            shapes.append(out.shape)
-            return out
-
     n = 5000
     X = clustered(n, **double)
-    kernel = Recording().to(**double)
+    kernel = oracles.RecordingKernel().to(**double)
     index = make(max_inducing_points=100)(
         kernel, X, torch.full((n,), 0.1, **double), generator=torch.Generator()
     )
     assert len(index) <= 100
     largest = max(100 * CHUNK_SIZE, BLOCK_ROWS * 3000)  # the certificate's blocks
-    assert max(shape.numel() for shape in shapes) <= largest
-    assert not any(shape[-2:].count(n) == 2 for shape in shapes)
+    assert max(shape.numel() for shape in kernel.shapes) <= largest
+    assert not any(shape[-2:].count(n) == 2 for shape in kernel.shapes)
 
 
 @on_the_host

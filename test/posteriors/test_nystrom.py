@@ -9,7 +9,6 @@ import pytest
 import torch
 from botorch.models import SingleTaskGP
 from device_cases import on_the_host, sweep
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean, LinearMean
 from torch import Tensor
 
@@ -320,19 +319,12 @@ def test_chunk_sizes_agree(double):
 
 
 def test_nothing_of_size_n_by_n(double):
-    shapes: list[torch.Size] = []
-
-    class Recording(RBFKernel):
-        def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
-            out = super().forward(x1, x2, **params)
-            shapes.append(out.shape)
-            return out
-
     data = problem(500, 6, lam=1e-2, **double)
-    posterior = build(Recording().to(**double), data, chunk_size=64)
+    kernel = oracles.RecordingKernel().to(**double)
+    posterior = build(kernel, data, chunk_size=64)
     posterior.moments(data["X"])
-    assert len(shapes) > 8
-    assert max(shape.numel() for shape in shapes) <= 64 * 6
+    assert len(kernel.shapes) > 8
+    assert max(shape.numel() for shape in kernel.shapes) <= 64 * 6
 
 
 @pytest.mark.one_in(3)

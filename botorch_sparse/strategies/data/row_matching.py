@@ -191,10 +191,10 @@ def rows_at(known: EqualRows, X: Tensor) -> list[list[int]]:
     if len(different) == 0:
         return [[] for _ in keys]
     place = np.searchsorted(different, keys).clip(max=len(different) - 1)
-    starts, stops = ends[place], ends[place + 1]
-    stops = np.where(different[place] == keys, stops, starts)
-    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
-    return [order[start:stop].tolist() for start, stop in bounds]
+    starts = ends[place]
+    sizes = np.where(different[place] == keys, ends[place + 1] - starts, 0)
+    found = zip(starts.tolist(), sizes.tolist(), order[starts].tolist(), strict=True)
+    return [[row] if n == 1 else order[i : i + n].tolist() for i, n, row in found]
 
 
 def _keys(X: Tensor) -> NDArray[np.void]:

@@ -187,7 +187,7 @@ class Local(Global):
 
 @dataclass(frozen=True)
 class FixedSize:
-    """Batches of a size, which a theorem covers for a size of one alone.
+    """Batches of one size; theorems cover a size of one alone.
 
     Args:
         size: Points in each batch.

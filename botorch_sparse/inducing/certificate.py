@@ -240,8 +240,8 @@ def lanczos_upper_bound(
 
     After `k` steps the Ritz value is below :math:`(1 - \epsilon) \lambda_\max` with
     probability at most :math:`1.648 \sqrt n \exp(-\sqrt \epsilon (2k - 1))`; `k` is
-    chosen such that this is at most `delta` for `eps = 0.1`: 19 for n = 5000 and `delta
-    = 1e-3`. Where that is no less than `n` the eigenvalue is computed.
+    chosen such that this is at most `delta` for `eps = 0.1`: 19 for n = 5000 and
+    `delta = 1e-3`. Where that is no less than `n` the eigenvalue is computed.
     """
     n = len(matrix)
     log_failure = math.log(1.648 * math.sqrt(n) / delta)

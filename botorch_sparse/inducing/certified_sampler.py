@@ -238,8 +238,9 @@ class _Round:
     ) -> "_Round":
         """The round of these points; the last one is not summarized.
 
-        If not `is_singular`, no point is assumed to be redundant or without variance.
-        That is found out with all else: one wait for a device then, and two if not.
+        If not `is_singular`, points are taken to be neither redundant nor without
+        variance. That is found out with all else: one wait for a device then, and two
+        if it is wrong.
         """
         drawn = cls._assumed(data, index, is_singular)
         if is_last:

@@ -119,10 +119,9 @@ def _greedy(
     start: Tensor,
     order: Tensor,
 ) -> Tensor:
-    """The greedy choice of `num` indices, `start` included; the host waits for none.
+    """The greedy choice of `num` indices, `start` included; no copy to the host.
 
-    `row` gives inner products of one gradient with all `n`. The lowest `order` wins a
-    tie.
+    `row` gives inner products of one gradient with all `n`. The lowest `order` wins.
     """
     inverse = squared_norms.clamp_min(0).rsqrt()
     inverse = torch.where(squared_norms > 0, inverse, torch.zeros_like(inverse))

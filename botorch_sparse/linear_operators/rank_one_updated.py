@@ -58,8 +58,8 @@ def gain(w: Tensor, a: Tensor) -> Tensor:
 def append_row(U: Tensor, u: Tensor, room: int = 0) -> Tensor:
     """The rows `U` and one more, folded to m where more than m + `room`.
 
-    `u` (`batch_shape x m`) may have more batch dimensions than `U` (`batch_shape x j x
-    m`). Cost: O(m j), and O(m^3) where rows are folded.
+    `U` is `batch_shape x j x m`, and `u`, `batch_shape x m`, may have more batch
+    dimensions. Cost: O(m j), and O(m^3) where rows are folded.
     """
     rows = U.expand(*u.shape[:-1], *U.shape[-2:])
     shrink = 1 - 2 * torch.finfo(u.dtype).eps

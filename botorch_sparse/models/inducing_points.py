@@ -35,9 +35,9 @@ BYTES = 8
 
 
 def affordable_inducing_points(max_memory: int) -> int:
-    """The largest `m` whose fit and posterior stay within `max_memory` bytes.
+    """The largest `m`, at least one, whose fit and posterior stay within some bytes.
 
-    At least one; nothing of the size of the data is kept, whatever `n` is.
+    Nothing of the size of the data is kept, so that the budget does not depend on `n`.
 
     Example:
         >>> affordable_inducing_points(2**30)

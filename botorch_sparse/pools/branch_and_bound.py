@@ -43,7 +43,7 @@ class InducingOrder:
     share: float = 0.0  # left by the first bound when the order was new
 
     def of(self, keys: Sequence[bytes]) -> list[int]:
-        """The places of its points that are still inducing points, among `keys`."""
+        """The places among `keys` of the points that are still inducing points."""
         place = {key: i for i, key in enumerate(keys)}
         return list(dict.fromkeys(place[key] for key in self.points if key in place))
 

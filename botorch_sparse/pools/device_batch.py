@@ -157,7 +157,7 @@ class Choice(NamedTuple):
     value: Tensor  # the bound
     variance: Tensor  # with the pending points
     initial: Tensor  # at the start of the batch
-    rest: Tensor | None = None  # no bound not looked at is above it
+    rest: Tensor | None = None  # no bound that was not looked at is above
 
     @classmethod
     def among_all(cls, bounds: Tensor, variance: Tensor, initial: Tensor) -> "Choice":

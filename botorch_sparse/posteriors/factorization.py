@@ -171,9 +171,9 @@ def plain_factor(
 ) -> tuple[InducingFactor, Tensor]:
     """The Cholesky factor of all points in their order, and whether it will do.
 
-    That is a boolean of no dimension on the device: no entry of the `batch_shape x m x
-    m` tensor is NaN or infinite, and no point is redundant. The host does not wait for
-    it.
+    That is a boolean of no dimension on the device. It says that no entry is NaN or
+    infinite and no point of the `batch_shape x m x m` tensor is redundant. The host
+    does not wait for it.
     """
     correlation, scale = _correlation(covariance)
     tolerance = relative_residual or RELATIVE_RESIDUAL[correlation.dtype]

@@ -109,9 +109,9 @@ def left_out_density(mll: MarginalLogLikelihood, fits: Sequence[Fitted] = ()) ->
 
     In the units of the transformed outcomes, over all elements of a batch. The
     observations are the last of `shuffled_rows`, whose first ones the exact subset
-    holds, and no inducing points of any fit. There the residual variance is zero: with
-    small noise a posterior is too certain by far, and the better fit seems the worse
-    one.
+    holds. None is an inducing point of any fit. At an inducing point the residual
+    variance is zero: with small noise a posterior is too certain by far, and the better
+    fit seems the worse one.
     """
     model = mll.eval().model
     data = TrainingData.of(model, model._inducing_set().rows)

@@ -37,7 +37,7 @@ def fit_gpytorch_mll_in_logarithms(
     knows nothing of logarithms, and must be None. Positive `units` of parameters are
     used where these have neither bounds nor a constraint: the optimizer sees how far
     they went, and what has no gradient stays to the last bit. `on_evaluation` sees each
-    value of the objective, negated, while the parameters are those of the value.
+    value of the objective, negated, while the parameters are as evaluated.
     """
     if closure is not None:
         return fit_gpytorch_mll_scipy(mll, parameters, bounds, closure, **kwargs)

@@ -140,7 +140,12 @@ METHODS = [
         says="inputs",
         inputs=[X.numpy(), "x", X[:, :1]],
     ),
-    *arguments(SPARSE.remember, name_of(SPARSE, "remember"), X=NO_TENSORS),
+    *anything(
+        SPARSE.remember,
+        name_of(SPARSE, "remember"),
+        says="X|dimension|r x d",
+        X=[*NO_TENSORS, X[:, :1], X[None]],
+    ),
     *arguments(
         SPARSE.resparsify, name_of(SPARSE, "resparsify"), generator=NO_GENERATOR
     ),

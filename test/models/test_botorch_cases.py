@@ -21,9 +21,6 @@ from botorch.models.relevance_pursuit import (
     backward_relevance_pursuit,
     forward_relevance_pursuit,
 )
-from botorch.models.robust_relevance_pursuit_model import (
-    RobustRelevancePursuitSingleTaskGP,
-)
 from botorch.models.transforms import Normalize
 from botorch.optim.fit import fit_gpytorch_mll_scipy, fit_gpytorch_mll_torch
 from botorch.optim.utils.acquisition_utils import get_X_baseline
@@ -112,14 +109,6 @@ def test_relevance_pursuit(pursuit):
     assert len(exact & OUTLIERS) >= 3
     assert len(support(SparseSingleTaskGP, pursuit) & OUTLIERS) >= 3
     assert len(support(SparseSingleTaskGP, pursuit, max_inducing_points=15)) == 4
-
-
-def test_the_robust_model_of_botorch_is_as_it_was():
-    """`test_robust_gp_end_to_end`: it is a `SingleTaskGP`, and not replaced."""
-    X, Y = outlying()
-    model = RobustRelevancePursuitSingleTaskGP(X, Y, prior_mean_of_support=4)
-    fitted(model, 20, numbers_of_outliers=[0, 4])
-    assert not isinstance(model, SparseSingleTaskGP)
 
 
 @SIZES

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
-from botorch.exceptions import BotorchTensorDimensionError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
@@ -151,22 +150,6 @@ def test_conditioning(batch_X, batch_Y, dtype, noise, size):
 
 
 @SIZES
-def test_conditioning_on_what_does_not_fit(size):
-    """`test_ModelListGP`: outputs, inputs and noise have to be as many."""
-    models = pair(size, 0.1).eval()
-    X, Y = data(2)[0], torch.rand(3, 2, 2, dtype=torch.double)
-    models.posterior(X)
-    for inputs, outcomes, noise in (
-        ([X, X], torch.cat([Y, Y[..., :1]], dim=-1), None),
-        ([X], Y, None),
-        ([X, X], Y, torch.cat([Y, Y[..., :1]], dim=-1)),
-    ):
-        given = {} if noise is None else {"noise": noise}
-        with pytest.raises(BotorchTensorDimensionError):
-            models.condition_on_observations(inputs, outcomes, **given)
-
-
-@SIZES
 @pytest.mark.parametrize("noise", [None, 0.1])
 @pytest.mark.parametrize("is_decoupled", [False, True])
 def test_fantasies(is_decoupled, noise, size):
@@ -231,36 +214,6 @@ def test_fantasies_and_outcome_transforms(size):
         # The data are a line through (0.5, 5) and (0.5, 10): a fantasy moves the mean
         # by no more than the posterior's deviation there.
         close(means[0].mean(0), means[0].new_tensor([[5.0, 10.0]]), rtol=0.1, atol=0)
-
-
-@SIZES
-def test_a_mask_or_sampler_that_does_not_fit(size):
-    """`test_fantasize_with_outcome_transform_fixed_noise`: BoTorch's errors."""
-    models, X = pair(size, 0.1).eval(), data(3)[0]
-    mask = torch.ones(3, 2, dtype=torch.bool)
-    with pytest.raises(BotorchTensorDimensionError, match="evaluation_mask of shape"):
-        models.fantasize(X, samplers(), evaluation_mask=mask.expand(2, 3, 2))
-    with pytest.raises(ValueError, match="requires a list of samplers"):
-        models.fantasize(X, IIDNormalSampler(Size([4])), evaluation_mask=mask)
-
-
-@SIZES
-def test_modes_transform_and_restore_inputs(size):
-    """`test_transform_revert_train_inputs`: which fantasies do not."""
-    models = pair(size, input_transform=Normalize(d=1))
-    raw = [m.train_inputs[0] for m in models.models]
-    for mode in (False, True, False):
-        models.train(mode)
-        for m, X in zip(models.models, raw, strict=True):
-            seen = X if mode else m.input_transform.preprocess_transform(X)
-            close(m.train_inputs[0], seen, rtol=0, atol=0)
-            assert m._has_transformed_inputs is not mode
-    if size is not None:  # BoTorch's exact fantasies do not come back from train mode
-        X = data(3)[0]
-        fantasies = models.fantasize(X, samplers())
-        mean = fantasies.posterior(X).mean
-        close(fantasies.train().posterior(X).mean, mean)
-        close(fantasies.train().eval().posterior(X).mean, mean)
 
 
 @SIZES

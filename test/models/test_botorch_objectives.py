@@ -85,8 +85,6 @@ def test_closures_of_a_data_loader(size):
         some = DataLoader(TensorDataset(X[:4], Y[:4]), batch_size=4)
         part = get_loss_closure(mll, data_loader=some)()
     close(part, -mll(model.forward(X[:4]), Y[:4]))
-    with pytest.raises(TypeError, match="a batch of tensors"):
-        get_loss_closure(mll, data_loader=DataLoader(Y, 10))()
 
 
 class Listening(GaussianLikelihood):
@@ -129,38 +127,25 @@ def of_paths(size: int | None, num_outputs: int = 1, **options: Any) -> Any:
 
 
 @SIZES
+@pytest.mark.parametrize("batch", [(), (4,)])
 @pytest.mark.parametrize("kind", ["one", "several", "list"])
-def test_models_of_paths(kind, size):
+def test_models_of_paths(kind, batch, size):
     """`test_get_matheron_path_model`: shapes as the posterior's, with samples first."""
-    model = of_paths(size, 3 if kind == "several" else 1)
+    model = of_paths(size, 3 if kind == "several" else 1, batch=batch)
     if kind == "list":
-        model = ModelListGP(model, of_paths(size))
+        model = ModelListGP(model, of_paths(size, batch=batch))
     m = model.num_outputs
     path, paths = (
         get_matheron_path_model(model),
         get_matheron_path_model(model, sample_shape=Size([2])),
     )
     assert paths._is_ensemble and not path._is_ensemble
-    for shape in ((5, 2), (3, 5, 2)):
+    for shape in ((5, 2), (3, *(1 for _ in batch), 5, 2), (3, *batch, 5, 2)):
         X = torch.rand(shape, dtype=torch.double)
         assert path.posterior(X).mean.shape == model.posterior(X).mean.shape
-    X = torch.rand(3, 2, 5, 2, dtype=torch.double)
-    assert paths.posterior(X).mean.shape == (3, 2, 5, m)
-    assert paths(X[0, 0]).shape == (2, 5, m)
-
-
-@SIZES
-@pytest.mark.parametrize("num_outputs", [1, 3])
-def test_models_of_paths_of_a_batch(num_outputs, size):
-    """`test_get_matheron_path_model_batched`."""
-    model = of_paths(size, num_outputs, batch=(4,))
-    path = get_matheron_path_model(model)
-    for shape in ((5, 2), (3, 1, 5, 2), (3, 4, 5, 2)):
-        X = torch.rand(shape, dtype=torch.double)
-        assert path.posterior(X).mean.shape == model.posterior(X).mean.shape
-    paths = get_matheron_path_model(model, sample_shape=Size([2, 6]))
-    X = torch.rand(3, 2, 6, 4, 5, 2, dtype=torch.double)
-    assert paths.posterior(X).mean.shape == (3, 2, 6, 4, 5, num_outputs)
+    X = torch.rand(3, 2, *batch, 5, 2, dtype=torch.double)
+    assert paths.posterior(X).mean.shape == (3, 2, *batch, 5, m)
+    assert batch or paths(X[0, 0]).shape == (2, 5, m)
 
 
 @SIZES

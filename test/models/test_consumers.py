@@ -19,7 +19,6 @@ from sparse_model_cases import (
     make_model,
     observed,
     random_data,
-    rounding,
     transformed,
 )
 from torch import Tensor
@@ -115,15 +114,3 @@ def test_analytic_functions_keep_the_caches(double, monkeypatch):
     for acqf, value in zip(acqfs, values, strict=True):
         close(acqf(X.detach()), value)
     assert torch.autograd.grad(values[1].sum(), X)[0].abs().min() > 0
-
-
-def test_covariances_agree_between_calls(double):
-    """Symmetric, positive semi-definite, and the same in any company."""
-    model = make_model((), 2, **double)
-    X = random_data((), 1, n=12, seed=2, **double)[0]
-    joint: Tensor = model(as_seen(model, X)).covariance_matrix
-    part: Tensor = model(as_seen(model, X[:5])).covariance_matrix
-    tolerance = rounding(model)
-    close(joint[..., :5, :5], part, rtol=0, atol=tolerance)
-    close(joint, joint.mT, rtol=0, atol=tolerance)
-    assert torch.linalg.eigvalsh(joint).min() > -len(X) * tolerance

@@ -8,7 +8,6 @@ import pytest
 import simulated_device
 import torch
 from botorch import settings
-from botorch.exceptions import BotorchTensorDimensionError
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import RBFKernel
 from sparse_model_cases import embedded_rows
@@ -108,13 +107,6 @@ def test_the_exact_gp_has_nothing_to_remember():
     before = exact.posterior(X[:3]).mean
     assert exact.remember(X[:2]) is exact
     assert torch.equal(exact.posterior(X[:3]).mean, before)
-
-
-def test_points_of_another_dimension_are_refused():
-    with pytest.raises(BotorchTensorDimensionError, match="3, expected 2"):
-        sparse_model(1).remember(torch.rand(4, 3, dtype=torch.double))
-    with pytest.raises(BotorchTensorDimensionError, match="need `r x d`"):
-        sparse_model(1).remember(torch.rand(3, 4, 2, dtype=torch.double))
 
 
 def test_not_where_it_would_be_wrong():

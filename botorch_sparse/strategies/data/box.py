@@ -189,15 +189,17 @@ class Box:
             "fixed_features": dict(self.fixed_features or {}) or None,
         }
 
-    def start_options(self) -> dict[str, int]:
-        """Among the `options` of `optimize_acqf`: how starts are drawn, if by a walk.
+    def search_arguments(self, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """The user's arguments of `optimize_acqf` with the domain's and a seed.
 
-        BoTorch's walk of 18,000 steps takes longer than the local searches from the 256
-        points that it gives, and these need not be uniform.
+        BoTorch's walk of 18,000 steps to the starts takes longer than the local
+        searches from the 256 points that it gives, and these need not be uniform.
         """
-        if not self.inequality_constraints and not self.equality_constraints:
-            return {}
-        return {"n_burnin": 64 * self.dim, "n_thinning": 4}
+        options: dict[str, Any] = {}
+        if self.inequality_constraints or self.equality_constraints:
+            options = {"n_burnin": 64 * self.dim, "n_thinning": 4}
+        options |= {**(given.get("options") or {}), "seed": seed}
+        return {**given, **self.arguments(), "options": options}
 
     def sample(self, num: int, seed: int) -> Tensor:
         """Feasible points, `num x d`: Sobol's in the box, or BoTorch's hit and run.

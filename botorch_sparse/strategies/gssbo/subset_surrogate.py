@@ -139,9 +139,7 @@ class SubsetSurrogate:
         if self.model is None:
             raise no_data()
         box, seed = self.domain.box, draw_seed(generator)
-        options = self.source.settings.optimizer_options | box.arguments()
-        given = options.get("options") or {}
-        options["options"] = {**box.start_options(), **given, "seed": seed}
+        options = box.search_arguments(self.source.settings.optimizer_options, seed)
         with manual_seed(seed):
             acqf = make(self.model, pending.double() if len(pending) else None)
             X, _ = optimize_acqf(acqf, q=1, **options)

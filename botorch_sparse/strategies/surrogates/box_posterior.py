@@ -181,10 +181,8 @@ class BoxPosterior(DomainPosterior):
 
     def _options(self, seed: int) -> dict[str, Any]:
         """Arguments of `optimize_acqf`, with randomness from a seed alone."""
-        options = self.source.settings.optimizer_options | self.box.arguments()
-        given = options.get("options") or {}
-        inner = {**self.box.start_options(), **given, "seed": seed}
-        return options | {"options": inner}
+        given = self.source.settings.optimizer_options
+        return self.box.search_arguments(given, seed)
 
 
 def _values_on(path: SamplePath, X: Tensor) -> Tensor:

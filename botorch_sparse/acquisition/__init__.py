@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         confidence_gap,
         model_confidence_gap,
     )
-    from botorch_sparse.acquisition.pointwise_rules import (
+    from botorch_sparse.acquisition.pointwise_ratio_bounds import (
         ExactRatio,
         GlobalLocal,
         LocalRatioBound,

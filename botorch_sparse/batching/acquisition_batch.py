@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import Features, FrozenPosterior, freeze
-from botorch_sparse.acquisition.pointwise_rules import LocalRatioBound
+from botorch_sparse.acquisition.pointwise_ratio_bounds import LocalRatioBound
 from botorch_sparse.acquisition.ratios import LocalBound, product_ratio, sum_ratio
 from botorch_sparse.argument_checks import as_bounds, check_kind
 from botorch_sparse.batching.rules import (

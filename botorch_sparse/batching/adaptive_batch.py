@@ -10,7 +10,10 @@ from torch import Tensor
 
 from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.frozen import FrozenPosterior
-from botorch_sparse.acquisition.pointwise_rules import GlobalLocal, LocalRatioBound
+from botorch_sparse.acquisition.pointwise_ratio_bounds import (
+    GlobalLocal,
+    LocalRatioBound,
+)
 from botorch_sparse.acquisition.ratio_bound import RatioBound
 from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 from botorch_sparse.argument_checks import check_tensors, check_whole, short_repr

@@ -20,7 +20,7 @@ from botorch_sparse.plotting.style import (
     styles,
 )
 from botorch_sparse.strategies import Strategy
-from botorch_sparse.strategies.data.evaluations import evaluations_at
+from botorch_sparse.strategies.data.run_record import evaluations_at
 
 Certificate = AccuracyCertificate | ModelCertificate
 CertifiedStep = tuple[int, Certificate]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     )
     from botorch_sparse.strategies.core.strategy import Strategy
     from botorch_sparse.strategies.data.candidate_table import CandidateTable
-    from botorch_sparse.strategies.data.evaluations import BatchRecord
     from botorch_sparse.strategies.data.history import Batch, Best, History
+    from botorch_sparse.strategies.data.run_record import BatchRecord
     from botorch_sparse.strategies.gpbucb import GPBUCB
     from botorch_sparse.strategies.gpucb import GPUCB
     from botorch_sparse.strategies.gssbo import GSSBO, RSSBO

@@ -21,7 +21,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of
-from botorch_sparse.strategies.data.evaluations import BatchRecord
+from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource

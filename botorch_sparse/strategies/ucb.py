@@ -39,7 +39,7 @@ from botorch_sparse.posteriors.exact_variance import ExactVariance
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed, require_whole
-from botorch_sparse.strategies.data.evaluations import BatchRecord, evaluations_at
+from botorch_sparse.strategies.data.run_record import BatchRecord, evaluations_at
 from botorch_sparse.strategies.guarantees import require_proved
 from botorch_sparse.strategies.local_maximization import most_uncertain
 from botorch_sparse.strategies.model_strategy import (

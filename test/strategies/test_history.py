@@ -15,7 +15,7 @@ from torch import Tensor
 from botorch_sparse.strategies import History, RandomSearch
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.evaluations import Batches, BatchRecord, RunRecord
+from botorch_sparse.strategies.data.run_record import Batches, BatchRecord, RunRecord
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
 

@@ -19,7 +19,7 @@ from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.posteriors.pseudo_data import pseudo_data_factor
 from botorch_sparse.strategies import BBKB
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

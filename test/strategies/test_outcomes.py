@@ -15,8 +15,8 @@ from torch import Tensor
 from botorch_sparse.strategies import History, RandomSearch
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.run_record import RunRecord
 
 NAN = float("nan")
 TWO = Outcomes((False, True), ("yield", "cost"))

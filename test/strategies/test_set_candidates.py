@@ -27,7 +27,7 @@ from botorch_sparse.strategies import (
     RandomSearch,
     ThompsonSampling,
 )
-from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.data.run_record import RunRecord
 
 LENGTHSCALE, LAM, BETA = 0.4, 0.05, 9.0
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies import RandomSearch, TrustRegionBBKB
 from botorch_sparse.strategies.data.box import Box
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations
+from botorch_sparse.strategies.data.run_record import FoldedEvaluations
 from botorch_sparse.strategies.trust_region import Region, local_surrogate
 from botorch_sparse.strategies.trust_region import trust_region_bbkb as strategy
 from botorch_sparse.strategies.trust_region.trust_region import (

@@ -54,7 +54,6 @@ from botorch_sparse.strategies.data.domain import (
     domain_of,
     require_whole,
 )
-from botorch_sparse.strategies.data.evaluations import BatchRecord, RunRecord
 from botorch_sparse.strategies.data.feedback import (
     Points,
     as_ids,
@@ -65,6 +64,7 @@ from botorch_sparse.strategies.data.feedback import (
 from botorch_sparse.strategies.data.history import Batch, History, batch_of
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.point_finder import PointFinder
+from botorch_sparse.strategies.data.run_record import BatchRecord, RunRecord
 
 KEEPS_DOMAIN = (
     "keeps its domain: need a whole table, in one process, of BBKB, BKB, GPUCB, "

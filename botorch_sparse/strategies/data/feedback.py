@@ -16,9 +16,9 @@ from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import RunRecord
 from botorch_sparse.strategies.data.history import Batch, batch_of
 from botorch_sparse.strategies.data.point_finder import PointFinder
+from botorch_sparse.strategies.data.run_record import RunRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,7 +15,7 @@ from botorch_sparse.strategies.data.candidate_table import (
     points_frame,
     with_columns,
 )
-from botorch_sparse.strategies.data.evaluations import Batches, RunRecord
+from botorch_sparse.strategies.data.run_record import Batches, RunRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,7 +11,6 @@ from torch import Tensor
 from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import RunRecord, row_bytes
 from botorch_sparse.strategies.data.row_matching import (
     EqualRows,
     NearRows,
@@ -19,6 +18,7 @@ from botorch_sparse.strategies.data.row_matching import (
     equal_rows,
     rows_at,
 )
+from botorch_sparse.strategies.data.run_record import RunRecord, row_bytes
 
 
 class PointFinder:

@@ -47,7 +47,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of
-from botorch_sparse.strategies.data.evaluations import BatchRecord
+from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.gssbo.subset_surrogate import (
     PATIENCE,
     WINDOW,

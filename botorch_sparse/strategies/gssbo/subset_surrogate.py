@@ -19,7 +19,7 @@ from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.row_selection import SelectionOptions
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
-from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.data.run_record import RunRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import (
     PriorSource,

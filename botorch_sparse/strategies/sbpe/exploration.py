@@ -26,7 +26,7 @@ from torch import Tensor
 from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.pools.device_batch import read_scalars
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.strategies.data.evaluations import AppendOnlyList
+from botorch_sparse.strategies.data.run_record import AppendOnlyList
 from botorch_sparse.strategies.sbpe.design import Design
 
 WHY = "lam is too small for the kernel, or the kernel returned NaN. Check both."

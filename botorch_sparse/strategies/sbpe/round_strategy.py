@@ -23,15 +23,15 @@ from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN, Strategy
 from botorch_sparse.strategies.core.transaction import step
 from botorch_sparse.strategies.data.domain import Domain
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.feedback import Points
+from botorch_sparse.strategies.data.history import Batch, History
+from botorch_sparse.strategies.data.run_record import (
     AppendOnlyList,
     BatchRecord,
     FoldedEvaluations,
     RunRecord,
     evaluations_at,
 )
-from botorch_sparse.strategies.data.feedback import Points
-from botorch_sparse.strategies.data.history import Batch, History
 from botorch_sparse.strategies.sbpe.bounds import (
     BatchBounds,
     Recommendation,

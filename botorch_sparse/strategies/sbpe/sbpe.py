@@ -45,7 +45,7 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of, require_whole
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import draw_seed
-from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.data.run_record import RunRecord
 from botorch_sparse.strategies.local_maximization import maximize_from_points
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration

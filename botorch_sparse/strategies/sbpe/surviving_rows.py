@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from botorch_sparse.pools.device_batch import read_scalars
-from botorch_sparse.strategies.data.evaluations import RunRecord
+from botorch_sparse.strategies.data.run_record import RunRecord
 from botorch_sparse.strategies.sbpe.bounds import BatchBounds, Recommendation
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.surrogates.prior import Prior

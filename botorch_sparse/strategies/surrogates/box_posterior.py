@@ -22,7 +22,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
-from botorch_sparse.strategies.data.evaluations import FoldedEvaluations, RunRecord
+from botorch_sparse.strategies.data.run_record import FoldedEvaluations, RunRecord
 from botorch_sparse.strategies.local_maximization import of_points
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized

@@ -32,7 +32,7 @@ from botorch_sparse.posteriors.constant_mean import (
     constant_mean,
 )
 from botorch_sparse.strategies.data.domain import Domain, draw_seed
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

@@ -24,7 +24,7 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, TableDomain
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

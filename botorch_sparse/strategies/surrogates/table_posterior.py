@@ -23,7 +23,7 @@ from botorch_sparse.posteriors.constant_mean import (
     posterior_of_chosen,
 )
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

@@ -10,7 +10,7 @@ from torch import Tensor
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain
-from botorch_sparse.strategies.data.evaluations import (
+from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
     evaluations_at,

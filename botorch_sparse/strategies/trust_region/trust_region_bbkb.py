@@ -35,9 +35,9 @@ from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.core.strategy import HAS_A_PLAN
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import box_of, draw_seed
-from botorch_sparse.strategies.data.evaluations import BatchRecord
 from botorch_sparse.strategies.data.feedback import Points
 from botorch_sparse.strategies.data.history import Batch
+from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.model_strategy import ModelStrategy
 from botorch_sparse.strategies.trust_region.local_surrogate import LocalSurrogate
 from botorch_sparse.strategies.trust_region.trust_region import (

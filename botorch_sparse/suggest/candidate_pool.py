@@ -166,9 +166,11 @@ class RowIndex:
         self.Z = Z
         self.width, self.largest = np.ptp(Z, axis=0), np.abs(Z).max(axis=0)
         self.is_number = np.isin(np.arange(Z.shape[1]), numbers)
-        self._first = max(numbers, key=lambda i: len(np.unique(Z[:, i])), default=0)
+        self.values = {i: np.unique(Z[:, i], return_counts=True) for i in numbers}
+        self._first = max(numbers, key=lambda i: len(self.values[i][0]), default=0)
         self._order = np.argsort(Z[:, self._first], kind="stable")
         self._sorted = Z[self._order, self._first]
+        self._shares: dict[tuple[int, int], float] = {}
 
     @cached_property
     def _row_of(self) -> dict[bytes, int]:
@@ -180,6 +182,15 @@ class RowIndex:
     def find(self, points: Matrix) -> list[int]:
         """The first row that equals each of `k x p` points, -1 for none."""
         return [self._row_of.get(z.tobytes(), -1) for z in points + 0.0]
+
+    def share_of_short(self, column: int, decimals: int) -> float:
+        """The share of a column's different values with so few decimals."""
+        place = column, decimals
+        if place not in self._shares:
+            values, _ = self.values[column]
+            is_short = np.round(values, decimals) == values
+            self._shares[place] = float(is_short.mean())
+        return self._shares[place]
 
     def within(self, z: Matrix, tolerance: Matrix) -> NDArray[np.int64]:
         """The rows whose `p` entries are all within a tolerance, in their order.

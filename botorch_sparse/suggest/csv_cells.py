@@ -76,10 +76,18 @@ def has_no_value(cell: str) -> bool:
     return is_missing(cell) or says_failed(cell)
 
 
+def decimals_and_digits(cell: str) -> tuple[int, int] | None:
+    """How many decimals and digits a number is written with; None for text."""
+    if (exact := _exact(cell)) is None:
+        return None
+    _, digits, exponent = exact.as_tuple()
+    return -int(exponent), len(digits)
+
+
 def half_unit(cell: str) -> float:
     """Half a unit of the last digit of a number; 0 for text."""
-    exact = _exact(cell)
-    return 0.0 if exact is None else 0.5 * 10.0 ** int(exact.as_tuple().exponent)
+    size = decimals_and_digits(cell)
+    return 0.0 if size is None else 0.5 * 10.0 ** -size[0]
 
 
 def cells_agree(cell: str, other: str) -> bool:

@@ -118,9 +118,6 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             proposed.gone_names
         ),
         f"{no_row}{digits}, and count as data beside it": results.beside,
-        f"{no_row}{digits}, but of one if they were rounded; write all digits then": (
-            results.rounded
-        ),
         f"{no_row}, which writes their category otherwise, and are left out": (
             results.left_out
         ),

@@ -1,9 +1,10 @@
 """Checks that results are of the rows that their keys or features name.
 
 Spreadsheets change cells: they drop zeros, round numbers and write dates anew. A result
-that contradicts its row is refused, with file, line and column.
+that may be of another row than it seems is refused, with file, line and column.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from botorch_sparse.suggest.command_line import quoted
 from botorch_sparse.suggest.csv_cells import (
     DATE,
     cells_agree,
+    decimals_and_digits,
     half_unit,
     has_no_value,
     is_blank,
@@ -29,6 +31,9 @@ from botorch_sparse.suggest.csv_reader import TextTable
 SIX_DIGITS = 1e-5
 # The nearest of several rows is meant where the others are as many times farther.
 CLEAR = 100.0
+# A tenth of a column's different values has one digit less than the others by chance.
+# Where more than this share is as short as a cell, the cell is not taken for rounded.
+SHORT = 0.15
 
 
 def check_no_results(pool: Pool) -> None:
@@ -182,17 +187,70 @@ def _six_digits(z: Matrix, pool: Pool) -> Matrix:
     return np.where(index.is_number, (1 + 1e-9) * np.maximum(digits, ulps), 0.0)
 
 
-def nearest_if_rounded(text: TextTable, i: int, pool: Pool) -> int | None:
-    """The row of the pool that a result is of if its numbers were rounded; or None."""
-    _, points = pool.encode(text.columns, [i])
-    if pool.key is not None or not len(points):
-        return None
-    halves = [
-        0.0 if name in pool.categories else half_unit(text.columns[name][i])
-        for name in pool.features
-    ]
-    tolerance = np.maximum(_six_digits(points[0], pool), halves)
-    rows = pool.row_index.within(points[0], tolerance)
-    scale = np.maximum(tolerance, np.finfo(float).tiny)
-    far = (np.abs(pool.row_index.Z[rows] - points[0]) / scale).max(axis=1, initial=0)
-    return int(rows[far.argmin()]) if len(rows) else None
+def check_rounded(
+    text: TextTable, unknown: Sequence[tuple[int, Matrix]], pool: Pool
+) -> None:
+    """Check that no result of no row of the pool looks like one of a row, rounded."""
+    index, names = pool.row_index, list(pool.features)
+    written = {
+        names[j]: Counter(
+            filter(None, map(decimals_and_digits, text.columns[names[j]]))
+        )
+        for j in (index.values if unknown else ())
+    }
+    for i, z in unknown:
+        tolerance, scale = _six_digits(z, pool), np.full(len(z), np.inf)
+        for j in index.values:
+            cell = text.columns[names[j]][i]
+            if _may_be_rounded(cell, z[j], j, written[names[j]], pool):
+                # Ties come from both sides.
+                tolerance[j] = scale[j] = half_unit(cell) * (1 - 1e-9)
+        if np.isinf(scale).all() or not len(rows := index.within(z, tolerance)):
+            continue
+        apart = np.abs(index.Z[rows] - z) / scale
+        nearest = apart.max(axis=1).argmin()
+        row, name = int(rows[nearest]), names[int(apart[nearest].argmax())]
+        reason = (
+            f"no row of {pool.text.name} has {quoted(text.columns[name][i])} and the "
+            f"other features. The nearest one is line {pool.text.lines[row]}, with "
+            f"{quoted(pool.text.columns[name][row])}: if that was rounded, write all "
+            "digits; if it was not, zeros behind it; or name rows by a --key."
+        )
+        raise text.error(i, name, reason)
+
+
+def _may_be_rounded(
+    cell: str, value: float, j: int, written: Counter[tuple[int, int]], pool: Pool
+) -> bool:
+    """Whether a cell of column `j` may be a number rounded to fewer than six digits.
+
+    It is not if many cells of the pool's column are as short, if its value comes again
+    and again there, or if its column of the results shows that zeros were dropped.
+    """
+    half = half_unit(cell)
+    return not (
+        half <= SIX_DIGITS * min(abs(value), pool.row_index.width[j])
+        or _lost_zeros(cell, written)
+        or _is_usual(value, half, j, pool)
+    )
+
+
+def _lost_zeros(cell: str, written: Counter[tuple[int, int]]) -> bool:
+    """Whether zeros may have been dropped: of `k` digits, in one of 10^k cells."""
+    decimals, digits = decimals_and_digits(cell) or (0, 0)
+    longer = [a - decimals for a, b in written if a > decimals and b > digits]
+    if not longer:
+        return False
+    num_short = sum(num for (a, _), num in written.items() if a <= decimals)
+    expected = written.total() / 10 ** max(longer)
+    return num_short <= 3 * expected + (max(longer) == 1)
+
+
+def _is_usual(value: float, half: float, j: int, pool: Pool) -> bool:
+    """Whether values as short as this one are usual in column `j` of the pool."""
+    values, counts = pool.row_index.values[j]
+    place = min(int(np.searchsorted(values, value)), len(values) - 1)
+    if 2 * len(values) <= len(pool) and counts[place] > 1 and values[place] == value:
+        return True
+    decimals = -round(np.log10(2 * half))
+    return pool.row_index.share_of_short(j, decimals) >= SHORT

@@ -21,8 +21,8 @@ from botorch_sparse.suggest.result_checks import (
     check_features,
     check_keys,
     check_names,
+    check_rounded,
     ignore_hint,
-    nearest_if_rounded,
     row_within_six_digits,
     unusable,
 )
@@ -72,7 +72,6 @@ class Results:
         points: The features of `k` measurements beside the pool, as cells by name.
         point_values: `k` values of the target there.
         beside: The same `k` measurements in messages.
-        rounded: Measurements beside the pool that are of a row if they were rounded.
         left_out: Measurements that cannot be used, in messages.
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
@@ -87,7 +86,6 @@ class Results:
     points: list[dict[str, str]] = field(default_factory=list)
     point_values: list[float] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
-    rounded: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
@@ -164,10 +162,12 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.need([name], f"which {pool.text.name} has{ignore_hint(name, pool)}")
     for name in pool.features:
         text.texts(name) if name in pool.categories else text.numbers(name)
-    rows = [-1] * len(text)
+    rows, unknown = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
     for i, z, row in zip(fit, points, pool.row_index.find(points), strict=True):
         rows[i] = row if row >= 0 else row_within_six_digits(text, i, z, pool)
+        unknown += [(i, z)] if rows[i] < 0 else []
+    check_rounded(text, unknown, pool)
     check_names(text, rows, pool)
     return rows
 
@@ -258,11 +258,6 @@ def _sorted_out(
         points=[{name: m.get(name) for name in pool.features} for m in beside],
         point_values=[_value(m, pool.target) for m in beside],
         beside=places(beside),
-        rounded=[
-            f"{place} (perhaps {pool.name(row)})"
-            for m, place in zip(beside, places(beside), strict=True)
-            if (row := nearest_if_rounded(m.text, m.place, pool)) is not None
-        ],
         left_out=places([m for m in told if m not in {*beside}]),
         silent=places([m for m in others if has_no_value(m.cell)]),
         doubles=doubles,

@@ -192,6 +192,10 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (NAMED, "name,x,loss|B0,0,1", "", "line 2 of {pool}, has 'A0'; name rows by --key 'na"),
     (NAMED.replace("A", "2026-01-"), "name,x,loss|2026-01-7,3,1", "", "has '2026-01-3'; na"),
     # features without a key: rounded, alike, in another spelling
+    (ROUNDED, "heat,dose,loss|33.10234,.5,1", "", "m.csv, line 2, column 'dose': no row of"),
+    (ROUNDED, "heat,dose,loss|47.12345,0.7771234,1|63.2055,0.1235,2", "", "line 3, column 'dose"),
+    (ROUNDED, "heat,dose,loss|63.2,0.123,2", "", "nearest one is line 2, with '0.123456789'"),
+    (ROUNDED, "heat,dose,loss|63.2,0.123,2", "", "write all digits; if it was not, zeros"),
     ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "to six digits this is line 2 of {pool}"),
     ("a|0.5000001|0.5000002|1", "a,loss|0.5,1", "", "line 3 of {pool}; name the rows by a"),
     (KINDS, "id,heat,solvent,loss|z,7,X,1", "id", "'X' is none of its"),
@@ -396,11 +400,6 @@ NOTED: list[tuple[Table | None, Table | None, str, list[str]]] = [
     (lines("id,x,n", "c{0},{0},", 4) + "|d,5,NA|e,6, ", None, "id", [
         "column 'n' is left out: it has no value in any row",
     ]),
-    (ROUNDED, "heat,dose,loss|47.12345,0.7771234,1|63.2055,0.1235,2", "", [
-        "note: 1 of the results are of no row of {pool} to six digits, but of one if they were",
-        "rounded; write all digits then: line 3 (perhaps line 2 of {pool})\n",
-    ]),
-    (ROUNDED, "heat,dose,loss|47.12345,0.7771234,1|63.3,0.1,2", "", ["not rounded"]),
     (lines("id,x,loss", "c{0},{0},secret", 9), "id,loss|c1,2", "id", [
         "note: the target 'loss' is also a column of {pool}; it is ignored",
     ]),

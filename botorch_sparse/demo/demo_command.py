@@ -89,7 +89,7 @@ def _check_setting(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, ranks: Ranks) -> None:
     """The same on all ranks; the first one prints and writes."""
-    ranks.agree("command", lambda: sorted(map(str, vars(args).items())))
+    ranks.require_equal("command", lambda: sorted(map(str, vars(args).items())))
     device = ranks.device
     table = load_table(args.data, target=args.target, device=device, ranks=ranks)
     path = ranks.once(lambda: _plot_path(args.output, table.name))

@@ -131,7 +131,7 @@ class ShardedDomain(TableDomain):
     def pool(self, inputs: Callable[[Tensor], Tensor], max_memory: int) -> ShardedPool:
         return ShardedPool(inputs(self.X), shard=self.shard, max_memory=max_memory)
 
-    def few(self) -> Tensor:
+    def example_rows(self) -> Tensor:
         """At most four rows, spread over all."""
         step = -(-self.num_rows // 4)
         return self.rows(torch.arange(0, self.num_rows, step))

@@ -38,7 +38,7 @@ def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
     _raise_first(ranks, problem)
     assert cells is not None
     shape, dtype = cells.shape, str(cells.dtype)
-    ranks.agree("table", lambda: (path.name, shape, dtype))
+    ranks.require_equal("table", lambda: (path.name, shape, dtype))
     shard = Shard(len(cells), ranks)
     own = np.array(cells[shard.start : shard.stop], dtype=np.float64)
     row = first_not_finite(own)

@@ -103,7 +103,7 @@ class Ranks:
         """The largest over the ranks, entry by entry; NaN if one of them is NaN."""
         return self.stack(tensor).amax(0)
 
-    def agree(self, what: str, value: Callable[[], Any]) -> None:
+    def require_equal(self, what: str, value: Callable[[], Any]) -> None:
         """Refuse to go on with ranks that were given something else.
 
         Args:

@@ -58,9 +58,9 @@ with joined_ranks() as ranks:
         ranks.once(fails_here)
     except (Local, RankError) as error:
         assert "cannot be sent" in str(error)
-    ranks.agree("seed", lambda: 3)
+    ranks.require_equal("seed", lambda: 3)
     try:
-        ranks.agree("seed", lambda: r // 2)
+        ranks.require_equal("seed", lambda: r // 2)
     except InputDataError as error:
         assert "Ranks [2] have another seed than rank 0: 1 and 0" in str(error)
     else:
@@ -116,7 +116,7 @@ def test_one_process_alone_has_what_all_have() -> None:
     assert torch.equal(ranks.from_owner(x, 0), x)
     assert torch.equal(ranks.sum(x), x) and torch.equal(ranks.max(x), x)
     assert ranks.argmax(0.5, 7) == 7 and ranks.once(lambda: 3) == 3
-    ranks.agree("seed", lambda: 1)
+    ranks.require_equal("seed", lambda: 1)
     with pytest.raises(ZeroDivisionError):
         ranks.once(lambda: 1 / 0)
 

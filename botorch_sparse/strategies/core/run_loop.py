@@ -67,9 +67,9 @@ def _check_ranks(evaluation: Evaluation) -> None:
         raise UnsupportedError(
             "Ranks evaluate whole batches, on rank 0; leave executor and catch out."
         )
-    ranks.agree("strategy", strategy._config)
-    ranks.agree("seed", lambda: zlib.crc32(generator.get_state().numpy().data))
-    ranks.agree("number of evaluations", lambda: len(strategy.history))
+    ranks.require_equal("strategy", strategy._config)
+    ranks.require_equal("seed", lambda: zlib.crc32(generator.get_state().numpy().data))
+    ranks.require_equal("number of evaluations", lambda: len(strategy.history))
 
 
 def _call(evaluation: Evaluation, batch: Batch) -> bool:

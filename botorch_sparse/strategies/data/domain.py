@@ -86,7 +86,7 @@ class TableDomain:
         """All rows as inputs of a kernel, without a posterior yet."""
         return NystromPool(inputs(self.own_rows), max_memory=max_memory)
 
-    def few(self) -> Tensor:
+    def example_rows(self) -> Tensor:
         """At most four rows, spread over all, for a kernel to be known by."""
         return self.own_rows[:: -(-self.num_rows // 4)]
 
@@ -207,7 +207,7 @@ class BoxDomain:
         """None: there are no rows."""
         return self.box.bounds[:0][number]
 
-    def few(self) -> Tensor:
+    def example_rows(self) -> Tensor:
         """Two corners and the middle."""
         bounds = self.ranges
         return torch.cat([bounds, bounds.mean(0, keepdim=True)])

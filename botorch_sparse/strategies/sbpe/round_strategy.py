@@ -517,7 +517,9 @@ class RoundStrategy(Strategy):
     @override
     def _config(self) -> dict[str, Any]:
         at = self.progress
-        kernel = kernel_config(at.source.settings.covar_module, self.domain.few())
+        kernel = kernel_config(
+            at.source.settings.covar_module, self.domain.example_rows()
+        )
         return super()._config() | {"kernel": kernel, **at.design.config()}
 
     @override

@@ -144,7 +144,9 @@ class PriorSource:
 
         The kernel, the settings, and the ranges where they are not the domain's own.
         """
-        kernel = kernel_config(self.settings.covar_module, self.inputs(domain.few()))
+        kernel = kernel_config(
+            self.settings.covar_module, self.inputs(domain.example_rows())
+        )
         config = {"kernel": kernel, **self.settings.config()}
         if self.columns is not None:
             own = domain.ranges[:, self.columns]

@@ -220,7 +220,7 @@ class LocalSurrogate:
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
         steps = MORE_STEPS if prior.hyperparameters else FIRST_STEPS
-        few = few_of(values, generator)
+        few = fit_points(values, generator)
         return self.source.fitted(prior, record, generator, few, steps)
 
     def _score(self, record: RunRecord) -> Score:
@@ -244,7 +244,7 @@ class LocalSurrogate:
 
     def _is_noisy(self) -> bool:
         """Whether a mean says more of a point than its observation."""
-        X = self.source.inputs(self.domain.few())
+        X = self.source.inputs(self.domain.example_rows())
         variance = self.prior.covar_module(X, diag=True).detach().mean()
         return self.prior.lam > NOISY * float(variance)
 
@@ -321,7 +321,9 @@ def at(values: FoldedEvaluations, places: Tensor) -> FoldedEvaluations:
     )
 
 
-def few_of(values: FoldedEvaluations, generator: torch.Generator) -> FoldedEvaluations:
+def fit_points(
+    values: FoldedEvaluations, generator: torch.Generator
+) -> FoldedEvaluations:
     """Points for a fit: half of them the first ones, and some of the others."""
     num, half = len(values), FIT_POINTS // 2
     if num <= FIT_POINTS:

@@ -219,12 +219,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
         acqf, [grid, grid], 3, num_restarts=2, raw_samples=16
     ),
     "alternating": lambda acqf, box, grid: optimize_acqf_mixed_alternating(
-        acqf,
-        box,
-        discrete_dims={0: GRID},
-        q=3,
-        raw_samples=16,
-        num_restarts=2,
+        acqf, box, discrete_dims={0: GRID}, q=3, raw_samples=16, num_restarts=2
     ),
 }
 

@@ -16,10 +16,7 @@ from batch_oracles import (
     sparse_problem,
     tensors,
 )
-from botorch.exceptions import (
-    InputDataError,
-    UnsupportedError,
-)
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -209,10 +206,7 @@ def test_transforms_and_default_noise(double):
             inducing_points=scale * X[::4] + shift,
         )
         bound = LocalRatioBound(model, scale * X[:3] + shift + 0.01 * scale)
-        assert_close(
-            bound.frozen.noise,
-            model.likelihood.noise.mean().expand(3),
-        )
+        assert_close(bound.frozen.noise, model.likelihood.noise.mean().expand(3))
         values.append(bound((scale * X + shift).unsqueeze(-2)))
     assert_close(values[1], values[0], rtol=1e-6)
 

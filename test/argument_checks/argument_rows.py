@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, get_args
 
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import BotorchError, InputDataError
 from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
@@ -128,6 +128,13 @@ def arguments(
         for argument, several in values.items()
         for value in several
     ]
+
+
+def anything(
+    make: Callable[..., Any], name: str = "", *, says: str, **values: list[Any]
+) -> list[Row]:
+    """Rows whose errors are any of BoTorch's."""
+    return arguments(make, name, says=says, raises=BotorchError, **values)
 
 
 def usual(

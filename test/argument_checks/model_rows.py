@@ -5,8 +5,8 @@ from typing import Any
 
 import argument_rows as bad
 import torch
-from argument_rows import INF, KERNEL, NAN, NOISE, Row, X, Y, arguments, usual
-from botorch.exceptions import BotorchError, UnsupportedError
+from argument_rows import INF, KERNEL, NAN, NOISE, Row, X, Y, anything, arguments, usual
+from botorch.exceptions import UnsupportedError
 from botorch.models.transforms import Normalize, Standardize
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import LinearKernel
@@ -33,7 +33,7 @@ CAT_DIMS: list[Any] = [[2], [-3], ["a"], 3, [0.5], [0, 0], [1, -1]]
 VARIANCES: list[Any] = [-NOISE, NOISE * 0, NOISE * NAN, NOISE[:3], NOISE[:1], 0.1, "x"]
 GRADIENTS = torch.randn(12, 3, dtype=torch.float64)
 COVARIANCES: list[Any] = [
-    *(-EYE, INDEFINITE, EYE * NAN, EYE / 0, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x"),
+    *(-EYE, INDEFINITE, EYE * NAN, EYE / 0, EYE[:2], EYE[0], EYE.long(), [[1.0]], "x")
 ]
 MODULES: dict[str, list[Any]] = {
     "covar_module": [*bad.KERNELS, ZeroMean()],
@@ -42,11 +42,6 @@ MODULES: dict[str, list[Any]] = {
     "input_transform": ["normalize", Normalize, Standardize(1), 3],
     "outcome_transform": ["standardize", Standardize, Normalize(2), 3],
 }
-
-
-def anything(make: Any, name: str = "", *, says: str, **values: list[Any]) -> list[Row]:
-    """Rows whose errors are any of BoTorch's."""
-    return arguments(make, name, says=says, raises=BotorchError, **values)
 
 
 MODELS = [
@@ -75,7 +70,10 @@ MODELS = [
     *anything(
         partial(m.SparseSingleTaskGP, X, ROW),
         says="inducing.points",
-        inducing_points=[X[:, :1], X[:0], X[:3].float(), [[0.0, 0.0]], X * NAN],
+        inducing_points=[
+            *(X[:, :1], X[:0], X[:3].float(), [[0.0, 0.0]], X * NAN),
+            *(X[:4, :1].repeat(1, 3), X.expand(2, -1, -1)),
+        ],
     ),
     *usual(
         partial(m.SubsetSingleTaskGP, X, ROW),
@@ -300,8 +298,7 @@ INDUCING = [
         ],
     ),
     *arguments(
-        partial(i.select_by_gradient_diversity, GRADIENTS),
-        num=[-1, 2.5, NAN, "2", 99],
+        partial(i.select_by_gradient_diversity, GRADIENTS), num=[-1, 2.5, NAN, "2", 99]
     ),
     *anything(
         partial(i.select_by_gradient_diversity, GRADIENTS, 3),
@@ -384,9 +381,7 @@ OTHERS = [
     ),
     *anything(lo.RankOneUpdatedLinearOperator, says="U", U=[Y, [[1.0]], "x"]),
     *anything(
-        lo.UpdatableCholeskyLinearOperator,
-        says="[Cc]hol",
-        chol=[Y, X, [[1.0]], "x"],
+        lo.UpdatableCholeskyLinearOperator, says="[Cc]hol", chol=[Y, X, [[1.0]], "x"]
     ),
 ]
 ROWS: list[Row] = [*MODELS, *METHODS, *INDUCING, *POSTERIORS, *OTHERS]

@@ -5,7 +5,7 @@ from typing import Any
 
 import argument_rows as bad
 import torch
-from argument_rows import BOUNDS, KERNEL, NAN, Row, X, arguments, usual
+from argument_rows import BOUNDS, KERNEL, NAN, Row, X, anything, arguments, usual
 from botorch.exceptions import BotorchError
 from botorch.models import SingleTaskGP
 
@@ -23,13 +23,7 @@ CHOICES: list[Any] = [X[:, :1], X[0], [[0.0, 0.0]]]
 NOISE: list[Any] = [torch.tensor(-1.0), torch.tensor(NAN), "2"]
 TABLE: list[Any] = [X[0], X[:0], X * NAN, X.long(), X.half(), [[0.0, 1.0]], "x"]
 AT_LEAST_ZERO = [-1, NAN, "2"]
-RULES: list[Any] = [
-    b.Global,
-    b.Local,
-    b.Product,
-    b.Single,
-    b.UntilHalved,
-]
+RULES: list[Any] = [b.Global, b.Local, b.Product, b.Single, b.UntilHalved]
 
 
 def bounded(radius: Any, **given: Any) -> partial[Any]:
@@ -85,10 +79,9 @@ RADII = [
     ),
     *arguments(partial(a.confidence_gap, width=torch.ones(3)), mean=[3.0, [1.0, 2.0]]),
     *arguments(a.posterior_mean_norm, posterior=[3.0, MODEL]),
-    *arguments(
+    *anything(
         partial(a.model_confidence_gap, MODEL, 4.0),
         says="choices|bounds|inputs",
-        raises=BotorchError,
         choices=CHOICES,
         bounds=bad.BAD_BOUNDS,
     ),
@@ -103,28 +96,20 @@ WITH_MODEL = [
         for kind in (a.BatchUpperConfidenceBound, a.qBatchUpperConfidenceBound)
         for row in (
             *arguments(partial(kind, MODEL), beta=BETA),
-            *arguments(
-                partial(kind, beta=4.0), says="model", raises=BotorchError, model=MODELS
-            ),
-            *arguments(
+            *anything(partial(kind, beta=4.0), says="model", model=MODELS),
+            *anything(
                 partial(kind, MODEL, 4.0),
                 says="points|X_pending",
-                raises=BotorchError,
                 X_pending=[POINTS[0], POINTS[1], POINTS[3]],
             ),
         )
     ],
     *[
         row
-        for kind in (
-            *(a.ExactRatio, a.LocalRatioBound),
-            a.GlobalLocal,
-        )
+        for kind in (*(a.ExactRatio, a.LocalRatioBound), a.GlobalLocal)
         for row in (
-            *arguments(kind, says="model", raises=BotorchError, model=MODELS),
-            *arguments(
-                partial(kind, MODEL), says="points", raises=BotorchError, X_batch=POINTS
-            ),
+            *anything(kind, says="model", model=MODELS),
+            *anything(partial(kind, MODEL), says="points", X_batch=POINTS),
             *arguments(partial(kind, MODEL, X[:1]), noise=NOISE),
         )
     ],
@@ -163,11 +148,10 @@ OPTIM = [
     *arguments(
         partial(b.rule_of, "global-local"), says="local_bound", covariance=bad.CHOICE
     ),
-    *arguments(pools.NystromPool, says="candidates|X=", raises=BotorchError, X=TABLE),
-    *arguments(
+    *anything(pools.NystromPool, says="candidates|X=", X=TABLE),
+    *anything(
         partial(pools.ExactPool, covar_module=KERNEL, noise=0.1),
         says="candidates|X=",
-        raises=BotorchError,
         X=TABLE,
     ),
     *arguments(
@@ -182,10 +166,9 @@ OPTIM = [
         num_rows=[900],
     ),
     *arguments(distributed.own_device, device=["gpu", 3.5, None]),
-    *arguments(
+    *anything(
         partial(ADAPTIVE, b.Local(2.0)),
         says="choices|bounds",
-        raises=BotorchError,
         choices=[*CHOICES, X[:0]],
         bounds=bad.BAD_BOUNDS,
     ),
@@ -204,11 +187,8 @@ OPTIM = [
         raises=BotorchError,
         acqf=[None, 3.0, MODEL],
     ),
-    *arguments(
-        partial(b.BoxBatch, UCB, b.Local(2.0)),
-        says="bounds",
-        raises=BotorchError,
-        bounds=bad.BAD_BOUNDS,
+    *anything(
+        partial(b.BoxBatch, UCB, b.Local(2.0)), says="bounds", bounds=bad.BAD_BOUNDS
     ),
     *arguments(partial(b.BoxBatch, rule=None, bounds=BOUNDS), acqf=[None, 3.0]),
     *arguments(partial(b.BoxBatch, UCB, bounds=BOUNDS), rule=["bless", b.Local]),

@@ -6,8 +6,7 @@ from typing import Any
 import argument_rows as bad
 import pandas as pd
 import torch
-from argument_rows import BOUNDS, INF, KERNEL, NAN, Row, X, Y, arguments
-from botorch.exceptions import BotorchError
+from argument_rows import BOUNDS, INF, KERNEL, NAN, Row, X, Y, anything, arguments
 
 from botorch_sparse import plotting
 from botorch_sparse.demo.datasets import Table, load_table
@@ -37,11 +36,6 @@ COLUMNS: list[Any] = [
     *({}, {"a": [1.0], "b": [1.0, 2.0]}, {"a": [1, None]}, {"a": [1.0, INF]}),
     *("x", 3, None, {"a": 3}, {"a": "xy"}),
 ]
-
-
-def anything(make: Any, name: str = "", *, says: str, **values: list[Any]) -> list[Row]:
-    """Rows whose errors are any of BoTorch's."""
-    return arguments(make, name, says=says, raises=BotorchError, **values)
 
 
 def table_of(**given: Any) -> CandidateTable:

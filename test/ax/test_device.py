@@ -18,10 +18,7 @@ from botorch_sparse.ax import (
 )
 
 # The host is what the others are compared with.
-ACCELERATORS = {
-    "cuda": torch.cuda.is_available(),
-    "sim": simulated_device.IS_AVAILABLE,
-}
+ACCELERATORS = {"cuda": torch.cuda.is_available(), "sim": simulated_device.IS_AVAILABLE}
 BATCHES = {
     "acquisition_class": AdaptiveBatchAcquisition,
     "botorch_acqf_class": BatchUpperConfidenceBound,

@@ -7,9 +7,7 @@ from botorch.exceptions import InputDataError
 from device_cases import on_the_host
 from torch import Tensor
 
-from botorch_sparse.inducing import (
-    PosteriorVarianceSampler,
-)
+from botorch_sparse.inducing import PosteriorVarianceSampler
 
 
 def draw(

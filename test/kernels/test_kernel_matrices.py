@@ -59,9 +59,7 @@ def test_float32_parameters_get_the_gradient(device):
     gradients = torch.autograd.grad(ours, list(kernel.parameters()))
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
     for gradient, other in zip(
-        gradients,
-        torch.autograd.grad(expected, list(exact.parameters())),
-        strict=True,
+        gradients, torch.autograd.grad(expected, list(exact.parameters())), strict=True
     ):
         torch.testing.assert_close(gradient, other.float())
 

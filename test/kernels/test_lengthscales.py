@@ -5,9 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from botorch.models.utils.gpytorch_modules import (
-    get_covar_module_with_dim_scaled_prior,
-)
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.constraints import GreaterThan, Interval, Positive
 from gpytorch.kernels import (
     AdditiveKernel,

@@ -14,7 +14,7 @@ import torch
 from botorch.cross_validation import batch_cross_validation, gen_loo_cv_folds
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Log, Normalize
+from botorch.models.transforms import Normalize
 from botorch.posteriors import GPyTorchPosterior
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.test_helpers import get_pvar_expected
@@ -170,12 +170,6 @@ def test_fantasized_noise(kind, batch, m, tkwargs):
         if noise is None:
             noise = by_output(model.likelihood.noise).mean(dim=-2, keepdim=True)
         assert (new == noise).all()
-
-
-def test_positive_outcomes(tkwargs):
-    X, Y = get_random_data(batch_shape=torch.Size([2]), m=2, **tkwargs)
-    model = SparseSingleTaskGP(X, Y.abs() + 1, outcome_transform=Log())
-    assert (model.posterior(X).rsample(torch.Size([5])) > 0).all()
 
 
 def test_custom_modules(tkwargs):

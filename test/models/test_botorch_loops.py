@@ -23,11 +23,7 @@ from botorch_sparse.models import SparseSingleTaskGP
 pytestmark = pytest.mark.filterwarnings("ignore")  # BoTorch's, of caps and few steps
 
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
-QUICK: dict[str, Any] = {
-    "num_restarts": 2,
-    "raw_samples": 8,
-    "options": {"maxiter": 5},
-}
+QUICK: dict[str, Any] = {"num_restarts": 2, "raw_samples": 8, "options": {"maxiter": 5}}
 
 
 def uniform(*shape: int, seed: int = 0) -> Tensor:

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.acquisition import (
-    PosteriorMean,
-    qKnowledgeGradient,
-)
+from botorch.acquisition import PosteriorMean, qKnowledgeGradient
 from botorch.acquisition.active_learning import qNegIntegratedPosteriorVariance
 from botorch.acquisition.logei import qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import LinearMCObjective

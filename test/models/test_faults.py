@@ -138,8 +138,7 @@ CASES = {
         lambda X, Y: M(X[:, :0], Y), "one input dimension"
     ),
     "NumPy arrays or lists": Case(
-        lambda X, Y: M(X.cpu().numpy(), Y),
-        "of type ndarray; need a torch.Tensor",
+        lambda X, Y: M(X.cpu().numpy(), Y), "of type ndarray; need a torch.Tensor"
     ),
     "different dtypes": Case(lambda X, Y: M(X, Y.float()), "share the same dtype"),
     "integers, float16 or complex numbers": Case(
@@ -333,10 +332,3 @@ def test_what_happens(came, double):
 
 def test_all_rows_are_seen():
     assert list(CASES) == list(ROWS)
-
-
-@pytest.mark.parametrize("shape", [(4, 3), (2, 4, 2)])
-def test_shapes_of_inducing_points(shape):
-    X = torch.rand(30, 2, dtype=torch.float64)
-    with pytest.raises(BotorchTensorDimensionError, match="element of the batch"):
-        M(X, X[:, :1], inducing_points=torch.rand(shape, dtype=torch.float64))

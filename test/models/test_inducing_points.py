@@ -16,13 +16,8 @@ from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, PosteriorVarianceSampler
-from botorch_sparse.models import (
-    SparseSingleTaskGP,
-    inducing_points,
-)
-from botorch_sparse.models import (
-    inducing_points as memory,
-)
+from botorch_sparse.models import SparseSingleTaskGP, inducing_points
+from botorch_sparse.models import inducing_points as memory
 from botorch_sparse.models.fit import alternating_fit as rounds
 from botorch_sparse.models.inducing_points import (
     EXACT_SIZE,

@@ -56,8 +56,7 @@ def test_factor_of_the_points_kept(name, m, tkwargs):
 
 
 @pytest.mark.parametrize(
-    "name, rank",
-    [("linear", 2), ("polynomial", 6), ("sum", None), ("matern12", None)],
+    "name, rank", [("linear", 2), ("polynomial", 6), ("sum", None), ("matern12", None)]
 )
 def test_finite_rank_kernels(name, rank, double):
     _, kept = factorize_inducing_covariance(gram(name, points(25, **double)))

@@ -11,10 +11,7 @@ from botorch_sparse.inducing import accuracy_certificate
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
-from botorch_sparse.strategies.sbpe.exploration import (
-    largest_contribution,
-    read_batch,
-)
+from botorch_sparse.strategies.sbpe.exploration import largest_contribution, read_batch
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import box_table
 import sbpe_problems
 import strategy_table
 import torch
+from strategy_cases import ALL
 
 from botorch_sparse.strategies import Strategy
 
@@ -26,15 +27,21 @@ OBJECTIVES = {
 }
 
 
-def finish(run: dict[str, Any]) -> dict[str, Any]:
-    """The state at the end of a run that is built anew and goes on from a state."""
-    domain = run["domain"]
-    strategy = TABLES[domain][run["name"]](**run["arguments"])
-    strategy.load_state_dict(run["state"])
-    strategy.run(OBJECTIVES[domain], run["total"], progress=False)
+def finish(name: str, strategy: Strategy) -> dict[str, Any]:
+    """The state after some more evaluations of a case."""
+    num = len(strategy.history) + 6
+    strategy.run(ALL[name].objective, num, progress=False)
     return strategy.state_dict()
 
 
+def resumed(name: str, state: dict[str, Any]) -> Strategy:
+    """A case that is built anew, with another seed, and goes on from a state."""
+    strategy = ALL[name].make(seed=99)
+    strategy.load_state_dict(state)
+    return strategy
+
+
 if __name__ == "__main__":
-    runs = torch.load(sys.argv[1], weights_only=True)
-    torch.save({key: finish(run) for key, run in runs.items()}, sys.argv[2])
+    states = torch.load(sys.argv[1], weights_only=True)
+    finished = {name: finish(name, resumed(name, s)) for name, s in states.items()}
+    torch.save(finished, sys.argv[2])

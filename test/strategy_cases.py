@@ -20,6 +20,7 @@ from botorch_sparse.acquisition import (
     RandomizedRadius,
     UnknownHyperparameters,
 )
+from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import Strategy, UncertaintyReduction
 
 
@@ -52,8 +53,23 @@ INFERRED = {
 }
 UNKNOWN = UnknownHyperparameters(growth=0.4, norm_growth=0.0, start=2)
 DOUBLED = RandomizedRadius(GuessAndDouble(BBKBRadius(0.05, 1e-2, 0.1)), seed=5)
+# Few candidates and much noise: repeats alternate, and rows outgrow unique points.
+REBUILDING: dict[str, Any] = {"lam": 30.0, "noise_variance": 30.0}
+REBUILDING["candidates"] = strategy_table.make_candidates(8)
+REPEATED: dict[str, Any] = {"repeat": "until-uncertainty-halves", "lam": 1.0}
+FITTED: dict[str, Any] = {"lam": 0.1, "refit": RefitSchedule(every=6)}
+FITTED["covar_module"] = strategy_table.make_kernel(0.7).requires_grad_(True)
 # What begins, or goes on, otherwise.
 STARTS = {
+    **{
+        name: Case(partial(build, **options), strategy_table.objective, start)
+        for name, build, options, start in (
+            ("rebuilt", strategy_table.TABLE["gpucb"], REBUILDING, 80),
+            ("repeated-bkb", strategy_table.TABLE["bkb"], REPEATED, 12),
+            ("repeated-bbkb", strategy_table.TABLE["bbkb-global"], REPEATED, 12),
+            ("fitted", strategy_table.INFERRED["bbkb"], FITTED, 12),
+        )
+    },
     "initializing": Case(
         partial(strategy_table.TABLE["bbkb-global"], min_batch_width=50),
         strategy_table.objective,
@@ -67,12 +83,13 @@ STARTS = {
         if name in ("table-bkb", "table-gpbucb-sum", "table-bbkb-inferred", "box-bkb")
     },
 }
+ALL = CASES | INFERRED | STARTS
 # One of each family, and each that chooses, learns or is saved otherwise.
 SAMPLE = {
     *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
     *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
-    *("table-thompson-inferred", "reduction", "initializing"),
+    *("table-thompson-inferred", "reduction", "initializing", "repeated-bkb"),
     *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }
 

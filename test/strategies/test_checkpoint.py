@@ -177,10 +177,11 @@ def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
         gone = [f".state.pt.{dead.pid}.tmp", f".state.pt.{dead.pid}.12.tmp"]
         for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"half of a st")
-        stay.add(f".state.pt.{dead.pid}.13.tmp")  # which cannot be removed
-        (tmp_path / f".state.pt.{dead.pid}.13.tmp").mkdir()
         used().save(tmp_path / "state.pt")
         assert {*os.listdir(tmp_path)} == stay | {"state.pt"}
+        (tmp_path / gone[0]).mkdir()  # which cannot be removed
+        used().save(tmp_path / "state.pt")
+        assert {*os.listdir(tmp_path)} == stay | {"state.pt", gone[0]}
         alive.communicate(b"\n")
 
 

@@ -72,20 +72,6 @@ def test_best_has_the_mean_of_the_model(name: str) -> None:
     assert best.mean == pytest.approx(best.value, abs=0.3)
 
 
-def test_best_asks_the_model_that_it_is_given() -> None:
-    asked = []
-
-    def predict(X: Tensor) -> tuple[Tensor, ...]:
-        asked.append(X)
-        return X.sum(-1), X.sum(-1)
-
-    record = RunRecord(domain_of(X, {}))
-    record.append([Trial(0, 2, 0)], torch.ones(1, 1).double())
-    history = History(SimpleNamespace(record=record, predict=predict))
-    assert history.best().mean == 4.0
-    assert torch.equal(asked[0], X[2:])
-
-
 def test_frame_of_a_tensor() -> None:
     strategy = told([1, 0], [3.0, 4.0], minimize=True)
     batch = strategy.ask(2)
@@ -177,12 +163,6 @@ def test_the_best_row_as_the_user_wrote_it() -> None:
     assert box.history.best().to_frame()[["x0", "x1"]].to_numpy().tolist() == [
         [0.25, 2.0]
     ]
-
-
-def test_batch_by_hand_has_no_trials() -> None:
-    batch = RandomSearch(X).ask(2)
-    by_hand = type(batch)(batch.X)
-    assert by_hand.to_frame().columns.tolist() == ["x0", "x1"]
 
 
 def test_columns_are_views_that_later_feedback_leaves_alone() -> None:

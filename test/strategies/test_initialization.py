@@ -123,12 +123,6 @@ def test_batches_of_a_larger_threshold_are_wider() -> None:
     assert runs == [(True, True)] * 3
 
 
-def test_without_initialization_batches_are_narrow() -> None:
-    strategy = TABLE["bbkb-global"](lam=LAM)
-    strategy.run(objective, 5, progress=False)
-    assert max(b.size for b in strategy.history.batches) < WIDTH / 3
-
-
 @pytest.mark.parametrize("name", ["bbkb-global", "bkb"])
 def test_warm_start_through_bless(name: str, monkeypatch: Any) -> None:
     """The first inducing set is BLESS's draw from the data; later ones are not."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import strategy_table
 import torch
 from gpytorch.kernels import LinearKernel
 from gpytorch.means import Mean, ZeroMean
@@ -33,38 +32,6 @@ def test_candidates_without_variance(cls: Any, mean_module: Mean | None) -> None
     assert set(batch.indices.tolist()) == {0}
     strategy.tell(batch, torch.zeros(len(batch)))
     assert len(strategy.run(lambda X: -10 * X, 200, progress=False)) >= 200
-
-
-def test_all_points_inducing_is_gp_bucb() -> None:
-    """With a huge oversampling every evaluated point is inducing: the exact limit."""
-    X = strategy_table.make_candidates(40)
-    for seed in range(2):
-        arguments = {
-            "covar_module": strategy_table.make_kernel(0.2),
-            "radius": FixedBeta(9.0),
-            "lam": 0.05,
-            "seed": seed,
-            "ratio_threshold": 3.0,
-            "candidates": X,
-        }
-        sparse = TABLE["bbkb-global"](oversampling=1e12, **arguments)
-        exact = TABLE["gpbucb-sum"](**arguments)
-        for strategy in (sparse, exact):
-            strategy.tell(X, objective(X))
-        for _ in range(5):
-            batches = [strategy.ask() for strategy in (sparse, exact)]
-            assert torch.equal(batches[0].indices, batches[1].indices)
-            for strategy, batch in zip((sparse, exact), batches, strict=True):
-                strategy.tell(batch, objective(batch.X))
-        assert sparse.surrogate.view.num_inducing() == 40
-        pools = sparse.surrogate.view.pool, exact.surrogate.view.pool
-        torch.testing.assert_close(
-            pools[0].all_moments().mean, pools[1].mean, rtol=1e-6, atol=1e-8
-        )
-        torch.testing.assert_close(
-            pools[0].all_variances(), pools[1].variance, rtol=1e-6, atol=1e-9
-        )
-        assert max(b.size for b in sparse.history.batches) > 1
 
 
 def test_bkb_is_bbkb_without_batches() -> None:

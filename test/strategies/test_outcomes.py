@@ -1,6 +1,5 @@
 """Several outcomes: storage, folding, later feedback and frames, by a dense loop."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from strategy_table import equal
 from torch import Tensor
 
-from botorch_sparse.strategies import History, RandomSearch
+from botorch_sparse.strategies import RandomSearch
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.outcomes import Outcomes
@@ -126,11 +125,3 @@ def test_outcomes_by_the_names_of_columns() -> None:
     assert same(strategy.history.Y, expected)
     with pytest.raises(BotorchTensorDimensionError, match="need `b x 2`"):
         strategy.tell(X[:1], [1.0])
-
-
-def test_one_outcome_is_a_vector() -> None:
-    record = RunRecord(domain_of(X, {}), Outcomes((True,)))
-    record.append([Trial(-1, 2, -1)], torch.tensor([[3.0]]).double())
-    history = History(SimpleNamespace(record=record, predict=lambda X: None))
-    assert history.Y.tolist() == [3.0] and history.values.tolist() == [-3.0]
-    assert history.best().value == 3.0 and record.Y.tolist() == [[-3.0]]

@@ -55,25 +55,6 @@ def test_a_batch_is_one_point_until_its_variance_halves(name: str) -> None:
         strategy.tell(batch, noisy(batch.X))
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", NAMES)
-def test_fewer_switches_and_points(name: str) -> None:
-    """At the same number of evaluations, and with no worse a choice at the end."""
-    plain, repeated = build(name), build(name, repeat=REPEAT)
-    for strategy in (plain, repeated):
-        strategy.run(noisy, 250, progress=False)
-    ours, theirs = repeated.history, plain.history
-    assert len(ours) == len(theirs) == 250
-    assert ours.num_switches < 0.7 * theirs.num_switches
-    assert ours.num_unique < theirs.num_unique
-    f = objective(repeated.candidates)
-    best = [
-        float(f[s.surrogate.view.pool.all_moments().mean.argmax()])
-        for s in (plain, repeated)
-    ]
-    assert best[1] > float(f.max()) - 0.3
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_one_point_is_a_batch_however_often(name: str) -> None:
     """There is no other before all of its evaluations are told or withdrawn."""

@@ -13,13 +13,13 @@ import sbpe_problems
 import torch
 from botorch.exceptions import InputDataError
 from finish_runs import OBJECTIVES, TABLES
+from strategy_cases import ALL
 from strategy_table import (
     GP,
     TABLE,
     equal,
     make_candidates,
     make_kernel,
-    objective,
     without_times,
 )
 
@@ -28,81 +28,29 @@ from botorch_sparse.inducing import BLESSSampler
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import Strategy
 
-# Enough for batches of several points before and after the interruption.
-START, TOTAL = 12, 30
 OUTSIDE = torch.tensor([[1.5, -0.5], [0.1, 2.0], [1.5, -0.5]], dtype=torch.float64)
+NAMES = [name for name in ALL if name not in ("reduction", "sbpe-inferred")]
 
 
-def saved(strategy: Strategy, name: str, total: int = TOTAL, **run: Any) -> Any:
-    """What `finish` takes; the seed that counts is that of the state."""
-    plain = {"domain": "table", "name": name, "arguments": {"seed": 99}}
-    return plain | {"total": total, "state": strategy.state_dict()} | run
-
-
-# Few candidates and much noise: repeats alternate, and rows outgrow unique points.
-REBUILDING: dict[str, Any] = {"lam": 30.0, "noise_variance": 30.0, "seed": 5}
-REBUILDING["candidates"] = make_candidates(8)
-REPEATED = {"repeat": "until-uncertainty-halves", "lam": 1.0}
-
-
-def rebuilt() -> tuple[Strategy, dict[str, Any]]:
-    """An exact strategy that has factorized anew, and has rows since."""
-    strategy = TABLE["gpucb"](**REBUILDING)
-    strategy.run(objective, 80, progress=False)
-    return strategy, saved(strategy, "gpucb", 100, arguments=REBUILDING)
-
-
-def off_table_and_pending(
-    name: str, **arguments: Any
-) -> tuple[Strategy, dict[str, Any]]:
-    """Points beside the table, part of one batch told, and another one pending."""
-    strategy = TABLE[name](seed=3, **arguments)
-    strategy.tell(OUTSIDE, objective(OUTSIDE))
-    strategy.run(objective, START, progress=False)
-    more = torch.cat([OUTSIDE[:1], OUTSIDE[:2] + 0.25, strategy.candidates[:3]])
-    strategy.tell(more, objective(more))
-    first = strategy.ask(20)
-    strategy.tell(first.X[:1], objective(first.X[:1]))
-    strategy.ask(20)
-    return strategy, saved(strategy, name, arguments={"seed": 99} | arguments)
-
-
-def middle_of_a_batch(domain: str, name: str) -> tuple[Strategy, dict[str, Any]]:
-    """Part of one batch told, and another one pending."""
-    strategy, f = TABLES[domain][name](seed=3), OBJECTIVES[domain]
-    if domain == "box":
-        X = strategy.box.sample(6, 0)
-        strategy.tell(X, f(X))
-    strategy.run(f, 7, progress=False)
+def half_way(name: str) -> Strategy:
+    """Points that nobody waited for, part of a batch told, and another one pending."""
+    make, f, start = ALL[name]
+    strategy = make(seed=3)
+    X = OUTSIDE if strategy.box is None else strategy.box.sample(3, 0)
+    strategy.tell(X, f(X))
+    strategy.run(f, start, progress=False)
     first = strategy.ask(3)
     strategy.tell(first.X[:1], f(first.X[:1]))
     strategy.ask(2)
-    total = {"box": 10, "sbpe": 18}[domain]
-    return strategy, saved(strategy, name, total, domain=domain)
+    return strategy
 
 
-BOXES = ["bbkb-global-local", "gpbucb-sum", "bbkb-inferred", "gpucb-inferred"]
-BOXES += [*box_table.SUBSET, *box_table.THOMPSON, *box_table.REGIONS, "random"]
-ELSEWHERE: dict[str, Any] = {
-    "rebuilt": rebuilt,
-    **{
-        f"repeated-{name}": lambda n=name: off_table_and_pending(n, **REPEATED)
-        for name in ("bkb", "bbkb-global-local")
-    },
-    **{f"table-{name}": lambda n=name: off_table_and_pending(n) for name in TABLE},
-    **{
-        f"{domain}-{name}": lambda d=domain, n=name: middle_of_a_batch(d, n)
-        for domain, names in (("box", BOXES), ("sbpe", sbpe_problems.TABLE))
-        for name in names
-    },
-}
-
-
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_new_process_goes_on(every: int, tmp_path: Path) -> None:
     """One for many strategies, since it takes long to import torch."""
-    runs = {key: make() for key, make in [*ELSEWHERE.items()][::every]}
-    torch.save({key: run for key, (_, run) in runs.items()}, tmp_path / "in.pt")
+    runs = {name: half_way(name) for name in {*NAMES[::every], "rebuilt"}}
+    states = {name: strategy.state_dict() for name, strategy in runs.items()}
+    torch.save(states, tmp_path / "in.pt")
     here = Path(__file__).parents
     subprocess.run(
         [sys.executable, finish_runs.__file__, tmp_path / "in.pt", tmp_path / "out.pt"],
@@ -110,17 +58,12 @@ def test_a_new_process_goes_on(every: int, tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": f"{here[2]}{os.pathsep}{here[1]}"},
     )
     finished = torch.load(tmp_path / "out.pt", weights_only=True)
-    rebuilt, run = runs["rebuilt"]
-    num_rebuilt = run["state"]["surrogate"]["num_rebuilt"]
-    assert 1 < num_rebuilt < len(rebuilt.history)
-    others = list[str]()
-    for key, (strategy, run) in runs.items():
-        strategy.run(OBJECTIVES[run["domain"]], run["total"], progress=False)
-        assert len(strategy.history) == run["total"]
-        theirs, ours = finished[key], strategy.state_dict()
-        if not equal(without_times(theirs), without_times(ours)):
-            others.append(key)
-    assert not others
+    # An exact strategy that has factorized anew, and has rows since.
+    num_rebuilt = states["rebuilt"]["surrogate"]["num_rebuilt"]
+    assert 1 < num_rebuilt < len(runs["rebuilt"].history)
+    for name, strategy in runs.items():
+        ours = finish_runs.finish(name, strategy)
+        assert equal(without_times(finished[name]), without_times(ours)), name
 
 
 OTHER_KERNEL = make_kernel()

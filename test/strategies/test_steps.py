@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from interrupted import Trace, surroundings
-from strategy_cases import CASES, INFERRED, STARTS, sampled
+from strategy_cases import ALL, sampled
 from strategy_table import TABLE, are_alike, equal, without_times
 from torch import Tensor
 
@@ -36,7 +36,6 @@ from botorch_sparse.strategies import RandomSearch, Strategy, UncertaintyReducti
 from botorch_sparse.strategies.model_strategy import ModelStrategy
 
 # Without those that can refuse to go on: nothing is fitted to equal values.
-ALL = CASES | INFERRED | STARTS
 NAMES = [name for name in ALL if name != "sbpe-inferred"]
 SHARES = st.floats(0.0, 1.0)
 ERRORS = st.sampled_from([KeyboardInterrupt, RuntimeError, MemoryError])
@@ -154,7 +153,9 @@ class Steps(RuleBasedStateMachine):
 
     def taken_by_a_copy(self, step: Callable[[Strategy], Any], made: Any) -> Any:
         """First by a copy, which leaves the strategy alone, then by the strategy."""
-        before, other = state_of(self.strategy), made(self.strategy)
+        before = state_of(self.strategy)
+        with torch.inference_mode(len(self.told) % 2 > 0):
+            other = made(self.strategy)
         found = step(other)
         assert equal(state_of(self.strategy), before)
         step(self.strategy)
@@ -205,10 +206,14 @@ class Steps(RuleBasedStateMachine):
         ids, last = batch.ids.tolist(), self.num_proposed + len(batch) - len(again)
         assert ids == [*again, *range(self.num_proposed, last)]
         assert len(ids) <= size and (ids or batch.note)
+        old = [*self.pending.values()]
         self.pending |= {id: self.twin.trial(id).point for id in ids}
         if self.twin.box is None:
             new = {self.pending[id] for id in ids[len(again) :]}
             assert not new & self.left_out
+            if self.twin.unique:
+                known = {*self.twin.history.point.tolist(), *old}
+                assert not new & known and len(new) == len(ids) - len(again)
         if last > self.num_proposed:
             number = 1 + max(self.batches.values(), default=-1)
             self.batches |= dict.fromkeys(range(self.num_proposed, last), number)

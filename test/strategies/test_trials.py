@@ -13,7 +13,6 @@ import torch
 from botorch.exceptions import (
     BotorchTensorDimensionError,
     InputDataError,
-    UnsupportedError,
 )
 from finish_runs import OBJECTIVES, TABLES
 from interrupted import Trace
@@ -239,17 +238,6 @@ def test_a_readmitted_row_is_chosen_as_any_other(name: str) -> None:
         s.readmit()
         s.run(objective, 24, progress=False)
     assert are_alike(strategy, twin)
-
-
-def test_nothing_is_left() -> None:
-    strategy = RandomSearch(torch.zeros(1, 1))
-    strategy.tell(strategy.ask(1), [1.0])
-    strategy.fail(strategy.ask(1))
-    assert strategy.is_finished
-    with pytest.raises(UnsupportedError, match="none is left"):
-        strategy.ask()
-    history = strategy.run(lambda X: X[:, 0], 5, progress=False)
-    assert len(history) == 1
 
 
 @pytest.mark.parametrize("name", ["table", "box"])

@@ -63,19 +63,6 @@ def test_no_row_comes_twice(name: str) -> None:
     assert not {*batch.indices.tolist()} & {*strategy.excluded_points}
 
 
-@all_strategies
-def test_a_failed_trial_that_is_tried_once_more(name: str) -> None:
-    """Its row comes again by itself, and is not chosen beside that."""
-    strategy = build(name)
-    strategy.run(objective, 10, progress=False)
-    batch = strategy.ask(3)
-    strategy.fail(batch.ids[:1], retry=True)
-    again = strategy.ask(6)
-    rows = again.indices.tolist()
-    assert rows[0] == int(batch.indices[0]) and len(set(rows)) == len(rows)
-    assert not {*rows[1:]} & {*batch.indices.tolist()}
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*TABLE, "inferred-bbkb", "inferred-thompson"])
 def test_all_rows_and_then_none(name: str) -> None:

@@ -89,7 +89,7 @@ SAMPLE = {
     *(f"table-{name}" for name in ("bbkb-global-local", "gpucb", "thompson", "random")),
     *(f"box-{name}" for name in ("bbkb-inferred", "gpucb", "gssbo-dynamic", "regions")),
     *(f"sbpe-{name}" for name in ("every", "box", "inferred")),
-    *("table-thompson-inferred", "reduction", "initializing", "repeated-bkb"),
+    *("table-thompson-inferred", "reduction", "initializing"),
     *("table-bkb-unknown", "table-bkb-doubled", "table-gpbucb-sum-doubled"),
 }
 

@@ -35,8 +35,8 @@ from torch import Tensor
 from botorch_sparse.strategies import RandomSearch, Strategy, UncertaintyReduction
 from botorch_sparse.strategies.model_strategy import ModelStrategy
 
-# Without those that can refuse to go on: nothing is fitted to equal values.
-NAMES = [name for name in ALL if name != "sbpe-inferred"]
+# Without those that refuse to fit to equal values, or end their batches themselves.
+NAMES = [n for n in ALL if n != "sbpe-inferred" and not n.startswith("repeated")]
 SHARES = st.floats(0.0, 1.0)
 ERRORS = st.sampled_from([KeyboardInterrupt, RuntimeError, MemoryError])
 DISTURBANCES = st.one_of(

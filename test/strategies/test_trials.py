@@ -200,6 +200,7 @@ def test_retries_are_among_the_points_of_a_batch(name: str) -> None:
     last = int(batch.ids[-1])
     again = strategy.ask(50)
     assert again.ids.tolist() == [*batch.ids[:3].tolist(), last + 1]
+    assert strategy.pending_batch().ids.tolist() == strategy.pending_ids.tolist()
     strategy.fail(strategy.pending_ids, retry=True)
     assert strategy.ask().ids.tolist() == batch.ids.tolist()
     assert strategy.ask().ids.tolist() == [last + 1, *range(last + 2, last + 5)]

@@ -136,6 +136,17 @@ class TestNearlyAll:
 class TestGrowth:
     """The number of inducing points follows the data and the tolerance."""
 
+    def test_tolerance(self, double):
+        sizes = []
+        for tolerance in (10.0, 1.0, 0.1):
+            sampler = CertifiedSampler(tolerance=tolerance)
+            model = make(600, 0.8, d=3, inducing_sampler=sampler, **double)
+            certificate = model.certificate()
+            assert true_lambda_max(model) <= certificate.lambda_max <= tolerance
+            assert certificate.tolerance == tolerance
+            sizes.append(certificate.num_inducing)
+        assert sizes[0] < sizes[1] < sizes[2]
+
     def test_follows_the_data(self, double):
         """A rougher function needs more; the same points again need no more."""
         smooth, rough = (make(600, scale, **double) for scale in (2.0, 0.3))

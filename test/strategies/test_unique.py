@@ -123,6 +123,18 @@ def test_choices_are_those_of_a_brute_force(name: str, double: dict[str, Any]) -
         strategy.tell(pending, objective(pending).cpu())
 
 
+@pytest.mark.parametrize("unique", [True, False])
+def test_initial_rows_are_others_than_those_that_failed(unique: bool) -> None:
+    strategy = INFERRED["bbkb"](
+        candidates=make_candidates(8), num_initial=6, unique=unique
+    )
+    failed = strategy.ask(4)
+    strategy.fail(failed)
+    others = strategy.ask(4)
+    rows = [*failed.indices.tolist(), *others.indices.tolist()]
+    assert sorted(rows) == list(range(8))
+
+
 def test_random_search_repeats_by_default() -> None:
     """The yardstick of regret; that of the best value takes each row once."""
     X = make_candidates(10)

@@ -90,11 +90,6 @@ def check_generator(name: str, value: object) -> None:
         check_kind(name, value, torch.Generator, "a torch.Generator, or None")
 
 
-def part_of(options: Mapping[str, Any], kind: type) -> Any:
-    """The keyword arguments that belong to a `TypedDict`."""
-    return {name: options[name] for name in kind.__annotations__ if name in options}
-
-
 def check_keywords(given: Collection[str], known: Collection[str], cls: type) -> None:
     """Refuse keyword arguments that are neither `known` nor parameters of the class.
 

@@ -51,11 +51,11 @@ def device_batch(
     pool: NystromPool,
     multiplier: float,
     rule: Rule | None = None,
-    choosable: SelectableRows = ALL_ROWS,
+    selectable: SelectableRows = ALL_ROWS,
 ) -> RankOneBatch:
     """A batch of an accelerator, whichever of them the pool would start."""
     assert isinstance(pool._state, DeviceMoments)
-    return kind(pool, pool._state, multiplier, rule, choosable)
+    return kind(pool, pool._state, multiplier, rule, selectable)
 
 
 @dataclass(frozen=True)

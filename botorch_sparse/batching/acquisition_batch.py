@@ -265,10 +265,10 @@ class BoxBatch(AcquisitionBatch):
 
     @override
     def choose(
-        self, limit: int, goes_on: ContinueFunction = always_continue
+        self, limit: int, continues: ContinueFunction = always_continue
     ) -> list[int]:
         most = limit if self._most is None else min(limit, self._most)
-        return super().choose(most, goes_on)
+        return super().choose(most, continues)
 
     def _maximize(self) -> tuple[int, float]:
         options = dict(self.domain["optimizer_options"])

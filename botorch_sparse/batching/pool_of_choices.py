@@ -54,8 +54,8 @@ class PoolBatch:
         Z = transformed_inputs(frozen.model, torch.cat([left, frozen.X_batch.to(X)]))
         self._points = _points(frozen, Z.to(frozen.dtype), self._line.sign)
         behind = torch.arange(size, size + self._num_pending, device=device)
-        choosable = SelectableRows(behind if len(behind) else None, unique)
-        self.batch = self._points.batch(self._line.root, rule, choosable)
+        selectable = SelectableRows(behind if len(behind) else None, unique)
+        self.batch = self._points.batch(self._line.root, rule, selectable)
         for row in range(size, size + self._num_pending):
             self.batch.append(row)
         self.most = size if unique else None

@@ -378,17 +378,17 @@ class GrowingBatch(ABC):
         return not float(bound) <= self.rule.ratio_threshold  # NaN ends it too
 
     def choose(
-        self, limit: int, goes_on: ContinueFunction = always_continue
+        self, limit: int, continues: ContinueFunction = always_continue
     ) -> list[int]:
         """At least one and at most `limit` maximizers, until the batch is over.
 
         All are appended but maybe the last; none comes where the batch is over already.
-        After each, `goes_on` is asked; see `AskLimit`.
+        After each, `continues` is asked; see `AskLimit`.
         """
         chosen: list[int] = []
         while len(chosen) < limit and not self.is_over():
             chosen.append(self.argmax())
-            if not goes_on(len(chosen)):
+            if not continues(len(chosen)):
                 break
             if len(chosen) < limit:
                 self.append(chosen[-1])

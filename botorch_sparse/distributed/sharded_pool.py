@@ -78,9 +78,9 @@ class ShardedPool(NystromPool):
         self,
         multiplier: float,
         rule: Rule | None = None,
-        choosable: SelectableRows = ALL_ROWS,
+        selectable: SelectableRows = ALL_ROWS,
     ) -> TableBatch:
-        own = super().batch(multiplier, None, self.shard.selectable(choosable))
+        own = super().batch(multiplier, None, self.shard.selectable(selectable))
         if isinstance(own, HostBatch):
             return ShardedBatch(self, own, rule)
         assert isinstance(own, RankOneBatch)

@@ -1,5 +1,8 @@
 """Kernels: other precision, an element of a batch, categories, the diagonal."""
 
+import warnings
+from typing import Any
+
 from botorch_sparse.kernels.batch_element import TRAILING_DIMS, kernel_at
 from botorch_sparse.kernels.fit_kernel import kernel_for_fit
 from botorch_sparse.kernels.kernel_matrices import (
@@ -20,3 +23,12 @@ __all__ = [
     "prior_variance",
     "shrink_lengthscales",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`for_fit` under its old name, until the next release."""
+    if name != "for_fit":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = f"{__name__}.kernel_for_fit"
+    warnings.warn(f"for_fit is now {new}.", DeprecationWarning, stacklevel=2)
+    return kernel_for_fit

@@ -1,25 +1,14 @@
 """Tables of candidates under a posterior: exact argmax of a bound, sample paths."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from botorch_sparse.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from botorch_sparse.pools.exact_pool import ExactPool
     from botorch_sparse.pools.nystrom_pool import NystromPool
     from botorch_sparse.pools.table_batch import Points, TableBatch
 
-_MODULES = {
-    "ExactPool": "exact_pool",
-    "NystromPool": "nystrom_pool",
-    "Points": "table_batch",
-    "TableBatch": "table_batch",
-}
-
 __all__ = ["ExactPool", "NystromPool", "Points", "TableBatch"]
 
-
-def __getattr__(name: str) -> Any:
-    """The name from its module, which is loaded when it is first asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -184,12 +184,12 @@ class DeviceBatch(TableBatch):
         points: Points,
         moments: Moments,
         rule: Rule | None,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
     ) -> None:
         super().__init__(points, rule)
         self._initial = moments.variance
-        self._mean = choosable.mean(moments.mean)
-        self._once = choosable.once
+        self._mean = selectable.mean(moments.mean)
+        self._once = selectable.once
         self._chosen: tuple[int, tuple[float, float]] | None = None  # the last argmax
 
     @abstractmethod
@@ -237,7 +237,7 @@ class DeviceBatch(TableBatch):
 
     @override
     def choose(
-        self, limit: int, goes_on: ContinueFunction = always_continue
+        self, limit: int, continues: ContinueFunction = always_continue
     ) -> list[int]:
         """Maximizers, one after the other; see `GrowingBatch`.
 
@@ -250,7 +250,7 @@ class DeviceBatch(TableBatch):
         following: int | None = self.argmax()
         while following is not None:
             chosen.append(following)
-            if not goes_on(len(chosen)) or len(chosen) == limit:
+            if not continues(len(chosen)) or len(chosen) == limit:
                 break
             self.append(following)
             following = self._following()
@@ -284,9 +284,9 @@ class RankOneBatch(DeviceBatch):
         embedded: DeviceMoments,
         multiplier: float,
         rule: Rule | None,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
     ) -> None:
-        super().__init__(points, embedded.moments, rule, choosable)
+        super().__init__(points, embedded.moments, rule, selectable)
         self._embedded = embedded
         self._multiplier = multiplier
         self._variance = self._initial
@@ -361,9 +361,9 @@ class BlockBatch(RankOneBatch):
         embedded: DeviceMoments,
         multiplier: float,
         rule: Rule | None,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
     ) -> None:
-        super().__init__(points, embedded, multiplier, rule, choosable)
+        super().__init__(points, embedded, multiplier, rule, selectable)
         self._base = self._initial
         self._ucb = self._bound(self._mean, self._variance)
         self._blocks: list[Tensor] = []  # `BLOCK x m` rows, and zeros

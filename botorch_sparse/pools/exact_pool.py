@@ -90,17 +90,17 @@ class ExactPool:
         """Posterior means of all candidates, `A`."""
         return self._moments.mean
 
-    def fork(self, *, goes_on: bool = True) -> "ExactPool":
+    def fork(self, *, continues: bool = True) -> "ExactPool":
         """A pool that goes on from here, while this one stays as it is.
 
         Both write into the same memory, each behind its own rows, and the last of
         these may be an open run's, which either writes again before it is read.
 
         Args:
-            goes_on: Whether the open run may go on there, or the next one is new.
+            continues: Whether the open run may go on there, or the next one is new.
         """
         pool = copy(self)
-        pool._run = copy(self._run) if goes_on else None
+        pool._run = copy(self._run) if continues else None
         return pool
 
     @torch.no_grad()
@@ -230,10 +230,10 @@ class ExactPool:
         self,
         multiplier: float,
         rule: Rule | None = None,
-        choosable: SelectableRows = ALL_ROWS,
+        selectable: SelectableRows = ALL_ROWS,
     ) -> "ExactBatch":
         """Start a batch; see `Points`."""
-        return ExactBatch(self, multiplier, rule, choosable)
+        return ExactBatch(self, multiplier, rule, selectable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,10 +295,10 @@ class ExactBatch(DeviceBatch):
         pool: ExactPool,
         multiplier: float,
         rule: Rule | None,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
     ) -> None:
-        super().__init__(pool, pool.all_moments(), rule, choosable)
-        self._pool = pool.fork(goes_on=False)
+        super().__init__(pool, pool.all_moments(), rule, selectable)
+        self._pool = pool.fork(continues=False)
         self._multiplier = multiplier
         self._last: int | None = None  # appended, but not in the variances yet
 

@@ -87,16 +87,16 @@ class HostBatch(TableBatch):
         known: CandidateMoments,
         multiplier: float,
         rule: Rule | None,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
     ) -> None:
         super().__init__(points, rule)
         self._known = known
         self._cross, self._whitening = known.cross, known.embedding.whitening
-        self._once = choosable.once
+        self._once = selectable.once
         self._own: dict[int, tuple[Tensor, Tensor]] = {}  # x and k_S(x), by row
         # Squared covariances among the batch's different points, and their variances.
         self._among: tuple[Tensor, Tensor] | None = None
-        self._is_open: np.ndarray = choosable.mean(0 * known.mean).numpy()
+        self._is_open: np.ndarray = selectable.mean(0 * known.mean).numpy()
         self._mean: np.ndarray = known.mean.numpy()
         self._initial: np.ndarray = known.variance.numpy()
         self._multiplier = self._initial.dtype.type(multiplier)

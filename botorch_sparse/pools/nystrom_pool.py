@@ -284,35 +284,37 @@ class NystromPool:
         self,
         multiplier: float,
         rule: Rule | None = None,
-        choosable: SelectableRows = ALL_ROWS,
+        selectable: SelectableRows = ALL_ROWS,
     ) -> TableBatch:
         """Start a batch; see `Points`."""
         state = self._embedded()
         if isinstance(state, CandidateMoments):
-            self._screen(state, multiplier, choosable)
-            batch = HostBatch(self, state, multiplier, rule, choosable)
+            self._screen(state, multiplier, selectable)
+            batch = HostBatch(self, state, multiplier, rule, selectable)
             self._promising = batch.promising(NUM_PROMISING)
             return batch
         m, num = state.posterior.num_inducing, self.shard.num_rows
         is_eager = state.in_memory and eager_is_cheaper(num, m)
         kind = EagerBatch if is_eager else BlockBatch
-        return kind(self, state, multiplier, rule, choosable)
+        return kind(self, state, multiplier, rule, selectable)
 
     @torch.no_grad()
     def _screen(
-        self, known: CandidateMoments, multiplier: float, choosable: SelectableRows
+        self, known: CandidateMoments, multiplier: float, selectable: SelectableRows
     ) -> None:
         """Embed the candidates that may have the largest bound; the last best first."""
         if known.is_whole:
             return
         rows = torch.arange(len(self))
-        if choosable.excluded is not None:
-            rows = rows[torch.ones_like(rows).index_fill_(0, choosable.excluded, 0) > 0]
+        if selectable.excluded is not None:
+            rows = rows[
+                torch.ones_like(rows).index_fill_(0, selectable.excluded, 0) > 0
+            ]
         first = self._promising
         if not len(first):
             first = rows[:: max(1, len(rows) // SAMPLE_SIZE)]
         known.resolve(first)
-        is_open = choosable.mean(known.mean).isfinite()
+        is_open = selectable.mean(known.mean).isfinite()
         bounds = known.bounds(multiplier)
         best = bounds.where(known.is_exact & is_open, -torch.inf).max()
         rows = rows[~known.is_exact[rows]]

@@ -40,7 +40,7 @@ def path_maximizers(
     X: Tensor,
     posterior: NystromPosterior,
     num_paths: int,
-    choosable: SelectableRows = ALL_ROWS,
+    selectable: SelectableRows = ALL_ROWS,
     *,
     num_features: int = NUM_FEATURES,
     shard: Shard | None = None,
@@ -56,9 +56,9 @@ def path_maximizers(
     """
     shard = Shard(len(X)) if shard is None else shard
     paths = _Paths.draw(posterior, num_paths, num_features)
-    depth = num_paths if choosable.once else 1
+    depth = num_paths if selectable.once else 1
     # Minus infinity where excluded.
-    closed = shard.selectable(choosable).mean(X.new_zeros(len(X)))
+    closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     best = X.new_full((num_paths, depth), -torch.inf)
     ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
     for start in range(0, len(X), ROWS):

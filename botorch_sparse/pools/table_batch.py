@@ -75,14 +75,14 @@ class Points(Protocol):
         self,
         multiplier: float,
         rule: Rule | None = None,
-        choosable: SelectableRows = ALL_ROWS,
+        selectable: SelectableRows = ALL_ROWS,
     ) -> "TableBatch":
         r"""Start a batch by the bound :math:`\mu(x) + \beta^{1/2} \sigma_t(x)`.
 
         Args:
             multiplier: What multiplies the Bayesian standard deviation.
             rule: What ends the batch; None for no rule.
-            choosable: What may be chosen; all rows by default.
+            selectable: What may be chosen; all rows by default.
         """
         ...
 

@@ -35,7 +35,7 @@ from botorch_sparse.strategies.surrogates.table_posterior import (
 # Where a batch ends at the latest: points without variance add nothing to any bound.
 MAX_BATCH_SIZE = 10_000
 # Points of a table that are all inducing points, where the kernel is inferred.
-FEW = 100
+EXACT_ON_TABLES = 100
 
 S = TypeVar("S", bound=Any)
 
@@ -179,7 +179,7 @@ class ModelStrategy(Strategy, Generic[S]):
         default = MAX_BATCH_SIZE if self.domain.num_rows else MAX_BOX_BATCH
         most = min(given, default=default)
         excluded = self.excluded_points
-        limit = self.domain.num_choosable(most, excluded, unique=self.unique)
+        limit = self.domain.num_selectable(most, excluded, unique=self.unique)
         if limit == 0:
             raise UnsupportedError(
                 f"None of {self.domain.num_rows} candidates is left: all have "
@@ -198,7 +198,7 @@ class ModelStrategy(Strategy, Generic[S]):
         """Choose at most so many points by the posterior."""
         raise NotImplementedError
 
-    def _choosable(self) -> SelectableRows:
+    def _selectable(self) -> SelectableRows:
         """The rows that may be chosen."""
         excluded = torch.tensor(sorted(self.excluded_points), dtype=torch.long)
         return SelectableRows(excluded if len(excluded) else None, self.unique)
@@ -295,7 +295,7 @@ def surrogate_of(
         sampler,
         initial_sampler or RecursiveRLSSampler(),
         max_memory,
-        FEW if domain.num_rows else EXACT_SIZE,
+        EXACT_ON_TABLES if domain.num_rows else EXACT_SIZE,
         is_scale_known=source.is_inferred,
         is_noise_known=settings.refit is not None,
     )

@@ -91,7 +91,7 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
 
     def _select_by_model(self, limit: int) -> list[int]:
         return self.surrogate.view.maximizers(
-            limit, self._choosable(), self.record, self.generator, self._ask_limit
+            limit, self._selectable(), self.record, self.generator, self._ask_limit
         )
 
     def _config(self) -> dict[str, Any]:

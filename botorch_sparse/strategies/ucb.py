@@ -244,7 +244,7 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             self.radius.multiplier(self.statistics),
             None if sized else self.rule,
             self.batch_points(),
-            self._choosable(),
+            self._selectable(),
             self.record,
             self.generator,
         )
@@ -275,11 +275,11 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             X = surrogate.source.inputs(data.X)
             pool.rebuild(X, data.Y * 0.0, lam / data.counts)
         excluded, is_once = self.excluded_points, self.unique
-        limit = self.domain.num_choosable(limit, excluded, unique=is_once)
-        choosable = self._choosable().to(pool.X.device)
+        limit = self.domain.num_selectable(limit, excluded, unique=is_once)
+        selectable = self._selectable().to(pool.X.device)
         pending = self.pending.tolist()
         return uncertainty_sampling(
-            pool, pending, largest, limit, choosable, self._ask_limit
+            pool, pending, largest, limit, selectable, self._ask_limit
         )
 
     def _sample_box(self, box: Box, limit: int, largest: float) -> list[int]:

@@ -57,10 +57,10 @@ def shared_pool(
 
 
 def chosen(
-    pool: NystromPool, rule: Rule | None, choosable: SelectableRows = ALL_ROWS
+    pool: NystromPool, rule: Rule | None, selectable: SelectableRows = ALL_ROWS
 ) -> tuple[list[int], list[float], list[float], float]:
     """A batch, with points that are pending on several ranks."""
-    batch = pool.batch(20.0, rule, choosable)
+    batch = pool.batch(20.0, rule, selectable)
     for row in (3, 3 * RANK_TILE + 1, 3 * RANK_TILE + 1, 2 * RANK_TILE, 3):
         batch.append(row)
     rows = batch.choose(40)
@@ -113,12 +113,12 @@ def test_what_may_not_be_chosen_is_not(
     pool = NystromPool(X, LAM, max_memory=max_memory)
     pool.update(posterior)
     first = pool.batch(20.0).choose(10)
-    choosable = SelectableRows(torch.tensor(sorted({*first}), device=device), once)
-    whole = chosen(pool, None, choosable)
+    selectable = SelectableRows(torch.tensor(sorted({*first}), device=device), once)
+    whole = chosen(pool, None, selectable)
 
     def choose(ranks: Ranks) -> object:
         own = shared_pool(ranks, X, posterior, max_memory)
-        return chosen(own, None, choosable)
+        return chosen(own, None, selectable)
 
     assert together(3, choose, device) == [whole] * 3
     assert not {*whole[0]} & {*first}
@@ -203,14 +203,14 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     monkeypatch.setattr(paths_module._Paths, "draw", lambda *_: paths)
     first = path_maximizers(X, posterior, 12, SelectableRows(None, once))
     excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
-    choosable = SelectableRows(excluded, once)
-    whole = path_maximizers(X, posterior, 12, choosable)
+    selectable = SelectableRows(excluded, once)
+    whole = path_maximizers(X, posterior, 12, selectable)
 
     def choose(ranks: Ranks) -> list[int]:
         shard = Shard(ROWS, ranks)
         own = X[shard.start : shard.stop]
-        return path_maximizers(own, posterior, 12, choosable, shard=shard)
+        return path_maximizers(own, posterior, 12, selectable, shard=shard)
 
     assert together(size, choose, device) == [whole] * size
-    assert not {*whole} & {*choosable.excluded.tolist()}
+    assert not {*whole} & {*selectable.excluded.tolist()}
     assert (len({*whole}) == 12) is once

@@ -87,14 +87,14 @@ def test_branch_and_bound_changes_no_bit(
         pool.update(posterior)
         assert not pool.is_embedded
         excluded = torch.arange(0, len(pool), 3) if seed % 3 == 0 else None
-        choosable = SelectableRows(excluded, once=seed % 2 == 0)
+        selectable = SelectableRows(excluded, once=seed % 2 == 0)
         rows = torch.tensor([5, 0, 7, 5])
         found = []
         for screens in (True, False):
             pool.update(posterior)
             if not screens:
                 pool.all_moments()
-            state = pool.batch(10 ** (seed / 4 - 1), Local(50.0), choosable)
+            state = pool.batch(10 ** (seed / 4 - 1), Local(50.0), selectable)
             num_dropped += len(pool) - pool.num_exact
             state.append(3)
             chosen, moments = state.choose(20), pool.moments(rows)
@@ -118,9 +118,9 @@ def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> No
     whole.all_moments()
     assert whole.is_embedded and whole.num_exact == len(whole)
     best = whole.batch(20.0).choose(5)
-    for choosable in (ALL_ROWS, SelectableRows(torch.tensor(best))):
-        expected = whole.batch(20.0, None, choosable).choose(8)
-        assert pool.batch(20.0, None, choosable).choose(8) == expected
+    for selectable in (ALL_ROWS, SelectableRows(torch.tensor(best))):
+        expected = whole.batch(20.0, None, selectable).choose(8)
+        assert pool.batch(20.0, None, selectable).choose(8) == expected
     assert torch.equal(pool.all_variances(), whole.all_variances())
 
 

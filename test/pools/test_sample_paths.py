@@ -37,7 +37,7 @@ def problem_of(kernel: str, seed: int = 9) -> Problem:
 def maximizers(
     problem: Problem,
     num: int,
-    choosable: SelectableRows = ALL_ROWS,
+    selectable: SelectableRows = ALL_ROWS,
     seed: int = 0,
     **kwargs: Any,
 ) -> list[int]:
@@ -45,13 +45,13 @@ def maximizers(
     tkwargs = kwargs or HOST
     posterior = problem.posterior(**tkwargs)
     with manual_seed(seed):
-        return path_maximizers(problem.X.to(**tkwargs), posterior, num, choosable)
+        return path_maximizers(problem.X.to(**tkwargs), posterior, num, selectable)
 
 
-def draws(problem: Problem, choosable: SelectableRows) -> list[int]:
+def draws(problem: Problem, selectable: SelectableRows) -> list[int]:
     """Maximizers of the paths of many calls."""
     seeds = range(CALLS)
-    calls = [maximizers(problem, PATHS, choosable, seed) for seed in seeds]
+    calls = [maximizers(problem, PATHS, selectable, seed) for seed in seeds]
     return [candidate for chosen in calls for candidate in chosen]
 
 
@@ -93,8 +93,8 @@ def test_frequencies_of_the_maximizers(kernel: str, excluded: list[int]) -> None
     )
     values[:, excluded] = -np.inf
     theirs = frequencies(values.argmax(-1), 40)
-    choosable = SelectableRows(torch.tensor(excluded)) if excluded else ALL_ROWS
-    ours = frequencies(draws(problem, choosable), 40)
+    selectable = SelectableRows(torch.tensor(excluded)) if excluded else ALL_ROWS
+    ours = frequencies(draws(problem, selectable), 40)
     assert ours.sum() == CALLS * PATHS and not ours[excluded].any()
     assert theirs.max() < 0.3 * theirs.sum()  # it is not decided already
     value, degrees = statistic(ours, theirs)
@@ -143,11 +143,11 @@ def test_the_bound_is_not_idle() -> None:
 def test_once() -> None:
     """No candidate twice, none of the excluded, all of the others in the end."""
     problem = problem_of("matern32")
-    choosable = SelectableRows(torch.arange(30), once=True)
-    chosen = maximizers(problem, 8, choosable)
+    selectable = SelectableRows(torch.arange(30), once=True)
+    chosen = maximizers(problem, 8, selectable)
     assert len(set(chosen)) == len(chosen) == 8 and min(chosen) >= 30
-    assert sorted(maximizers(problem, 25, choosable)) == list(range(30, 40))
-    assert maximizers(problem, 8, choosable) == chosen
+    assert sorted(maximizers(problem, 25, selectable)) == list(range(30, 40))
+    assert maximizers(problem, 8, selectable) == chosen
 
 
 def test_once_takes_the_best_of_what_is_left() -> None:
@@ -184,8 +184,8 @@ def test_devices_draw_alike(double: dict[str, Any]) -> None:
     chosen = []
     for tkwargs in (HOST, double):
         excluded = torch.arange(5, device=tkwargs["device"])
-        choosable = SelectableRows(excluded, once=True)
-        chosen.append(maximizers(problem, 30, choosable, seed=4, **tkwargs))
+        selectable = SelectableRows(excluded, once=True)
+        chosen.append(maximizers(problem, 30, selectable, seed=4, **tkwargs))
     assert chosen[0] == chosen[1]
 
 

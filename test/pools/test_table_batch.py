@@ -54,19 +54,19 @@ def start(
     kind: str,
     problem: Problem,
     multiplier: float,
-    choosable: SelectableRows = ALL_ROWS,
+    selectable: SelectableRows = ALL_ROWS,
     max_memory: int = 2**30,
     **tkwargs: Any,
 ) -> TableBatch:
     """A batch of each kind; those of devices work on the host as well."""
     if kind == "exact":
-        return problem.exact_pool(**tkwargs).batch(multiplier, None, choosable)
+        return problem.exact_pool(**tkwargs).batch(multiplier, None, selectable)
     if kind == "pool":
         pool = problem.pool(max_memory=max_memory, **tkwargs)
-        return pool.batch(multiplier, None, choosable)
+        return pool.batch(multiplier, None, selectable)
     pool = problem.pool(DevicePool, max_memory=max_memory, **tkwargs)
     batch = EagerBatch if kind == "eager" else SmallBlocks
-    return device_batch(batch, pool, multiplier, choosable=choosable)
+    return device_batch(batch, pool, multiplier, selectable=selectable)
 
 
 def dense_of(kind: str, problem: Problem) -> Dense:
@@ -172,8 +172,8 @@ def test_more_candidates_than_the_first_block(
     problem = make_problem(4, num_candidates=600, lam=0.02, kernel="scaled")
     assert HostBatch.first_block < len(problem.X)
     excluded = list(range(0, 600, 3))
-    choosable = SelectableRows(torch.tensor(excluded), True)
-    state = start("pool", problem, multiplier, choosable, max_memory, **HOST)
+    selectable = SelectableRows(torch.tensor(excluded), True)
+    state = start("pool", problem, multiplier, selectable, max_memory, **HOST)
     assert type(state) is HostBatch
     follow(state, Dense(problem), multiplier, 25, 1e-9, [1, 5], excluded, True)
 

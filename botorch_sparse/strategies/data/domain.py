@@ -138,7 +138,7 @@ class TableDomain:
             return rows[torch.randperm(len(rows), generator=generator)[:num]].tolist()
         return rows[torch.randint(len(rows), (num,), generator=generator)].tolist()
 
-    def num_choosable(
+    def num_selectable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
         """The largest batch of at most `limit` points that can be proposed."""
@@ -234,7 +234,7 @@ class BoxDomain:
         """As `sample`: points of a box never repeat."""
         return self.sample(num, generator, add_point)
 
-    def num_choosable(
+    def num_selectable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
         """See `TableDomain`."""

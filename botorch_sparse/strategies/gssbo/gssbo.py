@@ -253,11 +253,10 @@ class GSSBO(ModelStrategy[SubsetSurrogate]):
 
     @override
     def _config(self) -> dict[str, Any]:
-        name = getattr(self.acquisition, "__qualname__", repr(self.acquisition))
         return super()._config() | {
             **self.buffer.config(),
             "radius": fingerprint(self.radius, "radius"),
-            "acquisition": name,
+            "acquisition": fingerprint(self.acquisition, "acquisition"),
         }
 
 

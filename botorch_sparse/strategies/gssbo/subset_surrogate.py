@@ -18,6 +18,7 @@ from torch import Tensor
 from botorch_sparse.argument_checks import check_number, check_whole
 from botorch_sparse.models import SubsetSingleTaskGP
 from botorch_sparse.models.subset.row_selection import SelectionOptions
+from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import BoxDomain, Domain, draw_seed
 from botorch_sparse.strategies.data.run_record import RunRecord
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
@@ -153,9 +154,8 @@ class SubsetSurrogate:
 
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        selection = self.options.selection
-        name = getattr(selection, "__qualname__", repr(selection))
-        options = vars(self.options) | {"selection": name}
+        selection = fingerprint(self.options.selection, "selection")
+        options = vars(self.options) | {"selection": selection}
         return self.source.config(domain) | options
 
     def state_dict(self) -> dict[str, Any]:

@@ -364,7 +364,7 @@ class SBPE(RoundStrategy):
 
 def _first_length(domain: Domain, num_evaluations: int, num_initial: int | None) -> int:
     """The length of the first batch, which a kernel is fitted to."""
-    most = domain.num_choosable(num_evaluations // 3, (), unique=True)
+    most = domain.num_selectable(num_evaluations // 3, (), unique=True)
     if most < 2:
         raise InputDataError(
             f"Got num_evaluations={num_evaluations} without covar_module; need 6 or "

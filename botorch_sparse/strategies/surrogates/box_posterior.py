@@ -123,7 +123,7 @@ class BoxPosterior(DomainPosterior):
         multiplier: float,
         rule: Rule | None,
         pending: list[int],
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
     ) -> BoxBatch:
@@ -147,10 +147,10 @@ class BoxPosterior(DomainPosterior):
     def maximizers(
         self,
         num_paths: int,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
-        goes_on: ContinueFunction = always_continue,
+        continues: ContinueFunction = always_continue,
     ) -> list[int]:
         model, chosen = self._learned_model, list[int]()
         options = self._options(draw_seed(generator))
@@ -160,7 +160,7 @@ class BoxPosterior(DomainPosterior):
                 acqf = of_points(partial(_values_on, path))
                 X, _ = optimize_acqf(acqf, q=1, **options)
                 chosen.append(record.add_point(self.box.clamp(X)[0]))
-                if not goes_on(len(chosen)):
+                if not continues(len(chosen)):
                     break
         return chosen
 

@@ -129,7 +129,7 @@ class DomainPosterior(ABC):
         multiplier: float,
         rule: Rule | None,
         pending: list[int],
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
     ) -> GrowingBatch:
@@ -139,7 +139,7 @@ class DomainPosterior(ABC):
             multiplier: What multiplies the standard deviation.
             rule: What ends it.
             pending: Points that are in it from the start.
-            choosable: Which rows may be chosen; excluded ones on the host.
+            selectable: Which rows may be chosen; excluded ones on the host.
             record: Gives points of a box their numbers.
             generator: Source of randomness.
         """
@@ -148,15 +148,15 @@ class DomainPosterior(ABC):
     def maximizers(
         self,
         num_paths: int,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
-        goes_on: ContinueFunction = always_continue,
+        continues: ContinueFunction = always_continue,
     ) -> list[int]:
         """Points where sample paths are largest; pending points lower no sample.
 
         On a table they are found together. On a box they are found one by one, and
-        `goes_on` is asked after each.
+        `continues` is asked after each.
         """
 
     def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)

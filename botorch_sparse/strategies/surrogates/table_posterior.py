@@ -113,12 +113,12 @@ class TablePosterior(DomainPosterior):
         multiplier: float,
         rule: Rule | None,
         pending: list[int],
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
     ) -> TableBatch:
-        choosable = choosable.to(self.pool.X.device)
-        batch: TableBatch = self.pool.batch(multiplier, rule, choosable)
+        selectable = selectable.to(self.pool.X.device)
+        batch: TableBatch = self.pool.batch(multiplier, rule, selectable)
         if self._is_away:
             batch.initial = self.on_host
         for row in pending:
@@ -129,18 +129,18 @@ class TablePosterior(DomainPosterior):
     def maximizers(
         self,
         num_paths: int,
-        choosable: SelectableRows,
+        selectable: SelectableRows,
         record: RunRecord,
         generator: torch.Generator,
-        goes_on: ContinueFunction = always_continue,
+        continues: ContinueFunction = always_continue,
     ) -> list[int]:
         posterior, X = self.posterior_of(record), self.pool.X
         if posterior is None:
             raise no_data()
         with manual_seed(draw_seed(generator)):
-            choosable = choosable.to(X.device)
+            selectable = selectable.to(X.device)
             shard = self.pool.shard
-            return path_maximizers(X, posterior, num_paths, choosable, shard=shard)
+            return path_maximizers(X, posterior, num_paths, selectable, shard=shard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,8 +399,8 @@ def uncertainty_sampling(
     pending: list[int],
     max_variance: float,
     limit: int,
-    choosable: SelectableRows = ALL_ROWS,
-    goes_on: ContinueFunction = always_continue,
+    selectable: SelectableRows = ALL_ROWS,
+    continues: ContinueFunction = always_continue,
 ) -> list[int]:
     r"""Points of largest exact variance, one after the other ([Calandriello2020]_).
 
@@ -412,14 +412,14 @@ def uncertainty_sampling(
         pending: Candidates that are pending already.
         max_variance: Where to stop, :math:`\lambda / P`.
         limit: Largest number of points.
-        choosable: Which candidates may be chosen.
-        goes_on: Asked after each; see `AskLimit`.
+        selectable: Which candidates may be chosen.
+        continues: Asked after each; see `AskLimit`.
 
     Returns:
         Candidates; none where the variance is small enough already. Cost: O(A n) for
         each, with `n` points in the posterior.
     """
-    batch = pool.batch(1.0, None, choosable)
+    batch = pool.batch(1.0, None, selectable)
     for row in pending:
         batch.append(row)
     chosen: list[int] = []
@@ -429,6 +429,6 @@ def uncertainty_sampling(
         if not batch.variances_before[-1] > max_variance:
             break
         chosen.append(row)
-        if not goes_on(len(chosen)):
+        if not continues(len(chosen)):
             break
     return chosen

@@ -270,8 +270,8 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         pool = NystromPool(torch.cat([self.surrogate.source.inputs(X), pending]))
         pool.update(posterior, noise=self.surrogate.prior.lam)
         out = torch.arange(len(X), len(pool), device=pending.device)
-        choosable = SelectableRows(out if len(out) else None, once=True)
-        batch = pool.batch(PRACTICAL_BETA**0.5, self.rule, choosable)
+        selectable = SelectableRows(out if len(out) else None, once=True)
+        batch = pool.batch(PRACTICAL_BETA**0.5, self.rule, selectable)
         for row in out.tolist():
             batch.append(row)
         return batch.choose(min(num, len(X)), self._ask_limit)

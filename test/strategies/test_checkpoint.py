@@ -352,3 +352,21 @@ def test_a_table_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         strategy.load_state_dict(strategy.state_dict())
     assert seen.count(strategy.candidates.nbytes) == 1
+
+
+@pytest.mark.parametrize("damage", ["shorter", "elsewhere"])
+def test_evaluations_that_do_not_fit_are_refused(damage):
+    """A dictionary has no checksum: columns are of one length, and points are there."""
+    X = torch.rand(50, 2, dtype=torch.float64)
+    strategy, other = (RandomSearch(X, batch_size=5, seed=0) for _ in range(2))
+    batch = strategy.ask()
+    strategy.tell(batch, batch.X.sum(-1))
+    state = strategy.state_dict()
+    history = state["history"]
+    if damage == "shorter":
+        history["Y"] = history["Y"][:-1]
+    else:
+        history["point"] = history["point"] + 49
+    with pytest.raises(InputDataError, match="different lengths, or lack points"):
+        other.load_state_dict(state)
+    assert len(other.history) == 0

@@ -151,7 +151,8 @@ def _update(bar: Any, history: History) -> None:
     """Show what has come since, with the best value so far."""
     if bar.disable:
         return
-    largest = max(history.values.tolist(), default=-math.inf)
+    values = history.values
+    largest = float(values.max()) if len(values) else -math.inf
     best = -largest if history.minimize else largest
     batches = history.batches
     num_inducing = batches[-1].num_inducing if batches else 0

@@ -711,6 +711,9 @@ class Strategy(ABC):
         """
         self.record = self.record.of_state(state["history"])
         self._trials = PendingTrials.of_state(state)
+        number = torch.tensor([trial.point for trial in self._trials], dtype=torch.long)
+        if self.domain.ranks.size > 1:  # all ranks know the points from here on
+            self.record.points(torch.cat([self.record.point, number]))
         self._failed = set(state["failed"])
         self._earlier = tuple(state["earlier"])
         self._num_learned = state["num_learned"]

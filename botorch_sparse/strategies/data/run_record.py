@@ -561,8 +561,19 @@ class RunRecord:
         }
 
     def of_state(self, state: dict[str, Any]) -> "RunRecord":
-        """The record on this one's domain that `state_dict` came from."""
+        """The record on this one's domain that `state_dict` came from.
+
+        Raises:
+            InputDataError: If columns differ in length, or points have no coordinates.
+        """
         record = RunRecord(self.domain, self.outcomes)
+        lengths = {len(state[name]) for name in ("point", "batch", "trial", "Y")}
+        most = self.domain.num_rows + len(state["extra"])
+        if (
+            len(lengths) > 1
+            or not ((0 <= state["point"]) & (state["point"] < most)).all()
+        ):
+            raise InputDataError("Evaluations have different lengths, or lack points.")
         points, batches, trials = (
             state[name].tolist() for name in ("point", "batch", "trial")
         )

@@ -1,6 +1,7 @@
 """An `ask` shows how far it is, and ends when its time is over."""
 
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -102,17 +103,27 @@ def test_there_is_time_enough() -> None:
     assert batch.note == "" and torch.equal(batch.X, other.ask().X)
 
 
-def test_a_step_inside_of_a_step_is_announced() -> None:
-    """What the inner one took in stays; the outer one has not happened."""
-    strategy = started("table-bbkb")
-    known, point = len(strategy.history), strategy.candidates[:1]
+@pytest.mark.parametrize("name", ["table-bbkb", "box-bbkb"])
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_a_step_inside_of_a_step_is_refused(name: str, is_caught: bool) -> None:
+    """Nothing of the inner one happens: both would append to the same columns."""
+    strategy, twin = started(name), started(name)
+    points = (
+        strategy.history.X[:3] * 0.5 + 0.25 if "box" in name else twin.candidates[:3]
+    )
 
     def tell(*_: Any) -> None:
-        if len(strategy.history) == known:
-            strategy.tell(point, [[1.0]])
+        with suppress(InputDataError) if is_caught else nullcontext():
+            strategy.tell(points, [1.0, 2.0, 3.0])
 
-    with pytest.raises(InputDataError, match="inside of another call"):
-        strategy.ask(progress=tell)
-    assert len(strategy.history) == known + 1 and not len(strategy.pending)
-    strategy.tell((batch := strategy.ask()).ids, [0.0] * len(batch))
-    assert len(strategy.history) == known + 1 + len(batch)
+    if is_caught:
+        assert torch.equal(strategy.ask(2, progress=tell).X, twin.ask(2).X)
+    else:
+        with pytest.raises(InputDataError, match="inside of another call"):
+            strategy.ask(2, progress=tell)
+    assert torch.equal(strategy.history.X, twin.history.X)
+    assert torch.equal(strategy.pending, twin.pending)
+    for one in (strategy, twin):
+        one.tell(points, [1.0, 2.0, 3.0])
+    assert torch.equal(strategy.history.X, twin.history.X)
+    assert torch.equal(strategy.ask(2).X, twin.ask(2).X)

@@ -468,6 +468,32 @@ def test_ctrl_c_while_an_executor_works() -> None:
     assert len(history) == 8 and sorted(history.trial.tolist()) == list(range(8))
 
 
+def test_ctrl_c_is_not_lost_in_an_error() -> None:
+    """It comes once the block has ended, with the block's error as its context."""
+    with pytest.raises(KeyboardInterrupt) as caught, transaction.undivided():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("the block's own")
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_what_has_begun_is_told_where_an_executor_takes_no_more() -> None:
+    class Full(ThreadPoolExecutor):
+        taken = 0
+
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            self.taken += 1
+            if self.taken > 2:
+                raise RuntimeError("shut down")
+            return super().submit(*args, **kwargs)
+
+    strategy = random_search(30, batch_size=4)
+    with Full(2) as executor, pytest.raises(RuntimeError, match="shut down"):
+        strategy.run(
+            lambda X: time.sleep(0.1) or X.sum(-1), 8, executor=executor, progress=False
+        )
+    assert len(strategy.history) == 2 and len(strategy.pending) == 2
+
+
 class Immediate(Executor):
     """Has evaluated a point when `submit` returns."""
 

@@ -195,7 +195,12 @@ class Evaluation:
         errors: list[Exception] = []
         try:
             for id, call in self._calls(batch):
-                future = executor.submit(call)
+                try:
+                    future = executor.submit(call)
+                except Exception as error:  # shut down or broken: what began is awaited
+                    errors.append(error)
+                    _cancel(out)
+                    break
                 out[future] = id
                 future.add_done_callback(arrived.put)
             while out:

@@ -41,16 +41,17 @@ def step(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], 
 
     @wraps(method)
     def whole(strategy: Any, *args: P.args, **options: P.kwargs) -> T:
-        with strategy._lock, torch.inference_mode(False), checks_kept():
-            known, draft = strategy.record, draft_of(strategy)
-            result = _done(method, strategy, draft, args, options)
-            if strategy.record is not known:
+        with strategy._lock:
+            if strategy._lock.step.locked():  # by this thread: others wait above
                 raise InputDataError(
                     "Got ask, tell or the like inside of another call of the same "
-                    "strategy, such as from `progress`: the inner call has happened, "
-                    "and the outer one has not. Call them one after the other."
+                    "strategy, such as from `progress`: nothing of the inner call has "
+                    "happened. Call them one after the other."
                 )
-            _become(strategy, draft)
+            with strategy._lock.step, torch.inference_mode(False), checks_kept():
+                draft = draft_of(strategy)
+                result = _done(method, strategy, draft, args, options)
+                _become(strategy, draft)
         return result
 
     return whole
@@ -77,6 +78,7 @@ def _alias_of(strategy: S) -> S:
 def draft_of(strategy: Any) -> Any:
     """A copy to change; the strategy stays as it is. O(1)."""
     draft = _alias_of(strategy)
+    draft._lock = StepLock()  # a step of the draft is a part of its step
     draft.record, draft._trials = strategy.record.fork(), strategy._trials.fork()
     draft.generator = torch.Generator()
     draft.generator.set_state(strategy.generator.get_state())
@@ -84,9 +86,9 @@ def draft_of(strategy: Any) -> Any:
 
 
 def _become(strategy: Any, draft: Any) -> None:
-    """Take over all that a draft has."""
+    """Take over all that a draft has but its lock, for which threads may wait."""
     before = vars(strategy).copy()
-    vars(strategy).update(vars(draft))
+    vars(strategy).update(vars(draft) | {"_lock": strategy._lock})
     del before  # until here: no finalizer runs while attributes are replaced
 
 
@@ -124,7 +126,14 @@ class StepLock(type(threading.RLock())):  # type: ignore[misc]
     """A lock that its thread may take again; a copy is another one, and free.
 
     No signal comes between its `__exit__`, which is in C, and the block before it.
+
+    Attributes:
+        step: A lock that is held as long as a step is taken: two drafts at a time would
+            append to the same room.
     """
+
+    def __init__(self) -> None:
+        self.step = threading.Lock()
 
     def __reduce__(self) -> tuple[type["StepLock"], tuple[()]]:
         return StepLock, ()
@@ -150,8 +159,8 @@ def undivided() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, usual)
-    if received:
-        usual(*received[0])
+        if received:  # also after an error, which is then its context
+            usual(*received[0])
 
 
 @contextmanager

@@ -207,13 +207,13 @@ class Strategy(ABC):
         Those that failed; where each row is proposed once (`unique`), also those that
         were evaluated or are pending.
         """
-        taken = self._failed
+        taken, num_rows = self._failed, self.domain.num_rows
         if self.unique:
-            told = self.record.folded().point.tolist()
+            told = self.record.different.tolist()
             taken = {*taken, *told, *self.pending.tolist()}
         elif not self._earlier:
             return taken
-        return {point for point in taken if point < self.domain.num_rows}
+        return {point for point in taken if point < num_rows}
 
     @property
     def is_finished(self) -> bool:
@@ -718,7 +718,7 @@ class Strategy(ABC):
         self._earlier = tuple(state["earlier"])
         self._num_learned = state["num_learned"]
         self.generator.set_state(state["generator"].cpu())
-        self._finder = self._finder.anew()
+        self._finder = self._finder.without_pending()
 
     @abstractmethod
     def _select(self, max_batch_size: int | None) -> list[int]:

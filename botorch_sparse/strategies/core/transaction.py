@@ -107,7 +107,7 @@ def undo_point(strategy: Any) -> Callable[[], bool]:
             if len(strategy.history) != num_told or not is_same_table:
                 return False
             strategy._forget()
-            before._finder = before._finder.anew()
+            before._finder = before._finder.without_pending()
             _become(strategy, before)
             return True
 

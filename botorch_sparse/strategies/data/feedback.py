@@ -205,16 +205,13 @@ def _are_at(
 def _read_values(Y: Tensor, named: Named, record: RunRecord) -> Tensor:
     """The observations as `b x k` values, if they are sound."""
     ids, rows, X = named
-    names, dim, outcomes = (
-        (rows if ids is None else ids),
-        record.domain.dim,
-        record.outcomes,
-    )
+    names, dim = rows if ids is None else ids, record.domain.dim
+    outcomes = record.outcomes
     Y = Y.reshape(1) if Y.dim() == 0 else Y
     is_right = X is None or (X.dim() == 2 and X.shape[-1] == dim)
-    num = (
-        len(names) if names is not None else 0 if X is None or X.dim() == 0 else len(X)
-    )
+    num = 0 if names is None else len(names)
+    if names is None and X is not None and X.dim() > 0:
+        num = len(X)
     if not is_right or not outcomes.is_shape(Y.shape, num):
         what = f"{num} trials" if X is None else f"X of shape {tuple(X.shape)}"
         needed = "" if X is None else f"`b x {dim}` and "

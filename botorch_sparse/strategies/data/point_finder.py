@@ -72,8 +72,8 @@ class PointFinder:
             self._known[dtype] = equal_rows(self._candidates.to(dtype))
         return self._known[dtype]
 
-    def anew(self) -> "PointFinder":
-        """A finder for other pending points; what is known of the table stays."""
+    def without_pending(self) -> "PointFinder":
+        """One that looks pending points up again; what is known of the table stays."""
         other = copy(self)
         other._pending = None
         return other
@@ -167,7 +167,7 @@ class PointFinder:
 
     def _refuse_near_row(self, x: Tensor) -> None:
         """Refuse a point that is none of the rows, but near one. O(log A)."""
-        if near := self._near_rows.suspects(x):
+        if near := self._near_rows.nearby(x):
             nearest = self._candidates[near[0]]
             raise InputDataError(
                 f"Got {x.tolist()}, which is no row of the table. The nearest one is "
@@ -180,7 +180,7 @@ class PointFinder:
         self, x: Tensor, record: RunRecord, trials: PendingTrials
     ) -> None:
         """Refuse a point of a box that is none of the pending ones, but near one."""
-        near = self._near_pending(trials, record).suspects(x)
+        near = self._near_pending(trials, record).nearby(x)
         trial = next((t for point in near for t in trials.at(point)), None)
         if trial is not None:
             nearest = record.points(torch.tensor([trial.point]))[0]

@@ -243,7 +243,7 @@ class NearRows:
             for x, places in zip(points, near, strict=True)
         ]
 
-    def suspects(self, x: Tensor) -> list[int]:
+    def nearby(self, x: Tensor) -> list[int]:
         """Numbers of the points that one may be to a few digits, the nearest first."""
         tree, unit = self._beside
         point = on_host(x)

@@ -373,6 +373,11 @@ class RunRecord:
         return is_first.nonzero().squeeze(-1), Y[is_first]
 
     @property
+    def different(self) -> Tensor:
+        """Numbers of the different points that were evaluated, in their order."""
+        return self._different.values
+
+    @property
     def num_different(self) -> int:
         """Number of different points that were evaluated."""
         return len(self._different)
@@ -569,10 +574,8 @@ class RunRecord:
         record = RunRecord(self.domain, self.outcomes)
         lengths = {len(state[name]) for name in ("point", "batch", "trial", "Y")}
         most = self.domain.num_rows + len(state["extra"])
-        if (
-            len(lengths) > 1
-            or not ((0 <= state["point"]) & (state["point"] < most)).all()
-        ):
+        is_there = (0 <= state["point"]) & (state["point"] < most)
+        if len(lengths) > 1 or not is_there.all():
             raise InputDataError("Evaluations have different lengths, or lack points.")
         points, batches, trials = (
             state[name].tolist() for name in ("point", "batch", "trial")

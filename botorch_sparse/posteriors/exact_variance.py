@@ -7,6 +7,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
+
 
 @dataclass(frozen=True, eq=False)
 class ExactVariance:
@@ -33,7 +35,7 @@ class ExactVariance:
 
     @torch.no_grad()
     def given(self, X: Tensor, noise: Tensor) -> Self:
-        r"""That with more points, by the border of the factor.
+        r"""The variance given more points, by the border of the factor.
 
         Args:
             X: `k x d` points.
@@ -42,13 +44,10 @@ class ExactVariance:
         Returns:
             The variance. Cost: O(n^2 k + k^3).
         """
-        row, corner = self._whitened(X), self.covar_module(X).to_dense()
-        rest = corner + torch.diag_embed(noise) - row.mT @ row
-        border = torch.cat([row.mT, torch.linalg.cholesky(rest)], -1)
-        top = torch.cat([self.chol, self.chol.new_zeros(len(self.X), len(X))], -1)
-        return replace(
-            self, X=torch.cat([self.X, X]), chol=torch.cat([top, border], -2)
-        )
+        cross = self.covar_module(self.X, X).to_dense()
+        corner = self.covar_module(X).to_dense() + torch.diag_embed(noise)
+        grown = UpdatableCholeskyLinearOperator(self.chol).append(cross, corner)
+        return replace(self, X=torch.cat([self.X, X]), chol=grown.chol)
 
     def __call__(self, X: Tensor) -> Tensor:
         """The variance at `q x d` points, `q`; differentiable."""

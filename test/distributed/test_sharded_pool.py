@@ -1,8 +1,6 @@
 """Batches over a table that ranks share have the bits of one process's."""
 
-import importlib
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +15,12 @@ from torch import Tensor
 from botorch_sparse.batching.rules import Global, Local, Rule
 from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
+from botorch_sparse.pools import sample_paths
 from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
 from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
-
-# The function of the same name hides the module.
-paths_module: Any = importlib.import_module("botorch_sparse.pools.sample_paths")
 
 ROWS, LAM = 4 * RANK_TILE - 300, 0.1
 HOST = torch.device("cpu")
@@ -199,8 +195,8 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     """Also among copies of a row, excluded rows, and where a path's best is taken."""
     X, posterior = problem(0, device=device)
     with manual_seed(3):  # one generator for all threads would not do
-        paths = paths_module._Paths.draw(posterior, 12, 64)
-    monkeypatch.setattr(paths_module._Paths, "draw", lambda *_: paths)
+        paths = sample_paths._Paths.draw(posterior, 12, 64)
+    monkeypatch.setattr(sample_paths._Paths, "draw", lambda *_: paths)
     first = path_maximizers(X, posterior, 12, SelectableRows(None, once))
     excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
     selectable = SelectableRows(excluded, once)

@@ -1,99 +1,70 @@
-"""The kernel of a fit against the one it stands for."""
+"""Matrices and diagonals of kernels, against a closed form and against each other."""
 
-from threading import Lock
 from typing import Any
 
 import pytest
 import torch
-from botorch.models import MixedSingleTaskGP
 from botorch.models.kernels import CategoricalKernel
-from gpytorch.kernels import Kernel, MaternKernel
-from torch import Tensor
+from gpytorch.kernels import (
+    HammingIMQKernel,
+    Kernel,
+    MaternKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 
-from botorch_sparse.kernels.fit_kernel import kernel_for_fit
-
-
-def mixed(*batch_shape: int, **tkwargs: Any) -> tuple[Kernel, Tensor]:
-    """BoTorch's kernel of numbers and categories, and points."""
-    X = torch.rand(*batch_shape, 9, 5, generator=torch.Generator().manual_seed(0))
-    X = X.to(**tkwargs)
-    X[..., 3:] = (3 * X[..., 3:]).floor()
-    kernel = MixedSingleTaskGP(X, X[..., :1], cat_dims=[3, 4]).covar_module
-    for part in kernel.modules():
-        if isinstance(part, Kernel) and part.has_lengthscale:
-            size = part.lengthscale.numel()
-            values = torch.linspace(0.3, 0.9, size, **tkwargs)
-            part.lengthscale = values.reshape(part.lengthscale.shape)
-    return kernel, X
+from botorch_sparse.kernels import dense_covariance, prior_variance
 
 
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-@pytest.mark.parametrize("diag", [False, True])
-def test_categories_by_columns(batch_shape, diag, double):
-    kernel, X = mixed(*batch_shape, **double)
-    copied = kernel_for_fit(kernel, X.dtype)
-    assert copied is not kernel
-    for Z in (X, X.flip(-2), X.expand(3, *X.shape)):
-        pair = [k(X.expand_as(Z), Z, diag=diag) for k in (copied, kernel)]
-        ours, expected = pair if diag else [K.to_dense() for K in pair]
-        torch.testing.assert_close(ours, expected)
-        weights = torch.linspace(0.0, 1.0, ours.numel(), **double).reshape(ours.shape)
-        gradients = [
-            torch.autograd.grad(
-                (weights * K).sum(), list(kernel.parameters()), materialize_grads=True
-            )
-            for K in (ours, expected)
-        ]
-        torch.testing.assert_close(*gradients)
+@pytest.mark.parametrize("batch_shape", [(), (3,)])
+def test_is_the_matrix(batch_shape, double):
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(*batch_shape, 5, 2, generator=g).to(**double)
+    kernel = ScaleKernel(RBFKernel()).to(**double).requires_grad_(False)
+    kernel.outputscale, kernel.base_kernel.lengthscale = 2.0, 0.5
+    for X2 in (None, X[..., :3, :] + 1.0):
+        other = X if X2 is None else X2
+        distance = (X.unsqueeze(-2) - other.unsqueeze(-3)).square().sum(-1)
+        expected = 2.0 * torch.exp(-distance / (2 * 0.5**2))
+        torch.testing.assert_close(dense_covariance(kernel, X, X2), expected)
 
 
-@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_float32_parameters_get_the_gradient(device):
-    kernel, X = mixed(dtype=torch.float32, device=device)
-    exact, _ = mixed(dtype=torch.float64, device=device)
-    exact.load_state_dict(kernel.state_dict())
-    ours = kernel_for_fit(kernel, X.dtype)(X.double()).to_dense().sum()
-    expected = exact(X.double()).to_dense().sum()
-    assert ours.dtype == torch.float64
-    torch.testing.assert_close(ours, expected)
-    gradients = torch.autograd.grad(ours, list(kernel.parameters()))
-    assert {gradient.dtype for gradient in gradients} == {torch.float32}
-    for gradient, other in zip(
-        gradients, torch.autograd.grad(expected, list(exact.parameters())), strict=True
-    ):
-        torch.testing.assert_close(gradient, other.float())
-
-
-def test_other_kernels_stay(double):
-    kernel = MaternKernel().to(**double)
-    assert kernel_for_fit(kernel, torch.float64) is kernel
-
-
-class Locked(Kernel):
-    """A user's kernel of categories, with what cannot be copied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.categories = CategoricalKernel(active_dims=[3, 4])
-        self.lock, self.last = Lock(), {}
-
-    def forward(self, x1: Tensor, x2: Tensor, **params: Any) -> Any:
-        with self.lock:
-            self.last["x1"] = x1 * self.categories.lengthscale  # of a graph
-            return self.categories(x1, x2, **params)
-
-
-@pytest.mark.filterwarnings("ignore:The model inputs are of type torch.float32")
-def test_only_tensors_and_modules_are_copied(tkwargs):
-    _, X = mixed(**tkwargs)
-    kernel = Locked().to(**tkwargs)
-    expected = kernel(X).to_dense()
-    copied = kernel_for_fit(kernel, X.dtype)
-    ours = copied(X.double()).to_dense()
-    assert ours.dtype == torch.float64 and copied.lock is kernel.lock
-    torch.testing.assert_close(ours.to(X), expected)
-    parameters = list(kernel.parameters())
+def test_sees_its_own_columns_alone(double):
+    X = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)).to(**double)
+    own, plain = RBFKernel(active_dims=(2, 0)).to(**double), RBFKernel().to(**double)
+    expected = dense_covariance(plain, X[:, [2, 0]])
+    torch.testing.assert_close(dense_covariance(own, X), expected)
+    scaled = ScaleKernel(own).to(**double)
     torch.testing.assert_close(
-        torch.autograd.grad(ours.sum(), parameters),
-        torch.autograd.grad(expected.sum(), parameters),
+        dense_covariance(scaled, X), scaled.outputscale * expected
     )
+
+
+PAIR = torch.Size([2])
+
+
+def one_hot(*batch_shape: int, **tkwargs: Any) -> torch.Tensor:
+    """Sequences of four tokens of three kinds."""
+    g = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 3, (*batch_shape, 5, 4), generator=g)
+    return torch.nn.functional.one_hot(tokens, 3).flatten(-2).to(**tkwargs)
+
+
+KERNELS = {
+    "broadcasts its diagonal": lambda: HammingIMQKernel(vocab_size=3),
+    "the same, scaled": lambda: ScaleKernel(HammingIMQKernel(vocab_size=3)),
+    "the same, scaled in a batch": lambda: ScaleKernel(
+        HammingIMQKernel(vocab_size=3), batch_shape=PAIR
+    ),
+    "forms the matrix": CategoricalKernel,
+    "in a batch": lambda: ScaleKernel(MaternKernel(batch_shape=PAIR), batch_shape=PAIR),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
+def test_is_the_diagonal_of_the_matrix(name, batch_shape, double):
+    kernel: Kernel = KERNELS[name]().to(**double)
+    X = one_hot(*batch_shape, **double)
+    expected = kernel(X).to_dense().diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(prior_variance(kernel, X), expected)

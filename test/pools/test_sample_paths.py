@@ -1,6 +1,5 @@
 """Maximizers of sample paths: their frequencies are those of the dense posterior."""
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
+from botorch_sparse.pools import sample_paths
 from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
@@ -21,8 +21,6 @@ from botorch_sparse.posteriors.factorization import factorize_inducing_covarianc
 
 # Features of the prior share their frequencies within a call: many calls of few paths.
 CALLS, PATHS = 60, 50
-# The function of the same name hides the module.
-module: Any = importlib.import_module("botorch_sparse.pools.sample_paths")
 
 
 def problem_of(kernel: str, seed: int = 9) -> Problem:
@@ -122,7 +120,7 @@ def test_nearly_singular_inducing_points() -> None:
             if is_exact:  # all in float64
                 patch.setattr(torch.Tensor, "float", torch.Tensor.double)
                 patch.setattr(torch.nn.Module, "float", torch.nn.Module.double)
-            values.append(module._Paths.draw(posterior, 50, 1024)(X))
+            values.append(sample_paths._Paths.draw(posterior, 50, 1024)(X))
     error = (values[0] - values[1]).abs() / posterior.variance(X).sqrt()
     assert 0 < float(error.max()) < 0.02
 
@@ -168,7 +166,7 @@ def test_pieces_of_a_table(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same choices as from all candidates at once, first and last of a piece."""
     problem, choices = problem_of("scaled"), []
     for rows in (1024, 1, 7, 39, 40):
-        monkeypatch.setattr(module, "ROWS", rows)
+        monkeypatch.setattr(sample_paths, "ROWS", rows)
         choices.append(maximizers(problem, 30, SelectableRows(once=once)))
     assert all(chosen == choices[0] for chosen in choices)
     assert len(set(choices[0])) > 3
@@ -288,14 +286,14 @@ def test_rounding_of_float32_covariances(
     posterior = NystromPosterior.from_data(kernel, X, X.sin().sum(-1), noise, X[:60])
     values = []
     for tolerance in (0.0, torch.inf):
-        monkeypatch.setattr(module, "TOLERANCE", tolerance)
+        monkeypatch.setattr(sample_paths, "TOLERANCE", tolerance)
         with manual_seed(3):
-            paths = module._Paths.draw(posterior, 20, 512)
+            paths = sample_paths._Paths.draw(posterior, 20, 512)
         is_exact = tolerance == 0.0
         assert paths.beta.dtype == (torch.float64 if is_exact else torch.float32)
         values.append(paths(X))
         if is_exact:
-            bound = module._rounding(kernel, paths.points, paths.beta)
+            bound = sample_paths._rounding(kernel, paths.points, paths.beta)
     error = float((values[0] - values[1]).abs().max())
     scale = float(kernel(X[:1], diag=True).sqrt())
     # what is rounded in adding up is another rounding of the largest value
@@ -306,14 +304,14 @@ def test_rounding_of_float32_covariances(
 def test_the_exponential_kernel_stays_in_float64() -> None:
     """Its slope at zero has no bound."""
     posterior = problem_of("matern12").posterior(**HOST)
-    assert module._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64
+    assert sample_paths._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64
 
 
 @pytest.mark.parametrize("depth", [1, 3, 5])
 def test_the_first_of_equal_values_is_taken(depth: int) -> None:
     low = -torch.inf
     values = torch.tensor([[1.0] * 40, [0.0, 2.0, low, 2.0] * 10, [low] * 39 + [1.0]])
-    best, order = module._largest(values, depth)
+    best, order = sample_paths._largest(values, depth)
     assert order[0].tolist() == [*range(depth)]
     assert order[1].tolist() == [1, 3, 5, 7, 9][:depth]
     assert order[2, 0] == 39 and torch.equal(best, values.gather(-1, order))

@@ -2,7 +2,7 @@
 
 BoTorch's default lengthscale and noise have no transform: L-BFGS sees them as they are,
 a noise variance of 1e-3 beside a lengthscale of 30. In logarithms the same optimum
-takes a fraction of the evaluations (`test/models/test_fit_logarithms.py`).
+takes a fraction of the evaluations (`test/models/test_fit_log_parameters.py`).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a model says once."""
+"""Warnings that a model gives once."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ VERY_LARGE_Q = 2000
 
 @dataclass
 class ModelWarnings:
-    """The notices of one model, each given once."""
+    """The warnings of one model, each given once."""
 
-    said: set[str] = field(default_factory=set)  # the names of those that were given
+    given: set[str] = field(default_factory=set)  # their names
 
     def large_joint(self, q: int) -> None:
         """A joint covariance of very many points is formed."""
         if q > VERY_LARGE_Q:
-            self._say(
+            self._warn_once(
                 "large joint",
                 f"The joint covariance of {q} points is formed. Joint samples at q "
                 "points cost O(q^3) time and O(q^2) memory, unlike means and "
@@ -33,7 +33,7 @@ class ModelWarnings:
 
     def cap(self, cap: int, remedy: str) -> None:
         """The inducing points reached their cap; what is left would cost O(n m^2)."""
-        self._say(
+        self._warn_once(
             "cap",
             f"The inducing points reached their cap of {cap}, and may leave some of "
             "the prior variance unexplained. model.certificate() says how much; pass a "
@@ -42,14 +42,14 @@ class ModelWarnings:
 
     def exact_prior(self, n: int) -> None:
         """The dense prior at all data was asked for."""
-        self._say(
+        self._warn_once(
             "exact prior",
             f"The exact prior at all {n} training points was asked for, as "
             "botorch.cross_validation.loo_cv does. They are results of the exact "
             "GP, at O(n^3), and not of this model: use botorch_sparse.models.loo_cv.",
         )
 
-    def _say(self, name: str, message: str) -> None:
-        if name not in self.said:
-            self.said.add(name)
+    def _warn_once(self, name: str, message: str) -> None:
+        if name not in self.given:
+            self.given.add(name)
             warnings.warn(message, BotorchWarning, stacklevel=4)

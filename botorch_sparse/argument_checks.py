@@ -135,8 +135,7 @@ def check_tensors(**tensors: object) -> None:
         if not isinstance(value, Tensor):
             raise InputDataError(
                 f"Got {name}={short_repr(value)} of type {type(value).__name__}; need "
-                "a "
-                f"torch.Tensor. Try torch.as_tensor({name}, dtype=torch.float64)."
+                f"a torch.Tensor. Try torch.as_tensor({name}, dtype=torch.float64)."
             )
 
 
@@ -194,8 +193,8 @@ def as_numbers(name: str, value: object, need: str) -> Tensor:
     if is_whole and bool(is_inexact(numbers.numpy()).any()):
         raise InputDataError(
             f"Got {name}={short_repr(value)} with whole numbers beyond 2^53, where "
-            "float64 "
-            "loses digits; need smaller ones. Subtract what they have in common."
+            "float64 loses digits; need smaller ones. Subtract what they have in "
+            "common."
         )
     if isinstance(value, Tensor):
         return numbers.detach() if numbers.requires_grad else numbers

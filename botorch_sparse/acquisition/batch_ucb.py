@@ -33,10 +33,12 @@ class BatchUpperConfidenceBound(UpperConfidenceBound):
     .. math:: \mu_{fb}(x) + \beta^{1/2} \sigma_t(x)
 
     With `SparseSingleTaskGP` it is the bound of BBKB ([Calandriello2020]_ Eq. 4), whose
-    inducing set stands still inside a batch; with an exact GP GP-BUCB's
-    [Desautels2014]_. Without pending points it is `UpperConfidenceBound`. Use it with
-    `optimize_acqf(..., sequential=True)`, with the optimizers for discrete and mixed
-    domains, or with `optimize_adaptive_batch`, which finds the size of the batch.
+    inducing set stands still inside a batch. With an exact GP it is the bound of
+    GP-BUCB [Desautels2014]_. Without pending points it is `UpperConfidenceBound`.
+
+    Use it with `optimize_acqf(..., sequential=True)`, with the optimizers for discrete
+    and mixed domains, or with `optimize_adaptive_batch`, which finds the size of the
+    batch.
 
     For a block of q > 1 points the value is the mean of their bounds, each with those
     before it pending too, which is what greedy optimizers report.

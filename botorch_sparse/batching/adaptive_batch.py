@@ -32,7 +32,6 @@ MAX_BATCH_SIZE = 10_000
 
 Reason = Literal["ratio_threshold", "max_batch_size", "choices", "variance"]
 
-
 NEED_SIZES = "need 1 <= min_batch_size <= max_batch_size, whole numbers."
 
 
@@ -133,10 +132,8 @@ def optimize_adaptive_batch(
         raise InputDataError(
             "Got unique=True with bounds; points of a box never repeat."
         )
-    later, pending = (
-        _RuleFromSize(rule, len(frozen.X_batch) + min_batch_size),
-        acqf.X_pending,
-    )
+    later = _RuleFromSize(rule, len(frozen.X_batch) + min_batch_size)
+    pending = acqf.X_pending
     place: AcquisitionBatch | PoolBatch
     if choices is not None and bounds is None:
         place = _batch_among_choices(choices, acqf, later, frozen, unique=unique)
@@ -262,8 +259,8 @@ def _validate(
     if not hasattr(acqf, "X_pending") or isinstance(acqf, type):
         raise UnsupportedError(
             f"Got acqf={short_repr(acqf)}; {type(acqf).__name__} takes no pending "
-            "points. "
-            "Try BatchUpperConfidenceBound, or an acquisition function with X_pending."
+            "points. Try BatchUpperConfidenceBound, or an acquisition function with "
+            "X_pending."
         )
 
 

@@ -1,4 +1,4 @@
-"""Kernels: other precision, an element of a batch, categories, the diagonal."""
+"""Kernels: their matrices, other precision, an element of a batch, categories."""
 
 import warnings
 from typing import Any

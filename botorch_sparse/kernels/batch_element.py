@@ -1,4 +1,4 @@
-"""A kernel's diagonal, and one element of its batch."""
+"""The kernel of one element of a batch."""
 
 import copy
 from itertools import chain

@@ -53,11 +53,11 @@ ModuleT = TypeVar("ModuleT", bound=Module)
 
 
 def in_double(module: ModuleT, dtype: torch.dtype) -> ModuleT:
-    """The module for float64 data; a copy without gradients for data of `dtype` less.
+    """The module for float64 data; a copy without gradients if it is for float32 data.
 
     Args:
-        module: A kernel or mean, which follows its data's dtype.
-        dtype: That dtype.
+        module: A kernel or mean.
+        dtype: The dtype of its data.
     """
     check_kind("module", module, torch.nn.Module, "a GPyTorch kernel or mean")
     if dtype == torch.float64:

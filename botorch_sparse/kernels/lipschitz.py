@@ -1,4 +1,4 @@
-r"""How fast functions of a kernel's space change."""
+"""How fast functions of a kernel's space change."""
 
 import math
 from typing import NamedTuple, TypeAlias
@@ -17,10 +17,10 @@ from torch import Tensor
 
 
 class LipschitzConstants(NamedTuple):
-    """Of a stationary kernel."""
+    """How fast functions of a stationary kernel's space change along each feature."""
 
     variance: float  # `k(0)`
-    squares: Tensor  # `d`, minus its second derivatives there; float64, on the host
+    squares: Tensor  # `d`, minus the second derivatives of `k` at 0; float64, on host
 
 
 Known: TypeAlias = LipschitzConstants | None

@@ -1,5 +1,7 @@
 r"""The shrinking covariance of a point while others are observed, one row at a time.
 
+One more pending point lowers the inverse :math:`I - U'U` by the row
+
 .. math:: a = w - U'Uw, \qquad u = a \sqrt{c / (d + c\,w'a)}
 
 for `c` evaluations of a point, of noise variance `d` each ([Calandriello2020]_,

@@ -4,8 +4,8 @@ A kernel is evaluated for a tile of rows and a group of points at a time, of whi
 last is repeated where some are missing: one shape, and a centre of distances that is
 the tile's. So a column's bits depend on its point and on the table alone.
 
-Points that are likely to be asked for next take the places that others leave
-in a group. Their columns are spare until they are asked for.
+Points that are likely to be asked for next take the places that others leave in a
+group. Their columns are spare until they are asked for.
 
 Streamed ones are evaluated with all inducing points as the kernel's first argument and
 a full tile as its second, kept columns with a tile and a group of points: what shares a
@@ -183,8 +183,9 @@ def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
 class CrossCovariance:
     """`k_S(x)` of `A x d` candidates, in tiles.
 
-    Without `columns` it is streamed. `capacity` columns may be kept, and `max_memory`
-    bytes by candidate; for `likely` see `KernelColumns`.
+    Without `columns` it is streamed. At most `capacity` columns are kept, and
+    `max_memory` bytes of lines, one for each candidate that was asked for. For `likely`
+    see `KernelColumns.find`.
     """
 
     def __init__(

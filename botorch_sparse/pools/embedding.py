@@ -1,12 +1,6 @@
 r"""What turns `k_S(x)` into a mean and a variance, the same bits for each candidate.
 
-A product that threads share may be cut in another way for each number of them. So a
-product has one thread, as kernels have, and threads take one tile of a batch each. On
-some processors MKL gives whole products of a batch to its threads, on others it does
-not; the machine at hand is asked once. Threads of our own would wait longer for
-Python's lock than for these products, which take some microseconds.
-
-It is the posterior of an exact GP with pseudo-observations at the inducing points
+The posterior is an exact GP's with pseudo-observations at the inducing points
 (`posteriors/pseudo_data.py`). With the factor `F` of their covariance,
 
 .. math:: f(x) = F^{-1} k_S(x), \qquad \mu(x) = c(x) + z^\top f(x), \qquad
@@ -16,8 +10,13 @@ of which the mean is one more row of the same substitution. Every product has on
 `TILE` columns, the last tile padded, and rows in blocks that are padded to multiples of
 `ROWS`. So the bits of a column depend on its candidate and the posterior, not on which
 candidates share the tile nor on how many there are.
-Products of several tiles are one batch of such products, whose threads take a tile each
-(`pools/embedding.py`).
+
+A product that threads share may be cut in another way for each number of them. So a
+product has one thread, as kernels have. Products of several tiles are one batch, whose
+threads take a tile each. On some processors MKL gives whole products of a batch to its
+threads, on others it does not; the machine at hand is asked once. Threads of our own
+would wait longer for Python's lock than for these products, which take some
+microseconds.
 """
 
 from collections.abc import Iterator

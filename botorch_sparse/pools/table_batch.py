@@ -216,7 +216,7 @@ class LocalSums:
 
 
 def validate_candidates(X: Tensor) -> None:
-    """Check a table of candidates at the door; see `NystromPool`."""
+    """Refuse what is no finite `A x d` table of candidates; see `NystromPool`."""
     check_tensors(X=X)
     if X.dim() != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise BotorchTensorDimensionError(

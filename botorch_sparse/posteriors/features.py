@@ -1,8 +1,5 @@
 r"""Nystrom features: what a kernel and inducing points explain without any data.
 
-One `m x m` factor for points of shape `t x q x d` would be copied `t` times by a
-batched solve; with `t q` rows it is one solve.
-
 With :math:`L L^\top = K_{SS}` every point has the features and the residual
 
 .. math:: \phi(x) = L^{-1} k_S(x), \qquad
@@ -10,6 +7,9 @@ With :math:`L L^\top = K_{SS}` every point has the features and the residual
 
 so that :math:`\phi(x)^\top \phi(x')` is what the inducing points `S` explain of the
 prior covariance, and `r` what they do not.
+
+A batched solve would copy the one `m x m` factor `t` times for points of shape
+`t x q x d`. With `t q` rows it is one solve.
 """
 
 from collections.abc import Callable, Iterator

@@ -62,8 +62,8 @@ class FoldedData(NamedTuple):
     Attributes:
         Y: `batch_shape x n_u` precision-weighted means of the observations.
         noise: `batch_shape x n_u` noise variances `d_i` of those means.
-        log_likelihood_gain: `batch_shape`. The folded observations have
-            the log likelihood of all, less this term (DTC and exact GP alike).
+        log_likelihood_gain: `batch_shape`. The log likelihood of all observations less
+            the one of the folded observations, for DTC and the exact GP alike.
     """
 
     Y: Tensor

@@ -5,9 +5,8 @@ the notation of `NystromPosterior` every row `x` keeps its features, its residua
 `r(x)` and its embedded variance :math:`e(x) = \phi(x)^\top B^{-1} \phi(x)`. Both
 updates are exact and cost one pass over the rows, O(A m).
 
-*A data point* `x_s` is the row of a pending point
-(`posteriors/pending_points.py`), with
-:math:`B^{-1}` for :math:`I - U^\top U` (Sherman and Morrison), and
+*A data point* `x_s` is the row of a pending point (`posteriors/pending_points.py`),
+with :math:`B^{-1}` for :math:`I - U^\top U` (Sherman and Morrison), and
 :math:`a = B^{-1} \phi(x_s)`:
 
 .. math:: u = a \, (d + \phi(x_s)^\top a)^{-1/2}, \quad

@@ -52,7 +52,7 @@ LARGE_Q = 256
 
 
 def validate_data(X: Tensor, Y: Tensor, noise: Tensor, inducing_points: Tensor) -> None:
-    """Check kinds, shapes and signs at the door."""
+    """Refuse data of other kinds, shapes and signs than a posterior takes."""
     check_tensors(X=X, Y=Y, noise=noise, inducing_points=inducing_points)
     if X.shape[:-1] != Y.shape or Y.shape != noise.shape:
         raise BotorchTensorDimensionError(

@@ -69,8 +69,7 @@ class GSSBORadius(StandardDeviationRadius):
         \text{theory (Eq. 19):}\quad & s + (A + s B) / \sigma_{\min} \\
         \text{paper (Theorem 5.2):}\quad &
             (\sigma_{\min} \beta_n - A) / (\sigma_{\min} + B) \\
-        \text{practical:}\quad & \text{with the practical } \beta_n \text{, without
-            A and B.}
+        \text{practical:}\quad & s \text{ with the practical } \beta_n
 
     Theorem 5.2 subtracts the penalty that Eq. 19 adds, so its radius may be negative:
     it is then 0, with a warning. It also multiplies the deviation by :math:`\beta_n`

@@ -1,4 +1,4 @@
-"""A constant beta."""
+"""What every confidence radius shares, and the radius of a constant beta."""
 
 import math
 from dataclasses import KW_ONLY, dataclass, replace

@@ -4,6 +4,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +94,17 @@ def test_bookkeeping_does_not_grow_with_the_batch(exploration: str) -> None:
         step(400)
     late, places = min(step(4) for _ in range(5)), len(strategy.history) - places
     assert late - early < 4 * places
+
+
+def test_a_file_does_not_hold_the_table(tmp_path: Path) -> None:
+    """`torch.save` writes all that a view is of."""
+    X = torch.rand(500, 80, dtype=torch.float64)
+    strategy = SBPE(X, make_kernel(), num_evaluations=30, lam=1e-2)
+    for _ in range(2):
+        batch = strategy.ask(3)
+        strategy.save(tmp_path / "state.pt")
+        assert (tmp_path / "state.pt").stat().st_size < X.nbytes / 4
+        strategy.tell(batch, batch.X[:, 0])
 
 
 @all_cases

@@ -133,7 +133,8 @@ class BatchExploration:
         self.num_draws = 0
         self.bound = self.base = self.block = 0.0
         self.num_rows = len(posterior)
-        self._added = posterior.X[:0]  # rows that came later
+        # Rows that came later. No view: a saved state would hold all of `X` with it.
+        self._added = posterior.X[:0].clone()
         self._after_base = torch.zeros_like(posterior.counts)  # observations since r_0
         self._since = torch.zeros_like(posterior.counts)  # ... and since r_1
         self._reading: Reading | None = None  # until anything changes
@@ -222,11 +223,8 @@ class BatchExploration:
 
     def _worst(self) -> Contribution:
         """The row that contributes most since `r_0`."""
-        if not self._after_base.is_cpu:
-            _, _, worst = self._read()
-            assert worst is not None
-            return worst
-        return largest_contribution(self.posterior, self._after_base)
+        worst = None if self._after_base.is_cpu else self._read()[2]
+        return worst or largest_contribution(self.posterior, self._after_base)
 
     def _append(self, worst: Contribution) -> bool:
         """The row that contributes most to a trace becomes inducing.

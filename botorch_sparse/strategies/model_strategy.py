@@ -94,8 +94,8 @@ class ModelStrategy(Strategy, Generic[S]):
         covar_module: See above, as `lam`.
         lam: See there.
         surrogate: From the domain and the settings to what learns: a value with
-            `learn`, `predict`, `config`, `state_dict` and `restored`, such as
-            `Surrogate`.
+            `learn`, `predict`, `posterior`, `model`, `clear`, `config`, `state_dict`
+            and `of_state`, such as `Surrogate`.
         mean_module: See above, as the next three.
         num_initial: See there.
         refit: See there.
@@ -252,7 +252,7 @@ class ModelStrategy(Strategy, Generic[S]):
     @override
     def _load_state(self, state: dict[str, Any]) -> None:
         super()._load_state(state)
-        self.surrogate = self.surrogate.restored(
+        self.surrogate = self.surrogate.of_state(
             state["surrogate"], self.record, self._num_learned
         )
 

@@ -14,7 +14,7 @@ from botorch_sparse.posteriors.incremental_variance import IncrementalVariance
 from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.sbpe import bounds as bounds_module
 from botorch_sparse.strategies.sbpe import exploration as exploration_module
-from botorch_sparse.strategies.sbpe import round_strategy as round_module
+from botorch_sparse.strategies.sbpe import search_state as state_module
 from botorch_sparse.strategies.sbpe.design import Design
 from botorch_sparse.strategies.sbpe.exploration import BatchExploration
 from botorch_sparse.strategies.surrogates.prior import Prior
@@ -137,7 +137,7 @@ def test_each_draw_of_a_batch_has_a_delta_of_its_own(
 ) -> None:
     """delta_1, delta_2, ...: inducing points, certificates, and the last for bounds."""
     monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
-    spent = recorded(monkeypatch, exploration_module, round_module)
+    spent = recorded(monkeypatch, exploration_module, state_module)
     draw = RecursiveRLSSampler.__call__
 
     def sample(sampler: Any, *args: Any, **kwargs: Any) -> Tensor:

@@ -26,7 +26,7 @@ from botorch_sparse.acquisition import FixedBeta
 from botorch_sparse.acquisition.confidence import SBPERadius
 from botorch_sparse.strategies import SBPE
 from botorch_sparse.strategies.sbpe import sbpe as sbpe_module
-from botorch_sparse.strategies.sbpe.round_strategy import SearchState
+from botorch_sparse.strategies.sbpe.search_state import SearchState
 
 SCALE, OFFSET = 64.0, 1024.0
 LOW = torch.tensor([-512.0, 3.0, 1e-3], dtype=torch.float64)
@@ -129,8 +129,8 @@ def test_mean_noise_and_scale_are_those_of_the_first_batch() -> None:
     """The constant by dense generalized least squares under the fitted prior."""
     strategy = play(build(num_initial=15), f_of, 1)
     fit, Y = fitted(strategy), strategy.history.Y
-    assert fit["prior"]["last_fit"] == 15
-    assert fit["prior"]["scale"] == pytest.approx(float(Y.std()), rel=1e-12)
+    assert fit["last_fit"] == 15
+    assert fit["scale"] == pytest.approx(float(Y.std()), rel=1e-12)
     lam = strategy.progress.prior.lam
     X = scaled(strategy.history.X)
     covariance = rbf(X, X, lengthscale(strategy)) + lam * np.eye(15)
@@ -151,7 +151,7 @@ def test_mean_noise_and_scale_are_those_of_the_first_batch() -> None:
 
 def test_lam_and_noise_std_that_are_given_are_in_units_of_Y() -> None:
     given = play(build(lam=4.0, noise_std=3.0, mgf_radius=0.5), f_of, 1)
-    scale = fitted(given)["prior"]["scale"]
+    scale = fitted(given)["scale"]
     assert scale > 10
     assert given.progress.prior.lam == pytest.approx(4.0 / scale**2, rel=1e-14)
     assert given.radius.noise_variance == pytest.approx(9.0 / scale**2, rel=1e-14)
@@ -185,7 +185,7 @@ def test_what_follows_is_the_known_kernel(options: Any, minimize: bool) -> None:
     options = options | {"constants": "practical"}
     strategy = play(build(minimize=minimize, **options), f_of, 1)
     fit = fitted(strategy)
-    center, scale = fit["center"], fit["prior"]["scale"]
+    center, scale = fit["center"], fit["scale"]
     twin, sign = by_hand(strategy, **options), -1.0 if minimize else 1.0
     assert twin.lengths == strategy.lengths[1:]
     for number in range(1, 4):
@@ -331,7 +331,7 @@ def test_feedback_that_nothing_can_be_fitted_to(is_withdrawn: bool) -> None:
     assert equal(strategy.state_dict(), state) and fitted(strategy) is None
     X = strategy.candidates[:3]
     strategy.tell(X, f_of(X))
-    assert fitted(strategy)["prior"]["last_fit"] == len(strategy.history)
+    assert fitted(strategy)["last_fit"] == len(strategy.history)
     assert len(strategy.ask()) == strategy.lengths[1]
 
 
@@ -344,7 +344,7 @@ def test_data_from_before_count_for_the_fit_alone() -> None:
     strategy.tell(batch.X[:4], f_of(batch.X[:4]))
     strategy.withdraw(batch)
     assert strategy.history.rounds[0].num_evaluations == 4
-    assert fitted(strategy)["prior"]["last_fit"] == 14
+    assert fitted(strategy)["last_fit"] == 14
     play(strategy, f_of, 1)
     assert float(strategy.last_bounds.data["counts"].sum()) == strategy.lengths[1]
 
@@ -420,7 +420,7 @@ def test_a_box() -> None:
     strategy = play(SBPE(bounds=bounds, raw_samples=24, **options), f, 2)
     offset = strategy.history.rounds[1].offset
     assert strategy.last_bounds is not None and strategy.last_bounds.offset > 0
-    assert offset == fitted(strategy)["prior"]["scale"] * strategy.last_bounds.offset
+    assert offset == fitted(strategy)["scale"] * strategy.last_bounds.offset
     steepest = 1 / float(lengthscale(strategy).min())
     c = max(1.0, steepest * math.sqrt(2)) ** 2  # Assumption 3.6 on the unit square
     assert strategy.radius.discretization == pytest.approx(c, rel=1e-12)

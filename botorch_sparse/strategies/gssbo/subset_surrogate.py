@@ -174,7 +174,7 @@ class SubsetSurrogate:
             "subset": subset,
         }
 
-    def restored(
+    def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, on the same samples."""

@@ -8,7 +8,7 @@ Eq. 4, the posterior                  `posteriors/nystrom.py`; inside a batch, w
 Theorems 3.5, E.2, Corollary 3.7      `acquisition/confidence/sbpe_radius.py`; their
                                       arguments `confidence_radius` in `bounds.py`
 Algorithm 1, line 3, the schedule     `batch_lengths` in `design.py`
-lines 4 and 5-14, a batch             `SearchState` in `round_strategy.py`: `begun`, and
+lines 4 and 5-14, a batch             `SearchState` in `search_state.py`: `begun`, and
                                       `next_point` for each point
 line 6, inducing points; delta_j      `BatchExploration.add`; `Design.draw_delta`
 line 7, the variance                  `BatchExploration` in `exploration.py`
@@ -44,7 +44,7 @@ from botorch_sparse.argument_checks import as_points, check_whole
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.constant_mean import condition_with_constant_mean
 from botorch_sparse.strategies.data.box import DomainOptions
-from botorch_sparse.strategies.data.domain import Domain, domain_of, require_whole
+from botorch_sparse.strategies.data.domain import Domain, domain_of
 from botorch_sparse.strategies.data.run_record import (
     FoldedEvaluations,
     RunRecord,
@@ -58,18 +58,19 @@ from botorch_sparse.strategies.sbpe.design import (
     batch_lengths,
     max_num_batches,
 )
-from botorch_sparse.strategies.sbpe.round_strategy import (
-    Round,
-    RoundStrategy,
-    SearchState,
-)
+from botorch_sparse.strategies.sbpe.round_strategy import Round, RoundStrategy
+from botorch_sparse.strategies.sbpe.search_state import SearchState
 from botorch_sparse.strategies.sbpe.surviving_region import SurvivingRegion
 from botorch_sparse.strategies.sbpe.surviving_rows import TableSurvivors
-from botorch_sparse.strategies.surrogates.prior import PosteriorSettings, Prior
+from botorch_sparse.strategies.surrogates.prior import (
+    DEFAULT_LAM,
+    PosteriorSettings,
+    Prior,
+)
 from botorch_sparse.strategies.surrogates.prior_fitting import FIT_SIZE, PriorSource
 
 # Of a kernel that is given.
-DEFAULT_LAM, DEFAULT_NOISE_STD = 1e-4, 1e-2
+DEFAULT_NOISE_STD = 1e-2
 # What the noise may add to feedback before it is announced, in its deviations.
 MUCH_NOISE = 5.0
 
@@ -189,7 +190,6 @@ class SBPE(RoundStrategy):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = domain_of(candidates, domain, type(self))
-        require_whole(place, "SBPE")
         num_evaluations = check_whole("num_evaluations", num_evaluations)
         first: list[int] = []
         if covar_module is None:

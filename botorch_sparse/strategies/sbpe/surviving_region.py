@@ -170,15 +170,34 @@ class SurvivingRegion:
         """Never: there are other points."""
         return False
 
+    def draw_pool(self, n: int, generator: torch.Generator) -> Tensor:
+        """The points that a batch compares; see `sample`."""
+        return self.sample(n, generator)
+
+    def explored(self, pool: Tensor) -> Tensor:
+        """The pool itself, `k x d`."""
+        return pool
+
+    def draw(
+        self,
+        place: int,
+        pool: Tensor,
+        known: RunRecord,
+        generator: torch.Generator,
+        failed: Collection[int],
+    ) -> int:
+        """The number of the point at a place in the pool, which was drawn before."""
+        return known.add_point(self.box.clamp(pool[place]))
+
     def explore(
         self,
         exploration: BatchExploration,
         points: Sequence[int],
         pool: Tensor,
         inputs: Function,
-        num_restarts: int,
         known: RunRecord,
         generator: torch.Generator,
+        failed: Collection[int],
     ) -> int:
         """The number of the point of largest variance, which joins an exploration.
 
@@ -187,9 +206,9 @@ class SurvivingRegion:
             points: Numbers of the points so far.
             pool: `k x d` points.
             inputs: From points as they come to those that the kernel takes.
-            num_restarts: How many points the search starts from.
             known: Where new points get their numbers.
             generator: For what is drawn.
+            failed: Numbers of points that failed, which rule out no others.
         """
         growing, variance = exploration.posterior, exploration.posterior.variance
         if growing.num_inducing == 0:  # the prior: there is nothing to choose by
@@ -200,7 +219,7 @@ class SurvivingRegion:
                 lambda X: posterior.variance(inputs(X)),
                 pool,
                 variance[: len(pool)],
-                num_restarts,
+                exploration.design.num_restarts,
                 self.box,
                 self._cut_slack,
             )

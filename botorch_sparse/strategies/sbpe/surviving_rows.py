@@ -1,6 +1,6 @@
 """S-BPE on a table of candidates ([Vakili2022]_ Section 5.1)."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -71,9 +71,12 @@ class TableSurvivors:
         """The row at a place among those that survive."""
         return int(self._left_here[place])
 
-    @property
-    def explored(self) -> Tensor:
-        """The surviving rows, `k x d`."""
+    def draw_pool(self, n: int, generator: torch.Generator) -> Tensor:
+        """No points: a batch compares the rows themselves."""
+        return self.X[:0].clone()
+
+    def explored(self, pool: Tensor) -> Tensor:
+        """The surviving rows, `k x d`, all of which a batch compares."""
         return self.X[self._left]
 
     def _open(self, failed: Collection[int]) -> Tensor:
@@ -87,8 +90,15 @@ class TableSurvivors:
         """Whether all that survives has failed."""
         return len(failed) > 0 and not self._open(failed).any()
 
-    def draw(self, generator: torch.Generator, failed: Collection[int]) -> int:
-        """One of the rows, but none that failed."""
+    def draw(
+        self,
+        place: int,
+        pool: Tensor,
+        known: RunRecord,
+        generator: torch.Generator,
+        failed: Collection[int],
+    ) -> int:
+        """One of the rows, but none that failed; by the generator alone."""
         left = self._left_here
         if failed:
             left = left[self._open(failed)[self._left].cpu()]
@@ -97,10 +107,17 @@ class TableSurvivors:
     def explore(
         self,
         exploration: BatchExploration,
+        points: Sequence[int],
+        pool: Tensor,
+        inputs: Callable[[Tensor], Tensor],
+        known: RunRecord,
         generator: torch.Generator,
         failed: Collection[int],
     ) -> int:
-        """The row of largest variance, which joins an exploration. O(A m)."""
+        """The row of largest variance, which joins an exploration. O(A m).
+
+        Arguments are as in `SurvivingRegion`; what is about new points has no use here.
+        """
         is_open = self._open(failed)[self._left] if failed else None
         place = exploration.argmax(is_open)
         exploration.add(place, generator)

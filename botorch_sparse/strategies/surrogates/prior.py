@@ -56,12 +56,13 @@ class Prior:
         return self.center + self.scale * values
 
     def state_dict(self) -> dict[str, Any]:
-        """What `PriorSource.from_state` needs."""
+        """What `PriorSource.prior_of_state` needs."""
         return {
             "hyperparameters": self.hyperparameters,
             "scale": self.scale,
             "last_fit": self.last_fit,
             "lengthscale_factor": self.lengthscale_factor,
+            "center": self.center,
         }
 
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -260,16 +261,17 @@ class PriorSource:
             lengthscale_factor,
         )
 
-    def from_state(self, state: dict[str, Any]) -> Prior:
+    def prior_of_state(self, state: dict[str, Any]) -> Prior:
         """The prior that a state came from."""
         if state["hyperparameters"] is None and state["lengthscale_factor"] == 1.0:
             return self.initial()
-        return self._prior(
+        prior = self._prior(
             state["hyperparameters"],
             state["scale"],
             state["last_fit"],
             state["lengthscale_factor"],
         )
+        return replace(prior, center=state["center"])
 
     def build(
         self,

@@ -45,7 +45,7 @@ LARGEST_NOISE, ENOUGH_REPEATS = 10.0, 30
 class DomainPosterior(ABC):
     """A posterior on a domain, and the points that are chosen by it; a value.
 
-    Points go by their numbers in a `History`. Tables have `NystromTablePosterior` and
+    Points go by their numbers in a `RunRecord`. Tables have `NystromTablePosterior` and
     `ExactTablePosterior`, boxes have `BoxPosterior`.
 
     Attributes:
@@ -99,9 +99,13 @@ class DomainPosterior(ABC):
     def num_inducing(self) -> int:
         """Inducing points in use; for the exact posterior its unique points."""
 
-    @abstractmethod
+    @torch.no_grad()
     def variance(self, record: RunRecord, point: Tensor) -> Tensor:
-        """Present variances at `k` point numbers, both on the host."""
+        """Present variances at `k` point numbers, both on the host. O(k m^2)."""
+        X = self.source.inputs(record.points(point))
+        if self.posterior is None:
+            return self.prior.covar_module(X, diag=True).cpu()
+        return self.posterior.variance(X).cpu()
 
     @abstractmethod
     def max_variance(self) -> float:
@@ -400,16 +404,16 @@ class Surrogate:
         inducing = [number[point] for point in self.inducing]
         state = self.state_dict() | {"inducing": list(dict.fromkeys(inducing))}
         there = replace(self, view=self.view.on(domain, self.max_memory))
-        return there.restored(state, record, num_learned)
+        return there.of_state(state, record, num_learned)
 
-    def restored(
+    def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
         inducing, is_all = state["inducing"], self.sampler is None
         prior = self.source.initial()
         if num_learned > 0:
-            prior = self.source.from_state(state["prior"])
+            prior = self.source.prior_of_state(state["prior"])
         view = self.view.blank(prior)
         rebuilt = state["num_rebuilt"] or num_learned
         for num in sorted({rebuilt, num_learned} - {0}):

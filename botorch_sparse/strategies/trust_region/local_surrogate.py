@@ -143,7 +143,7 @@ class Regions:
         regions = [asdict(region) for region in self.regions]
         return {"regions": regions, "of_trial": self.of_trial.clone()}
 
-    def restored(self, state: dict[str, Any]) -> "Regions":
+    def of_state(self, state: dict[str, Any]) -> "Regions":
         """Those that a state came from."""
         regions = tuple(Region(**region) for region in state["regions"])
         return replace(self, regions=regions, of_trial=state["of_trial"].cpu())
@@ -213,9 +213,10 @@ class LocalSurrogate:
         prior = self.prior
         begins = self.runs.have_begun(record.trial, prior.last_fit or 0)
         is_due = begins or self.source.is_due(prior.last_fit, record)
+        if self.source.settings.refit is None or not is_due:
+            return prior
         values = self._values(record, len(record))
-        is_enough = len(values) > 2 and bool(values.Y.min() < values.Y.max())
-        if self.source.settings.refit is None or not is_due or not is_enough:
+        if len(values) < 3 or not bool(values.Y.min() < values.Y.max()):
             return prior
         if begins and len(self.regions) == 1:
             prior = replace(prior, hyperparameters=None)
@@ -301,14 +302,14 @@ class LocalSurrogate:
         """Hyperparameters, regions, and the trials' runs."""
         return {"prior": self.prior.state_dict(), "runs": self.runs.state_dict()}
 
-    def restored(
+    def of_state(
         self, state: dict[str, Any], record: RunRecord, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
         return replace(
             self,
-            prior=self.source.from_state(state["prior"]),
-            runs=self.runs.restored(state["runs"]),
+            prior=self.source.prior_of_state(state["prior"]),
+            runs=self.runs.of_state(state["runs"]),
             num_learned=num_learned,
             posterior=None,
         )

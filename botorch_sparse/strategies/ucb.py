@@ -168,13 +168,8 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             radius = default_radius
         if radius is None:
             radius = FixedBeta(PRACTICAL_BETA)
-        require_radius(radius)
-        source, lam = self.surrogate.source, self.surrogate.view.prior.lam
-        self.radius = radius.in_dimension(source.bounds.shape[-1])
-        later = RadiusStatistics(lam=lam, num_evaluations=2**60)
-        kernel = self.settings.covar_module
-        if kernel is not None and self.radius.lengthscale_factor(later) < 1.0:
-            shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
+        lam = self.surrogate.view.prior.lam
+        self.radius = self._radius_here(radius, lam)
         self.rule = rule
         if isinstance(rule, FixedSize):
             self.batch_size = rule.size
@@ -185,6 +180,16 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         self.statistics = RadiusStatistics(
             lam=lam, ratio_threshold=rule.ratio_threshold
         )
+
+    def _radius_here(self, radius: ConfidenceRadius, lam: float) -> ConfidenceRadius:
+        """The radius in this many features, if the kernel can do what it asks for."""
+        require_radius(radius)
+        here = radius.in_dimension(self.surrogate.source.bounds.shape[-1])
+        later = RadiusStatistics(lam=lam, num_evaluations=2**60)
+        kernel = self.settings.covar_module
+        if kernel is not None and here.lengthscale_factor(later) < 1.0:
+            shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
+        return here
 
     def confidence_gap(self) -> float:
         """See `Strategy.confidence_gap`; infinite before any feedback."""

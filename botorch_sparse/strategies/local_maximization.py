@@ -16,7 +16,8 @@ from botorch_sparse.strategies.data.box import Box
 
 # Halvings of a step that has left the region.
 BISECTIONS = 30
-# A largest variance that is missed would end uncertainty sampling too early.
+# Of a search whose maximum, if it were missed, would end a run or uncertainty sampling
+# too early.
 LEAST_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 Function = Callable[[Tensor], Tensor]
@@ -111,6 +112,11 @@ def of_points(function: Function) -> Any:
     return lambda X: function(X.squeeze(-2))
 
 
+def thorough(options: Mapping[str, Any]) -> dict[str, int]:
+    """`raw_samples` and `num_restarts` of options, `LEAST_OPTIONS` if that is more."""
+    return {name: max(least, options[name]) for name, least in LEAST_OPTIONS.items()}
+
+
 @torch.no_grad()
 def most_uncertain(
     variance: ExactVariance, box: Box, options: Mapping[str, Any], seed: int
@@ -125,13 +131,13 @@ def most_uncertain(
         variance: The variance.
         box: The domain.
         options: `raw_samples`, how many points are drawn, and `num_restarts`, from how
-            many of the best the searches start; `LEAST_OPTIONS` if that is more.
+            many of the best the searches start; see `thorough`.
         seed: Decides on the draw.
 
     Returns:
         The point, `1 x d` in the dtype of the bounds, and its variance.
     """
-    num = {name: max(least, options[name]) for name, least in LEAST_OPTIONS.items()}
+    num = thorough(options)
     drawn = box.sample(num["raw_samples"], seed).double()
     pool = torch.cat([drawn, variance.X.unique(dim=0)])
     values = variance(pool)

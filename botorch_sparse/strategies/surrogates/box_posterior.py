@@ -23,13 +23,11 @@ from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.run_record import FoldedEvaluations, RunRecord
-from botorch_sparse.strategies.local_maximization import of_points
+from botorch_sparse.strategies.local_maximization import of_points, thorough
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 from botorch_sparse.strategies.surrogates.table_posterior import no_data
-
-GAP_OPTIONS = {"num_restarts": 10, "raw_samples": 1024}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +78,6 @@ class BoxPosterior(DomainPosterior):
         return 0 if self.model is None else len(self.model.inducing_points)
 
     @override
-    @torch.no_grad()
-    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
-        X = self.source.inputs(record.points(point))
-        if self.posterior is None:
-            return self.prior.covar_module(X, diag=True).cpu()
-        return self.posterior.variance(X).cpu()
-
-    @override
     def max_variance(self) -> float:
         return float("nan")
 
@@ -104,11 +94,8 @@ class BoxPosterior(DomainPosterior):
 
     @override
     def confidence_gap(self, multiplier: float, offset: float) -> float:
-        # Local searches that are thorough whatever the options say: a largest upper
-        # bound that is missed would end a run too early.
         options = self._options(0)
-        for name, least in GAP_OPTIONS.items():
-            options[name] = max(least, options[name])
+        options |= thorough(options)
         gap = model_confidence_gap(
             self._learned_model,
             multiplier**2,

@@ -33,8 +33,6 @@ from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24
-
-
 # The key of the largest variance among the rows' variances.
 LARGEST = -1
 
@@ -194,10 +192,7 @@ class NystromTablePosterior(TablePosterior):
     def variance(self, record: RunRecord, point: Tensor) -> Tensor:
         if self.embeds and bool((point < self.pool.shard.num_rows).all()):
             return self._variances_at(point)
-        X = self.source.inputs(record.points(point))
-        if self.posterior is None:
-            return self.prior.covar_module(X, diag=True).cpu()
-        return self.posterior.variance(X).cpu()
+        return super().variance(record, point)
 
     @override
     @torch.no_grad()

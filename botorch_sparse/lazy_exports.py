@@ -27,10 +27,9 @@ def lazy_exports(
         >>> get("BLESSSampler").__module__
         'botorch_sparse.inducing.bless'
     """
-    blocks = [
-        n for n in ast.parse(Path(file).read_text()).body if isinstance(n, ast.If)
-    ]
-    imports = [n for n in blocks[0].body if isinstance(n, ast.ImportFrom)]
+    source = Path(file).read_text(encoding="utf-8")
+    block = next(n for n in ast.parse(source).body if isinstance(n, ast.If))
+    imports = [n for n in block.body if isinstance(n, ast.ImportFrom)]
     module_of = {alias.name: str(n.module) for n in imports for alias in n.names}
 
     def get(name: str) -> Any:

@@ -183,7 +183,7 @@ class RankOneUpdatedLinearOperator(LinearOperator):
     ) -> RankOneUpdatedLinearOperator:
         r"""The operator of :math:`(M^{-1} + c\,ww')^{-1}`; arguments as ``new_row``.
 
-        It keeps its eigenvalues positive, see ``pending_rows``.
+        It keeps its eigenvalues positive, see the module.
         """
         return type(self)(append_row(self.U, self.new_row(w, weight)))
 

@@ -17,15 +17,13 @@ from botorch.models.utils.assorted import (
     multioutput_to_batch_mode_transform,
 )
 from botorch.sampling.base import MCSampler
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 from gpytorch.module import Module
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nan
 
 from botorch_sparse.argument_checks import check_tensors
-from botorch_sparse.models.training_data import validate_dimension
+from botorch_sparse.models.training_data import likelihood_noise, validate_dimension
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,10 +203,7 @@ def _noise_variances(likelihood: Likelihood, X: Tensor, noise: Tensor | None) ->
     else:
         shape = torch.broadcast_shapes(shape, noise.shape)
         given = {"noise": noise.expand(shape)}
-    zeros = X.new_zeros(shape)
-    noiseless = MultivariateNormal(zeros, DiagLinearOperator(zeros))
-    covariance = likelihood(noiseless, X, **given).lazy_covariance_matrix
-    return covariance.diagonal(dim1=-1, dim2=-2)
+    return likelihood_noise(likelihood, X, X.new_zeros(shape), **given)
 
 
 def validate_new_data(X: Tensor, Y: Tensor) -> None:

@@ -21,6 +21,7 @@ from botorch_sparse.inducing import InducingPointSampler, RecursiveRLSSampler
 from botorch_sparse.inducing.sampler import (
     cap_of,
     returns_valid_indices,
+    thinned,
     uses_variance,
     with_cap,
 )
@@ -70,12 +71,9 @@ def sample_inducing_points(
     index = sampler(covar_module, X, noise, generator=generator, variance=variance)
     is_trusted = not X.is_cpu and returns_valid_indices(sampler)
     _validate_index(index, len(X), is_in_range=is_trusted)
-    if cap is None or len(index) <= cap:
-        return index
     weights = torch.ones_like(noise) if variance is None else variance / noise
-    weights = weights[index].clamp_min(torch.finfo(weights.dtype).tiny)
-    chosen = torch.multinomial(weights.to(generator.device), cap, generator=generator)
-    return index[chosen.to(index.device)].sort().values
+    tiny = torch.finfo(weights.dtype).tiny
+    return thinned(cap, index, weights.clamp_min(tiny), generator)
 
 
 def _validate_index(index: Tensor, num_points: int, is_in_range: bool = False) -> None:

@@ -20,6 +20,7 @@ from botorch.models.utils import validate_input_scaling
 from botorch.utils.types import DEFAULT
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
@@ -93,9 +94,20 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
 
 def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     """Noise variances of the targets, for inputs `X` as the likelihood sees them."""
-    Y, X = model.train_targets, model.train_inputs[0] if X is None else X
-    noiseless = MultivariateNormal(Y, DiagLinearOperator(torch.zeros_like(Y)))
-    covariance = model.likelihood(noiseless, X).lazy_covariance_matrix
+    zeros = torch.zeros_like(model.train_targets)
+    X = model.train_inputs[0] if X is None else X
+    return likelihood_noise(model.likelihood, X, zeros)
+
+
+def likelihood_noise(
+    likelihood: Likelihood, X: Tensor, zeros: Tensor, **given: Tensor
+) -> Tensor:
+    """Noise variances of observations at `X`, of the shape of `zeros` (`... x n`).
+
+    `given` is the `noise` that is known, for likelihoods that take it.
+    """
+    noiseless = MultivariateNormal(zeros, DiagLinearOperator(zeros))
+    covariance = likelihood(noiseless, X, **given).lazy_covariance_matrix
     return covariance.diagonal(dim1=-1, dim2=-2)
 
 

@@ -12,17 +12,16 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.utils.types import DEFAULT
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.module import Module
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_tensors
 from botorch_sparse.models.subset.full_data import FullData, Subset, fixed_noise
 from botorch_sparse.models.subset.row_indices import most_recent_rows, validate_chosen
 from botorch_sparse.models.training_data import (
+    likelihood_noise,
     validate_modules,
     validate_scaling,
     validate_training_data,
@@ -326,13 +325,7 @@ def all_observations(model: FixedSubsetSingleTaskGP) -> Observations:
             "gradients cannot be compared. Use transform_on_train=False, or "
             'selection="random".'
         )
-    noise = _noise(model.likelihood, full, X)
-    return Observations(X, full.targets - model.mean_module(X), noise)
-
-
-def _noise(likelihood: Likelihood, full: FullData, X: Tensor) -> Tensor:
-    """Noise variances of all targets, known or inferred."""
-    zero = torch.zeros_like(full.targets)
     known = {} if full.noise is None else {"noise": full.noise}
-    noisy = likelihood(MultivariateNormal(zero, DiagLinearOperator(zero)), X, **known)
-    return noisy.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+    zeros = torch.zeros_like(full.targets)
+    noise = likelihood_noise(model.likelihood, X, zeros, **known)
+    return Observations(X, full.targets - model.mean_module(X), noise)

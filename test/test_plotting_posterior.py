@@ -201,6 +201,20 @@ def test_certificates_of_a_run(strategy):
     assert found["BBKB"].tolist() == [[30, 60], [pytest.approx(certificate.alpha)] * 2]
 
 
+def test_a_table_without_a_kernel_is_drawn_in_its_own_units(double):
+    X = 5 * line(30, double)
+    made = BBKB(X, batch_size=4, num_initial=6)
+    made.run(lambda X: 100 + 9 * wave(X), 14, progress=False)
+    found, (mean, sd) = drawn(plot_confidence_band(made)), made.predict(X)
+    assert torch.equal(found["mean"], torch.stack([X[:, 0], mean]).cpu())
+    lower, upper = band(plot_confidence_band(made, beta=1.0))
+    assert torch.allclose((upper - lower) / 2, sd.cpu(), atol=1e-6)
+    S = X[list(made.surrogate.inducing), 0].cpu()
+    assert torch.equal(found["inducing points"][0], S) and len(S) > 1
+    num_points = len(made.history.indices.unique())
+    assert certified_step(made)[1].num_points == num_points
+
+
 @pytest.fixture
 def elimination(double):
     made = SBPE(line(41, double), kernel(double), num_evaluations=60, lam=1e-2, seed=0)

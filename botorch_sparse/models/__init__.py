@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from botorch_sparse.models.loo import loo_cv
     from botorch_sparse.models.refit_schedule import RefitSchedule
     from botorch_sparse.models.subset import SubsetSingleTaskGP
+    from botorch_sparse.models.summary import ModelCertificate
+    from botorch_sparse.models.training_data import training_noise
 
 __all__ = [
+    "ModelCertificate",
     "NystromPrior",
     "RefitSchedule",
     "SparseFantasyModel",
@@ -21,6 +24,7 @@ __all__ = [
     "SubsetSingleTaskGP",
     "loo_cv",
     "pathwise",
+    "training_noise",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -93,7 +93,16 @@ def raw_inputs(model: SingleTaskGP) -> Tensor:
 
 
 def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
-    """Noise variances of the targets, for inputs `X` as the likelihood sees them."""
+    """Noise variances of the targets of a model, as its likelihood has them.
+
+    Args:
+        model: The model.
+        X: Its `aug_batch x n x d` training inputs after the input transform, if they
+            are at hand.
+
+    Returns:
+        `aug_batch x n`, in the units of `model.train_targets`.
+    """
     zeros = torch.zeros_like(model.train_targets)
     X = model.train_inputs[0] if X is None else X
     return likelihood_noise(model.likelihood, X, zeros)

@@ -10,9 +10,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind
-from botorch_sparse.inducing import AccuracyCertificate, accuracy_certificate
-from botorch_sparse.inducing.certificate import variance_inflation
-from botorch_sparse.models.summary import ModelCertificate
+from botorch_sparse.inducing import (
+    AccuracyCertificate,
+    variance_inflation,
+)
+from botorch_sparse.models import ModelCertificate
 from botorch_sparse.plotting.style import (
     GREY,
     finish_over_evaluations,
@@ -20,7 +22,6 @@ from botorch_sparse.plotting.style import (
     styles,
 )
 from botorch_sparse.strategies import Strategy
-from botorch_sparse.strategies.data.run_record import evaluations_at
 
 Certificate = AccuracyCertificate | ModelCertificate
 CertifiedStep = tuple[int, Certificate]
@@ -40,18 +41,14 @@ def certified_step(strategy: Any) -> CertifiedStep:
         UnsupportedError: If the strategy has no inducing points to certify.
     """
     check_kind("strategy", strategy, Strategy, "BBKB or BKB with feedback")
-    record = strategy.record
-    if getattr(strategy, "model", None) is not None:
-        return len(record), strategy.model.certificate()
-    posterior = getattr(strategy, "posterior", None)
-    if posterior is None:
+    record, surrogate = strategy.record, strategy.surrogate
+    certificate = None if surrogate is None else surrogate.certificate(record)
+    if certificate is None:
         raise UnsupportedError(
             f"{type(strategy).__name__} has no inducing points to certify; need BBKB "
             "or BKB after some feedback."
         )
-    data = evaluations_at(record, record.folded())
-    noise = strategy.statistics.lam / data.counts
-    return len(record), accuracy_certificate(posterior, data.X, noise)
+    return len(record), certificate
 
 
 def plot_certificates(

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from botorch_sparse.argument_checks import check_kind
-from botorch_sparse.demo.datasets import Table
+from botorch_sparse.demo import Table
 from botorch_sparse.plotting.progress import plot_batch_sizes, plot_num_inducing
 from botorch_sparse.plotting.regret import plot_regret
 from botorch_sparse.plotting.style import (

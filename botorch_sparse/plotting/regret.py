@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_callable, check_kind, check_number
-from botorch_sparse.demo.datasets import Table
+from botorch_sparse.demo import Table
 from botorch_sparse.plotting.style import (
     GREY,
     Histories,

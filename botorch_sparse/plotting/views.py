@@ -9,7 +9,9 @@ from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.models.model import Model
 from torch import Tensor
 
-Moments = Callable[[Tensor], tuple[Tensor, Tensor]]
+from botorch_sparse.strategies import Strategy
+
+MomentsFunction = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 # BoTorch's usual beta, for models, which have none of their own.
 DEFAULT_BETA = 4.0
@@ -31,7 +33,7 @@ class View:
         beta: BoTorch's beta of the band.
     """
 
-    moments: Moments
+    moments: MomentsFunction
     observations: tuple[Tensor, Tensor] | None = None
     inducing_points: Tensor | None = None
     candidates: Tensor | None = None
@@ -39,15 +41,15 @@ class View:
     beta: float = DEFAULT_BETA
 
     @torch.no_grad()
-    def at(self, X: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations at points, or at all candidates."""
-        mean, variance = self.moments(X if X is not None else torch.empty(0))
+    def at(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations at points."""
+        mean, variance = self.moments(X)
         return mean.cpu(), variance.clamp_min(0.0).sqrt().cpu()
 
 
 def view_of(source: Any) -> View:
     """The view of a strategy, of a fitted model, or of a function of moments."""
-    if hasattr(source, "history"):
+    if isinstance(source, Strategy):
         return _strategy_view(source)
     if isinstance(source, Model):
         return _model_view(source)
@@ -60,16 +62,15 @@ def view_of(source: Any) -> View:
 
 
 def _strategy_view(strategy: Any) -> View:
-    learned = getattr(getattr(strategy, "surrogate", None), "view", None)
-    pool = getattr(learned, "pool", None)
-    model = getattr(strategy, "model", None)
-    if (pool is None and model is None) or not len(strategy.history):
+    surrogate, history = strategy.surrogate, strategy.history
+    model = None if surrogate is None else surrogate.model
+    some = strategy.domain.example_rows()
+    if surrogate is None or (model is None and strategy.predict(some) is None):
         raise UnsupportedError(
             f"{type(strategy).__name__} has no posterior to draw: need a strategy with "
             "one, such as BBKB, and feedback. For SBPE use plot_elimination."
         )
-    view = _pool_view(pool) if pool is not None else _model_view(model)
-    history = strategy.history
+    view = _prediction_view(strategy) if model is None else _model_view(model)
     view = replace(view, observations=(history.X, history.Y))
     if strategy.box is not None:
         view = replace(view, bounds=strategy.box.bounds)
@@ -79,14 +80,18 @@ def _strategy_view(strategy: Any) -> View:
     return view
 
 
-def _pool_view(pool: Any) -> View:
-    """Of a table; the exact posterior has no inducing points of its own."""
-    posterior = getattr(pool, "posterior", None)
-    return View(
-        lambda _: pool.all_moments(),
-        inducing_points=None if posterior is None else posterior.inducing_points,
-        candidates=pool.X,
-    )
+def _prediction_view(strategy: Any) -> View:
+    """By what is predicted; the exact posterior has no inducing points of its own."""
+
+    def moments(X: Tensor) -> tuple[Tensor, Tensor]:
+        mean, sd = strategy.predict(X)
+        return mean, sd.square()
+
+    surrogate, points = strategy.surrogate, None
+    if surrogate.posterior is not None and surrogate.inducing:
+        points = strategy.record.points(torch.tensor(surrogate.inducing))
+    candidates = strategy.candidates if strategy.box is None else None
+    return View(moments, inducing_points=points, candidates=candidates)
 
 
 def _model_view(model: Any) -> View:

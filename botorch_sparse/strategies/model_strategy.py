@@ -94,8 +94,8 @@ class ModelStrategy(Strategy, Generic[S]):
         covar_module: See above, as `lam`.
         lam: See there.
         surrogate: From the domain and the settings to what learns: a value with
-            `learn`, `predict`, `posterior`, `model`, `clear`, `config`, `state_dict`
-            and `of_state`, such as `Surrogate`.
+            `learn`, `predict`, `posterior`, `model`, `inducing`, `certificate`,
+            `clear`, `config`, `state_dict` and `of_state`, such as `Surrogate`.
         mean_module: See above, as the next three.
         num_initial: See there.
         refit: See there.

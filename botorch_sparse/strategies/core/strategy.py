@@ -29,6 +29,7 @@ from botorch_sparse.argument_checks import (
     check_number,
     check_path,
     check_whole,
+    short_list,
 )
 from botorch_sparse.batching.rules import (
     AskLimit,
@@ -47,7 +48,7 @@ from botorch_sparse.strategies.core.transaction import StepLock, deep_copy, step
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial, TrialState
 from botorch_sparse.strategies.data.box import Box, DomainOptions
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import as_list, short_list
+from botorch_sparse.strategies.data.columns import as_list
 from botorch_sparse.strategies.data.domain import (
     LARGEST_VALUE,
     TableDomain,
@@ -133,6 +134,8 @@ class Strategy(ABC):
     waits_for_batch: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
     largest_value: ClassVar[float] = LARGEST_VALUE
+    # What it learns; None without a model of its own. See `ModelStrategy`.
+    surrogate: Any = None
 
     def __init__(
         self,

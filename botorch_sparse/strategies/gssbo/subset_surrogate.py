@@ -66,6 +66,7 @@ class SubsetSurrogate:
     last_fit: int | None = None
     selection_seconds: float = 0.0
     posterior: ClassVar[None] = None  # no Nystrom posterior
+    inducing: ClassVar[tuple[()]] = ()
 
     @classmethod
     def begun(
@@ -148,6 +149,9 @@ class SubsetSurrogate:
 
     def predict(self, X: Tensor, record: RunRecord) -> None:
         """None: what the subset says of other samples is no estimate of them."""
+
+    def certificate(self, record: RunRecord) -> None:
+        """None: it has samples of its own, and no inducing points."""
 
     def clear(self) -> None:
         """Nothing is shared with another value."""

@@ -17,7 +17,7 @@ from botorch_sparse.acquisition.batch_ucb import BatchUpperConfidenceBound
 from botorch_sparse.acquisition.gap_stopping import model_confidence_gap
 from botorch_sparse.batching.acquisition_batch import MAX_BOX_BATCH, BoxBatch
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
-from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
@@ -76,6 +76,10 @@ class BoxPosterior(DomainPosterior):
     @override
     def num_inducing(self) -> int:
         return 0 if self.model is None else len(self.model.inducing_points)
+
+    @override
+    def certificate(self, record: RunRecord) -> ModelCertificate | None:
+        return None if self.model is None else self.model.certificate()
 
     @override
     def max_variance(self) -> float:

@@ -17,8 +17,13 @@ from botorch_sparse.batching.rules import (
     Rule,
     always_continue,
 )
-from botorch_sparse.inducing import InducingPointSampler, PosteriorVarianceSampler
-from botorch_sparse.models import SparseSingleTaskGP
+from botorch_sparse.inducing import (
+    AccuracyCertificate,
+    InducingPointSampler,
+    PosteriorVarianceSampler,
+    accuracy_certificate,
+)
+from botorch_sparse.models import ModelCertificate, SparseSingleTaskGP
 from botorch_sparse.models.inducing_points import EXACT_SIZE, sample_inducing_points
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
@@ -197,6 +202,20 @@ class DomainPosterior(ABC):
         return float((residual * data.counts).sum()) / self.prior.lam
 
     @torch.no_grad()
+    def certificate(
+        self, record: RunRecord
+    ) -> AccuracyCertificate | ModelCertificate | None:
+        """How far it is from the exact posterior; None without inducing points.
+
+        Cost: O(n m^2), and O(n^2 m) up to 5000 different points.
+        """
+        if (posterior := self.posterior) is None:
+            return None
+        data = evaluations_at(record, record.folded())
+        X, noise = self.source.inputs(data.X), self.prior.lam / data.counts
+        return accuracy_certificate(posterior, X, noise)
+
+    @torch.no_grad()
     def mean_norm(self, record: RunRecord) -> float:
         """The RKHS norm of the posterior mean of a history that was learned.
 
@@ -269,6 +288,12 @@ class Surrogate:
     def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation."""
         return self.view.predict(X, record)
+
+    def certificate(
+        self, record: RunRecord
+    ) -> AccuracyCertificate | ModelCertificate | None:
+        """How far it is from the exact posterior."""
+        return self.view.certificate(record)
 
     def clear(self) -> None:
         """Drop what is kept for later values."""

@@ -173,6 +173,7 @@ class LocalSurrogate:
     num_learned: int = 0
     posterior: NystromPosterior | None = None
     model: ClassVar[None] = None  # no BoTorch model
+    inducing: ClassVar[tuple[()]] = ()  # they are of the posterior near the regions
 
     @classmethod
     def begun(
@@ -287,6 +288,9 @@ class LocalSurrogate:
         inputs = self.source.inputs(X.to(self.domain.box.bounds))
         mean, variance = self.posterior_of(record).moments(inputs)
         return self.prior.scale * mean, self.prior.scale * variance.sqrt()
+
+    def certificate(self, record: RunRecord) -> None:
+        """None: its posterior is near the regions alone."""
 
     def clear(self) -> None:
         """Nothing is shared with another value."""

@@ -5,7 +5,7 @@ Each check raises an `InputDataError` that says what came and what is needed.
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -206,6 +206,20 @@ def is_inexact(array: NDArray[np.integer]) -> NDArray[np.bool_]:
     return (array > MAX_INTEGER) | (array < -MAX_INTEGER)
 
 
+def as_python(value: Any) -> Any:
+    """A value whose NumPy scalars, in lists and dictionaries, are Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: as_python(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        exact = (int, float)  # most entries, and NumPy's float64 is no exact float
+        items = [v if type(v) in exact else as_python(v) for v in value]
+        make = getattr(type(value), "_make", type(value))  # of a named tuple
+        return make(items)
+    return value
+
+
 def as_device(value: torch.device | str | None) -> torch.device:
     """The device that is meant, the default one for None; it must be there."""
     try:
@@ -249,8 +263,10 @@ def as_bounds(value: object) -> Tensor:
     return bounds
 
 
-def short_repr(value: Any) -> str:
+def short_repr(value: Any, most: int = 60) -> str:
     """A value as messages show it: short, in one line, without control characters."""
+    if isinstance(value, str):
+        return repr(_cut(value, most))
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if isinstance(value, torch.nn.Module):
@@ -261,8 +277,20 @@ def short_repr(value: Any) -> str:
         text = repr(value) if math.isnan(_as_number(value)) else str(value)
     except ValueError:  # Python writes no more than some 4,300 digits
         text = f"a number of type {type(value).__name__} with very many digits"
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:57]}..."
+    return _cut(" ".join(text.split()), most)
+
+
+def short_list(
+    values: Iterable[Any], most: int = 5, show: Callable[[Any], str] = short_repr
+) -> str:
+    """The first of some values as messages show them, and how many more there are."""
+    shown = list(map(show, values))
+    rest = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + rest
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _detached(value: object) -> object:

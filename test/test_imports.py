@@ -20,7 +20,7 @@ LAYERS = [
     {"acquisition"},
     {"batching", "pools"},
     {"strategies"},
-    {"distributed"},
+    {"distributed", "command_line"},
     {"demo", "suggest", "ax", "plotting"},
 ]
 # Circles that are left, for whoever works there to remove; none may be added.

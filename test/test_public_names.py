@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,17 @@ def test_other_names_are_refused():
         _ = botorch_sparse.BBKBB  # type: ignore[attr-defined]
 
 
-def test_the_command_line_uses_public_names_of_the_core_alone():
-    """It imports what a user can import: nothing from inside of `strategies`."""
-    folder = Path(botorch_sparse.__file__).parent / "suggest"
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and "botorch_sparse" in str(
-                node.module
-            ):
-                module = str(node.module)
-                assert module == "botorch_sparse.strategies" or module.startswith(
-                    "botorch_sparse.suggest."
-                )
+# Modules beside the packages, and what the command lines share.
+SHARED = ("argument_checks", "command_line", "lazy_exports", "private_names")
+
+
+@pytest.mark.parametrize("product", ["suggest", "demo", "ax", "plotting"])
+def test_a_product_uses_public_names_of_the_core_alone(product):
+    """It imports what a user can import: names that their package lists."""
+    for path in (Path(botorch_sparse.__file__).parent / product).glob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        for node in (n for n in nodes if isinstance(n, ast.ImportFrom)):
+            top, *inner = str(node.module).split(".")
+            if top == "botorch_sparse" and inner and inner[0] not in (product, *SHARED):
+                public = import_module(str(node.module)).__all__
+                assert {alias.name for alias in node.names} <= {*public}, path

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from botorch_sparse.acquisition.q_batch_ucb import qBatchUpperConfidenceBound
     from botorch_sparse.acquisition.ratio_bound import RatioBound
+    from botorch_sparse.acquisition.ratios import validate_ratio_threshold
 
 __all__ = [
     "BBKBRadius",
@@ -75,6 +76,7 @@ __all__ = [
     "model_confidence_gap",
     "posterior_mean_norm",
     "qBatchUpperConfidenceBound",
+    "validate_ratio_threshold",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, __file__)

@@ -59,6 +59,10 @@ def validate_local_bound(local_bound: str) -> None:
 
 
 def validate_ratio_threshold(ratio_threshold: float) -> None:
-    """Refuse a threshold that no ratio of variances can stay below."""
+    """Refuse a threshold that no ratio of variances can stay below.
+
+    Raises:
+        InputDataError: If it is no number of at least 1.
+    """
     need = "need at least 1, such as 2. One gives batches of one point."
     check_number("ratio_threshold", ratio_threshold, "[1, inf)", need)

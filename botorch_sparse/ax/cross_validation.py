@@ -7,11 +7,8 @@ from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.model import Model
 from torch import Tensor
 
-from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.models.training_data import training_noise
-from botorch_sparse.posteriors import NystromPosterior
-from botorch_sparse.posteriors.leave_one_out import leave_one_out
-from botorch_sparse.posteriors.nystrom import Moments
+from botorch_sparse.models import SparseSingleTaskGP, training_noise
+from botorch_sparse.posteriors import Moments, NystromPosterior, leave_one_out
 
 # Inputs this close are the same point, in the space of the model.
 TOLERANCE = 1e-9

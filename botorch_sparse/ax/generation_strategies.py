@@ -12,9 +12,11 @@ from ax.generators.torch.botorch_modular.surrogate import SurrogateSpec
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.acquisition import BatchUpperConfidenceBound
-from botorch_sparse.acquisition.ratios import validate_ratio_threshold
-from botorch_sparse.argument_checks import check_number, check_whole
+from botorch_sparse.acquisition import (
+    BatchUpperConfidenceBound,
+    validate_ratio_threshold,
+)
+from botorch_sparse.argument_checks import as_python, check_number, check_whole
 from botorch_sparse.ax.adaptive_batch_acquisition import AdaptiveBatchAcquisition
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.initialization import MinArms
@@ -29,7 +31,6 @@ from botorch_sparse.ax.strategy_options import (
     check_strategy_options,
 )
 from botorch_sparse.models import SubsetSingleTaskGP
-from botorch_sparse.strategies.core.fingerprint import as_python
 
 # Inducing points of a model, unless asked for otherwise, and bytes that it may take;
 # the model's own default depends on what is free at the moment.

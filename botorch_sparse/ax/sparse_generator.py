@@ -21,7 +21,13 @@ from botorch.settings import validate_input_scaling
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor
 
-from botorch_sparse.argument_checks import DTYPES, as_seed, check_flag, check_kind
+from botorch_sparse.argument_checks import (
+    DTYPES,
+    as_python,
+    as_seed,
+    check_flag,
+    check_kind,
+)
 from botorch_sparse.ax.arm_table import ArmTable
 from botorch_sparse.ax.baseline import best_points
 from botorch_sparse.ax.cross_validation import LeftOutPredictions, left_out_models
@@ -29,7 +35,6 @@ from botorch_sparse.ax.size_schedule import DEFAULT_GROWTH, validate_growth
 from botorch_sparse.ax.sparse_acquisition import SparseAcquisition
 from botorch_sparse.ax.sparse_surrogate import SparseSurrogate
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.strategies.core.fingerprint import as_python
 
 
 class SparseGenerator(BoTorchGenerator):

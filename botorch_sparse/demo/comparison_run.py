@@ -26,7 +26,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
-from botorch_sparse.demo.datasets import Table
+from botorch_sparse.demo import Table
 from botorch_sparse.strategies import (
     BBKB,
     GPUCB,

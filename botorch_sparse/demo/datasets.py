@@ -25,10 +25,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
 from torch import Tensor
 
 from botorch_sparse.argument_checks import (
@@ -37,18 +39,21 @@ from botorch_sparse.argument_checks import (
     check_choice,
     check_kind,
     check_tensors,
+    short_list,
 )
-from botorch_sparse.distributed import ALONE, Ranks, Shard, ShardedDomain
-from botorch_sparse.distributed.sharded_npy import (
-    Matrix,
+from botorch_sparse.command_line.csv_cells import check_header, number
+from botorch_sparse.distributed import (
+    ALONE,
+    Ranks,
+    Shard,
+    ShardedDomain,
     column_ranges,
     npy_header,
     read_shard,
     tiled_moments,
 )
-from botorch_sparse.suggest.command_line import listed
-from botorch_sparse.suggest.csv_cells import check_header, number
 
+Matrix: TypeAlias = NDArray[np.float64]
 DATA_VARIABLE = "BOTORCH_SPARSE_DATA"
 
 
@@ -333,7 +338,7 @@ def _target_column(name: str, header: list[str], target: str | None) -> int:
     if target not in header:
         raise InputDataError(
             f"{name} has no column {target!r}; its columns are "
-            f"{listed(header, most=20)}; need one of these as target."
+            f"{short_list(header, 20)}; need one of these as target."
         )
     return header.index(target)
 

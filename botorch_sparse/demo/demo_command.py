@@ -16,6 +16,14 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 
+from botorch_sparse.command_line.parser import (
+    INTERRUPTED,
+    OneLineParser,
+    positive_int,
+    printable,
+    say,
+    seed_number,
+)
 from botorch_sparse.demo.comparison_run import (
     METHODS,
     PAPER_METHODS,
@@ -32,14 +40,6 @@ from botorch_sparse.demo.comparison_run import (
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.distributed import RankError, Ranks, joined_ranks, own_device
 from botorch_sparse.strategies import History
-from botorch_sparse.suggest.command_line import (
-    INTERRUPTED,
-    OneLineParser,
-    positive_int,
-    printable,
-    say,
-    seed_number,
-)
 
 EVALUATIONS, PAPER_EVALUATIONS = 500, 2000
 BATCH_SIZE = 20

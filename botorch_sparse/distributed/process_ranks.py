@@ -25,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from botorch_sparse.argument_checks import short_repr
-from botorch_sparse.pools.shard import HOST, Ranks, one_line
+from botorch_sparse.pools.shard import HOST, Ranks
 
 T = TypeVar("T")
 # How long ranks wait in one operation: for the objective, or a fit, on rank 0.
@@ -102,8 +102,8 @@ class ProcessRanks(Ranks):
         except RuntimeError as error:  # as torch raises them, from gloo and NCCL
             raise RankError(
                 f"Rank {self.rank} of {self.size} lost the others: a process has died "
-                f"or gave no answer ({one_line(error)}). What was checkpointed is "
-                "whole; start again, on any number of ranks, and resume from it."
+                f"or gave no answer ({short_repr(error, 200)}). What was checkpointed "
+                "is whole; start again, on any number of ranks, and resume from it."
             ) from error
 
     def __reduce__(self) -> tuple[type[Ranks], tuple[()]]:
@@ -199,5 +199,5 @@ def _portable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # of whatever kind; what counts is that it can't be sent
-        return RankError(f"Rank 0 failed: {one_line(repr(error))}.")
+        return RankError(f"Rank 0 failed: {short_repr(error, 200)}.")
     return error

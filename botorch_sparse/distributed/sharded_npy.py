@@ -33,7 +33,18 @@ def open_npy(path: Path) -> NDArray[np.generic]:
 
 
 def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
-    """The rows of this rank, float64, and which they are; all ranks fail together."""
+    """The rows of this rank in a file, and which they are; all ranks fail together.
+
+    Args:
+        path: An `.npy` file with an `A x p` matrix of numbers, A and p at least 2.
+        ranks: The processes that share it.
+
+    Returns:
+        This rank's `a x p` rows in float64, and their places among all.
+
+    Raises:
+        InputDataError: If there is no such matrix, or one that is not finite.
+    """
     problem, cells = _attempt(lambda: open_npy(path))
     _raise_first(ranks, problem)
     assert cells is not None
@@ -77,18 +88,21 @@ def first_not_finite(rows: Matrix) -> int | None:
 
 
 def npy_header(rows: Matrix) -> list[str]:
-    """Names of the columns: of `d` features, and of the target."""
+    """Names of `a x (d + 1)` columns: of `d` features, and of the target."""
     return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]
 
 
 def column_ranges(rows: Matrix, ranks: Ranks) -> tuple[Matrix, Matrix]:
-    """The lowest and the largest value of each column, over all ranks."""
+    """The `p` lowest and the `p` largest values of `a x p` columns, of all ranks."""
     low, high = zip(*ranks.gather((rows.min(axis=0), rows.max(axis=0))), strict=True)
     return np.min(low, axis=0), np.max(high, axis=0)
 
 
 def tiled_moments(rows: Matrix, shard: Shard) -> tuple[Matrix, Matrix]:
-    """Mean and deviation of each column, of one result on any number of ranks."""
+    """`p` means and deviations of `a x p` columns over the rows of all ranks.
+
+    Any number of ranks gives the same bits.
+    """
     mean = _column_means(rows, shard)
     return mean, np.sqrt(_column_means(rows, shard, mean))
 

@@ -24,7 +24,7 @@ from botorch_sparse.pools.host_batch import HostBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import TableBatch
-from botorch_sparse.posteriors.nystrom import Moments
+from botorch_sparse.posteriors import Moments
 
 # Packed in front of a candidate's coordinates.
 NUMBERS = 5

@@ -12,7 +12,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_whole
+from botorch_sparse.argument_checks import check_whole, short_repr
 
 T = TypeVar("T")
 HOST = torch.device("cpu")
@@ -118,20 +118,14 @@ class Ranks:
         values = self.gather(value())
         others = [rank for rank, other in enumerate(values) if other != values[0]]
         if others:
+            other, first = (short_repr(values[rank], 200) for rank in (others[0], 0))
             raise InputDataError(
-                f"Ranks {others} have another {what} than rank 0: "
-                f"{one_line(values[others[0]])} and {one_line(values[0])}. Start all "
-                "with the same arguments and the same table."
+                f"Ranks {others} have another {what} than rank 0: {other} and {first}. "
+                "Start all with the same arguments and the same table."
             )
 
 
 ALONE = Ranks()
-
-
-def one_line(value: object) -> str:
-    """One line of at most 200 characters."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_form
 from botorch_sparse.strategies import CandidateTable
-from botorch_sparse.suggest.command_line import listed, quoted
-from botorch_sparse.suggest.csv_cells import is_blank, number, spreadsheet_form
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
@@ -94,7 +94,7 @@ class Pool:
         name = f"line {self.text.lines[row]} of {self.text.name}"
         if self.key is None:
             return name
-        return f"{quoted(self.text.columns[self.key][row])} ({name})"
+        return f"{short_repr(self.text.columns[self.key][row])} ({name})"
 
     def encode(self, columns: Cells, rows: Iterable[int]) -> tuple[list[int], Matrix]:
         """The rows with all features, of known categories, and a matrix of these.
@@ -123,10 +123,10 @@ class Pool:
             cell = columns[name][i]
             kinds = self.categories.get(name)
             if kinds is None and number(cell) is None:
-                return name, f"{quoted(cell)} is no number"
+                return name, f"{short_repr(cell)} is no number"
             if kinds is not None and not (cell if any_category else cell in kinds):
-                known = listed(kinds, most=5)
-                return name, f"{quoted(cell)} is none of its categories, {known}"
+                known = short_list(kinds)
+                return name, f"{short_repr(cell)} is none of its categories, {known}"
         return None
 
     def has_features(self, columns: Cells, i: int) -> bool:
@@ -258,7 +258,7 @@ def _check_options(
     for (first, names), (second, others) in pairs:
         if both := next((name for name in names if name in others), None):
             raise InputDataError(
-                f"Both {first} and {second} name {quoted(both)}; keep one of them."
+                f"Both {first} and {second} name {short_repr(both)}; keep one of them."
             )
 
 
@@ -282,16 +282,16 @@ def _features(
         elif name_rows(values := text.values(name)):
             left_out[name] = (
                 f"has {len(set(values))} different texts in {len(text)} rows, the "
-                f"first {quoted(values[0])}, and a model learns nothing from them. "
+                f"first {short_repr(values[0])}, and a model learns nothing from them. "
                 "Write numbers (for dates, days), or keep it with --text "
-                f"{quoted(name)}"
+                f"{short_repr(name)}"
             )
         else:
             features[name] = values
     if left_out and not features:
         name, reason = next(iter(left_out.items()))
         raise InputDataError(
-            f"{text.name} has no column to learn from: {quoted(name)} {reason}."
+            f"{text.name} has no column to learn from: {short_repr(name)} {reason}."
         )
     return features, left_out
 
@@ -311,7 +311,7 @@ def _check_no_twins(pool: Pool) -> None:
     if row is None:
         return
     twin = before[row]
-    name = f", as --key {quoted(pool.names[0])}" if pool.names else ""
+    name = f", as --key {short_repr(pool.names[0])}" if pool.names else ""
     raise InputDataError(
         f"{text.name}, lines {text.lines[twin]} and {text.lines[row]}: the two rows "
         f"have the same features; leave one out, or name rows by a --key{name}."

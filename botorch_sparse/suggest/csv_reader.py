@@ -18,8 +18,8 @@ from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 from pandas.errors import ParserError, ParserWarning
 
-from botorch_sparse.suggest.command_line import listed, printable, quoted
-from botorch_sparse.suggest.csv_cells import (
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import (
     POINTED,
     check_header,
     comma_hint,
@@ -29,6 +29,7 @@ from botorch_sparse.suggest.csv_cells import (
     number,
     with_point,
 )
+from botorch_sparse.command_line.parser import printable
 
 # The marks between cells, by their names in messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -69,7 +70,7 @@ class TextTable:
 
     def error(self, row: int, column: str, reason: str) -> InputDataError:
         """An error that names file, line, key and column, to be raised."""
-        where = f"{self.name}, {self.place(row)}, column {quoted(column)}"
+        where = f"{self.name}, {self.place(row)}, column {short_repr(column)}"
         return InputDataError(f"{where}: {reason}")
 
     def place(self, row: int) -> str:
@@ -77,15 +78,16 @@ class TextTable:
         line = f"line {self.lines[row]}"
         if self.key is None:
             return line
-        return f"{line} (key {quoted(self.columns[self.key][row])})"
+        return f"{line} (key {short_repr(self.columns[self.key][row])})"
 
     def need(self, columns: Iterable[str], why: str) -> None:
         """Check that there are columns."""
         for column in columns:
             if column not in self.columns:
                 raise InputDataError(
-                    f"{self.name} has no column {quoted(column)}, {why}; its columns "
-                    f"are {listed(self.columns)}.{_separator_hint(self.columns)}"
+                    f"{self.name} has no column {short_repr(column)}, {why}; its "
+                    f"columns are {short_list(self.columns, 8)}."
+                    + _separator_hint(self.columns)
                 )
 
     def texts(self, column: str) -> list[str]:
@@ -106,7 +108,7 @@ class TextTable:
         values = self._floats(column)
         if values is None:
             row = next(i for i, cell in enumerate(cells) if number(cell) is None)
-            reason = f"{quoted(cells[row])} is no number; a finite one is needed"
+            reason = f"{short_repr(cells[row])} is no number; a finite one is needed"
             raise self.error(row, column, f"{reason}{comma_hint(cells[row])}.")
         return values
 
@@ -140,9 +142,9 @@ class TextTable:
             return cells
         row = next(i for i, cell in enumerate(cells) if number(cell) is None)
         reason = (
-            f"{quoted(cells[row])} is no number, but most cells of the column look "
+            f"{short_repr(cells[row])} is no number, but most cells of the column look "
             f"like numbers{comma_hint(cells[row]) or '; correct it'}, declare the "
-            f"column as --text, or leave it out with --ignore {quoted(column)}."
+            f"column as --text, or leave it out with --ignore {short_repr(column)}."
         )
         raise self.error(row, column, reason)
 
@@ -165,7 +167,7 @@ class TextTable:
         if POINTED.fullmatch(typed):
             ways = [typed.replace(".", ""), ",".join(typed.rsplit(".", 1))]
             reason = (
-                f"with --decimal ',' the point in {quoted(typed)} may separate "
+                f"with --decimal ',' the point in {short_repr(typed)} may separate "
                 f"thousands; write {' or '.join(ways)}, whichever it is."
             )
             raise self.error(row, column, reason)
@@ -321,7 +323,8 @@ def _check_nameless(name: str, header: list[str], trimmed: pd.DataFrame) -> None
             line = is_filled.idxmax()
             raise InputDataError(
                 f"Column {place + 1} of {name} has no name in the header row, but "
-                f"{quoted(cells[line])} in line {line}; name the column or take it out."
+                f"{short_repr(cells[line])} in line {line}; name the column or take it "
+                "out."
             )
 
 
@@ -330,7 +333,7 @@ def _empty(cells: Sequence[str], column: str) -> str:
     return (
         f"the cell is empty, as are {cells.count('')} of {len(cells)} of the column; "
         "fill it in (where cells are text, by a word such as none), or leave the "
-        f"column out with --ignore {quoted(column)}."
+        f"column out with --ignore {short_repr(column)}."
     )
 
 

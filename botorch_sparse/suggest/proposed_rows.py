@@ -15,9 +15,9 @@ from typing import Any
 from botorch.exceptions import InputDataError
 from filelock import FileLock, Timeout
 
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.command_line.csv_cells import cells_agree
 from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.command_line import quoted
-from botorch_sparse.suggest.csv_cells import cells_agree
 from botorch_sparse.suggest.results import Measurement, Results
 
 VERSION = 2
@@ -40,7 +40,7 @@ class ProposedRows:
     @property
     def gone_names(self) -> list[str]:
         """The rows that are not in the pool any more, in messages."""
-        return [quoted(", ".join(cells.values())) for cells in self.gone]
+        return [short_repr(", ".join(cells.values())) for cells in self.gone]
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
 def _words(option: str, value: str | bool | None) -> str:
     if not value:
         return f"without {option}"
-    return f"with {option}" + f" {quoted(str(value))}" * (value is not True)
+    return f"with {option}" + f" {short_repr(str(value))}" * (value is not True)
 
 
 def _is_sound(state: Any) -> bool:

@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
+from botorch_sparse.command_line.parser import say
 from botorch_sparse.strategies import Best
 from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.command_line import quoted, say
-from botorch_sparse.suggest.csv_cells import number, spreadsheet_form
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.results import Results
 
@@ -33,11 +34,11 @@ def note_columns(
     name, num = pool.text.name, len(pool)
     if pool.target in pool.text.columns.keys() - {*ignored} and not one_file:
         say(
-            f"note: the target {quoted(pool.target)} is also a column of {name}; it is "
-            "ignored there."
+            f"note: the target {short_repr(pool.target)} is also a column of {name}; "
+            "it is ignored there."
         )
     for column, reason in pool.left_out.items():
-        say(f"note: {name}: column {quoted(column)} is left out: it {reason}.")
+        say(f"note: {name}: column {short_repr(column)} is left out: it {reason}.")
     for spec in pool.table.columns:
         column = str(spec.label)
         if _counts_rows(pool, column):
@@ -54,10 +55,10 @@ def _category_note(pool: Pool, column: str) -> str:
     place = next((i for i, cell in enumerate(cells) if number(cell) is None), 0)
     return (
         f"note: {pool.text.name}, line {pool.text.lines[place]}, column "
-        f"{quoted(column)}: {quoted(cells[place])} is no number; the column was read "
-        f"as text, and has {len(pool.categories[column])} categories in {len(pool)} "
-        "rows, from which a model learns little. Write numbers (for dates, days), "
-        "leave it out with --ignore, or declare it as --text."
+        f"{short_repr(column)}: {short_repr(cells[place])} is no number; the column "
+        f"was read as text, and has {len(pool.categories[column])} categories in "
+        f"{len(pool)} rows, from which a model learns little. Write numbers (for "
+        "dates, days), leave it out with --ignore, or declare it as --text."
     )
 
 
@@ -71,11 +72,11 @@ def _counts_rows(pool: Pool, column: str) -> bool:
 
 
 def _count_note(pool: Pool, column: str) -> str:
-    key = f"give it as --key {quoted(column)}, or " * (pool.key is None)
+    key = f"give it as --key {short_repr(column)}, or " * (pool.key is None)
     return (
-        f"note: {pool.text.name}: column {quoted(column)} counts the rows, and is "
+        f"note: {pool.text.name}: column {short_repr(column)} counts the rows, and is "
         f"taken as a feature. If it is none, {key}leave it out with --ignore "
-        f"{quoted(column)}."
+        f"{short_repr(column)}."
     )
 
 
@@ -130,8 +131,7 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
     }
     for what, which in kinds.items():
         if which:
-            more = ", ..." if len(which) > 3 else ""
-            yield f"{len(which)} {what}: {', '.join(which[:3])}{more}"
+            yield f"{len(which)} {what}: {short_list(which, 3, show=str)}"
 
 
 def _best_line(pool: Pool, results: Results, best: Best) -> str:
@@ -143,13 +143,13 @@ def _best_line(pool: Pool, results: Results, best: Best) -> str:
         which = results.beside[row - len(pool)]
         which += " of the results" * results.is_one
     mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
-    return f"best so far: {which}, {quoted(pool.target)}: {best.value:.6g}{mean}."
+    return f"best so far: {which}, {short_repr(pool.target)}: {best.value:.6g}{mean}."
 
 
 def _new_categories(pool: Pool, results: Results) -> list[str]:
     """Categories that only results beside the pool have, in messages."""
     new = {
-        f"{quoted(point[name])} of {quoted(name)}": None
+        f"{short_repr(point[name])} of {short_repr(name)}": None
         for point in results.points
         for name, forms in pool.forms.items()
         if spreadsheet_form(point[name]) not in forms

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.suggest.candidate_pool import Matrix, Pool
-from botorch_sparse.suggest.command_line import quoted
-from botorch_sparse.suggest.csv_cells import (
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.command_line.csv_cells import (
     DATE,
     cells_agree,
     decimals_and_digits,
@@ -25,6 +24,7 @@ from botorch_sparse.suggest.csv_cells import (
     says_failed,
     spreadsheet_form,
 )
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 
 # Six digits of a number may change it by so much.
@@ -44,9 +44,9 @@ def check_no_results(pool: Pool) -> None:
     if row is None:
         return
     reason = (
-        f"{quoted(cells[row])} is a result in the column of the target, but no "
+        f"{short_repr(cells[row])} is a result in the column of the target, but no "
         "results are named, or they are empty; give the file as results too (--results "
-        f"{name}), or leave the column out with --ignore {quoted(pool.target)}."
+        f"{name}), or leave the column out with --ignore {short_repr(pool.target)}."
     )
     raise pool.text.error(row, pool.target, reason)
 
@@ -64,7 +64,7 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
         meant = forms.get(key_form(keys[i]))
         if meant is not None and not _has_others(text, i, pool.row_of_key[meant], pool):
             reason = (
-                f"{nowhere}, but one with {quoted(meant)}. If a spreadsheet has "
+                f"{nowhere}, but one with {short_repr(meant)}. If a spreadsheet has "
                 "changed the key, keep that column as text there; write the key as in "
                 f"{pool.text.name}."
             )
@@ -88,7 +88,7 @@ def ignore_hint(name: str, pool: Pool) -> str:
     kinds = pool.categories.get(name, ())
     ways = []
     if len(kinds) == len(pool) > 1 and len(pool.features) > 1:
-        ways.append(f"if it names rows, leave it out with --ignore {quoted(name)}")
+        ways.append(f"if it names rows, leave it out with --ignore {short_repr(name)}")
     if pool.key is None:
         ways.append("or name rows by a --key")
     return f"; {', '.join(ways)}" if ways else ""
@@ -102,7 +102,7 @@ def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError
     if pool.key is not None:
         reason = (
             f"{pool.text.name} has no row with this key, and the features of "
-            f"{text.name} do not fit it either (column {quoted(column)}: {reason})"
+            f"{text.name} do not fit it either (column {short_repr(column)}: {reason})"
         )
         column = pool.key
     return text.error(i, column, f"{reason}; {advice}.")
@@ -125,7 +125,7 @@ def check_features(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
                 is_comparable = number(cell) is not None
             if is_comparable and not cells_agree(cell, own):
                 reason = (
-                    f"{quoted(cell)} is not {quoted(own)}, which line "
+                    f"{short_repr(cell)} is not {short_repr(own)}, which line "
                     f"{pool.text.lines[rows[i]]} of {pool.text.name} has for this key; "
                     "correct the key or the cell, or give the column of the results "
                     "another name if it is not that feature."
@@ -149,10 +149,10 @@ def check_names(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
             is_comparable = form in known or not DATE.fullmatch(cell)
             if is_comparable and form != spreadsheet_form(own):
                 reason = (
-                    f"it has {quoted(cell)}, and the row with these features, "
-                    f"{pool.name(rows[i])}, has {quoted(own)}; name rows by --key "
-                    f"{quoted(name)}, or leave the column out with --ignore "
-                    f"{quoted(name)} if it names no rows."
+                    f"it has {short_repr(cell)}, and the row with these features, "
+                    f"{pool.name(rows[i])}, has {short_repr(own)}; name rows by --key "
+                    f"{short_repr(name)}, or leave the column out with --ignore "
+                    f"{short_repr(name)} if it names no rows."
                 )
                 raise text.error(i, name, reason)
 
@@ -211,10 +211,10 @@ def check_rounded(
         nearest = apart.max(axis=1).argmin()
         row, name = int(rows[nearest]), names[int(apart[nearest].argmax())]
         reason = (
-            f"no row of {pool.text.name} has {quoted(text.columns[name][i])} and the "
-            f"other features. The nearest one is line {pool.text.lines[row]}, with "
-            f"{quoted(pool.text.columns[name][row])}: if that was rounded, write all "
-            "digits; if it was not, zeros behind it; or name rows by a --key."
+            f"no row of {pool.text.name} has {short_repr(text.columns[name][i])} and "
+            f"the other features. The nearest one is line {pool.text.lines[row]}, with "
+            f"{short_repr(pool.text.columns[name][row])}: if that was rounded, write "
+            "all digits; if it was not, zeros behind it; or name rows by a --key."
         )
         raise text.error(i, name, reason)
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.suggest.candidate_pool import Pool
-from botorch_sparse.suggest.command_line import quoted
-from botorch_sparse.suggest.csv_cells import (
+from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.command_line.csv_cells import (
     FAILED,
     comma_hint,
     has_no_value,
     is_missing,
     number,
 )
+from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 from botorch_sparse.suggest.result_checks import (
     check_features,
@@ -183,7 +183,7 @@ def _with_values(
             told.append(each)
         elif each.row not in may_be_empty:
             cell = each.cell
-            start = f"{quoted(cell)} is no number" if cell else "the cell is empty"
+            start = f"{short_repr(cell)} is no number" if cell else "the cell is empty"
             raise each.error(
                 pool.target,
                 f"{start}; fill it in, or leave the row out, if it is measured later. "
@@ -277,5 +277,5 @@ def _value(measurement: Measurement, target: str) -> float:
         "again; else a number, or leave the row out (where candidates and results are "
         "one file, leave the cell empty) until there is one"
     )
-    reason = f"{quoted(cell)} is no number{comma_hint(cell) or advice}."
+    reason = f"{short_repr(cell)} is no number{comma_hint(cell) or advice}."
     raise measurement.error(target, reason)

@@ -23,14 +23,14 @@ from pathlib import Path
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
-from botorch_sparse.suggest.candidate_pool import Pool, read_pool
-from botorch_sparse.suggest.command_line import (
+from botorch_sparse.command_line.parser import (
     INTERRUPTED,
     OneLineParser,
     positive_int,
     say,
     seed_number,
 )
+from botorch_sparse.suggest.candidate_pool import Pool, read_pool
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
     locked,

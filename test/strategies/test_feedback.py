@@ -256,7 +256,7 @@ def test_frames_on_a_box() -> None:
     strategy.tell(pd.DataFrame({"x1": [8.0], "x0": [0.5]}), [0.0])
     strategy.tell(pd.DataFrame({"rate": [0.25], "depth": [7.0]}), [0.0])
     assert strategy.history.X.tolist() == [[0.5, 8.0], [0.25, 7.0]]
-    with pytest.raises(InputDataError, match=r"no \['x0'\]; need all of x0 to x1"):
+    with pytest.raises(InputDataError, match=r"no 'x0'; need all of x0 to x1"):
         strategy.tell(pd.DataFrame({"x1": [0.5], "x2": [0.5]}), [0.0])
 
 

@@ -24,10 +24,11 @@ from botorch_sparse.acquisition.confidence import (
     RadiusStatistics,
     SrinivasAgnosticRadius,
 )
+from botorch_sparse.argument_checks import as_python
 from botorch_sparse.inducing import PosteriorVarianceSampler
 from botorch_sparse.models.refit_schedule import RefitSchedule
 from botorch_sparse.strategies import BBKB, GPUCB
-from botorch_sparse.strategies.core.fingerprint import as_python, fingerprint
+from botorch_sparse.strategies.core.fingerprint import fingerprint
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 

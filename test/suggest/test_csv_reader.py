@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.suggest.command_line import quoted
+from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 
 Read = Callable[..., TextTable]
@@ -189,5 +189,5 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:
-    assert quoted("\x1b[2Jé\u202e") == r"'\x1b[2Jé\u202e'"
-    assert len(quoted("x" * 1000)) == 62
+    assert short_repr("\x1b[2Jé\u202e") == r"'\x1b[2Jé\u202e'"
+    assert len(short_repr("x" * 1000)) == 62

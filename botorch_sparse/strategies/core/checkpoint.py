@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import torch
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.strategies.core.fingerprint import as_python
+from botorch_sparse.argument_checks import as_python
 
 STATE_VERSION = 7
 MARK = b"sha256:"

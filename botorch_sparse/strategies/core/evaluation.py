@@ -21,6 +21,7 @@ from botorch_sparse.argument_checks import (
     check_flag,
     check_path,
     check_whole,
+    short_list,
     short_repr,
 )
 from botorch_sparse.strategies.core.transaction import undivided, undo_point
@@ -136,9 +137,8 @@ class Evaluation:
             return self.strategy.domain.ranks.once(lambda: self.objective(inputs))
         except Exception as error:
             points = self._trials_of(batch)
-            which = ", ".join(self._name(trial) for trial in points[:5])
-            more = f" and {len(points) - 5} more" if len(points) > 5 else ""
-            error.add_note(f"The objective was called with {which}{more}.")
+            which = short_list(points, show=self._name)
+            error.add_note(f"The objective was called with {which}.")
             raise
 
     def _tell(self, batch: Batch, Y: Any) -> None:
@@ -157,11 +157,10 @@ class Evaluation:
             with undivided():
                 told = ids.cpu()[is_sound].tolist()
                 self.strategy.tell(told, Y.reshape(-1).cpu()[is_sound])
-        which = "; ".join(self._name(trial) for trial in bad[:5])
         raise InputDataError(
             f"The objective returned {len(bad)} values that are NaN or infinite, or "
-            f"beyond {self.strategy.largest_value:.3g}: {which}"
-            f"{' and more' if len(bad) > 5 else ''}. They stay pending, and "
+            f"beyond {self.strategy.largest_value:.3g}: "
+            f"{short_list(bad, show=self._name)}. They stay pending, and "
             f"the other {b - len(bad)} of the batch are told. Run again to try once "
             "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
         )

@@ -103,17 +103,3 @@ def _has_no_state(value: Any) -> bool:
         return False
     stateless = object().__reduce_ex__(2)[0], (type(value),)
     return reduced[:2] == stateless and not any(reduced[2:])
-
-
-def as_python(value: Any) -> Any:
-    """A value whose NumPy scalars, in lists and dictionaries, are Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {key: as_python(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        exact = (int, float)  # most entries, and NumPy's float64 is no exact float
-        items = [v if type(v) in exact else as_python(v) for v in value]
-        make = getattr(type(value), "_make", type(value))  # of a named tuple
-        return make(items)
-    return value

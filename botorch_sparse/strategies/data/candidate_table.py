@@ -15,7 +15,12 @@ from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.argument_checks import check_kind, check_whole, short_repr
+from botorch_sparse.argument_checks import (
+    check_kind,
+    check_whole,
+    short_list,
+    short_repr,
+)
 from botorch_sparse.strategies.data.columns import (
     Column,
     as_list,
@@ -24,7 +29,6 @@ from botorch_sparse.strategies.data.columns import (
     is_missing,
     read_column,
     read_numbers,
-    short_list,
 )
 
 if TYPE_CHECKING:
@@ -352,12 +356,11 @@ def _announce_odd(specs: Sequence[Column], num_rows: int) -> None:
     odd = [spec for spec in specs if spec.is_odd(num_rows)]
     if odd:
         sizes = [f"{spec.label!r} ({spec.width} in {num_rows} rows)" for spec in odd]
-        shown = ", ".join(sizes[:5]) + ", ..." * (len(sizes) > 5)
         warnings.warn(
-            f"Text became many categories: {shown}. Nothing is learned from a category "
-            "about the others: turn text of numbers or dates into numbers, make names "
-            f"of rows the index, as by frame.set_index({odd[0].label!r}), or leave the "
-            "column out.",
+            f"Text became many categories: {short_list(sizes, show=str)}. Nothing "
+            "is learned from a category about the others: turn text of numbers or "
+            "dates into numbers, make names of rows the index, as by "
+            f"frame.set_index({odd[0].label!r}), or leave the column out.",
             InputDataWarning,
             stacklevel=2,
         )

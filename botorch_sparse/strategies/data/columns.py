@@ -19,7 +19,7 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.argument_checks import DTYPES, as_numbers, is_inexact
+from botorch_sparse.argument_checks import DTYPES, as_numbers, is_inexact, short_list
 
 # More categories than this are no categories: a text of its own in each row.
 MAX_CATEGORIES = 1000
@@ -262,13 +262,6 @@ def first_place(conditions: Iterable[bool]) -> int:
 
 def _missing(what: str) -> str:
     return f"got {what}; need a value. Fill it in, or leave out the column or the row."
-
-
-def short_list(values: Iterable[Hashable], most: int = 5) -> str:
-    """The first of some values, for a message, with odd characters escaped."""
-    as_list = [repr(value) for value in values]
-    rest = f" and {len(as_list) - most} more" if len(as_list) > most else ""
-    return ", ".join(as_list[:most]) + rest
 
 
 def as_host_array(values: Any) -> Any:

@@ -11,10 +11,9 @@ from botorch.exceptions import BotorchTensorDimensionError, InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.argument_checks import as_array, short_repr
+from botorch_sparse.argument_checks import as_array, short_list, short_repr
 from botorch_sparse.strategies.core.trials import PendingTrials, Trial
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.history import Batch, batch_of
 from botorch_sparse.strategies.data.point_finder import PointFinder
@@ -407,9 +406,9 @@ def _frame_points(X: Any, table: CandidateTable | None, dim: int) -> Tensor:
     missing = [name for name in names if name not in X.columns]
     if 0 < len(missing) < len(names):
         raise InputDataError(
-            f"Got a DataFrame with the columns {list(X.columns)[:9]}, which has no "
-            f"{missing[:3]}; need all of x0 to x{dim - 1}, or other names, which are "
-            f"read in their order."
+            f"Got a DataFrame with the columns {short_list(X.columns)}, which has no "
+            f"{short_list(missing, 3)}; need all of x0 to x{dim - 1}, or other names, "
+            "which are read in their order."
         )
     try:
         return as_tensor((X if missing else X[names]).to_numpy(dtype=float))

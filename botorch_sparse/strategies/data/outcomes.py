@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.strategies.data.columns import short_list
+from botorch_sparse.argument_checks import short_list
 
 Number = TypeVar("Number", float, Tensor)
 

@@ -8,8 +8,8 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.strategies.core.trials import PendingTrials
-from botorch_sparse.strategies.data.columns import short_list
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.row_matching import (
     EqualRows,

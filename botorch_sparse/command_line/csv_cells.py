@@ -10,7 +10,7 @@ import numpy as np
 from botorch.exceptions import InputDataError
 from numpy.typing import NDArray
 
-from botorch_sparse.suggest.command_line import listed
+from botorch_sparse.argument_checks import short_list
 
 # A number with a decimal comma.
 COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -157,7 +157,9 @@ def check_header(name: str, header: Sequence[str]) -> None:
         )
     repeated = [cell for cell, count in Counter(header).items() if count > 1]
     if repeated:
-        raise InputDataError(f"{name} repeats the column names {listed(repeated)}.")
+        raise InputDataError(
+            f"{name} repeats the column names {short_list(repeated, 8)}."
+        )
     if all(number(cell) is not None for cell in header):
         raise InputDataError(
             f"The first row of {name} holds only numbers; it must name the columns."

@@ -1,9 +1,8 @@
-"""Parts of the command lines of `suggest` and of the demo."""
+"""Options and messages of the command lines of `suggest` and of the demo."""
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from typing import NoReturn
 
 INTERRUPTED = 130  # the exit status of shells: 128 + SIGINT
@@ -40,17 +39,6 @@ def seed_number(text: str) -> int:
     return int(text)
 
 
-def quoted(text: str) -> str:
-    """A text in quotes for a message: at most 60 characters, control ones escaped."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
 def printable(text: str) -> str:
     """A whole text without quotes for a message, control characters escaped."""
     return repr(text)[1:-1]
-
-
-def listed(texts: Iterable[str], most: int = 8) -> str:
-    """The first of some texts for a message, in quotes."""
-    known = list(texts)
-    return ", ".join(map(quoted, known[:most])) + ", ..." * (len(known) > most)

@@ -1,0 +1,1 @@
+"""What command lines share: options, messages, and cells of CSV files."""

@@ -122,8 +122,9 @@ class GlobalLocal(LocalRatioBound):
     def maximum(self, **domain: Any) -> float:
         return self.global_bound() if self._is_global else super().maximum(**domain)
 
+    @override
     def bound(self, ratio_threshold: float, **domain: Any) -> float:
-        """See `RatioBound`; the switch is at the threshold given."""
+        """The switch from the global bound is at the threshold given."""
         rule = copy(self)
         rule.ratio_threshold = ratio_threshold
         return super(GlobalLocal, rule).bound(ratio_threshold, **domain)

@@ -108,8 +108,9 @@ class ShardedDomain(TableDomain):
             crc = self.ranks.from_owner(crc, owner)
         return int(crc)
 
+    @override
     def rows(self, number: Tensor) -> Tensor:
-        """See `Domain`; a row that nobody has asked for yet is sent by its owner."""
+        """A row that nobody has asked for yet is sent by its owner."""
         wanted = number.tolist()
         if missing := [row for row in dict.fromkeys(wanted) if row not in self._known]:
             index = torch.tensor(missing)
@@ -137,6 +138,7 @@ class ShardedDomain(TableDomain):
         return self.rows(torch.arange(0, self.num_rows, step))
 
     @property
+    @override
     def names(self) -> int:
-        """See `TableDomain`: rows have numbers, no names."""
+        """Of columns alone: rows have numbers, no names."""
         return names_checksum((), None, [(f"x{i}", None) for i in range(self.dim)])

@@ -158,8 +158,8 @@ class ShardedDeviceBatch(DeviceBatch):
         value, row, variance, initial, _ = self._winner[:NUMBERS].split(1)
         return Choice(row, value, variance, initial, every[:, NUMBERS - 1].max())
 
+    @override
     def settle(self) -> None:
-        """See `DeviceBatch`; on all ranks."""
         self._own.settle()
 
     def values(self) -> Tensor:

@@ -128,7 +128,7 @@ class TableBatch(GrowingBatch):
         self.product_ratio *= 1.0 + before / self.noise
 
     def _likely(self) -> Callable[[int], list[int]] | None:
-        """See `LocalSums.add`; no attribute, which would be a reference to itself."""
+        """What `LocalSums.add` takes; an attribute would be a reference to itself."""
         return None
 
     @override

@@ -195,7 +195,7 @@ class _Solved(NamedTuple):
 
 
 class _LowRankObjective(torch.autograd.Function):
-    """See `low_rank_objective`."""
+    """The value and the gradient of `low_rank_objective`."""
 
     @staticmethod
     def forward(

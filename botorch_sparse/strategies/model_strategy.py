@@ -144,8 +144,9 @@ class ModelStrategy(Strategy, Generic[S]):
         self.settings = settings
         self.surrogate = surrogate(place, settings)
 
+    @override
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
-        """See `Strategy.predict`; None before anything was learned.
+        """Mean and standard deviation; None before anything was learned.
 
         Cost: O(k m^2); for an exact posterior O(n^3).
         """

@@ -11,6 +11,7 @@ from botorch.exceptions.warnings import BotorchWarning
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
+from typing_extensions import override
 
 from botorch_sparse.acquisition.confidence import (
     ConfidenceRadius,
@@ -191,8 +192,8 @@ class UCBStrategy(ModelStrategy[Surrogate]):
             shrink_lengthscales(kernel, 0.5)  # refuses kernels without any
         return here
 
+    @override
     def confidence_gap(self) -> float:
-        """See `Strategy.confidence_gap`; infinite before any feedback."""
         if self._num_learned == 0:
             return float("inf")
         multiplier = self.radius.interval_multiplier(self.statistics)
@@ -260,7 +261,7 @@ class UCBStrategy(ModelStrategy[Surrogate]):
         is_drawing = self._is_initializing or known < self.settings.num_initial
         if is_drawing or isinstance(self.rule, FixedSize):
             return False
-        if isinstance(self.rule, Single | UntilHalved) or self._num_learned == 0:
+        if isinstance(self.rule, Single) or self._num_learned == 0:
             return True
         generator = self.generator.get_state()
         is_over = self._batch_so_far().is_over()

@@ -57,8 +57,8 @@ class FrozenExactPosterior(FrozenPosterior):
     def mean(self, f: Features) -> Tensor:
         return self._prior(f.Z).mean + (f.phi @ self.weights).squeeze(-1)
 
+    @override
     def parts(self, f: Features) -> tuple[Tensor, Tensor]:
-        """See `FrozenPosterior`: there is no residual."""
         variance = (f.prior_variance - f.phi.square().sum(-1)).clamp_min(0.0)
         return torch.zeros_like(variance), variance
 

@@ -117,7 +117,7 @@ class Evaluation:
             raise
 
     def _evaluate(self, batch: Batch) -> None:
-        """See `evaluate`."""
+        """The same, however often it failed before."""
         if self.executor is not None:
             self._with_executor(batch, self.executor)
         elif self.catch:

@@ -19,7 +19,7 @@ AnyStrategy: TypeAlias = Any  # a `Strategy`, whose module imports this one
 
 
 def run_to(evaluation: Evaluation, num_evaluations: int, *, progress: bool) -> History:
-    """See `Strategy.run`; after `check_run`."""
+    """The loop of `Strategy.run`, after `check_run`."""
     strategy = evaluation.strategy
     history: History = strategy.history
     last = history.last_batch()

@@ -234,7 +234,7 @@ class Strategy(ABC):
         return [points[id] for id in sorted(points)]
 
     def confidence_gap(self) -> float:
-        """Largest upper less largest lower confidence bound; see strategies with one.
+        """Largest upper less largest lower bound; infinite before any feedback.
 
         Raises:
             UnsupportedError: If the strategy has no confidence bounds.
@@ -674,7 +674,7 @@ class Strategy(ABC):
             return self._state()
 
     def _state(self) -> dict[str, Any]:
-        """See `state_dict`."""
+        """The same, to which strategies add what they have."""
         return {
             "version": STATE_VERSION,
             "config": self._config(),

@@ -185,17 +185,17 @@ class BoxDomain:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `TableDomain`."""
+        """Of the points."""
         return self.box.bounds.dtype
 
     @property
     def device(self) -> torch.device:
-        """See `TableDomain`."""
+        """Where the points are."""
         return self.box.bounds.device
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """See `TableDomain`."""
+        """Names of the `d` features."""
         return tuple(f"x{i}" for i in range(self.dim))
 
     @property
@@ -219,7 +219,7 @@ class BoxDomain:
         add_point: AddPoint,
         excluded: Collection[int] = (),
     ) -> list[int]:
-        """See `TableDomain` and `Box.sample`."""
+        """Points of `Box.sample`, each of which gets a number."""
         return [add_point(x) for x in self.box.sample(num, draw_seed(generator))]
 
     def uniform(
@@ -237,19 +237,19 @@ class BoxDomain:
     def num_selectable(
         self, limit: int, excluded: Collection[int], *, unique: bool
     ) -> int:
-        """See `TableDomain`."""
+        """The limit: there are points enough."""
         return limit
 
     def num_initial(self, *, is_known: bool) -> int:
-        """See `TableDomain`."""
+        """Points before a posterior is used by default, with or without a kernel."""
         return 1 if is_known else max(FEWEST_INITIAL, 2 * self.dim)
 
     def optimizer_options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """See `TableDomain`."""
+        """Options of `optimize_acqf`, with defaults."""
         return OPTIMIZER_OPTIONS | dict(given or {})
 
     def is_unique(self, unique: bool | None, *, is_known: bool) -> bool:
-        """See `TableDomain`."""
+        """Whether points are proposed once: never, since they have no numbers."""
         if unique:
             raise InputDataError(
                 "Got unique=True with bounds; points of a continuous domain have no "
@@ -258,7 +258,7 @@ class BoxDomain:
         return False
 
     def config(self) -> dict[str, Any]:
-        """See `TableDomain`."""
+        """Plain values for a state to agree on."""
         return self.box.config()
 
 

@@ -215,7 +215,7 @@ class BatchExploration:
         self._after_base = torch.cat([self._after_base, zero])
 
     def _read(self) -> Reading:
-        """See `read_batch`; once until anything changes."""
+        """What `read_batch` reads, once until anything changes."""
         if self._reading is None:
             counts = (self._since, self._after_base)
             self._reading = read_batch(self.posterior, *counts, self.num_rows)

@@ -163,10 +163,11 @@ class RoundStrategy(Strategy):
         super().withdraw(trials)
         self._learn()
 
+    @override
     def run(
         self, objective: Callable[[Tensor], Any], num_evaluations: int, **options: Any
     ) -> History:
-        """See `Strategy.run`: to the horizon at most, which is announced."""
+        """Evaluate, to the horizon at most, which is announced."""
         check_whole("num_evaluations", num_evaluations, least=0)
         proposed = int(self.record.batches.column("size").sum())
         left = sum(self.lengths) - proposed + len(self._trials)

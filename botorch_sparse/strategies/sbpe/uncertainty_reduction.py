@@ -192,10 +192,11 @@ class UncertaintyReduction(RoundStrategy):
             )
         return super()._select(max_batch_size)
 
+    @override
     def run(
         self, objective: Callable[[Tensor], Any], num_evaluations: int, **options: Any
     ) -> History:
-        """See `Strategy.run`: the dataset has that size, if it has none yet."""
+        """Evaluate; the dataset has `num_evaluations` points, if it has no size yet."""
         if not self.lengths:
             self.lengths = [check_whole("num_evaluations", num_evaluations)]
         try:

@@ -104,7 +104,7 @@ class PriorSource:
 
     @torch.no_grad()
     def _least_noise(self) -> float:
-        """See `settings`."""
+        """With a kernel and `refit` it may be less than where all is inferred."""
         kernel, lam = self.settings.covar_module, self.settings.lam
         if kernel is None or lam is None or self.settings.refit is None:
             return MIN_NOISE

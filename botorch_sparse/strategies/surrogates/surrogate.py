@@ -269,7 +269,7 @@ class Surrogate:
 
     @property
     def posterior(self) -> NystromPosterior | None:
-        """See `DomainPosterior`, as the others here."""
+        """The Nystrom posterior; None before data, and for the exact one."""
         return self.view.posterior
 
     @property

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from botorch_sparse.strategies.core.strategy import Strategy
     from botorch_sparse.strategies.data.candidate_table import CandidateTable
     from botorch_sparse.strategies.data.history import Batch, Best, History
+    from botorch_sparse.strategies.data.row_matching import RowIndex
     from botorch_sparse.strategies.data.run_record import BatchRecord
     from botorch_sparse.strategies.gpbucb import GPBUCB
     from botorch_sparse.strategies.gpucb import GPUCB
@@ -44,6 +45,7 @@ __all__ = [
     "CandidateTable",
     "History",
     "RandomSearch",
+    "RowIndex",
     "StopAfter",
     "StopAtTarget",
     "StopOnConfidenceGap",

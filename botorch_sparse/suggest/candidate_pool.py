@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from botorch.exceptions import InputDataError
 from botorch.exceptions.warnings import InputDataWarning
 from numpy.typing import NDArray
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_form
-from botorch_sparse.strategies import CandidateTable
+from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
@@ -72,16 +73,47 @@ class Pool:
         return {key: row for row, key in enumerate(keys)}
 
     @cached_property
-    def row_index(self) -> "RowIndex":
-        """The rows by their features."""
+    def matrix(self) -> Matrix:
+        """The features as `A x p` numbers, and places of categories."""
         parts = [
             values
             if name not in self.categories
             else [self.categories[name][text] for text in values]
             for name, values in self.features.items()
         ]
-        numbers = [i for i, x in enumerate(self.features) if x not in self.categories]
-        return RowIndex(np.array(parts, dtype=np.float64).T, numbers)
+        return np.array(parts, dtype=np.float64).T
+
+    @cached_property
+    def row_index(self) -> RowIndex:
+        """The rows by their features."""
+        return RowIndex(torch.from_numpy(self.matrix))
+
+    def rows_with(self, points: Matrix) -> list[int]:
+        """The first row that equals each of `k x p` points, -1 for none."""
+        found = self.row_index.equal(torch.from_numpy(points))
+        return [rows[0] if rows else -1 for rows in found]
+
+    @cached_property
+    def values(self) -> dict[int, tuple[Matrix, NDArray[np.int64]]]:
+        """The different numbers in columns of these, by place, and their counts."""
+        return {
+            i: np.unique(self.matrix[:, i], return_counts=True)
+            for i, name in enumerate(self.features)
+            if name not in self.categories
+        }
+
+    @cached_property
+    def _shares(self) -> dict[tuple[int, int], float]:
+        return {}
+
+    def share_of_short(self, column: int, decimals: int) -> float:
+        """The share of a column's different numbers with so few decimals."""
+        place = column, decimals
+        if place not in self._shares:
+            values, _ = self.values[column]
+            is_short = np.round(values, decimals) == values
+            self._shares[place] = float(is_short.mean())
+        return self._shares[place]
 
     @cached_property
     def names(self) -> list[str]:
@@ -157,54 +189,6 @@ class Pool:
             else:
                 columns[name] = np.concatenate([values, np.array(more, dtype=float)])
         return _table(columns)
-
-
-class RowIndex:
-    """Finds rows of an `A x p` matrix of numbers and categories, also nearly equal."""
-
-    def __init__(self, Z: Matrix, numbers: Sequence[int]) -> None:
-        self.Z = Z
-        self.width, self.largest = np.ptp(Z, axis=0), np.abs(Z).max(axis=0)
-        self.is_number = np.isin(np.arange(Z.shape[1]), numbers)
-        self.values = {i: np.unique(Z[:, i], return_counts=True) for i in numbers}
-        self._first = max(numbers, key=lambda i: len(self.values[i][0]), default=0)
-        self._order = np.argsort(Z[:, self._first], kind="stable")
-        self._sorted = Z[self._order, self._first]
-        self._shares: dict[tuple[int, int], float] = {}
-
-    @cached_property
-    def _row_of(self) -> dict[bytes, int]:
-        found: dict[bytes, int] = {}
-        for row, z in enumerate(self.Z + 0.0):  # one sign of zero
-            found.setdefault(z.tobytes(), row)
-        return found
-
-    def find(self, points: Matrix) -> list[int]:
-        """The first row that equals each of `k x p` points, -1 for none."""
-        return [self._row_of.get(z.tobytes(), -1) for z in points + 0.0]
-
-    def share_of_short(self, column: int, decimals: int) -> float:
-        """The share of a column's different values with so few decimals."""
-        place = column, decimals
-        if place not in self._shares:
-            values, _ = self.values[column]
-            is_short = np.round(values, decimals) == values
-            self._shares[place] = float(is_short.mean())
-        return self._shares[place]
-
-    def within(self, z: Matrix, tolerance: Matrix) -> NDArray[np.int64]:
-        """The rows whose `p` entries are all within a tolerance, in their order.
-
-        O(log A + b p) if `b` rows are near in the column of most values.
-        """
-        value, around = z[self._first], tolerance[self._first]
-        begin = np.searchsorted(self._sorted, value - around, "left")
-        end = np.searchsorted(self._sorted, value + around, "right")
-        rows = np.sort(self._order[begin:end])
-        found: NDArray[np.int64] = rows[
-            (np.abs(self.Z[rows] - z) <= tolerance).all(axis=1)
-        ]
-        return found
 
 
 def read_pool(
@@ -305,8 +289,7 @@ def name_rows(values: Sequence[str] | Matrix) -> bool:
 
 def _check_no_twins(pool: Pool) -> None:
     """Check that no two rows have the same features."""
-    text, index = pool.text, pool.row_index
-    before = index.find(index.Z)
+    text, before = pool.text, pool.rows_with(pool.matrix)
     row = next((i for i, j in enumerate(before) if i != j), None)
     if row is None:
         return

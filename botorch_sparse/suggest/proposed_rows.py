@@ -119,7 +119,7 @@ def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedR
 def _row_with_features(cells: dict[str, str], pool: Pool) -> int:
     """The row of the pool with the features of a row that was kept; -1 for none."""
     _, points = pool.encode({name: [cell] for name, cell in cells.items()}, [0])
-    return pool.row_index.find(points)[0] if len(points) else -1
+    return pool.rows_with(points)[0] if len(points) else -1
 
 
 def without_results(before: ProposedRows, pool: Pool, results: Results) -> ProposedRows:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.argument_checks import short_repr
@@ -27,10 +28,6 @@ from botorch_sparse.command_line.csv_cells import (
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
 
-# Six digits of a number may change it by so much.
-SIX_DIGITS = 1e-5
-# The nearest of several rows is meant where the others are as many times farther.
-CLEAR = 100.0
 # A tenth of a column's different values has one digit less than the others by chance.
 # Where more than this share is as short as a cell, the cell is not taken for rounded.
 SHORT = 0.15
@@ -163,28 +160,15 @@ def row_within_six_digits(text: TextTable, i: int, z: Matrix, pool: Pool) -> int
     Raises:
         InputDataError: If several rows are as near.
     """
-    tolerance = _six_digits(z, pool)
-    rows = pool.row_index.within(z, tolerance)
+    index, point = pool.row_index, torch.from_numpy(z)
+    rows = index.within(point, index.six_digits(point))
     if len(rows) > 1:
-        apart = np.abs(pool.row_index.Z[rows] - z)
-        far = (apart / np.maximum(tolerance, np.finfo(float).tiny)).max(axis=1)
-        order = np.argsort(far, kind="stable")
-        if far[order[1]] < CLEAR * far[order[0]]:
-            which = " and ".join(map(pool.name, rows[:2]))
-            raise InputDataError(
-                f"{text.name}, line {text.lines[i]}: to six digits this is {which}; "
-                "name the rows by a --key."
-            )
-        rows = rows[order]
-    return int(rows[0]) if len(rows) else -1
-
-
-def _six_digits(z: Matrix, pool: Pool) -> Matrix:
-    """How far six digits may be from `p` features: less where a column has no width."""
-    index = pool.row_index
-    ulps = 8 * np.finfo(np.float64).eps * index.largest
-    digits = SIX_DIGITS * np.minimum(np.abs(z), index.width)
-    return np.where(index.is_number, (1 + 1e-9) * np.maximum(digits, ulps), 0.0)
+        which = " and ".join(map(pool.name, rows[:2]))
+        raise InputDataError(
+            f"{text.name}, line {text.lines[i]}: to six digits this is {which}; "
+            "name the rows by a --key."
+        )
+    return rows[0] if rows else -1
 
 
 def check_rounded(
@@ -196,20 +180,21 @@ def check_rounded(
         names[j]: Counter(
             filter(None, map(decimals_and_digits, text.columns[names[j]]))
         )
-        for j in (index.values if unknown else ())
+        for j in (pool.values if unknown else ())
     }
     for i, z in unknown:
-        tolerance, scale = _six_digits(z, pool), np.full(len(z), np.inf)
-        for j in index.values:
-            cell = text.columns[names[j]][i]
-            if _may_be_rounded(cell, z[j], j, written[names[j]], pool):
+        point, scale = torch.from_numpy(z), np.full(len(z), np.inf)
+        tolerance = index.six_digits(point)
+        for j in pool.values:
+            cell, fine = text.columns[names[j]][i], float(tolerance[j])
+            if _may_be_rounded(cell, z[j], fine, j, written[names[j]], pool):
                 # Ties come from both sides.
                 tolerance[j] = scale[j] = half_unit(cell) * (1 - 1e-9)
-        if np.isinf(scale).all() or not len(rows := index.within(z, tolerance)):
+        if np.isinf(scale).all() or not (rows := index.within(point, tolerance)):
             continue
-        apart = np.abs(index.Z[rows] - z) / scale
+        apart = np.abs(pool.matrix[rows] - z) / scale
         nearest = apart.max(axis=1).argmin()
-        row, name = int(rows[nearest]), names[int(apart[nearest].argmax())]
+        row, name = rows[nearest], names[int(apart[nearest].argmax())]
         reason = (
             f"no row of {pool.text.name} has {short_repr(text.columns[name][i])} and "
             f"the other features. The nearest one is line {pool.text.lines[row]}, with "
@@ -220,7 +205,12 @@ def check_rounded(
 
 
 def _may_be_rounded(
-    cell: str, value: float, j: int, written: Counter[tuple[int, int]], pool: Pool
+    cell: str,
+    value: float,
+    fine: float,
+    j: int,
+    written: Counter[tuple[int, int]],
+    pool: Pool,
 ) -> bool:
     """Whether a cell of column `j` may be a number rounded to fewer than six digits.
 
@@ -229,9 +219,7 @@ def _may_be_rounded(
     """
     half = half_unit(cell)
     return not (
-        half <= SIX_DIGITS * min(abs(value), pool.row_index.width[j])
-        or _lost_zeros(cell, written)
-        or _is_usual(value, half, j, pool)
+        half <= fine or _lost_zeros(cell, written) or _is_usual(value, half, j, pool)
     )
 
 
@@ -248,9 +236,9 @@ def _lost_zeros(cell: str, written: Counter[tuple[int, int]]) -> bool:
 
 def _is_usual(value: float, half: float, j: int, pool: Pool) -> bool:
     """Whether values as short as this one are usual in column `j` of the pool."""
-    values, counts = pool.row_index.values[j]
+    values, counts = pool.values[j]
     place = min(int(np.searchsorted(values, value)), len(values) - 1)
     if 2 * len(values) <= len(pool) and counts[place] > 1 and values[place] == value:
         return True
     decimals = -round(np.log10(2 * half))
-    return pool.row_index.share_of_short(j, decimals) >= SHORT
+    return pool.share_of_short(j, decimals) >= SHORT

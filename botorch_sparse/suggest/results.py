@@ -164,7 +164,7 @@ def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
         text.texts(name) if name in pool.categories else text.numbers(name)
     rows, unknown = [-1] * len(text), []
     fit, points = pool.encode(text.columns, range(len(text)))
-    for i, z, row in zip(fit, points, pool.row_index.find(points), strict=True):
+    for i, z, row in zip(fit, points, pool.rows_with(points), strict=True):
         rows[i] = row if row >= 0 else row_within_six_digits(text, i, z, pool)
         unknown += [(i, z)] if rows[i] < 0 else []
     check_rounded(text, unknown, pool)

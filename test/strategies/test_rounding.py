@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions import InputDataError
 from torch import Tensor
 
-from botorch_sparse.strategies import RandomSearch
+from botorch_sparse.strategies import RandomSearch, RowIndex
 
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 NARROW = torch.tensor([[1550.0], [1550.01]], dtype=torch.float64)
@@ -153,3 +153,25 @@ def test_the_grid_of_a_box_while_trials_are_pending() -> None:
     strategy.ask()
     grid = list(itertools.product([0.0, 0.5, 1.0], repeat=4))
     assert tell(strategy, *map(list, grid)) == [-1] * 81
+
+
+def test_an_index_finds_what_a_scan_of_all_rows_finds():
+    g = torch.Generator().manual_seed(0)
+    X = torch.randint(9, (300, 3), generator=g).double() / 8
+    index = RowIndex(X)
+    for x in X[:20] + 0.06 * torch.randn(20, 3, generator=g).double():
+        tolerance = torch.rand(3, generator=g).double() / 4 + 1e-9
+        is_near = ((X - x).abs() <= tolerance).all(-1)
+        assert index.within(x, tolerance) == is_near.nonzero().squeeze(-1).tolist()
+        assert index.equal(x.unsqueeze(0)) == [[]]
+    for row, found in enumerate(index.equal(X)):
+        assert found == (X == X[row]).all(-1).nonzero().squeeze(-1).tolist()
+
+
+def test_the_nearest_within_tolerances_is_meant_where_others_are_far():
+    X = torch.tensor([[0.0, 1.0], [1e-3, 1.0], [0.0, 2.0]], dtype=torch.float64)
+    tolerance, index = torch.full_like(X[0], 1e-2), RowIndex(X)
+    assert index.within(X[1] - 9e-6, tolerance) == [1]
+    assert index.within(X[1] - 2e-5, tolerance) == [0, 1]
+    digits = index.six_digits(torch.tensor([0.0, 1.5], dtype=torch.float64))
+    assert 0 < digits[0] < 1e-15 and digits[1] == pytest.approx(1e-5, rel=1e-3)

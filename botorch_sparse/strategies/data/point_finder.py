@@ -13,8 +13,8 @@ from botorch_sparse.strategies.core.trials import PendingTrials
 from botorch_sparse.strategies.data.domain import Domain
 from botorch_sparse.strategies.data.row_matching import (
     EqualRows,
-    NearRows,
     Rounding,
+    RowIndex,
     equal_rows,
     rows_at,
 )
@@ -25,7 +25,7 @@ class PointFinder:
     """Finds the numbers of points that are told by value.
 
     Exactly first: rows of the table, in the dtype of what is told, and points that were
-    told or proposed before. Then within rounding (see `NearRows`): rows of the table,
+    told or proposed before. Then within rounding (see `RowIndex`): rows of the table,
     or on a box pending points. While trials are pending, a point that is none of these
     but near one is refused.
 
@@ -37,7 +37,7 @@ class PointFinder:
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
         self._known: dict[torch.dtype, EqualRows] = {}
-        self._pending: tuple[int, NearRows] | None = None  # and trials proposed by then
+        self._pending: tuple[int, RowIndex] | None = None  # and trials proposed by then
 
     @cached_property
     def _rounding(self) -> Rounding:
@@ -58,9 +58,9 @@ class PointFinder:
         return self._domain.rows(torch.empty(0, dtype=torch.long))
 
     @cached_property
-    def _near_rows(self) -> NearRows:
+    def _near_rows(self) -> RowIndex:
         X = self._candidates
-        return NearRows(X, range(len(X)), self._rounding)
+        return RowIndex(X, range(len(X)), self._rounding)
 
     def _rows_at(self, X: Tensor) -> list[list[int]]:
         """The rows of the table that equal each of `b x d` points, in their dtype."""
@@ -109,12 +109,12 @@ class PointFinder:
         found = self._near_pending(trials, record).find(X)
         return [[p for p in points if any(trials.at(p))] for points in found]
 
-    def _near_pending(self, trials: PendingTrials, record: RunRecord) -> NearRows:
+    def _near_pending(self, trials: PendingTrials, record: RunRecord) -> RowIndex:
         """What was pending of a box after the last proposal, settled or not."""
         if self._pending is None or self._pending[0] != trials.num_proposed:
             points = sorted({trial.point for trial in trials})
             X_pending = record.points(torch.tensor(points, dtype=torch.long))
-            near = NearRows(X_pending, points, self._rounding)
+            near = RowIndex(X_pending, points, self._rounding)
             self._pending = (trials.num_proposed, near)
         return self._pending[1]
 

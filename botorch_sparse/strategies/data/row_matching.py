@@ -205,26 +205,43 @@ def _keys(X: Tensor) -> NDArray[np.void]:
     return rows.view(np.dtype((np.void, width))).reshape(-1)
 
 
-class NearRows:
-    """Finds points among `k x d` others that differ by rounding.
+class RowIndex:
+    """Finds points among `k x d` others: equal ones, and those that differ by rounding.
 
-    Entries may differ by `ROUNDING` of what was told, and by no more of the column's
-    range than that. Where the column is far from zero they may differ by what is lost
-    with its last digits, up to `COARSE` of the range. Next to zero, where `ROUNDING`
-    of it is little, they may differ by `ROUNDING` of the range if what was told is the
-    other entry rounded to some decimals, or differs as results of arithmetic do.
+    By rounding entries may differ by `ROUNDING` of what was told, and by no more of the
+    column's range than that. Where the column is far from zero they may differ by what
+    is lost with its last digits, up to `COARSE` of the range. Next to zero, where
+    `ROUNDING` of it is little, they may differ by `ROUNDING` of the range if what was
+    told is the other entry rounded to some decimals, or differs as results of
+    arithmetic do.
 
     Args:
         X: The points to be found.
-        number: Their `k` numbers.
-        rounding: What rounding may change in their columns.
+        number: Their `k` numbers; their places by default.
+        rounding: What rounding may change in their columns; by default in columns that
+            range from the smallest to the largest entry.
     """
 
-    def __init__(self, X: Tensor, number: Sequence[int], rounding: Rounding) -> None:
-        self.number = number
+    def __init__(
+        self,
+        X: Tensor,
+        number: Sequence[int] | None = None,
+        rounding: Rounding | None = None,
+    ) -> None:
+        self.number = range(len(X)) if number is None else number
+        if rounding is None:
+            rounding = Rounding.of(torch.stack(X.aminmax(dim=0)), X.dtype)
         self._rounding = rounding
         self._X = on_host(X)
-        self._within = _tree(self._X, self._rounding.most)
+
+    @cached_property
+    def _equal(self) -> EqualRows:
+        return equal_rows(torch.from_numpy(self._X))
+
+    @cached_property
+    def _near(self) -> cKDTree:
+        """The points by what rounding may change at most."""
+        return _tree(self._X, self._rounding.most)
 
     @cached_property
     def _beside(self) -> tuple[cKDTree, NDArray[np.float64]]:
@@ -233,11 +250,39 @@ class NearRows:
         unit = np.maximum(rounding.few_digits, ROUNDING * rounding.scale)
         return _tree(self._X, unit), unit
 
+    def equal(self, X: Tensor) -> list[list[int]]:
+        """For each of `b x d` points the numbers of those that equal it. O(log k)."""
+        found = rows_at(self._equal, X.double())
+        return [[self.number[row] for row in rows] for rows in found]
+
+    def six_digits(self, x: Tensor) -> Tensor:
+        """`d` distances that six digits of a point's entries, or arithmetic, allow."""
+        fine = self._rounding.fine(on_host(x), x.dtype)
+        return torch.from_numpy(np.maximum(fine, self._rounding.arithmetic))
+
+    def within(self, x: Tensor, tolerance: Tensor) -> list[int]:
+        """The numbers of points whose `d` entries are within positive distances.
+
+        One, where that is so much the nearest. O(log k + b d) where `b` are near in all
+        columns.
+        """
+        point, unit = on_host(x), on_host(tolerance)
+        most = self._rounding.most
+        far = float((unit / most).max()) * (1 + 1e-9)
+        places = np.array(sorted(_ball(self._near, point[None], most, far)[0]), int)
+        apart = np.abs(self._X[places] - point)
+        is_near = (apart <= unit).all(-1)
+        left = places[is_near][_nearest((apart / unit)[is_near].max(-1, initial=0.0))]
+        return [self.number[place] for place in left]
+
     def find(self, X: Tensor) -> list[list[int]]:
-        """For each of `b x d` points the numbers of those that it may be."""
+        """For each of `b x d` points the numbers of those that it is by rounding.
+
+        One, where it is so much the nearest; several where that is not clear.
+        """
         points, most = on_host(X), self._rounding.most
         far = [self._rounding.reach(x, X.dtype) for x in points]
-        near = _ball(self._within, points, most, np.array(far))
+        near = _ball(self._near, points, most, np.array(far))
         return [
             self._meant(x, np.array(sorted(places)), X.dtype) if places else []
             for x, places in zip(points, near, strict=True)

@@ -318,8 +318,8 @@ def _is_one(values: list[float], largest: float) -> bool:
 def _one(values: list[float], largest: float) -> list[float]:
     if not _is_one(values, largest):
         raise InputDataError(
-            f"The objective returned {values[:5]} for one point; need one finite "
-            f"number, up to {largest:.3g}."
+            f"The objective returned {short_list(values)} for one point; need one "
+            f"finite number, up to {largest:.3g}."
         )
     return values
 

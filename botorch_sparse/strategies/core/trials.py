@@ -8,6 +8,8 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from botorch.exceptions import InputDataError
 
+from botorch_sparse.argument_checks import short_list
+
 V = TypeVar("V")
 # Parts of a dictionary: a fork copies their list, and a change one of them.
 NUM_PARTS = 256
@@ -111,8 +113,8 @@ class PendingTrials:
         batch = self[ids[0]].batch if ids[0] in self else -1
         if batch < 0 or self._ids_of(batch) != ids:
             raise InputDataError(
-                f"Got {ids[:10]}, which may be ids of trials, but are the rows of a "
-                "pending batch. Give its ids, batch.ids, or the batch."
+                f"Got {short_list(ids)}, which may be ids of trials, but are the rows "
+                "of a pending batch. Give its ids, batch.ids, or the batch."
             )
 
     def _batches_of(self, point: int) -> Iterable[int]:

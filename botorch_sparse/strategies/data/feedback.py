@@ -91,7 +91,7 @@ def read_withdrawn(
     ids = named[0] or []
     _refuse_rows_for_ids(given, ids, record, pending)
     if never := [id for id in ids if not 0 <= id < pending.num_proposed]:
-        raise InputDataError(f"Trials {never[:10]} were never proposed.")
+        raise InputDataError(f"Trials {short_list(never)} were never proposed.")
     places = [place for place, id in enumerate(ids) if id in pending]
     left = [pending[ids[place]] for place in places]
     rows = None if named[1] is None else [named[1][place] for place in places]

@@ -129,9 +129,10 @@ class PointFinder:
         if len(waiting) == 1:
             return waiting[0][0]
         raise InputDataError(
-            f"Got {x.tolist()} of dtype {x.dtype}, in which the rows {rows[:5]} of the "
-            f"table are the same, {len(waiting)} of them pending. Tell the ids of "
-            f"trials, or points of dtype {self._candidates.dtype}."
+            f"Got {x.tolist()} of dtype {x.dtype}, in which the rows "
+            f"{short_list(rows)} of the table are the same, {len(waiting)} of them "
+            f"pending. Tell the ids of trials, or points of dtype "
+            f"{self._candidates.dtype}."
         )
 
     def _one_of(

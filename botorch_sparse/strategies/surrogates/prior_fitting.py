@@ -24,6 +24,7 @@ from gpytorch.means import Mean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from botorch_sparse.argument_checks import short_list
 from botorch_sparse.kernels import shrink_lengthscales
 from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarithms
@@ -135,9 +136,10 @@ class PriorSource:
         if varies.any():
             names = [domain.feature_names[i] for i in varies.nonzero().flatten()]
             raise InputDataError(
-                f"Got candidates whose columns {names[:10]} vary, which were constant "
-                "in the first table and are left out; need the kernel, or a strategy "
-                "that is built on a table where they vary. Tell it the history."
+                f"Got candidates whose columns {short_list(names)} vary, which were "
+                "constant in the first table and are left out; need the kernel, or a "
+                "strategy that is built on a table where they vary. Tell it the "
+                "history."
             )
 
     def config(self, domain: Domain) -> dict[str, Any]:
@@ -401,10 +403,9 @@ def _varying(low: Tensor, high: Tensor, names: Sequence[str]) -> Tensor:
         )
     if not varies.all():
         constant = (~varies).nonzero().squeeze(-1).tolist()
-        shown = ", ".join(names[i] for i in constant[:10])
+        shown = short_list([names[i] for i in constant], show=str)
         warnings.warn(
-            f"Columns {shown}{', ...' * (len(constant) > 10)} of the candidates are "
-            "constant and left out.",
+            f"Columns {shown} of the candidates are constant and left out.",
             InputDataWarning,
             stacklevel=2,
         )

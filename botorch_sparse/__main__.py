@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+from botorch_sparse.command_line import INTERRUPTED
 
 
 def main(arguments: Sequence[str]) -> None:

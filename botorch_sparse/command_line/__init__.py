@@ -1,1 +1,53 @@
-"""What command lines share: options, messages, and cells of CSV files."""
+"""What the command lines of `suggest` and of the demo share: options and messages."""
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+__all__ = [
+    "INTERRUPTED",
+    "OneLineParser",
+    "positive_int",
+    "printable",
+    "say",
+    "seed_number",
+]
+
+INTERRUPTED = 130  # the exit status of shells: 128 + SIGINT
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without usage or control characters."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit with status 2; of many ranks the first prints."""
+        if os.environ.get("RANK", "0") == "0":
+            say(f"{self.prog}: error: {message}")
+        raise SystemExit(2)
+
+
+def say(message: str) -> None:
+    """Print one line on stderr, with control characters escaped."""
+    line = " ".join(message.split())
+    shown = (c if c.isprintable() else printable(c) for c in line)
+    print("".join(shown), file=sys.stderr, flush=True)
+
+
+def positive_int(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def seed_number(text: str) -> int:
+    """A whole number that seeds a generator, from 0 up to 2^63."""
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def printable(text: str) -> str:
+    """A whole text without quotes for a message, control characters escaped."""
+    return repr(text)[1:-1]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 
-from botorch_sparse.command_line.parser import (
+from botorch_sparse.command_line import (
     INTERRUPTED,
     OneLineParser,
     positive_int,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pandas.errors import ParserError, ParserWarning
 
 from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line import printable
 from botorch_sparse.command_line.csv_cells import (
     POINTED,
     check_header,
@@ -29,7 +30,6 @@ from botorch_sparse.command_line.csv_cells import (
     number,
     with_point,
 )
-from botorch_sparse.command_line.parser import printable
 
 # The marks between cells, by their names in messages.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from botorch_sparse.argument_checks import short_list, short_repr
+from botorch_sparse.command_line import say
 from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
-from botorch_sparse.command_line.parser import say
 from botorch_sparse.strategies import Best
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.proposed_rows import ProposedRows

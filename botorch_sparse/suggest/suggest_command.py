@@ -23,7 +23,7 @@ from pathlib import Path
 from botorch.exceptions import BotorchError, InputDataError
 from botorch.exceptions.warnings import BotorchWarning
 
-from botorch_sparse.command_line.parser import (
+from botorch_sparse.command_line import (
     INTERRUPTED,
     OneLineParser,
     positive_int,

@@ -44,13 +44,11 @@ from botorch_sparse.argument_checks import (
 from botorch_sparse.command_line.csv_cells import check_header, number
 from botorch_sparse.distributed import (
     ALONE,
+    RANK_TILE,
     Ranks,
     Shard,
     ShardedDomain,
-    column_ranges,
-    npy_header,
     read_shard,
-    tiled_moments,
 )
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -209,16 +207,16 @@ def load_table(
     path = str(name_or_path)
     if path.endswith(".npy"):
         cells, shard = read_shard(Path(path), ranks)
-        name, header = Path(path).stem, npy_header(cells)
+        name, header = Path(path).stem, _npy_header(cells)
     else:
         name, header, cells = _find(path)
         shard = Shard(len(cells), ranks)
     column = _target_column(name, header, target)
-    low, high = column_ranges(cells, ranks)
+    low, high = _column_ranges(cells, ranks)
     constant = np.delete(low == high, column)
     features, values = np.delete(cells, column, axis=1), cells[:, column]
     if path.endswith(".npy"):
-        mean, sd = tiled_moments(features, shard=shard)
+        mean, sd = _tiled_moments(features, shard=shard)
     else:
         mean, sd = features.mean(axis=0), (features - features.mean(axis=0)).std(axis=0)
     X = _standardize(name, features, mean, sd, constant)
@@ -232,6 +230,40 @@ def load_table(
         target_name=header[column],
         part=shard,
     )
+
+
+def _npy_header(rows: Matrix) -> list[str]:
+    """Names of `a x (d + 1)` columns: of `d` features, and of the target."""
+    return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]
+
+
+def _column_ranges(rows: Matrix, ranks: Ranks) -> tuple[Matrix, Matrix]:
+    """The `p` lowest and the `p` largest values of `a x p` columns, of all ranks."""
+    low, high = zip(*ranks.gather((rows.min(axis=0), rows.max(axis=0))), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def _tiled_moments(rows: Matrix, shard: Shard) -> tuple[Matrix, Matrix]:
+    """`p` means and deviations of `a x p` columns over the rows of all ranks.
+
+    Any number of ranks gives the same bits.
+    """
+    mean = _column_means(rows, shard)
+    return mean, np.sqrt(_column_means(rows, shard, mean))
+
+
+def _column_means(rows: Matrix, shard: Shard, centre: Matrix | None = None) -> Matrix:
+    """The mean of each column over all ranks, or of its squares about `centre`."""
+    tiles = [
+        rows[start : start + RANK_TILE] for start in range(0, len(rows), RANK_TILE)
+    ]
+    if centre is not None:
+        sums = [np.square(tile - centre).sum(axis=0) for tile in tiles]
+    else:
+        sums = [tile.sum(axis=0) for tile in tiles]
+    total = np.concatenate(shard.ranks.gather(np.array(sums))).sum(axis=0)
+    mean: Matrix = total / shard.num_rows
+    return mean
 
 
 def _standardize(

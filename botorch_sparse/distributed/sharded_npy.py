@@ -1,5 +1,6 @@
 """Tables in `.npy` files, of which each process reads the rows that it owns."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -8,6 +9,7 @@ import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 
+from botorch_sparse.argument_checks import check_kind, check_path
 from botorch_sparse.pools.shard import RANK_TILE, Ranks, Shard
 from botorch_sparse.strategies.data.columns import map_npy
 
@@ -32,7 +34,7 @@ def open_npy(path: Path) -> NDArray[np.generic]:
     return cells
 
 
-def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
+def read_shard(path: str | os.PathLike[str], ranks: Ranks) -> tuple[Matrix, Shard]:
     """The rows of this rank in a file, and which they are; all ranks fail together.
 
     Args:
@@ -45,6 +47,9 @@ def read_shard(path: Path, ranks: Ranks) -> tuple[Matrix, Shard]:
     Raises:
         InputDataError: If there is no such matrix, or one that is not finite.
     """
+    check_path("path", path)
+    check_kind("ranks", ranks, Ranks, "the Ranks that joined_ranks yields")
+    path = Path(path)
     problem, cells = _attempt(lambda: open_npy(path))
     _raise_first(ranks, problem)
     assert cells is not None
@@ -85,37 +90,3 @@ def first_not_finite(rows: Matrix) -> int | None:
         if not finite.all():
             return start + int(finite.argmin())
     return None
-
-
-def npy_header(rows: Matrix) -> list[str]:
-    """Names of `a x (d + 1)` columns: of `d` features, and of the target."""
-    return [*(f"x{i}" for i in range(rows.shape[1] - 1)), "y"]
-
-
-def column_ranges(rows: Matrix, ranks: Ranks) -> tuple[Matrix, Matrix]:
-    """The `p` lowest and the `p` largest values of `a x p` columns, of all ranks."""
-    low, high = zip(*ranks.gather((rows.min(axis=0), rows.max(axis=0))), strict=True)
-    return np.min(low, axis=0), np.max(high, axis=0)
-
-
-def tiled_moments(rows: Matrix, shard: Shard) -> tuple[Matrix, Matrix]:
-    """`p` means and deviations of `a x p` columns over the rows of all ranks.
-
-    Any number of ranks gives the same bits.
-    """
-    mean = _column_means(rows, shard)
-    return mean, np.sqrt(_column_means(rows, shard, mean))
-
-
-def _column_means(rows: Matrix, shard: Shard, centre: Matrix | None = None) -> Matrix:
-    """The mean of each column over all ranks, or of its squares about `centre`."""
-    tiles = [
-        rows[start : start + RANK_TILE] for start in range(0, len(rows), RANK_TILE)
-    ]
-    if centre is not None:
-        sums = [np.square(tile - centre).sum(axis=0) for tile in tiles]
-    else:
-        sums = [tile.sum(axis=0) for tile in tiles]
-    total = np.concatenate(shard.ranks.gather(np.array(sums))).sum(axis=0)
-    mean: Matrix = total / shard.num_rows
-    return mean

@@ -22,6 +22,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
+from gpytorch.models import ExactGP
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
@@ -103,6 +104,7 @@ def training_noise(model: SingleTaskGP, X: Tensor | None = None) -> Tensor:
     Returns:
         `aug_batch x n`, in the units of `model.train_targets`.
     """
+    check_kind("model", model, ExactGP, "a fitted model, such as SingleTaskGP(X, Y)")
     zeros = torch.zeros_like(model.train_targets)
     X = model.train_inputs[0] if X is None else X
     return likelihood_noise(model.likelihood, X, zeros)

@@ -27,6 +27,7 @@ Cholesky factor, that rounding is
 import torch
 from torch import Tensor
 
+from botorch_sparse.argument_checks import check_kind, check_tensors
 from botorch_sparse.posteriors.features import inner_rows
 from botorch_sparse.posteriors.nystrom import Moments, NystromPosterior
 
@@ -39,6 +40,8 @@ def leave_one_out(
     The `posterior` is of all observations, those asked for among them. Moments are
     `batch_shape x n`, in the dtype of `Y`. Cost: O(n m^2) time, O(chunk_size m) memory.
     """
+    check_kind("posterior", posterior, NystromPosterior, "a NystromPosterior")
+    check_tensors(X=X, Y=Y, noise=noise)
     posterior = posterior.absorbed()
     dtype, size = posterior.inducing_points.dtype, posterior.chunk_size
     chunks = zip(

@@ -82,6 +82,11 @@ MODELS = [
         num_newest=[-1, 2.5, NAN, "2"],
     ),
     *arguments(m.RefitSchedule, every=bad.WHOLE, growth=[1.0, 0.5, NAN, INF, "2"]),
+    *arguments(m.training_noise, model=[None, 3.0, m.SparseSingleTaskGP]),
+    *arguments(
+        partial(p.leave_one_out, X=X, Y=Y, noise=NOISE), posterior=[None, MODEL]
+    ),
+    *arguments(partial(p.leave_one_out, POSTERIOR, X, noise=NOISE), Y=[None, "x"]),
     *arguments(m.loo_cv, model=[None, 3.0, m.SparseSingleTaskGP]),
 ]
 SUBSET = m.SubsetSingleTaskGP(X, ROW, subset_size=6).eval()

@@ -11,7 +11,7 @@ from argument_rows import BOUNDS, INF, KERNEL, NAN, Row, X, Y, anything, argumen
 from botorch_sparse import plotting
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.models import SparseSingleTaskGP
-from botorch_sparse.strategies import BBKB, SBPE, CandidateTable, RandomSearch
+from botorch_sparse.strategies import BBKB, SBPE, CandidateTable, RandomSearch, RowIndex
 
 TABLE = Table("t", X, Y, ("a", "b"), "y")
 SEARCH = RandomSearch(X, batch_size=3)
@@ -24,6 +24,7 @@ EXPLORER.run(lambda X: X[:, 0], 20, progress=False)
 LINE = SparseSingleTaskGP(X[:, :1], X[:, 1:])
 FRAME = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
 CANDIDATES = CandidateTable.of(FRAME)
+INDEX = RowIndex(X)
 
 HISTORIES: list[Any] = [[HISTORY], HISTORY, {"a": 3}, "x", None, SEARCH]
 INDICES: list[Any] = [torch.tensor([-1]), torch.tensor([99]), torch.tensor([0.5]), "x"]
@@ -51,6 +52,27 @@ ROWS: list[Row] = [
         dtype=["float64", torch.long, torch.float16],
         device=DEVICES,
         ranks=[2, "x"],
+    ),
+    *anything(RowIndex, says="X", X=[None, 3, X[0], X[:0]]),
+    *[
+        row
+        for name in ("equal", "find")
+        for row in anything(
+            getattr(INDEX, name), f"RowIndex.{name}", says="X", X=[None, X[0], X[:, :1]]
+        )
+    ],
+    *[
+        row
+        for name in ("nearby", "six_digits")
+        for row in anything(
+            getattr(INDEX, name), f"RowIndex.{name}", says="x", x=[None, X, X[0, :1]]
+        )
+    ],
+    *anything(
+        partial(INDEX.within, X[0]),
+        "RowIndex.within",
+        says="tolerance",
+        tolerance=[None, 0.1, X],
     ),
     *[
         row

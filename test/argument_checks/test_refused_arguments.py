@@ -40,7 +40,7 @@ MADE = {
     *("BatchRecord", "Best", "History", "ShardedDomain", "AdaptiveBatch"),
     *("TableBatch", "CertifiedDraw", "AccuracyCertificate", "GradientFactors"),
     *("FoldedData", "KnownFeatures", "PosteriorCovarianceLinearOperator"),
-    *("NystromPrior", "SparseFantasyModel"),
+    *("NystromPrior", "SparseFantasyModel", "ModelCertificate", "Moments"),
     "SparseAdapter",
 }
 # Methods of other classes that users have no reason to call, and who calls them.

@@ -9,9 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from botorch.exceptions import BotorchTensorDimensionError
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
+
+from botorch_sparse.argument_checks import check_tensors
 
 Array: TypeAlias = NDArray[np.float64]
 # Different points by their bytes, ascending; where the rows of each begin; the rows.
@@ -228,11 +231,25 @@ class RowIndex:
         number: Sequence[int] | None = None,
         rounding: Rounding | None = None,
     ) -> None:
+        check_tensors(X=X)
+        if X.dim() != 2 or (rounding is None and not len(X)):
+            raise BotorchTensorDimensionError(
+                f"Got X of shape {tuple(X.shape)}; need `k x d` points."
+            )
         self.number = range(len(X)) if number is None else number
         if rounding is None:
             rounding = Rounding.of(torch.stack(X.aminmax(dim=0)), X.dtype)
         self._rounding = rounding
         self._X = on_host(X)
+
+    def _check(self, name: str, X: Tensor, num_dims: int) -> None:
+        """Refuse what is no tensor of entries in these columns."""
+        check_tensors(**{name: X})
+        if X.dim() != num_dims or X.shape[-1] != self._X.shape[-1]:
+            raise BotorchTensorDimensionError(
+                f"Got {name} of shape {tuple(X.shape)}; need `{'b x ' * (num_dims - 1)}"
+                f"{self._X.shape[-1]}`."
+            )
 
     @cached_property
     def _equal(self) -> EqualRows:
@@ -252,11 +269,13 @@ class RowIndex:
 
     def equal(self, X: Tensor) -> list[list[int]]:
         """For each of `b x d` points the numbers of those that equal it. O(log k)."""
+        self._check("X", X, 2)
         found = rows_at(self._equal, X.double())
         return [[self.number[row] for row in rows] for rows in found]
 
     def six_digits(self, x: Tensor) -> Tensor:
         """`d` distances that six digits of a point's entries, or arithmetic, allow."""
+        self._check("x", x, 1)
         fine = self._rounding.fine(on_host(x), x.dtype)
         return torch.from_numpy(np.maximum(fine, self._rounding.arithmetic))
 
@@ -266,6 +285,8 @@ class RowIndex:
         One, where that is so much the nearest. O(log k + b d) where `b` are near in all
         columns.
         """
+        self._check("x", x, 1)
+        self._check("tolerance", tolerance, 1)
         point, unit = on_host(x), on_host(tolerance)
         most = self._rounding.most
         far = float((unit / most).max()) * (1 + 1e-9)
@@ -280,6 +301,7 @@ class RowIndex:
 
         One, where it is so much the nearest; several where that is not clear.
         """
+        self._check("X", X, 2)
         points, most = on_host(X), self._rounding.most
         far = [self._rounding.reach(x, X.dtype) for x in points]
         near = _ball(self._near, points, most, np.array(far))
@@ -290,6 +312,7 @@ class RowIndex:
 
     def nearby(self, x: Tensor) -> list[int]:
         """Numbers of the points that one may be to a few digits, the nearest first."""
+        self._check("x", x, 1)
         tree, unit = self._beside
         point = on_host(x)
         places = np.array(_ball(tree, point[None], unit)[0], dtype=np.int64)

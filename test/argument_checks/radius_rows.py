@@ -166,9 +166,6 @@ OPTIM = [
         num_rows=[900],
     ),
     *arguments(a.validate_ratio_threshold, ratio_threshold=[0.5, NAN, None, "x"]),
-    *arguments(
-        partial(distributed.read_shard, ranks=distributed.ALONE), path=[None, 3, "a\0"]
-    ),
     *arguments(partial(distributed.read_shard, ranks=None), path=[None, 3]),
     *arguments(partial(distributed.read_shard, "x.npy"), ranks=[2, None]),
     *arguments(distributed.own_device, device=["gpu", 3.5, None]),

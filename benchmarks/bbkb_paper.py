@@ -22,6 +22,7 @@ mean over the runs that kept them.
 import argparse
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 from scipy.stats import t as student_t
@@ -57,9 +58,9 @@ def interval(values: list[float], digits: int = 3) -> str:
     return f"{mean} +- {half:.{digits}f}"
 
 
-def table1(results: Results, T: int, seeds: int) -> None:
+def table1(results: Results, T: int, seeds: int, tables: Sequence[str]) -> None:
     """Figures 1 and 2."""
-    for data in results.available(TABLES):
+    for data in results.available(tables):
         print(f"{data}, T = {T}, lengthscales of Table 1:")
         print(_head(f"{'method':<18}{'scale':>6}"))
         for method, scales in LENGTHSCALES.items():
@@ -93,9 +94,9 @@ def _line(head: str, records: list[Record]) -> str:
     )
 
 
-def sweep(results: Results, T: int, seeds: int) -> None:
+def sweep(results: Results, T: int, seeds: int, tables: Sequence[str]) -> None:
     """Figures 5 and 6: the same lengthscale for all methods."""
-    for data in results.available(TABLES):
+    for data in results.available(tables):
         print(f"{data}, T = {T}, regret ratio at T by lengthscale (number of seeds):")
         print(f"  {'method':<18}" + "".join(f"{scale:>20}" for scale in SWEEP))
         for method in LENGTHSCALES:
@@ -164,6 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="JSON file of finished runs")
     parser.add_argument("--report", type=Path, help="only print this file")
     parser.add_argument("--methods", nargs="+", help="run these alone; default: all")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--training-seconds", type=float, default=1200.0)
     args = parser.parse_args(arguments)
     names = args.experiments or EXPERIMENTS
@@ -177,9 +179,10 @@ def main(arguments: list[str] | None = None) -> None:
     results = Results(path, args.max_seconds or default, methods)
     print(f"lam = noise = {LAM}, F = 1, delta = 1/T; 95% intervals")
     if "table1" in names:
-        table1(results, T, seeds)
+        table1(results, T, seeds, args.tables)
     if "sweep" in names:
-        sweep(results, T if args.full else T // 2, seeds if args.full else 1)
+        T_sweep, num = (T, seeds) if args.full else (T // 2, 1)
+        sweep(results, T_sweep, num, args.tables)
     if "nas" in names:
         nas(results, min(T, 2000), seeds, args.training_seconds)
     if "growth" in names:

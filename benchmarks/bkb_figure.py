@@ -16,6 +16,7 @@ the band.
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Picture:
     Attributes:
         posterior: BKB's.
         f: The function at the points `X`.
-        X: `NUM_POINTS x 1` points of [0, 1].
+        X: `num_points x 1` points of [0, 1].
         exact: The exact GP's variances there.
         rows: Those evaluated, with their feedback `Y`.
     """
@@ -78,15 +79,17 @@ def kernel() -> RBFKernel:
     return found
 
 
-def pictures(seed: int) -> dict[int, Picture]:
+def pictures(
+    seed: int, seen_at: Sequence[int] = SEEN_AT, num_points: int = NUM_POINTS
+) -> dict[int, Picture]:
     """By t, what BKB has learned of the function of a seed."""
     generator = torch.Generator().manual_seed(seed)
-    X = torch.linspace(0, 1, NUM_POINTS, dtype=torch.float64).unsqueeze(-1)
+    X = torch.linspace(0, 1, num_points, dtype=torch.float64).unsqueeze(-1)
     K = kernel()(X).to_dense()
     values, vectors = torch.linalg.eigh(K)
-    e = torch.randn(NUM_POINTS, dtype=torch.float64, generator=generator)
+    e = torch.randn(num_points, dtype=torch.float64, generator=generator)
     f = vectors @ (values.clamp_min(0).sqrt() * e)
-    rows = torch.randint(NUM_POINTS // 2 + 1, (max(SEEN_AT),), generator=generator)
+    rows = torch.randint(num_points // 2 + 1, (max(seen_at),), generator=generator)
     noise = torch.randn(len(rows), dtype=torch.float64, generator=generator)
     Y = f[rows] + NOISE_SD * noise
     lam, seen = NOISE_SD**2, {}
@@ -95,7 +98,7 @@ def pictures(seed: int) -> dict[int, Picture]:
     )
     for t, row in enumerate(rows.tolist(), start=1):
         strategy.tell(X[row : row + 1], Y[t - 1 : t])
-        if t in SEEN_AT:
+        if t in seen_at:
             S = rows[:t]
             L = torch.linalg.cholesky(K[S][:, S] + lam * torch.eye(t))
             down = torch.linalg.solve_triangular(L, K[S], upper=False)
@@ -130,18 +133,18 @@ def report(store: Store, seeds: int) -> None:
             )
 
 
-def plot(seed: int, path: Path) -> None:
-    """The three panels of one seed."""
+def plot(shown: Mapping[int, Picture], path: Path) -> None:
+    """A panel for each t."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.2), layout="constrained")
-    panels = figure.subplots(1, len(SEEN_AT), sharey=True)
-    for panel, (t, picture) in zip(panels, pictures(seed).items(), strict=True):
+    panels = figure.subplots(1, len(shown), sharey=True)
+    for panel, (t, picture) in zip(panels, shown.items(), strict=True):
         plot_confidence_band(
             picture.posterior.moments,
             picture.X,
             beta=WIDTH**2,
-            truth=lambda x, f=picture.f: f[(x[:, 0] * (NUM_POINTS - 1)).round().long()],
+            truth=lambda x, f=picture.f: f[(x[:, 0] * (len(f) - 1)).round().long()],
             observations=(picture.X[picture.rows], picture.Y),
             inducing_points=picture.posterior.inducing_points,
             ax=panel,
@@ -166,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(store.made(store.records))
     report(store, args.seeds)
     if args.plot:
-        plot(0, args.plot)
+        plot(pictures(0), args.plot)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,29 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import side_by_side
-from benchmarks.scale import NOISE_SD, PROBLEMS, build, kernel, noisy, write_table
+from benchmarks.scale import (
+    NOISE_SD,
+    PROBLEMS,
+    Problem,
+    build,
+    kernel,
+    noisy,
+    write_table,
+)
 from botorch_sparse.batching import Global
 from botorch_sparse.demo.datasets import Table, load_table
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.posteriors import NystromPosterior
 
-SAMPLE, STEPS = 20_000, 10
+STEPS = 10
 LEAST = 3.0
 
 
-def learned(table: Table, num_inducing: int) -> tuple[NystromPosterior, float]:
+def learned(
+    problem: Problem, table: Table, num_inducing: int
+) -> tuple[NystromPosterior, float]:
     """The posterior of a run on a table, and the bound's multiplier."""
-    X, strategy = table.X, build(table.X, PROBLEMS["million"])
+    X, strategy = table.X, build(table.X, problem)
     objective = noisy(strategy, table.known_values)
     while strategy.history.num_unique < num_inducing:
         more = len(strategy.history) + 100
@@ -37,27 +47,30 @@ def learned(table: Table, num_inducing: int) -> tuple[NystromPosterior, float]:
     means.index_add_(0, inverse, history.Y).div_(counts)
     noise = NOISE_SD**2 / counts
     posterior = NystromPosterior.from_data(
-        kernel(PROBLEMS["million"]), X[number], means, noise, X[number[:num_inducing]]
+        kernel(problem), X[number], means, noise, X[number[:num_inducing]]
     )
     return posterior, strategy.radius.multiplier(strategy.statistics)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(
+    arguments: list[str] | None = None, problem: Problem = PROBLEMS["million"]
+) -> None:
     """Print both times, and whether both ways choose alike."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=problem.rows)
+    parser.add_argument("--sample", type=int, default=20_000, help="rows of the run")
     parser.add_argument("--num-inducing", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-memory", type=float, default=8.0, help="GiB of the pool")
     parser.add_argument("--folder", type=Path, default=Path("output/scale"))
     args = parser.parse_args(arguments)
-    problem = replace(PROBLEMS["million"], rows=args.rows)
+    problem = replace(problem, rows=args.rows)
     path = args.folder / f"{problem.rows}x{problem.dim}.npy"
     write_table(problem, path)
     table = load_table(path)
     X, Y = table.X, table.Y
-    sample = replace(table, X=X[:SAMPLE], Y=Y[:SAMPLE], part=None)
-    posterior, multiplier = learned(sample, args.num_inducing)
+    sample = replace(table, X=X[: args.sample], Y=Y[: args.sample], part=None)
+    posterior, multiplier = learned(problem, sample, args.num_inducing)
     pool = NystromPool(X, NOISE_SD**2, max_memory=int(args.max_memory * 2**30))
     k_diag = posterior.covar_module(X, diag=True)
     choices = {}

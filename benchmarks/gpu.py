@@ -9,7 +9,7 @@ All is float64. Without CUDA a fiftieth of the sizes is run on the CPU.
 import argparse
 import platform
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -217,7 +217,13 @@ def title(run: Run) -> Iterator[str]:
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
+TABLES = (title, pool, models, strategies)
+
+
+def main(
+    arguments: list[str] | None = None,
+    tables: Sequence[Callable[[Run], Iterable[str]]] = TABLES,
+) -> None:
     """Print the tables; one that fails is named, and the others go on."""
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser = argparse.ArgumentParser(description=__doc__)
@@ -229,7 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
     scale, repeats = (1.0, 9) if args.device.type == "cuda" else (CPU_SCALE, 3)
     run = Run(args.device, args.scale or scale, args.repeats or repeats).with_ceilings()
     lines, failed = [], []
-    for table in (title, pool, models, strategies):
+    for table in tables:
         try:
             new = [*table(run), ""]
         except Exception as error:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -183,12 +183,12 @@ class Results:
         found = [self.get(replace(job, seed=seed)) for seed in range(seeds)]
         return [record for record in found if record is not None]
 
-    def available(self, names: tuple[str, ...]) -> list[str]:
+    def available(self, names: Sequence[str]) -> list[str]:
         """Data sets that can be loaded, or need not be; says which are left out."""
         return [*available(names)] if self.methods else [*names]
 
 
-def available(names: tuple[str, ...]) -> Iterator[str]:
+def available(names: Sequence[str]) -> Iterator[str]:
     """Those data sets that can be loaded; says which are left out."""
     for name in names:
         try:

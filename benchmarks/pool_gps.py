@@ -68,13 +68,15 @@ class WarmGP:
         return model
 
 
-def exact_thompson(candidates: Candidates, seed: int) -> Proposer:
+def exact_thompson(
+    candidates: Candidates, seed: int, joint_rows: int = JOINT_ROWS
+) -> Proposer:
     """Maximizers of posterior samples of the exact GP, fitted as BoTorch does.
 
-    Joint samples on all free rows up to `JOINT_ROWS`, O(A^3); beyond, sample paths at
+    Joint samples on all free rows up to `joint_rows`, O(A^3); beyond, sample paths at
     all rows [Wilson2020]_, O(A n) a batch.
     """
-    return _exact_thompson(candidates, WarmGP(FIT_STEPS), JOINT_ROWS)
+    return _exact_thompson(candidates, WarmGP(FIT_STEPS), joint_rows)
 
 
 def quick_thompson(candidates: Candidates, seed: int) -> Proposer:
@@ -131,11 +133,16 @@ def _rows_of(points: Tensor, X: Tensor, rows: Tensor) -> Tensor:
     return torch.tensor(taken)
 
 
-def qlogei(candidates: Candidates, seed: int) -> Proposer:
+def qlogei(
+    candidates: Candidates,
+    seed: int,
+    choices: int = CHOICES,
+    screened_rows: int = SCREENED_ROWS,
+) -> Proposer:
     """Batches of the largest qLogEI [Ament2023]_, one point after the other.
 
-    The choices are the `CHOICES` rows of the largest LogEI, of all rows or of
-    `SCREENED_ROWS` random ones and the largest means: at all rows a batch would take
+    The choices are the `choices` rows of the largest LogEI, of all rows or of
+    `screened_rows` random ones and the largest means: at all rows a batch would take
     minutes. Fits are short, as in `quick_thompson`. The best value so far is the
     largest posterior mean at the rows evaluated, since feedback is noisy.
     """
@@ -146,9 +153,16 @@ def qlogei(candidates: Candidates, seed: int) -> Proposer:
         model = gp.fit(X[rows], Y)
         with torch.no_grad():
             best = model.posterior(X[rows]).mean.max()
-            screened = _screened(model, X, free, generator)
+            screened = free.nonzero().squeeze(-1)
+            if len(screened) > screened_rows:
+                means = _means(model, X)
+                parts = [
+                    largest(means, free, choices),
+                    random_rows(free, screened_rows, generator),
+                ]
+                screened = torch.cat(parts).unique()
             scores = _in_parts(LogExpectedImprovement(model, best), X[screened])
-        left = screened[scores.topk(min(max(CHOICES, q), len(screened))).indices]
+        left = screened[scores.topk(min(max(choices, q), len(screened))).indices]
         sampler = SobolQMCNormalSampler(torch.Size([MC_SAMPLES]), seed=seed)
         acquisition = qLogExpectedImprovement(model, best, sampler=sampler)
         points, _ = optimize_acqf_discrete(acquisition, q, X[left])
@@ -157,19 +171,10 @@ def qlogei(candidates: Candidates, seed: int) -> Proposer:
     return propose
 
 
-def _screened(
-    model: SingleTaskGP, X: Tensor, free: Tensor, generator: torch.Generator
-) -> Tensor:
-    """All free rows, or many random ones and those of the largest means."""
-    if int(free.sum()) <= SCREENED_ROWS:
-        return free.nonzero().squeeze(-1)
+def _means(model: SingleTaskGP, X: Tensor) -> Tensor:
+    """The posterior's means, in the model's own unit."""
     with gpytorch.settings.skip_posterior_variances():
-        mean = torch.cat([model(part).mean for part in X.split(CHUNK)])
-    chosen = [
-        largest(mean, free, CHOICES),
-        random_rows(free, SCREENED_ROWS, generator),
-    ]
-    return torch.cat(chosen).unique()
+        return torch.cat([model(part).mean for part in X.split(CHUNK)])
 
 
 def _in_parts(acquisition: Any, X: Tensor) -> Tensor:
@@ -177,7 +182,12 @@ def _in_parts(acquisition: Any, X: Tensor) -> Tensor:
     return torch.cat([acquisition(part.unsqueeze(-2)) for part in X.split(CHUNK)])
 
 
-def svgp_thompson(candidates: Candidates, seed: int) -> Proposer:
+def svgp_thompson(
+    candidates: Candidates,
+    seed: int,
+    num_inducing: int = NUM_INDUCING,
+    steps: int = ADAM_STEPS,
+) -> Proposer:
     """Maximizers of sample paths of a sparse variational GP, trained by Adam.
 
     Its inducing points start at random rows and are learned; parameters are kept from
@@ -185,7 +195,7 @@ def svgp_thompson(candidates: Candidates, seed: int) -> Proposer:
     """
     X = unit(candidates.X)
     generator = torch.Generator().manual_seed(seed)
-    start = random_rows(torch.ones(len(X), dtype=torch.bool), NUM_INDUCING, generator)
+    start = random_rows(torch.ones(len(X), dtype=torch.bool), num_inducing, generator)
     state: dict[str, dict[str, Tensor]] = {}
 
     def propose(rows: Tensor, Y: Tensor, free: Tensor, q: int) -> Tensor:
@@ -197,20 +207,20 @@ def svgp_thompson(candidates: Candidates, seed: int) -> Proposer:
         parts = {"model": model.model, "likelihood": model.likelihood}
         for name, kept in state.items():
             parts[name].load_state_dict(kept)
-        _train(model)
+        _train(model, steps)
         state.update({name: part.state_dict() for name, part in parts.items()})
         return _path_maximizers(model, X, free, q)
 
     return propose
 
 
-def _train(model: SingleTaskVariationalGP) -> None:
+def _train(model: SingleTaskVariationalGP, steps: int) -> None:
     """Maximize the evidence lower bound of the whole data by Adam."""
     X, Y = model.model.train_inputs[0], model.model.train_targets
     mll = VariationalELBO(model.likelihood, model.model, num_data=len(Y))
     optimizer = torch.optim.Adam(mll.parameters(), lr=ADAM_RATE)
     model.train()
-    for _ in range(ADAM_STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = -mll(model.model(X), Y)
         loss.backward()

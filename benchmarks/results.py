@@ -38,14 +38,14 @@ PRINTED = RESULTS / "printed.json"
 STAT = Path("/proc/stat")
 
 
-def printed(command: str) -> str | None:
+def printed(command: str, kept: Path = PRINTED) -> str | None:
     """What a command prints, as Markdown; None if it leaves a data set out.
 
     Raises:
         ValueError: If it is no report of a benchmark, and nothing that it printed is
             stored.
     """
-    text = _reported(command) if "--report" in command else _kept(command)
+    text = _reported(command) if "--report" in command else _kept(command, kept)
     if text is None:
         return None
     text = "\n".join(line.rstrip() for line in text.strip().splitlines())
@@ -66,9 +66,9 @@ def _reported(command: str) -> str | None:
     return out.getvalue()
 
 
-def _kept(command: str) -> str:
+def _kept(command: str, path: Path) -> str:
     """What a benchmark printed when it was run."""
-    store = Store(PRINTED)
+    store = Store(path)
     if command not in store.records:
         raise ValueError(f"{command!r} is no report, and was not run: see --run")
     record = store.records[command]
@@ -78,7 +78,7 @@ def _kept(command: str) -> str:
     return f"{record['text']}\n{record['made']}, {others}"
 
 
-def run(command: str) -> None:
+def run(command: str, kept: Path = PRINTED) -> None:
     """Run a command, in one thread, and store what it prints.
 
     Raises:
@@ -102,7 +102,7 @@ def run(command: str) -> None:
         busy, own = (b - a for a, b in zip(before, after, strict=True))
         others = round(max(0.0, busy - own) / ((os.cpu_count() or 1) * wall), 2)
     record = {"text": done.stdout.strip(), "others": others}
-    Store(PRINTED).add(command, record, threads=int(environment["OMP_NUM_THREADS"]))
+    Store(kept).add(command, record, threads=int(environment["OMP_NUM_THREADS"]))
 
 
 def _busy() -> tuple[float, float] | None:

@@ -37,7 +37,8 @@ from botorch_sparse.strategies import BBKB, GPUCB, SBPE, Strategy
 
 NORM, NOISE_SD, NUM_CENTERS = 5.0, 0.1, 30
 # dim, nu, lengthscale, points of the grid in each dimension
-KERNELS = ((1, 0.5, 1.0, 2000), (3, 1.5, 1.0, 13))
+Kernel = tuple[int, float, float, int]
+KERNELS: tuple[Kernel, ...] = ((1, 0.5, 1.0, 2000), (3, 1.5, 1.0, 13))
 METHODS = ("S-BPE", "S-BPE sharp", "S-BPE practical", "BBKB", "GP-UCB")
 HORIZONS = (250, 500, 1000, 2000, 4000, 8000)
 DEAR = {3: 4000}  # by dimension, where more inducing points make long runs dear
@@ -104,7 +105,7 @@ def build(job: Job, X: torch.Tensor) -> Strategy:
     return cls(X, **shared, **own, mean_module=ZeroMean())
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job, horizons: Sequence[int]) -> dict[str, Any]:
     """Cumulative regret at the horizons up to N, and what uniform choice has there."""
     table, noise = function(job), torch.Generator().manual_seed(1000 + job.seed)
 
@@ -116,7 +117,7 @@ def run(job: Job) -> dict[str, Any]:
     history = strategy.run(objective, job.N, progress=False, by_index=True)
     lost = table.Y.max() - table.Y
     regret = lost[history.indices].cumsum(0)
-    ends = [N for N in HORIZONS if N <= job.N]
+    ends = [N for N in horizons if N <= job.N]
     return {
         "regret": {str(N): float(regret[N - 1]) for N in ends},
         "uniform": float(lost.mean()),
@@ -130,14 +131,14 @@ def slope(ends: Sequence[int], regret: Sequence[float]) -> float:
     return float(np.polyfit(np.log(ends[half:]), np.log(regret[half:]), 1)[0])
 
 
-def horizons(kernel: tuple[int, float, float, int], last: int) -> list[int]:
-    """Those of a kernel up to the last."""
-    return [N for N in HORIZONS if N <= min(last, DEAR.get(kernel[0], last))]
+def ends_of(kernel: Kernel, horizons: Sequence[int]) -> list[int]:
+    """The horizons of a kernel."""
+    return [N for N in horizons if N <= DEAR.get(kernel[0], N)]
 
 
-def jobs(kernel: tuple[int, float, float, int], seed: int, last: int) -> Iterator[Job]:
+def jobs(kernel: Kernel, seed: int, horizons: Sequence[int]) -> Iterator[Job]:
     """All runs of a seed on one kernel, the short ones first."""
-    ends = horizons(kernel, last)
+    ends = ends_of(kernel, horizons)
     for N in ends:
         for method in METHODS:
             if method.startswith("S-BPE") or N == min(ends[-1], SEQUENTIAL):
@@ -158,21 +159,24 @@ def curve(store: Store, chosen: Sequence[Job]) -> dict[int, float]:
 
 
 def curves(
-    store: Store, kernel: tuple[int, float, float, int], seeds: int, last: int
+    store: Store, kernel: Kernel, seeds: int, horizons: Sequence[int]
 ) -> dict[str, list[dict[int, float]]]:
     """By method, a curve for each seed whose runs are all stored."""
     found: dict[str, list[dict[int, float]]] = {}
     for method in METHODS:
         for seed in range(seeds):
-            chosen = [job for job in jobs(kernel, seed, last) if job.method == method]
+            every = jobs(kernel, seed, horizons)
+            chosen = [job for job in every if job.method == method]
             if chosen and all(job.key in store.records for job in chosen):
                 found.setdefault(method, []).append(curve(store, chosen))
     return found
 
 
-def report(store: Store, seeds: int, last: int) -> None:
+def report(
+    store: Store, kernels: Sequence[Kernel], seeds: int, horizons: Sequence[int]
+) -> None:
     """Print slopes, and regret over that of uniform choice at each horizon."""
-    for kernel in KERNELS:
+    for kernel in kernels:
         dim, nu, lengthscale, side = kernel
         print(
             f"Matern, nu = {nu:g}, d = {dim}, lengthscale {lengthscale:g}, grid of "
@@ -180,13 +184,13 @@ def report(store: Store, seeds: int, last: int) -> None:
             f"  exponents of the theorems: S-BPE {(nu + dim) / (2 * nu + dim):.3f}, "
             f"BKB and GP-UCB {0.5 + dim / (2 * nu + dim):.3f}"
         )
-        ends = horizons(kernel, last)
+        ends = ends_of(kernel, horizons)
         print(f"  {'method':<17}{'seeds':>5}  {'slope':<16}regret ratio at {ends}")
-        for method, found in curves(store, kernel, seeds, last).items():
+        for method, found in curves(store, kernel, seeds, horizons).items():
             slopes = [slope([*one], [*one.values()]) for one in found]
             ratios = [
                 statistics.mean(
-                    one[N] / (N * _uniform(store, kernel, seed))
+                    one[N] / (N * _uniform(store, kernel, seed, horizons))
                     for seed, one in enumerate(found)
                 )
                 for N in found[0]
@@ -199,28 +203,34 @@ def _shown(values: list[float]) -> str:
     return interval(values) if len(values) > 1 else f"{values[0]:.3f}"
 
 
-def _uniform(store: Store, kernel: tuple[int, float, float, int], seed: int) -> float:
+def _uniform(store: Store, kernel: Kernel, seed: int, horizons: Sequence[int]) -> float:
     """What uniform choice loses in an evaluation."""
     return next(
         float(store.records[job.key]["uniform"])
-        for job in jobs(kernel, seed, max(HORIZONS))
+        for job in jobs(kernel, seed, horizons)
         if job.key in store.records
     )
 
 
-def plot(store: Store, seeds: int, last: int, path: Path) -> None:
+def plot(
+    store: Store,
+    kernels: Sequence[Kernel],
+    seeds: int,
+    horizons: Sequence[int],
+    path: Path,
+) -> None:
     """Mean regret against N, with the exponents of the theorem as dashes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(KERNELS)))
-    for panel, kernel in zip(panels, KERNELS, strict=True):
+    panels = np.atleast_1d(figure.subplots(1, len(kernels)))
+    for panel, kernel in zip(panels, kernels, strict=True):
         dim, nu, *_ = kernel
-        for method, found in curves(store, kernel, seeds, last).items():
+        for method, found in curves(store, kernel, seeds, horizons).items():
             ends = [*found[0]]
             mean = [statistics.mean(one[N] for one in found) for N in ends]
             panel.loglog(ends, mean, "o-", label=method, markersize=3)
-        ends = horizons(kernel, last)
+        ends = ends_of(kernel, horizons)
         exponent, low = (nu + dim) / (2 * nu + dim), panel.get_ylim()[0]
         for power, text in ((exponent, f"$N^{{{exponent:.2f}}}$"), (1.0, "$N$")):
             line = [low * (N / ends[0]) ** power for N in ends]
@@ -233,25 +243,30 @@ def plot(store: Store, seeds: int, last: int, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(
+    arguments: list[str] | None = None,
+    kernels: Sequence[Kernel] = KERNELS,
+    horizons: Sequence[int] = HORIZONS,
+) -> None:
     """Run what is missing, and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--last", type=int, default=max(HORIZONS), help="largest N")
+    parser.add_argument("--last", type=int, default=max(horizons), help="largest N")
     parser.add_argument("--store", type=Path, help="JSON file of finished runs")
     parser.add_argument("--report", type=Path, help="only print this file")
     parser.add_argument("--plot", type=Path, help="PNG or SVG file")
     args = parser.parse_args(arguments)
     store = Store(args.report or args.store)
+    horizons = [N for N in horizons if N <= args.last]
     for seed in range(args.seeds) if args.report is None else ():
-        for kernel in KERNELS:
-            for job in jobs(kernel, seed, args.last):
+        for kernel in kernels:
+            for job in jobs(kernel, seed, horizons):
                 if job.key not in store.records:
-                    store.add(job.key, run(job))
+                    store.add(job.key, run(job, horizons))
     print(store.made(store.records))
-    report(store, args.seeds, args.last)
+    report(store, kernels, args.seeds, horizons)
     if args.plot:
-        plot(store, args.seeds, args.last, args.plot)
+        plot(store, kernels, args.seeds, horizons, args.plot)
 
 
 if __name__ == "__main__":

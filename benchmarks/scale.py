@@ -21,7 +21,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -256,10 +256,12 @@ def report(
     return lines
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(
+    arguments: list[str] | None = None, problems: Mapping[str, Problem] = PROBLEMS
+) -> None:
     """Print the figures of one problem or more."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("problems", nargs="*", help=f"of {', '.join(PROBLEMS)}")
+    parser.add_argument("problems", nargs="*", help=f"of {', '.join(problems)}")
     parser.add_argument("--rows", type=int, help="in place of the problem's")
     parser.add_argument("--evaluations", type=int, help="in place of the problem's")
     parser.add_argument("--rule", help="in place of the problem's")
@@ -270,8 +272,8 @@ def main(arguments: list[str] | None = None) -> None:
     changes = {"rows": args.rows, "T": args.evaluations, "rule": args.rule}
     changes = {name: value for name, value in changes.items() if value}
     with joined_ranks() as ranks:
-        for name in args.problems or PROBLEMS:
-            problem = replace(PROBLEMS[name], **changes)
+        for name in args.problems or problems:
+            problem = replace(problems[name], **changes)
             lines = report(
                 problem, args.folder, args.max_seconds, ranks, anew=args.anew
             )

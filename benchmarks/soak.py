@@ -24,7 +24,7 @@ import json
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from benchmarks import measure
-from benchmarks.scale import NOISE_SD, PROBLEMS, function, kernel, noisy
+from benchmarks.scale import NOISE_SD, PROBLEMS, Problem, function, kernel, noisy
 from benchmarks.store import read_json, write_whole
+from botorch_sparse.pools.embedding import one_thread
 from botorch_sparse.strategies import (
     BBKB,
     BKB,
@@ -56,79 +57,75 @@ from botorch_sparse.strategies import (
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 PROBLEM = PROBLEMS["evaluations"]
-STOPS = (1_000, 10_000, 100_000)
-BATCH = {"batch_size": PROBLEM.batch_size}
 NUM_CLUSTERS, WIDTH = 50, 0.01
+METHODS = ("bbkb", "random", "sbpe", "thompson", "gpbucb", "gpucb", "bkb")
+ON_CUBE = ("gssbo", "rssbo", "regions")
+ARE_TOLD = ("gssbo", "rssbo")
+KINDS = ("float64", "float32", "clustered")
+RUNS = [
+    *(f"{name}/{KINDS[0]}" for name in METHODS),
+    *(f"{name}/cube" for name in ON_CUBE),
+    *(f"{name}/{kind}" for kind in KINDS[1:] for name in METHODS),
+]
 Point = dict[str, float]  # what is known of a run at some number of evaluations
 Store = dict[str, dict[str, Point]]  # by run, and by number of evaluations
 
 
-def candidates(kind: str) -> Tensor:
+def stops(problem: Problem) -> tuple[int, ...]:
+    """Numbers of evaluations at which a run stops."""
+    return problem.T // 100, problem.T // 10, problem.T
+
+
+def candidates(kind: str, problem: Problem) -> Tensor:
     """Points of the unit cube: uniform in `float64` or `float32`, or `clustered`."""
     random = np.random.default_rng([1, 0])
-    X = random.random((PROBLEM.rows, PROBLEM.dim))
+    X = random.random((problem.rows, problem.dim))
     if kind == "clustered":
-        center = random.random((NUM_CLUSTERS, PROBLEM.dim))
-        X = center[np.arange(PROBLEM.rows) % NUM_CLUSTERS] + WIDTH * (X - 0.5)
+        center = random.random((NUM_CLUSTERS, problem.dim))
+        X = center[np.arange(problem.rows) % NUM_CLUSTERS] + WIDTH * (X - 0.5)
     return torch.from_numpy(X).to(torch.float32 if kind == "float32" else torch.float64)
 
 
-def target() -> Callable[[Tensor], Tensor]:
+def target(problem: Problem) -> Callable[[Tensor], Tensor]:
     """What is maximized, from 0 to 1 on the uniform table."""
-    values = function(PROBLEM)
-    known = values(candidates("float64").numpy())
+    values = function(problem)
+    known = values(candidates("float64", problem).numpy())
     low, high = known.min(), known.max()
     return lambda X: torch.from_numpy((values(X.double().numpy()) - low) / (high - low))
 
 
-def by_kernel(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
-    """A strategy of candidates whose kernel and noise are given."""
-
-    def build(X: Tensor) -> Strategy:
-        return cls(X, kernel(PROBLEM, 1.0).to(X), lam=NOISE_SD**2, **options)
-
-    return build
-
-
-def by_bound(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
-    """A strategy that has upper confidence bounds."""
-    feedback = {"noise_variance": NOISE_SD**2, "delta": 1.0 / PROBLEM.T}
-    return by_kernel(cls, mean_module=ZeroMean(), **feedback, **options)
-
-
-def on_cube(cls: type[Strategy], **options: Any) -> Callable[[Tensor], Strategy]:
-    """A strategy of the whole cube."""
-
-    def build(X: Tensor) -> Strategy:
-        cube = torch.tensor([[0.0], [1.0]]).double().expand(2, PROBLEM.dim)
-        given = kernel(PROBLEM, 1.0)
-        return cls(bounds=cube, covar_module=given, lam=NOISE_SD**2, **options)
-
-    return build
-
-
-STRATEGIES: dict[str, Callable[[Tensor], Strategy]] = {
-    "bbkb": by_bound(BBKB, **BATCH),
-    "random": lambda X: RandomSearch(X, **BATCH),
-    "sbpe": by_kernel(SBPE, num_evaluations=PROBLEM.T, noise_std=NOISE_SD),
-    "thompson": by_kernel(ThompsonSampling, mean_module=ZeroMean(), **BATCH),
-    "gpbucb": by_bound(GPBUCB, **BATCH),
-    "gpucb": by_bound(GPUCB),
-    "bkb": by_bound(BKB),
-    "gssbo": on_cube(GSSBO, subset_size=100),
-    "rssbo": on_cube(RSSBO, subset_size=100),
-    "regions": on_cube(TrustRegionBBKB, **BATCH),
-}
-ON_CUBE = ("gssbo", "rssbo", "regions")
-ARE_TOLD = ("gssbo", "rssbo")
-NUM_LAST = 500  # their own evaluations before later stops; the others are told
-KINDS = ("float64", "float32", "clustered")
-RUNS = [
-    f"{name}/{kind}"
-    for kind in (KINDS[0], "cube", *KINDS[1:])
-    for name in STRATEGIES
-    if (name in ON_CUBE) == (kind == "cube")
-]
+def build(method: str, X: Tensor, problem: Problem) -> Strategy:
+    """The strategy of a method, of candidates or of the whole cube."""
+    batch = {"batch_size": problem.batch_size}
+    own: dict[str, Any] = {"covar_module": kernel(problem, 1.0).to(X)}
+    own["lam"] = NOISE_SD**2
+    if method in ON_CUBE:
+        own["bounds"] = torch.tensor([[0.0], [1.0]]).double().expand(2, problem.dim)
+    else:
+        own["candidates"] = X
+    gp = own | {"mean_module": ZeroMean()}
+    ucb = gp | {"noise_variance": NOISE_SD**2, "delta": 1.0 / problem.T}
+    match method:
+        case "bbkb":
+            return BBKB(**ucb, **batch)
+        case "random":
+            return RandomSearch(X, **batch)
+        case "sbpe":
+            return SBPE(**own, num_evaluations=problem.T, noise_std=NOISE_SD)
+        case "thompson":
+            return ThompsonSampling(**gp, **batch)
+        case "gpbucb":
+            return GPBUCB(**ucb, **batch)
+        case "gpucb":
+            return GPUCB(**ucb)
+        case "bkb":
+            return BKB(**ucb)
+        case "gssbo":
+            return GSSBO(**own, subset_size=100)
+        case "rssbo":
+            return RSSBO(**own, subset_size=100)
+        case _:
+            return TrustRegionBBKB(**own, **batch)
 
 
 @dataclass
@@ -175,52 +172,61 @@ class Meter:
         return took / (self.done[-1] - self.done[half])
 
 
-def run(name: str, folder: Path, store: Path, max_seconds: float) -> None:
+@one_thread()
+def run(
+    name: str, folder: Path, store: Path, max_seconds: float, problem: Problem = PROBLEM
+) -> None:
     """Do a run, or what is left of it, and note what it took at each of the stops."""
-    torch.set_num_threads(1)
     method, kind = name.split("/")
-    strategy = STRATEGIES[method](candidates(kind))
+    strategy = build(method, candidates(kind, problem), problem)
     state = folder / f"{method}-{kind}.state"
     if state.is_file():
         strategy.resume(state)
     meter = Meter.go_on(state.with_suffix(".json"))
-    objective, end = noisy(strategy, target()), time.monotonic() + max_seconds
-    for stop in [stop for stop in STOPS if stop > len(strategy.history)]:
-        if method in ARE_TOLD and stop > STOPS[0]:
-            tell_uniform(strategy, stop - NUM_LAST - len(strategy.history))
+    values, end = target(problem), time.monotonic() + max_seconds
+    first, *_ = ends = stops(problem)
+    for stop in [stop for stop in ends if stop > len(strategy.history)]:
+        if method in ARE_TOLD and stop > first:
+            own = problem.T // 200  # the others are told
+            tell_uniform(strategy, values, stop - own - len(strategy.history))
             meter.begin_at(len(strategy.history))
         left = StopAfter(max(0.0, end - time.monotonic()))
         strategy.run(
-            objective,
+            noisy(strategy, values),
             stop,
             progress=False,
             callbacks=[meter, left],
-            batch_size=PROBLEM.batch_size,
+            batch_size=problem.batch_size,
         )
         meter.mark(len(strategy.history))
-        keep(store, name, strategy, meter)
+        keep(store, name, strategy, meter, ends)
         strategy.save(state)
         marks = {"done": meter.done, "seconds": meter.seconds}
         state.with_suffix(".json").write_text(json.dumps(marks))
-        if len(strategy.history) < stop:
+        if len(strategy.history) < stop or time.monotonic() >= end:
             break
 
 
-def tell_uniform(strategy: Strategy, num: int) -> None:
+def tell_uniform(
+    strategy: Strategy, values: Callable[[Tensor], Tensor], num: int
+) -> None:
     """Tell of points of the cube that nobody asked for, noisy values included."""
     generator = torch.Generator().manual_seed(num)
-    X = torch.rand(max(num, 0), PROBLEM.dim, generator=generator, dtype=torch.float64)
+    dim = strategy.domain.dim
+    X = torch.rand(max(num, 0), dim, generator=generator, dtype=torch.float64)
     noise = torch.randn(len(X), generator=generator, dtype=torch.float64)
     if len(X):
-        strategy.tell(X, target()(X) + NOISE_SD * noise)
+        strategy.tell(X, values(X) + NOISE_SD * noise)
 
 
-def keep(path: Path, name: str, strategy: Strategy, meter: Meter) -> None:
+def keep(
+    path: Path, name: str, strategy: Strategy, meter: Meter, ends: Sequence[int]
+) -> None:
     """Write down where a run is; the file is whole at any moment."""
     history = strategy.history
     known = read(path)
     at = known.get(name, {})
-    known[name] = {key: at[key] for key in at if int(key) in STOPS}
+    known[name] = {key: at[key] for key in at if int(key) in ends}
     known[name][str(len(history))] = {
         "milliseconds": round(1e3 * meter.per_evaluation(), 4),
         "cpu_seconds": round(meter.seconds[-1], 1),
@@ -238,17 +244,17 @@ def read(path: Path) -> Store:
     return known
 
 
-def report(store: Store) -> Iterable[str]:
+def report(store: Store, ends: Sequence[int]) -> Iterable[str]:
     """A table: a row for each run, a column for each of the stops and for the end."""
-    heads = [f"to {stop:,}" for stop in STOPS]
+    heads = [f"to {stop:,}" for stop in ends]
     yield f"| run | {' | '.join(heads)} | reached | inducing | different rows |"
     yield "|---" * (len(heads) + 4) + "|"
     for name in [name for name in RUNS if name in store]:
         points = store[name]
         end = max(points, key=int)
-        at_stops = [_cell(points.get(str(stop))) for stop in STOPS]
+        at_stops = [_cell(points.get(str(stop))) for stop in ends]
         last = f"{int(end):,}" + (
-            "" if int(end) == PROBLEM.T else f": {_cell(points[end])}"
+            "" if int(end) == ends[-1] else f": {_cell(points[end])}"
         )
         m, different = points[end]["inducing"], points[end]["different"]
         yield f"| {name} | {' | '.join(at_stops)} | {last} | {m} | {different:,} |"
@@ -260,7 +266,7 @@ def _cell(point: Point | None) -> str:
     return f"{point['milliseconds']:.3g} ms, {point['resident_mib']:.0f} MiB"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, problem: Problem = PROBLEM) -> None:
     """Go on with runs, or print what is known of them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", nargs="*", help=f"of {', '.join(RUNS)}")
@@ -273,9 +279,10 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no runs {sorted(unknown)}")
     for name in [] if args.report else args.runs or RUNS:
         args.folder.mkdir(parents=True, exist_ok=True)
-        measure.in_fresh_process(run, name, args.folder, args.store, args.max_seconds)
+        given = (name, args.folder, args.store, args.max_seconds, problem)
+        measure.in_fresh_process(run, *given)
         print(name, read(args.store).get(name), flush=True)
-    print("\n".join(report(read(args.store))))
+    print("\n".join(report(read(args.store), stops(problem))))
 
 
 if __name__ == "__main__":

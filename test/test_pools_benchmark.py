@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 pytest.importorskip("optuna")
 pytest.importorskip("sklearn")
 
-from benchmarks import pool_gps, pool_peers, pool_runs, pool_tables, pools
+from benchmarks import pool_peers, pool_runs, pool_tables, pools
 
 ROWS, EVALUATIONS, BATCH = 60, 12, 4
+PLAIN = pool_peers.PEERS.keys() - {"svgp-ts", "qlogei"}
 SMALL = ["--seeds", "1", "--evaluations", str(EVALUATIONS), "--batch", str(BATCH)]
 
 
@@ -31,32 +33,24 @@ def table(tmp_path):
     return str(path)
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(pool_gps, "ADAM_STEPS", 2)
-    monkeypatch.setattr(pool_peers, "NUM_TREES", 5)
-    monkeypatch.setattr(pool_gps, "NUM_INDUCING", 10)
-    monkeypatch.setattr(pool_gps, "MC_SAMPLES", 4)
-
-
 # Rows that are there twice make joint covariances singular: GPyTorch adds jitter.
 @pytest.mark.one_in(3)
 @pytest.mark.filterwarnings("ignore:A not p.d.")
 @pytest.mark.parametrize(
-    "method, small",
+    "method, options",
     [
-        *((method, ROWS) for method in pool_peers.PEERS),
-        ("exact-ts", 10),
-        ("qlogei", 10),
+        *((method, {}) for method in sorted(PLAIN)),
+        ("exact-ts", {"joint_rows": 10}),
+        ("qlogei", {"choices": 5}),
+        ("qlogei", {"choices": 5, "screened_rows": 10}),
+        ("svgp-ts", {"num_inducing": 10, "steps": 2}),
     ],
 )
-def test_each_peer_evaluates_a_row_once_and_repeats_its_seed(
-    method, small, table, quick, monkeypatch
-):
-    monkeypatch.setattr(pool_gps, "JOINT_ROWS", small)
-    monkeypatch.setattr(pool_gps, "SCREENED_ROWS", small)
-    monkeypatch.setattr(pool_gps, "CHOICES", 5)
-    first, second = (pools.run(table, method, 3, EVALUATIONS, BATCH) for _ in range(2))
+def test_each_peer_evaluates_a_row_once_and_repeats_its_seed(method, options, table):
+    methods = {method: partial(pools.METHODS[method], **options)}
+    first, second = (
+        pools.run(table, method, 3, EVALUATIONS, BATCH, methods) for _ in range(2)
+    )
     assert first.rows == second.rows
     assert len(set(first.rows)) == EVALUATIONS
     assert all(0 <= row < ROWS for row in first.rows)

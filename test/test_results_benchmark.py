@@ -45,22 +45,22 @@ def test_only_reports_are_called(command):
         results.printed(command)
 
 
-def test_what_a_command_prints_is_kept(tmp_path, monkeypatch):
+def test_what_a_command_prints_is_kept(tmp_path):
     """With the threads that it ran with, and not those of this process."""
-    monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
+    kept = tmp_path / "printed.json"
     command = """OMP_NUM_THREADS=3 python -c 'print("| 7 |")'"""
     with pytest.raises(ValueError, match="was not run"):
-        results.printed(command)
-    results.run(command)
-    text = results.printed(command)
+        results.printed(command, kept)
+    results.run(command, kept)
+    text = results.printed(command, kept)
     assert re.search(r"\n\| 7 \|\ncommit .+, 3 threads, torch .+, .+\n$", text or "")
 
 
-def test_what_leaves_data_out_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "PRINTED", tmp_path / "printed.json")
+def test_what_leaves_data_out_is_not_kept(tmp_path):
+    command = """python -c 'print("x: left out, set BOTORCH_SPARSE_DATA")'"""
     with pytest.raises(RuntimeError, match="nothing is stored"):
-        results.run("""python -c 'print("x: left out, set BOTORCH_SPARSE_DATA")'""")
-    assert not results.PRINTED.exists()
+        results.run(command, tmp_path / "printed.json")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_regret_of_a_buffer_is_compared_seed_by_seed(tmp_path, capsys):
@@ -155,8 +155,7 @@ def test_a_store_says_where_runs_are_from(tmp_path):
 
 def test_a_report_runs_nothing(tmp_path, monkeypatch, capsys):
     path = tmp_path / "runs.json"
-    monkeypatch.setattr(bbkb_paper, "TABLES", ("abalone",))
-    options = ["table1", "--evaluations", "10", "--seeds", "2"]
+    options = ["table1", "--tables", "abalone", "--evaluations", "10", "--seeds", "2"]
     bbkb_paper.main([*options, "--methods", "random", "--output", str(path)])
     assert capsys.readouterr().out.count("not run") == 7
     assert {json.loads(key)["method"] for key in Store(path).records} == {"random"}
@@ -173,11 +172,10 @@ def test_slopes_of_powers_of_the_horizon():
     assert sbpe_rates.slope(ends, bent) == pytest.approx(0.75)
 
 
-def test_rates_of_small_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sbpe_rates, "KERNELS", ((1, 0.5, 1.0, 40),))
-    monkeypatch.setattr(sbpe_rates, "HORIZONS", (8, 16, 32))
+def test_rates_of_small_runs(tmp_path, capsys):
     options = ["--seeds", "1", "--store", str(tmp_path / "runs.json")]
-    sbpe_rates.main([*options, "--plot", str(tmp_path / "rates.png")])
+    options += ["--plot", str(tmp_path / "rates.png")]
+    sbpe_rates.main(options, [(1, 0.5, 1.0, 40)], horizons=[8, 16, 32])
     printed = capsys.readouterr().out
     assert "S-BPE 0.750, BKB and GP-UCB 1.000" in printed
     for method in sbpe_rates.METHODS:
@@ -193,13 +191,12 @@ def test_the_functions_have_the_norm_they_are_given():
     assert 0.9 * sbpe_rates.NORM < norm <= sbpe_rates.NORM * (1 + 1e-9)
 
 
-def test_variances_of_the_figure_do_not_starve(tmp_path, monkeypatch):
-    monkeypatch.setattr(bkb_figure, "SEEN_AT", (6, 20))
-    monkeypatch.setattr(bkb_figure, "NUM_POINTS", 101)
-    first, last = bkb_figure.pictures(seed=0).values()
+def test_variances_of_the_figure_do_not_starve(tmp_path):
+    shown = bkb_figure.pictures(0, seen_at=(6, 20), num_points=101)
+    first, last = shown.values()
     assert len(last.rows) == 20 and last.X[last.rows].max() <= 0.5
     figures = last.figures()
     assert figures["unseen_min"] > 0.9 and figures["regressors_min"] < 1e-3
     assert figures["num_inducing"] <= 20 and first.figures()["num_inducing"] <= 6
-    bkb_figure.plot(0, tmp_path / "figure.png")
+    bkb_figure.plot(shown, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 0

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,17 +59,16 @@ def test_a_run_out_of_time_is_kept(tmp_path):
 
 
 def test_figures_of_scale(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scale, "PROBLEMS", {"small": SMALL})
     options = ["--folder", str(tmp_path), "--evaluations", "40"]
-    scale.main(options)
+    scale.main(options, {"small": SMALL})
     first = capsys.readouterr().out
     assert first.startswith("300 x 2, global-local, T = 40 of 40")
     assert "up to 40" in first and ", m = " in first.splitlines()[1]
     monkeypatch.setattr(BBKB, "run", ran)  # the run is there already
-    scale.main(options)
+    scale.main(options, {"small": SMALL})
     assert capsys.readouterr().out == first
     with pytest.raises(RuntimeError, match="it ran"):
-        scale.main([*options, "--anew"])
+        scale.main([*options, "--anew"], {"small": SMALL})
 
 
 def ran(*_: object, **__: object) -> None:
@@ -87,37 +87,30 @@ def test_seconds_are_those_of_the_later_half(tmp_path):
     assert scale.per_evaluation(history, 40) == pytest.approx(sum(late) / 20)
 
 
-def test_a_boundary_chooses_alike_with_bounds_and_without(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(scale, "PROBLEMS", {"million": SMALL})
-    monkeypatch.setattr(boundary, "PROBLEMS", {"million": SMALL})
-    monkeypatch.setattr(boundary, "SAMPLE", 200)
+def test_a_boundary_chooses_alike_with_bounds_and_without(tmp_path, capsys):
     options = ["--rows", "700", "--num-inducing", "20", "--repeats", "1"]
-    boundary.main([*options, "--folder", str(tmp_path)])
+    options += ["--sample", "200", "--folder", str(tmp_path)]
+    boundary.main(options, SMALL)
     printed = capsys.readouterr().out
     assert printed.startswith("700 x 2, m = ") and "the same choices" in printed
 
 
 @pytest.mark.parametrize("name", ["bbkb/clustered", "random/float32", "rssbo/cube"])
-def test_a_soak_that_is_out_of_time_goes_on(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(soak, "PROBLEM", SMALL)
-    monkeypatch.setattr(soak, "STOPS", (20, SMALL.T))
-    monkeypatch.setattr(soak, "NUM_LAST", 5)
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+def test_a_soak_that_is_out_of_time_goes_on(name, tmp_path, capsys):
+    problem = replace(SMALL, T=400)
     store = tmp_path / "results" / "soak.json"
-    soak.run(name, tmp_path, store, max_seconds=0.0)
+    soak.run(name, tmp_path, store, 0.0, problem)
     (reached,) = map(int, soak.read(store)[name])
-    assert 0 < reached < SMALL.T
+    assert 0 < reached < 400
     for _ in range(2):  # the second time all is there
-        soak.run(name, tmp_path, store, max_seconds=60.0)
+        soak.run(name, tmp_path, store, 60.0, problem)
     known = soak.read(store)[name]
-    assert {*known} == {"20", "60"} and known["60"]["resident_mib"] > 0
-    assert known["20"]["cpu_seconds"] <= known["60"]["cpu_seconds"]
-    soak.main(["--report", "--store", str(store)])
+    assert {*known} == {"4", "40", "400"} and known["400"]["resident_mib"] > 0
+    assert known["40"]["cpu_seconds"] <= known["400"]["cpu_seconds"]
+    soak.main(["--report", "--store", str(store)], problem)
     assert f"| {name} | " in capsys.readouterr().out
     marks = json.loads((tmp_path / f"{name.replace('/', '-')}.json").read_text())
-    assert marks["done"][0] == (SMALL.T - 5 if "cube" in name else 0)
+    assert marks["done"][0] == (398 if "cube" in name else 0)
 
 
 def test_seconds_of_a_soak_are_those_of_the_later_half():

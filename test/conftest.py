@@ -7,8 +7,9 @@ dtype: its arithmetic is the host's.
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -55,6 +56,19 @@ def double(device: torch.device) -> dict[str, Any]:
 def tkwargs(request: pytest.FixtureRequest, device: torch.device) -> dict[str, Any]:
     """Keyword arguments of a tensor for each dtype on each device."""
     return {"dtype": DTYPES[request.param], "device": device}
+
+
+@pytest.fixture
+def screened_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools of the host use branch and bound, as they do for millions of rows."""
+    monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.SCREENED", 0)
+
+
+@pytest.fixture
+def set_first_block(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Blocks of bounds begin with so few rows, as they do of larger tables."""
+    name = "botorch_sparse.pools.device_batch.BlockBatch.first_block"
+    return partial(monkeypatch.setattr, name)
 
 
 # Of a test's cases on the simulated device, one in so many is run each time.

@@ -49,8 +49,11 @@ class ShardedPool(NystromPool):
         *,
         shard: Shard,
         max_memory: int = MAX_MEMORY,
+        chunk_size: int | None = None,
     ) -> None:
-        super().__init__(X, noise, max_memory=max_memory, shard=shard)
+        super().__init__(
+            X, noise, max_memory=max_memory, chunk_size=chunk_size, shard=shard
+        )
         self.passed: dict[int, Passed] = {}
 
     @override

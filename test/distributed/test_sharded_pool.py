@@ -1,5 +1,6 @@
 """Batches over a table that ranks share have the bits of one process's."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -16,13 +17,14 @@ from botorch_sparse.batching.rules import Global, Local, Rule
 from botorch_sparse.distributed import Ranks
 from botorch_sparse.distributed.sharded_pool import ShardedPool
 from botorch_sparse.pools import sample_paths
-from botorch_sparse.pools.device_batch import BlockBatch, EagerBatch
+from botorch_sparse.pools.device_batch import EagerBatch
 from botorch_sparse.pools.nystrom_pool import MAX_MEMORY, NystromPool
 from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, RANK_TILE, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 
 ROWS, LAM = 4 * RANK_TILE - 300, 0.1
+CHUNK_SIZE = 1500  # on a device: none is a whole number of tiles
 HOST = torch.device("cpu")
 
 
@@ -47,7 +49,9 @@ def shared_pool(
     """A rank's rows under a posterior."""
     shard = Shard(len(X), ranks)
     rows = X[shard.start : shard.stop]
-    pool = ShardedPool(rows, LAM, shard=shard, max_memory=max_memory)
+    pool = ShardedPool(
+        rows, LAM, shard=shard, max_memory=max_memory, chunk_size=CHUNK_SIZE
+    )
     pool.update(posterior)
     return pool
 
@@ -79,15 +83,15 @@ def test_batches_have_the_same_bits(
     rule: Rule | None,
     max_memory: int,
     device: torch.device,
-    monkeypatch: pytest.MonkeyPatch,
+    set_first_block: Callable[[int], None],
+    request: pytest.FixtureRequest,
 ) -> None:
     """Kept, in a little memory or streamed; by branch and bound or not."""
     if screened:
-        monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.SCREENED", 0)
-    monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.DEVICE_CHUNK_SIZE", 1500)
-    monkeypatch.setattr(BlockBatch, "first_block", 200)
+        request.getfixturevalue("screened_at_any_size")
+    set_first_block(200)
     X, posterior = problem(size, "rbf" if rule else "matern", device)
-    pool = NystromPool(X, LAM, max_memory=max_memory)
+    pool = NystromPool(X, LAM, max_memory=max_memory, chunk_size=CHUNK_SIZE)
     pool.update(posterior)
     whole = chosen(pool, rule)
 
@@ -102,11 +106,14 @@ def test_batches_have_the_same_bits(
 @pytest.mark.slow_sim
 @sweep("once, max_memory", [(False, 0), (True, MAX_MEMORY)], [(True, 0)])
 def test_what_may_not_be_chosen_is_not(
-    once: bool, max_memory: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    once: bool,
+    max_memory: int,
+    device: torch.device,
+    set_first_block: Callable[[int], None],
 ) -> None:
-    monkeypatch.setattr(BlockBatch, "first_block", 200)
+    set_first_block(200)
     X, posterior = problem(0, device=device)
-    pool = NystromPool(X, LAM, max_memory=max_memory)
+    pool = NystromPool(X, LAM, max_memory=max_memory, chunk_size=CHUNK_SIZE)
     pool.update(posterior)
     first = pool.batch(20.0).choose(10)
     selectable = SelectableRows(torch.tensor(sorted({*first}), device=device), once)
@@ -136,9 +143,9 @@ def test_moments_come_from_the_owners(device: torch.device) -> None:
         assert np.isfinite(mean.cpu().numpy()).all()
 
 
-def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_moments_of_a_few_rows_embed_these() -> None:
     """Ranks leave the others to branch and bound, as one process does."""
-    monkeypatch.setattr("botorch_sparse.pools.nystrom_pool.SCREENED", 0)
     X, posterior = problem(1)
     rows = torch.tensor([3, ROWS - 1, 3])
 
@@ -153,12 +160,15 @@ def test_moments_of_a_few_rows_embed_these(monkeypatch: pytest.MonkeyPatch) -> N
 
 @sweep("max_memory, size", [(0, 2), (MAX_MEMORY, 3)], [(MAX_MEMORY, 2), (0, 3)])
 def test_of_equal_rows_the_lowest_is_chosen(
-    max_memory: int, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+    max_memory: int,
+    size: int,
+    device: torch.device,
+    set_first_block: Callable[[int], None],
 ) -> None:
     """Each row is there twice, the first rank has none of the best, and blocks are
     often too small to be certain.
     """
-    monkeypatch.setattr(BlockBatch, "first_block", 4)
+    set_first_block(4)
     X, posterior = problem(5, device=device)
     half = 2 * RANK_TILE
     pool = NystromPool(X[:half], LAM)

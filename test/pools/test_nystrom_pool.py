@@ -21,7 +21,6 @@ from botorch_sparse.batching import Local
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools import branch_and_bound as screening
 from botorch_sparse.pools import embedding as threads_module
-from botorch_sparse.pools import nystrom_pool as pool_module
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
 from botorch_sparse.pools.cross_covariance import (
     MOST_SPARE,
@@ -76,11 +75,9 @@ def large_problem(seed: int, max_memory: int) -> tuple[NystromPool, NystromPoste
 
 
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
-def test_branch_and_bound_changes_no_bit(
-    max_memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_branch_and_bound_changes_no_bit(max_memory: int) -> None:
     """Choices, their variances, and all bounds afterwards."""
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
     num_dropped = 0
     for seed in range(8):
         pool, posterior = large_problem(seed, max_memory)
@@ -106,9 +103,9 @@ def test_branch_and_bound_changes_no_bit(
     assert num_dropped > 1000
 
 
-def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_later_batches_of_a_screened_pool() -> None:
     """Another multiplier, other rows that are open: what was dropped comes back."""
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
     pool, posterior = large_problem(7, 2**30)
     pool.update(posterior)
     pool.batch(0.1).choose(3)
@@ -124,8 +121,8 @@ def test_later_batches_of_a_screened_pool(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(pool.all_variances(), whole.all_variances())
 
 
-def test_bounds_of_dropped_candidates_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_bounds_of_dropped_candidates_hold() -> None:
     for seed in (4, 5, 6, 7):
         pool, posterior = large_problem(seed, 2**30)
         pool.update(posterior)
@@ -161,9 +158,8 @@ def threads_set(number: int) -> Iterator[None]:
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_memory", [0, 2**30])
-def test_a_column_depends_on_no_neighbour(
-    threads: int, max_memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_a_column_depends_on_no_neighbour(threads: int, max_memory: int) -> None:
     """Not on its place in a tile, on what shares the tile, nor on how many there are.
 
     That is a property of the machine's libraries, which the pool relies on. Kept kernel
@@ -171,7 +167,6 @@ def test_a_column_depends_on_no_neighbour(
     """
     g = torch.Generator().manual_seed(0)
     X, posterior = uniform_problem(75)
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
     every, few = torch.arange(3000), torch.randperm(1024, generator=g)[:5] + 1024
     parts = [every, every[1024:], every[1024:2048]]
     if max_memory == 0:
@@ -374,9 +369,9 @@ def test_bounds_are_above_what_is_computed(noise: float) -> None:
         assert not holds or (known.variance >= exact.variance).all()
 
 
-def test_promising_rows_are_exact_and_open(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_promising_rows_are_exact_and_open() -> None:
     """A bound that is not exact is below the best, and a bad guess."""
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
     X, posterior = uniform_problem(110)
     pool = NystromPool(X, 5.0)
     for excluded in (torch.arange(0), torch.arange(3, len(X))):
@@ -571,12 +566,8 @@ def test_nothing_of_size_A_by_A(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes and max(sizes) <= 16 * 2**12
 
 
-def known_of(
-    problem: Problem, max_memory: int, monkeypatch: pytest.MonkeyPatch
-) -> CandidateMoments:
-    """What a pool knows that has seen other inducing points, with bounds anyway."""
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
-    monkeypatch.setattr(screening, "LARGEST_SLACK", np.inf)
+def known_of(problem: Problem, max_memory: int) -> CandidateMoments:
+    """What a pool knows that has seen other inducing points."""
     posterior, (X, Y, noise) = problem.posterior(**HOST), problem.data
     pool = NystromPool(problem.X, problem.lam, max_memory=max_memory)
     S = posterior.inducing_points.flip(0)[:-3]
@@ -599,9 +590,10 @@ def lonely_problem(seed: int, lam: float) -> Problem:
 
 @pytest.mark.parametrize("max_memory", [0, 2**30], ids=["streamed", "kept"])
 def test_bounds_are_never_below_what_the_embedding_computes(
-    max_memory: int, monkeypatch: pytest.MonkeyPatch
+    max_memory: int, screened_at_any_size: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by one rounding, after a quarter of the pseudo-observations and a half."""
+    monkeypatch.setattr(screening, "LARGEST_SLACK", np.inf)  # with bounds anyway
     problems = [lonely_problem(seed, 10.0 ** (1 - 2 * seed)) for seed in range(6)]
     problems += [
         make_problem(seed, num_candidates=1500, num_inducing=40, lam=10.0 ** (1 - seed))
@@ -609,7 +601,7 @@ def test_bounds_are_never_below_what_the_embedding_computes(
     ]
     steps = set()
     for problem in problems:
-        known = known_of(problem, max_memory, monkeypatch)
+        known = known_of(problem, max_memory)
         rows, found = torch.arange(len(problem.X)), []
         known.screen(1.0, rows, np.inf, grows=False)
         assert not known.is_exact.any()
@@ -625,10 +617,8 @@ def test_bounds_are_never_below_what_the_embedding_computes(
     assert steps == {1, 2, 3}
 
 
-def test_bounds_that_round_too_much_are_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool_module, "SCREENED", 0)
+@pytest.mark.usefixtures("screened_at_any_size")
+def test_bounds_that_round_too_much_are_not_used() -> None:
     problem = make_problem(3, num_candidates=1500, num_inducing=40, lam=0.1)
     assert not problem.pool(**HOST).is_embedded
     assert problem.pool(dtype=torch.float32, device=torch.device("cpu")).is_embedded

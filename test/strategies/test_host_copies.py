@@ -1,12 +1,13 @@
 """Inside a batch an accelerator is asked for one small tensor at each step."""
 
+from collections.abc import Callable
+
 import pytest
 from host_copies import HostCopies
 from strategy_table import TABLE, objective
 
 from botorch_sparse.batching.rules import Global, Local, Product, Rule, Single
 from botorch_sparse.pools import NystromPool
-from botorch_sparse.pools.device_batch import BlockBatch
 from botorch_sparse.pools.shard import ALL_ROWS
 
 BATCHES: dict[str, tuple[str, Rule]] = {
@@ -36,12 +37,15 @@ def select(name: str, pending: list[int], limit: int) -> tuple[list[int], HostCo
 @pytest.mark.parametrize("pending", [[], [3, 3, 50]], ids=["none", "pending"])
 @pytest.mark.parametrize("name", BATCHES)
 def test_one_copy_a_step(
-    name: str, pending: list[int], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    pending: list[int],
+    set_first_block: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first maximizer, then one after each point; the batch is the host's."""
     expected, _ = select(name, pending, 1000)
     monkeypatch.setattr(NystromPool, "on_device", True)
-    monkeypatch.setattr(BlockBatch, "first_block", 40)
+    set_first_block(40)
     batch, copies = select(name, pending, 1000)
     assert batch == expected
     extra = len(pending) + bool(pending)  # those before the batch

@@ -43,6 +43,7 @@ def path_maximizers(
     selectable: SelectableRows = ALL_ROWS,
     *,
     num_features: int = NUM_FEATURES,
+    chunk_size: int = ROWS,
     shard: Shard | None = None,
 ) -> list[int]:
     """One candidate for each of some sample paths, in one pass over `A x d` candidates.
@@ -61,9 +62,12 @@ def path_maximizers(
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     best = X.new_full((num_paths, depth), -torch.inf)
     ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
-    for start in range(0, len(X), ROWS):
-        rows = torch.arange(start, min(start + ROWS, len(X)), device=X.device)
-        f = paths(X[_whole(rows, shard)])[:, : len(rows)] + closed[rows]
+    for start in range(0, len(X), chunk_size):
+        rows = torch.arange(start, min(start + chunk_size, len(X)), device=X.device)
+        # Always as many rows: products of one shape round alike.
+        num = min(chunk_size, shard.num_rows)
+        whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
+        f = paths(X[whole])[:, : len(rows)] + closed[rows]
         values = torch.cat([best, f], dim=-1)
         index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
         best, order = _largest(values, depth)
@@ -73,13 +77,6 @@ def path_maximizers(
     best, order = best[:, :depth], order[:, :depth]
     ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1).gather(-1, order)
     return _choose(best.tolist(), ranked.tolist())
-
-
-def _whole(rows: Tensor, shard: Shard) -> Tensor:
-    """Rows of which there are always as many: products of one shape round alike."""
-    if len(rows) == ROWS or shard.num_rows < ROWS:
-        return rows
-    return torch.cat([rows, rows[-1:].expand(ROWS - len(rows))])
 
 
 def _largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -125,7 +122,11 @@ class _Paths:
 
     @classmethod
     def draw(
-        cls, posterior: NystromPosterior, num_paths: int, num_features: int
+        cls,
+        posterior: NystromPosterior,
+        num_paths: int,
+        num_features: int,
+        tolerance: float = TOLERANCE,
     ) -> "_Paths":
         """Draw `k` of them, on the host. Cost: O(k m^2 + k m F)."""
         S, L = posterior.inducing_points, posterior.chol_inducing
@@ -142,7 +143,7 @@ class _Paths:
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
         points = S - center
-        if _rounding(kernel, points, beta) <= TOLERANCE:
+        if _rounding(kernel, points, beta) <= tolerance:
             kernel = copy.deepcopy(kernel).float()
             points, beta = points.float(), beta.float()
         coarse = _FourierFeatures(*(part.float() for part in prior))

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from botorch_sparse.models import SparseSingleTaskGP, loo_cv
-from botorch_sparse.models.fit import candidate_fits
 from botorch_sparse.models.fit.candidate_fits import Fitted, keep_best, left_out_density
 from botorch_sparse.models.inducing_points import InducingSet
 from botorch_sparse.posteriors import RepeatedRows
@@ -99,21 +98,21 @@ def test_left_out_density_against_loo_cv(double):
     torch.testing.assert_close(left_out_density(mll), density)
 
 
-@pytest.mark.parametrize("least", [10, 60])
-def test_inducing_points_are_not_asked_where_others_are(least, monkeypatch, double):
-    """Those of any fit; where too few others are left, all observations are asked."""
-    monkeypatch.setattr(candidate_fits, "LEAST_LEFT_OUT", least)
+@pytest.mark.parametrize("num_chosen", [40, 41])
+def test_inducing_points_are_not_asked_where_others_are(num_chosen, double):
+    """Those of any fit; of fewer than 50 others, all 90 observations are asked."""
     mll = objective(**double)
     model, X = mll.model, mll.model.train_inputs[0]
     rows = RepeatedRows.find(X)
-    sets = [torch.arange(20), torch.arange(15, 40)]
+    sets = [torch.arange(20), torch.arange(15, num_chosen)]
     fits = [
         Fitted({}, InducingSet.of_rows(X, rows, index.to(X.device))) for index in sets
     ]
     fits.append(Fitted({}, InducingSet.of_all(X)))
     results = loo_cv(model, untransform=False)
     left_out = Normal(results.posterior.mean, results.posterior.variance.sqrt())
-    asked = left_out.log_prob(results.observed_Y).flatten()[0 if least == 60 else 40 :]
+    first = 40 if num_chosen == 40 else 0
+    asked = left_out.log_prob(results.observed_Y).flatten()[first:]
     torch.testing.assert_close(left_out_density(mll, fits), asked.mean())
 
 

@@ -16,11 +16,12 @@ from sparse_model_cases import FAST, make_data, make_mll
 from torch import Tensor
 
 from botorch_sparse.inducing import CertifiedSampler, PosteriorVarianceSampler
-from botorch_sparse.models import SparseSingleTaskGP, inducing_points
+from botorch_sparse.models import SparseSingleTaskGP
 from botorch_sparse.models import inducing_points as memory
 from botorch_sparse.models.fit import alternating_fit as rounds
 from botorch_sparse.models.inducing_points import (
     EXACT_SIZE,
+    MOST_EXACT,
     MOST_INDUCING_POINTS,
     affordable_inducing_points,
 )
@@ -100,7 +101,7 @@ class TestNearlyAll:
         assert model.num_inducing == n - 1
 
     @pytest.mark.slow_sim
-    def test_not_beyond_the_memory_or_the_limit(self, double, monkeypatch):
+    def test_not_beyond_the_memory_or_the_limit(self, double):
         n = EXACT_SIZE + 60
         budget = 6 * 10**7
         few = memory.affordable_inducing_points(budget)
@@ -110,11 +111,9 @@ class TestNearlyAll:
             small.posterior(small.train_inputs[0][:1])
         assert small.num_inducing == few
         X, Y, _ = make_data(n, repeats=0, **double)
-        both = with_hyperparameters(SparseSingleTaskGP(X, Y.repeat(1, 30)), 0.15)
-        monkeypatch.setattr(inducing_points, "MOST_EXACT", 5 * n)
-        assert n / 3**0.5 < both.num_inducing < n  # 30 outputs, and 25 are affordable
-        monkeypatch.setattr(inducing_points, "MOST_EXACT", n - 1)
-        assert n / 3**0.5 < make(n, 0.15, **double).num_inducing < n
+        assert 28 * n**2 < MOST_EXACT**2 < 29 * n**2
+        many = with_hyperparameters(SparseSingleTaskGP(X, Y.repeat(1, 29)), 0.15)
+        assert n / 3**0.5 < many.num_inducing < n
 
     @pytest.mark.slow_sim
     def test_fits_draw_few_points_all_the_same(self, double, monkeypatch):

@@ -95,26 +95,32 @@ def test_exact_models_say_nothing(double):
     assert loo_messages(sparse(n=40, **double)) == 1
 
 
+@pytest.fixture
+def more_than_300_are_many(monkeypatch):
+    """As more than 2000 are, whose joint samples take seconds."""
+    monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 300)
+
+
+@pytest.mark.usefixtures("more_than_300_are_many")
 @pytest.mark.parametrize("num_outputs", [1, 2])
-def test_joint_samples_at_many_points_are_named_once(num_outputs, tkwargs, monkeypatch):
-    monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 299)
+def test_joint_samples_at_many_points_are_named_once(num_outputs, tkwargs):
     model = sparse(num_outputs, **tkwargs)
-    X = points(300, **tkwargs)
-    few = messages(lambda: model.posterior(X[:280]).rsample())
+    X = points(301, **tkwargs)
+    few = messages(lambda: model.posterior(X[:300]).rsample())
     moments = messages(lambda: model.posterior(X).variance)
     assert not any(JOINT in text for text in few + moments)
     restored = pickle.loads(pickle.dumps(copy.deepcopy(model)))
     for each in (model, restored):
         said = messages(lambda m=each: m.posterior(X).rsample())
-        assert sum(f"{JOINT} 300 points" in text for text in said) == 1
+        assert sum(f"{JOINT} 301 points" in text for text in said) == 1
         again = messages(lambda m=each: m.posterior(X).rsample())
         assert not any(JOINT in text for text in again)
 
 
 @pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # to draw samples
-def test_baseline_of_the_message(double, monkeypatch):
+@pytest.mark.usefixtures("more_than_300_are_many")
+def test_baseline_of_the_message(double):
     """It holds every point that pruning all data keeps, and is not warned about."""
-    monkeypatch.setattr(model_warnings, "VERY_LARGE_Q", 400)
     model = sparse(**double)
     X = points(**double)
     torch.manual_seed(0)

@@ -37,13 +37,14 @@ def maximizers(
     num: int,
     selectable: SelectableRows = ALL_ROWS,
     seed: int = 0,
+    chunk_size: int = 2048,
     **kwargs: Any,
 ) -> list[int]:
     """Maximizers of some paths of a problem's posterior."""
     tkwargs = kwargs or HOST
-    posterior = problem.posterior(**tkwargs)
+    X, posterior = problem.X.to(**tkwargs), problem.posterior(**tkwargs)
     with manual_seed(seed):
-        return path_maximizers(problem.X.to(**tkwargs), posterior, num, selectable)
+        return path_maximizers(X, posterior, num, selectable, chunk_size=chunk_size)
 
 
 def draws(problem: Problem, selectable: SelectableRows) -> list[int]:
@@ -162,12 +163,13 @@ def test_once_takes_the_best_of_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("once", [False, True])
-def test_pieces_of_a_table(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_a_table(once: bool) -> None:
     """The same choices as from all candidates at once, first and last of a piece."""
-    problem, choices = problem_of("scaled"), []
-    for rows in (1024, 1, 7, 39, 40):
-        monkeypatch.setattr(sample_paths, "ROWS", rows)
-        choices.append(maximizers(problem, 30, SelectableRows(once=once)))
+    problem, selectable = problem_of("scaled"), SelectableRows(once=once)
+    choices = [
+        maximizers(problem, 30, selectable, chunk_size=size)
+        for size in (1024, 1, 7, 39, 40)
+    ]
     assert all(chosen == choices[0] for chosen in choices)
     assert len(set(choices[0])) > 3
 
@@ -276,9 +278,7 @@ def test_active_dimensions(kernel: Any, seen: list[int]) -> None:
     ],
 )
 @pytest.mark.parametrize("offset", [0.0, 40.0])
-def test_rounding_of_float32_covariances(
-    kernel: Any, offset: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounding_of_float32_covariances(kernel: Any, offset: float) -> None:
     """Within its bound, and not for nothing; float64 where that is too large."""
     X = offset + torch.rand(400, 2, generator=torch.Generator().manual_seed(1)).double()
     kernel = kernel.double().requires_grad_(False)
@@ -286,9 +286,8 @@ def test_rounding_of_float32_covariances(
     posterior = NystromPosterior.from_data(kernel, X, X.sin().sum(-1), noise, X[:60])
     values = []
     for tolerance in (0.0, torch.inf):
-        monkeypatch.setattr(sample_paths, "TOLERANCE", tolerance)
         with manual_seed(3):
-            paths = sample_paths._Paths.draw(posterior, 20, 512)
+            paths = sample_paths._Paths.draw(posterior, 20, 512, tolerance)
         is_exact = tolerance == 0.0
         assert paths.beta.dtype == (torch.float64 if is_exact else torch.float32)
         values.append(paths(X))

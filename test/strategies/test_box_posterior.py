@@ -164,7 +164,6 @@ def test_points_after_a_refit_are_drawn_by_the_new_variances() -> None:
 
 def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> None:
     """The likelihood is the exact one of a random subset, repeats included."""
-    monkeypatch.setattr(prior_fitting, "FIT_SIZE", 8)
     seen: list[Any] = []
     fit = prior_fitting.fit_gpytorch_mll
 
@@ -174,18 +173,18 @@ def test_fits_see_few_points_with_all_their_evaluations(monkeypatch: Any) -> Non
 
     monkeypatch.setattr(prior_fitting, "fit_gpytorch_mll", spy)
     strategy = TABLE["bbkb-inferred"]()
-    X = strategy.box.sample(20, 0)
-    X = torch.cat([X, X[:10], X[:10]])
+    X = strategy.box.sample(320, 0)
+    X = torch.cat([X, X[:20], X[:20]])
     strategy.tell(X, objective(X))
     data = seen[0].train_inputs[0]
     unique, counts = data.unique(dim=0, return_counts=True)
-    assert len(unique) == 8 and seen[0].num_inducing == 8 and seen[0].is_exact
+    assert len(unique) == 300 and seen[0].num_inducing == 300 and seen[0].is_exact
     # The model's inputs are those of the unit square, up to a few roundings.
     unit = (X - BOUNDS[0]) / (BOUNDS[1] - BOUNDS[0])
     distance = (unit - unique.unsqueeze(1)).abs().amax(-1)
     expected = (distance <= 4 * torch.finfo(unit.dtype).eps).sum(-1).tolist()
     assert counts.tolist() == expected and set(expected) == {1, 3}
-    assert len(strategy.model.train_targets) == 40
+    assert len(strategy.model.train_targets) == 360
 
 
 # BoTorch hands all options to SciPy, those of its sampler too.

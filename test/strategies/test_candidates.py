@@ -15,9 +15,8 @@ from botorch.exceptions.warnings import InputDataWarning
 from strategy_table import TABLE, equal, make_candidates, objective, without_times
 
 from botorch_sparse.distributed import ALONE, ShardedDomain
-from botorch_sparse.strategies.data import columns
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
-from botorch_sparse.strategies.data.columns import MAX_CATEGORIES
+from botorch_sparse.strategies.data.columns import CHUNK_ENTRIES, MAX_CATEGORIES
 
 COLUMNS: dict[str, Any] = {
     "id": ["c1", "c2", "c3"],
@@ -334,9 +333,10 @@ def test_numbers_are_looked_at_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At no time all of them: a file may be larger than the memory."""
-    monkeypatch.setattr(columns, "CHUNK_ENTRIES", 64)
-    array = np.zeros((500, 4))
-    array[433, 2] = -np.inf
+    path, rows = tmp_path / "large.npy", CHUNK_ENTRIES // 4
+    array = np.lib.format.open_memmap(path, "w+", np.float32, (2 * rows + 9, 4))
+    array[rows + 433, 2] = -np.inf
+    array.flush()
     seen, isfinite = [], torch.Tensor.isfinite
 
     def spy(self: torch.Tensor) -> torch.Tensor:
@@ -344,9 +344,10 @@ def test_numbers_are_looked_at_in_parts(
         return isfinite(self)
 
     monkeypatch.setattr(torch.Tensor, "isfinite", spy)
-    with pytest.raises(InputDataError, match=r"row 433 \(from 0\), column 'x2'"):
-        CandidateTable.of(saved(tmp_path, array))
-    assert max(seen) == 64 and sum(seen) == 4 * 16 * 28
+    where = rf"row {rows + 433} \(from 0\), column 'x2'"
+    with pytest.raises(InputDataError, match=where):
+        CandidateTable.of(path)
+    assert seen == [CHUNK_ENTRIES] * 2
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

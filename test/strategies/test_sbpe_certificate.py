@@ -63,11 +63,15 @@ def test_the_bound_holds_at_every_step(refresh: str, kernel: str) -> None:
         assert exploration.posterior.num_inducing < len(set(exploration.points))
 
 
-def test_blocks_and_draws_are_used(
-    monkeypatch: pytest.MonkeyPatch, double: dict[str, Any]
-) -> None:
-    """With small blocks the whole batch is certified several times, and still holds."""
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches are certified anew as often as large ones."""
     monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 10)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_and_draws_are_used(double: dict[str, Any]) -> None:
+    """With small blocks the whole batch is certified several times, and still holds."""
     exploration, bounds = explore("certificate", 120, lam=0.3, **double)
     assert exploration.num_draws >= 2 and max(bounds) <= 1.0
     assert exploration.base > 0
@@ -76,10 +80,10 @@ def test_blocks_and_draws_are_used(
     assert float(trace) > exploration.posterior.noise
 
 
-def test_noise_below_rounding_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_noise_below_rounding_ends() -> None:
     """Where rounding alone exceeds the noise no inducing point helps: the bound stays
     above one, as it should, and the search for one ends."""
-    monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
     g = torch.Generator().manual_seed(1)
     X = torch.rand(300, 2, generator=g, dtype=torch.float64)
     growing = IncrementalVariance(oracles.make_kernel("rbf", **DOUBLE), X, 3e-15)
@@ -131,12 +135,12 @@ def recorded(patch: pytest.MonkeyPatch, *modules: Any) -> list[float]:
     return spent
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("refresh", ["certificate", "every"])
 def test_each_draw_of_a_batch_has_a_delta_of_its_own(
     refresh: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """delta_1, delta_2, ...: inducing points, certificates, and the last for bounds."""
-    monkeypatch.setattr(exploration_module, "BLOCK_SIZE", 5)
     spent = recorded(monkeypatch, exploration_module, state_module)
     draw = RecursiveRLSSampler.__call__
 

@@ -207,14 +207,11 @@ def test_nearest_points_take_turns() -> None:
 
 
 @pytest.mark.parametrize("least, expected", [(1, [1, 4, 2]), (4, [1, 4, 2, 0])])
-def test_points_that_are_far_are_left_out(
-    least: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_that_are_far_are_left_out(least: int, expected: list[int]) -> None:
     """Beyond two sides in any feature, unless there are too few."""
-    monkeypatch.setattr(local_surrogate, "LEAST_POINTS", least)
     X = [[0.0, 2.1], [0.0, 0.1], [0.9, 1.9], [3.0, 0.0], [0.5, -1.0]]
     center, sides = torch.zeros(1, 2, dtype=F64), torch.tensor([[0.5, 1.0]])
-    order = local_surrogate.nearest(torch.tensor(X, dtype=F64), center, sides)
+    order = local_surrogate.nearest(torch.tensor(X, dtype=F64), center, sides, least)
     assert order.tolist() == expected
 
 
@@ -335,15 +332,12 @@ def test_under_noise_the_middle_goes_by_the_mean() -> None:
         assert made.regions[0].center == int(expected.argmax())
 
 
-def test_under_noise_the_middle_is_a_point_of_the_posterior(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_under_noise_the_middle_is_a_point_of_the_posterior() -> None:
     """What it says of points far from all that it knows is extrapolated."""
-    monkeypatch.setattr(local_surrogate, "LEAST_POINTS", 10)
     made = TrustRegionBBKB(
         bounds=BOUNDS, covar_module=make_kernel(), lam=1.0, batch_size=4
     )
-    X = Box(BOUNDS).sample(60, 1)
+    X = Box(BOUNDS).sample(260, 1)
     made.tell(X, 5.0 + objective(X))
     surrogate = made.surrogate
     runs = replace(surrogate.runs, regions=(Region(0, length=0.1, center=7),))

@@ -521,12 +521,18 @@ def test_a_call_knows_all_that_the_files_hold(lab: Laboratory, name: str) -> Non
     assert not torch.equal(first, torch.rand(2, generator=others.generator))
 
 
+@pytest.fixture
+def waits_for_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call refuses a state that another one uses at once, not after seconds."""
+    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
+
+
+@pytest.mark.usefixtures("waits_for_no_lock")
 def test_two_calls_at_once_propose_different_rows(
     lab: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second begins when the first has read the state, and not written it."""
     options = ["--state", lab.state, "--batch", 8]
-    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
     propose = selection.propose
 
     def begin_again(*args: Any) -> Any:
@@ -541,12 +547,10 @@ def test_two_calls_at_once_propose_different_rows(
     assert sorted(p.name for p in lab.folder.iterdir()) == names
 
 
-def test_a_state_that_another_call_uses_is_refused(
-    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("waits_for_no_lock")
+def test_a_state_that_another_call_uses_is_refused(lab: Laboratory) -> None:
     bad = lab.write("bad.csv", "id,loss|c1,x")
     assert "is no number" in lab.refused("--state", lab.state, "--results", bad)
-    monkeypatch.setattr(proposed_rows, "PATIENCE", 0.0)
     with proposed_rows.locked(lab.state):  # what has failed holds no lock
         assert "another call is using" in lab.refused("--state", lab.state)
         assert not lab.state.exists()

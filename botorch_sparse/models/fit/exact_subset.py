@@ -25,9 +25,11 @@ from botorch_sparse.models.inducing_points import EXACT_SIZE, InducingSet
 from botorch_sparse.models.training_data import raw_inputs
 
 
-def fit_exact_subset(mll: MarginalLogLikelihood, options: Options) -> Fitted:
-    """Fit `EXACT_SIZE` random rows; all data then have inducing points under it."""
-    few, model = on_random_rows(mll, EXACT_SIZE), mll.model
+def fit_exact_subset(
+    mll: MarginalLogLikelihood, options: Options, num_rows: int = EXACT_SIZE
+) -> Fitted:
+    """Fit some random rows; all data then have inducing points under it."""
+    few, model = on_random_rows(mll, num_rows), mll.model
     if model._aug_batch_shape.numel() == 1:
         options = with_optimizer(options, fit_gpytorch_mll_in_logarithms)
     fit_once(few, options)

@@ -337,10 +337,12 @@ def fit_points(
     return at(values, torch.cat([torch.arange(half), others]))
 
 
-def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
+def nearest(
+    X: Tensor, centers: Tensor, sides: Tensor, least: int = LEAST_POINTS
+) -> Tensor:
     """Places of the points that a posterior of some regions is of, the nearest first.
 
-    Those within twice its sides of a middle, and others until there are 200: values
+    Those within twice its sides of a middle, and others until there are `least`: values
     from far away have a range in which the ones in a small region would be equal.
     Each region has its nearest point first, then each its second, and so on.
 
@@ -348,6 +350,7 @@ def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
         X: `n x d` points.
         centers: `r x d` middles; without any all points stay, in their order.
         sides: `r x d` sides of the regions.
+        least: Points that stay at least.
 
     Returns:
         Places in the rows of `X`. Cost: O(r n d) time and memory, O(r n log n).
@@ -358,7 +361,7 @@ def nearest(X: Tensor, centers: Tensor, sides: Tensor) -> Tensor:
     turn = away.norm(dim=-1).argsort(dim=-1, stable=True).argsort(dim=-1).amin(0)
     is_far = (away.abs().amax(-1) > REACH).all(0)
     order = (turn + len(X) * is_far).argsort(stable=True)
-    return order[: max(LEAST_POINTS, len(X) - int(is_far.sum()))]
+    return order[: max(least, len(X) - int(is_far.sum()))]
 
 
 @torch.no_grad()

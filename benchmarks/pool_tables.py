@@ -89,12 +89,12 @@ def load_pool(name: str) -> PoolProblem:
         return _architectures()
     if name == "sgemm_gpu":
         return _kernels()
-    return _with_normal_noise(
+    return with_normal_noise(
         edge_filter() if name == "edge_filter" else load_table(name)
     )
 
 
-def _with_normal_noise(table: Table) -> PoolProblem:
+def with_normal_noise(table: Table) -> PoolProblem:
     """Feedback with noise N(0, 0.01^2), as in the demo."""
     return PoolProblem(
         Candidates(table.X, table.X), table, lambda seed: noisy_rows(table, seed)

@@ -157,7 +157,7 @@ def test_filters_have_noise_of_a_hundredth_and_a_range_of_one():
     table = pool_tables.edge_filter(500)
     assert table.X.min() >= 30 and table.X.max() <= 120
     assert (table.Y.min(), table.Y.max()) == (0.0, 1.0)
-    problem = pool_tables._with_normal_noise(table)
+    problem = pool_tables.with_normal_noise(table)
     rows = torch.arange(500)
     noise = problem.feedback(0)(rows) - table.Y
     # Its variance is chi-squared: six standard deviations are false once in 1e9.

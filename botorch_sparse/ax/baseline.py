@@ -28,7 +28,7 @@ def best_points(
     """
     if len(X) <= size:
         return X
-    mean = torch.cat([_mean(model, x) for x in X.split(CHUNK_SIZE)])
+    mean = torch.cat([mean_at(model, x) for x in X.split(CHUNK_SIZE)])
     objectives = mean @ objective_weights.to(mean).T
     excess = mean.new_zeros(len(X))
     if outcome_constraints is not None:
@@ -45,7 +45,7 @@ def remember(model: Model, X: Tensor) -> None:
             each.remember(X)
 
 
-def _mean(model: Model, X: Tensor) -> Tensor:
+def mean_at(model: Model, X: Tensor) -> Tensor:
     """Posterior means, `k x m`; of a sparse model in O(k m), without features."""
     if isinstance(model, SparseSingleTaskGP):
         model.eval().sparsify()

@@ -198,7 +198,7 @@ class SparseAcquisition(Acquisition):
     def allows_repeats(self) -> bool:
         """Whether an arm may be evaluated again."""
         given = self.options.get("allow_repeats")
-        return _is_noisy(self.surrogate.model) if given is None else bool(given)
+        return is_noisy(self.surrogate.model) if given is None else bool(given)
 
     def _eligible(self, choices: Tensor, kwargs: dict[str, Any]) -> Tensor:
         """The choices that fit fixed features and constraints, and repeats."""
@@ -266,10 +266,10 @@ class SparseAcquisition(Acquisition):
             self.X_observed, self.X_pending = known
 
 
-def _is_noisy(model: Model) -> bool:
+def is_noisy(model: Model) -> bool:
     """Whether the noise of any outcome is worth repeated evaluations."""
     if isinstance(model, ModelListGP):
-        return any(_is_noisy(submodel) for submodel in model.models)
+        return any(is_noisy(submodel) for submodel in model.models)
     noise = getattr(getattr(model, "likelihood", None), "noise", None)
     return noise is not None and bool((noise.mean(-1) > NOISE_WORTH_REPEATS).any())
 

@@ -56,7 +56,7 @@ def path_maximizers(
     path, O(A d (m + num_features)) for all; O(A) memory.
     """
     shard = Shard(len(X)) if shard is None else shard
-    paths = _Paths.draw(posterior, num_paths, num_features)
+    paths = SamplePaths.draw(posterior, num_paths, num_features)
     depth = num_paths if selectable.once else 1
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
@@ -70,7 +70,7 @@ def path_maximizers(
         f = paths(X[whole])[:, : len(rows)] + closed[rows]
         values = torch.cat([best, f], dim=-1)
         index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
-        best, order = _largest(values, depth)
+        best, order = largest(values, depth)
         ranked = index.gather(-1, order)
     values = torch.cat([*shard.ranks.stack(best)], dim=-1)
     best, order = values.sort(dim=-1, descending=True, stable=True)
@@ -79,7 +79,7 @@ def path_maximizers(
     return _choose(best.tolist(), ranked.tolist())
 
 
-def _largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+def largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     """The largest of each row with their places; the first of equal ones."""
     best, order = values.topk(min(depth + 1, values.shape[-1]))
     is_tied = (best[:, 1:] == best[:, :-1]) & best[:, 1:].isfinite()
@@ -103,11 +103,11 @@ def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Paths:
+class SamplePaths:
     """Some functions drawn from a posterior.
 
     What is evaluated at all candidates is float32, since random features leave more
-    open than it rounds: the features, and where `_rounding` is small the covariances,
+    open than it rounds: the features, and where `rounding` is small the covariances,
     which take half the time then. The weights of the update are computed in float64,
     and so are the features that they come from: a nearly singular `L` magnifies what is
     rounded there.
@@ -127,7 +127,7 @@ class _Paths:
         num_paths: int,
         num_features: int,
         tolerance: float = TOLERANCE,
-    ) -> "_Paths":
+    ) -> "SamplePaths":
         """Draw `k` of them, on the host. Cost: O(k m^2 + k m F)."""
         S, L = posterior.inducing_points, posterior.chol_inducing
         kernel = posterior.covar_module
@@ -143,7 +143,7 @@ class _Paths:
         white = torch.linalg.solve_triangular(L, g_S, upper=False).mT
         beta = torch.linalg.solve_triangular(L, z - white, upper=False, left=False)
         points = S - center
-        if _rounding(kernel, points, beta) <= tolerance:
+        if rounding(kernel, points, beta) <= tolerance:
             kernel = copy.deepcopy(kernel).float()
             points, beta = points.float(), beta.float()
         coarse = _FourierFeatures(*(part.float() for part in prior))
@@ -182,7 +182,7 @@ class _FourierFeatures(NamedTuple):
         return torch.addmm(self.sines @ sine, self.cosines, phase.cos_())
 
 
-def _rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
+def rounding(kernel: Kernel, points: Tensor, beta: Tensor) -> float:
     r"""What float32 covariances make of a path at most, in prior standard deviations.
 
     With :math:`\rho^2` the largest squared norm of a centered inducing point in units

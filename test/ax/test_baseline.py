@@ -10,7 +10,7 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from sparse_model_cases import embedded_rows
 
 from botorch_sparse.ax import sparse_generation_strategy
-from botorch_sparse.ax.baseline import _mean, best_points, remember
+from botorch_sparse.ax.baseline import best_points, mean_at, remember
 from botorch_sparse.models import SparseSingleTaskGP
 
 ONE = torch.ones(1, 1, dtype=torch.double)
@@ -85,7 +85,7 @@ def test_means_of_sparse_models_are_those_of_the_posterior(m, is_standardized):
     ).eval()
     with torch.no_grad():
         expected = model.posterior(X).mean
-        found = _mean(model, X)
+        found = mean_at(model, X)
     assert not model.is_exact
     assert torch.allclose(found, expected, rtol=1e-8, atol=1e-8)
 

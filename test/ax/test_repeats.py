@@ -10,7 +10,7 @@ from ax.exceptions.core import SearchSpaceExhausted
 from botorch.models import ModelListGP, SingleTaskGP
 
 from botorch_sparse.ax import bbkb_generation_strategy, sparse_generation_strategy
-from botorch_sparse.ax.sparse_acquisition import _is_noisy
+from botorch_sparse.ax.sparse_acquisition import is_noisy
 
 GRID = [
     ChoiceParameterConfig(
@@ -62,10 +62,10 @@ def test_noise_that_is_worth_repeats():
     model = SingleTaskGP(X, X.sin())
     for noise, expected in ((0.04, False), (0.06, True)):
         model.likelihood.noise = noise
-        assert _is_noisy(model) is expected
-        assert _is_noisy(ModelListGP(model)) is expected
+        assert is_noisy(model) is expected
+        assert is_noisy(ModelListGP(model)) is expected
     known = SingleTaskGP(X, X.sin(), train_Yvar=torch.full_like(X, 1e-6))
-    assert not _is_noisy(known)
+    assert not is_noisy(known)
 
 
 # Candidates equal to known points make joint covariances singular.

@@ -205,8 +205,8 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     """Also among copies of a row, excluded rows, and where a path's best is taken."""
     X, posterior = problem(0, device=device)
     with manual_seed(3):  # one generator for all threads would not do
-        paths = sample_paths._Paths.draw(posterior, 12, 64)
-    monkeypatch.setattr(sample_paths._Paths, "draw", lambda *_: paths)
+        paths = sample_paths.SamplePaths.draw(posterior, 12, 64)
+    monkeypatch.setattr(sample_paths.SamplePaths, "draw", lambda *_: paths)
     first = path_maximizers(X, posterior, 12, SelectableRows(None, once))
     excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
     selectable = SelectableRows(excluded, once)

@@ -121,7 +121,7 @@ def test_nearly_singular_inducing_points() -> None:
             if is_exact:  # all in float64
                 patch.setattr(torch.Tensor, "float", torch.Tensor.double)
                 patch.setattr(torch.nn.Module, "float", torch.nn.Module.double)
-            values.append(sample_paths._Paths.draw(posterior, 50, 1024)(X))
+            values.append(sample_paths.SamplePaths.draw(posterior, 50, 1024)(X))
     error = (values[0] - values[1]).abs() / posterior.variance(X).sqrt()
     assert 0 < float(error.max()) < 0.02
 
@@ -287,12 +287,12 @@ def test_rounding_of_float32_covariances(kernel: Any, offset: float) -> None:
     values = []
     for tolerance in (0.0, torch.inf):
         with manual_seed(3):
-            paths = sample_paths._Paths.draw(posterior, 20, 512, tolerance)
+            paths = sample_paths.SamplePaths.draw(posterior, 20, 512, tolerance)
         is_exact = tolerance == 0.0
         assert paths.beta.dtype == (torch.float64 if is_exact else torch.float32)
         values.append(paths(X))
         if is_exact:
-            bound = sample_paths._rounding(kernel, paths.points, paths.beta)
+            bound = sample_paths.rounding(kernel, paths.points, paths.beta)
     error = float((values[0] - values[1]).abs().max())
     scale = float(kernel(X[:1], diag=True).sqrt())
     # what is rounded in adding up is another rounding of the largest value
@@ -303,14 +303,14 @@ def test_rounding_of_float32_covariances(kernel: Any, offset: float) -> None:
 def test_the_exponential_kernel_stays_in_float64() -> None:
     """Its slope at zero has no bound."""
     posterior = problem_of("matern12").posterior(**HOST)
-    assert sample_paths._Paths.draw(posterior, 3, 64).beta.dtype == torch.float64
+    assert sample_paths.SamplePaths.draw(posterior, 3, 64).beta.dtype == torch.float64
 
 
 @pytest.mark.parametrize("depth", [1, 3, 5])
 def test_the_first_of_equal_values_is_taken(depth: int) -> None:
     low = -torch.inf
     values = torch.tensor([[1.0] * 40, [0.0, 2.0, low, 2.0] * 10, [low] * 39 + [1.0]])
-    best, order = sample_paths._largest(values, depth)
+    best, order = sample_paths.largest(values, depth)
     assert order[0].tolist() == [*range(depth)]
     assert order[1].tolist() == [1, 3, 5, 7, 9][:depth]
     assert order[2, 0] == 39 and torch.equal(best, values.gather(-1, order))

@@ -344,9 +344,7 @@ def test_under_noise_the_middle_is_a_point_of_the_posterior() -> None:
     made.surrogate = replace(surrogate, runs=runs)
     noise = torch.Generator().manual_seed(0)
     for _ in range(6):
-        known = {
-            *made.surrogate._values(made.history, len(made.history)).point.tolist()
-        }
+        known = {*made.surrogate.values(made.history, len(made.history)).point.tolist()}
         assert len(known) < len(made.history)
         batch = made.ask()
         Y = 5.0 + objective(batch.X) + torch.randn(4, generator=noise, dtype=F64)

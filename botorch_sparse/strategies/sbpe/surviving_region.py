@@ -125,7 +125,7 @@ class SurvivingRegion:
             return found[:n]
         starts = torch.cat([found, self.anchor.double()])
         start = torch.randint(len(starts), (n - len(found),), generator=generator)
-        walked = self._walk(starts[start.to(starts.device)], generator)
+        walked = self.walk(starts[start.to(starts.device)], generator)
         side = (self.box.bounds[1] - self.box.bounds[0]).double()
         near = (walked - starts[:1]).abs() < COLLAPSED * side
         if len(found) == 0 and bool(near.all()):
@@ -139,9 +139,11 @@ class SurvivingRegion:
             return starts[:1].expand(n, -1).clone()
         return torch.cat([found, walked])
 
-    def _walk(self, X: Tensor, generator: torch.Generator) -> Tensor:
+    def walk(
+        self, X: Tensor, generator: torch.Generator, num_steps: int = WALK_STEPS
+    ) -> Tensor:
         """Hit and run from `n x d` surviving points; all walks at once."""
-        for _ in range(WALK_STEPS):
+        for _ in range(num_steps):
             ends = self.box.sample(2 * len(X), seed=draw_seed(generator)).double()
             pairs = torch.randperm(len(ends), generator=generator).to(X.device)
             direction = ends[pairs[: len(X)]] - ends[pairs[len(X) :]]

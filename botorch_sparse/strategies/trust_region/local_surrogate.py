@@ -216,7 +216,7 @@ class LocalSurrogate:
         is_due = begins or self.source.is_due(prior.last_fit, record)
         if self.source.settings.refit is None or not is_due:
             return prior
-        values = self._values(record, len(record))
+        values = self.values(record, len(record))
         if len(values) < 3 or not bool(values.Y.min() < values.Y.max()):
             return prior
         if begins and len(self.regions) == 1:
@@ -229,7 +229,7 @@ class LocalSurrogate:
         """What middles and successes go by."""
         posterior, known = None, torch.tensor([])
         if self._is_noisy():
-            known = self._values(record, self.num_learned).point[:MOST_POINTS]
+            known = self.values(record, self.num_learned).point[:MOST_POINTS]
             posterior = self.posterior_of(record)
 
         @torch.no_grad()
@@ -250,7 +250,7 @@ class LocalSurrogate:
         variance = self.prior.covar_module(X, diag=True).detach().mean()
         return self.prior.lam > NOISY * float(variance)
 
-    def _values(self, record: RunRecord, num: int) -> FoldedEvaluations:
+    def values(self, record: RunRecord, num: int) -> FoldedEvaluations:
         """What runs know of the first evaluations, points near the middles first."""
         values = self.runs.values(record.trial[:num], record)
         X = self.source.inputs(record.points(values.point))
@@ -277,7 +277,7 @@ class LocalSurrogate:
         """The posterior of what was learned."""
         if self.posterior is not None:
             return self.posterior
-        values = self._values(record, self.num_learned)
+        values = self.values(record, self.num_learned)
         values = at(values, torch.arange(min(len(values), MOST_POINTS)))
         most = self.max_inducing
         return local_posterior(self.source, self.prior, record, values, most)

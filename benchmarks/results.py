@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = "docs/reference/experiments"
 DOCUMENTS = (
     "benchmarks/RESULTS.md",
+    "docs/explanation/threads.md",
     *(f"{EXPERIMENTS}/{name}.md" for name in ("bkb", "bbkb", "sbpe", "gssbo")),
 )
 BLOCK = re.compile(r"<!-- \$ (?P<command>.+?) -->\n(?P<table>.*?)<!-- end -->", re.S)

@@ -41,6 +41,8 @@ def _leave(*_: object) -> NoReturn:
 
 
 if __name__ == "__main__":
+    # Threads of torch that wait let other processes compute; read when it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)  # imports take seconds
     command = command_of(sys.argv[1:])

@@ -45,9 +45,21 @@ from botorch_sparse.argument_checks import (
     check_number,
     check_tensors,
 )
-from botorch_sparse.kernels import in_double, kernel_at, prior_variance
+from botorch_sparse.kernels import (
+    dense_covariance,
+    in_double,
+    is_thread_safe,
+    kernel_at,
+    prior_variance,
+)
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import inner_cholesky
+from botorch_sparse.posteriors.threads import (
+    KERNEL_ENTRY,
+    for_each,
+    row_chunks,
+    sum_over,
+)
 
 # Rows up to which E is kept for the products of one bound: 72 MB.
 DENSE_SIZE = 3000
@@ -128,46 +140,58 @@ class ScaledResidual:
 
     def _moments(self) -> tuple[Tensor, Tensor]:
         """The diagonal of `E`, `n`, and `I + Phi D^-1 Phi'`, `m x m`; O(n m^2)."""
-        m, size = self.features.num_inducing, self.features.chunk_size
-        inner = torch.eye(m, dtype=torch.float64, device=self.X.device)
-        variance = self.variance
+        m, variance, noise = self.features.num_inducing, self.variance, self.noise
         if variance is None:
             variance = prior_variance(self.features.covar_module, self.X)
-        diagonal = [self.noise.new_zeros(0)]
-        chunks = (t.split(size) for t in (self.X, self.noise, variance))
-        for X, noise, k_diag in zip(*chunks, strict=True):
-            phi = self.features.features(X)
-            diagonal.append((k_diag - phi.square().sum(-1)).clamp_min(0.0) / noise)
-            inner = inner + phi.mT @ (phi / noise.unsqueeze(-1))
-        return torch.cat(diagonal), inner
+        diagonal = torch.empty_like(variance)
+
+        def add_up(chunks: Sequence[slice]) -> tuple[Tensor]:
+            inner = noise.new_zeros(m, m)
+            if chunks[0].start == 0:  # the identity, once
+                inner.fill_diagonal_(1.0)
+            for rows in chunks:
+                phi = self.features.features(self.X[rows])
+                residual = (variance[rows] - phi.square().sum(-1)).clamp_min(0.0)
+                diagonal[rows] = residual / noise[rows]
+                inner = inner + phi.mT @ (phi / noise[rows].unsqueeze(-1))
+            return (inner,)
+
+        chunks = self.features.chunks(self.X)
+        (inner,) = sum_over(chunks, self.features.work(self.X), add_up)
+        return diagonal, inner
 
     def row_blocks(self) -> Iterator[Tensor]:
         """`E` in blocks of rows, `b x n` each; in one where it is kept."""
-        return iter([self._dense]) if len(self) <= DENSE_SIZE else self._streamed()
+        if len(self) <= DENSE_SIZE:
+            return iter([self._dense])
+        return map(self._block, row_chunks(len(self), BLOCK_ROWS))
 
-    def _streamed(self) -> Iterator[Tensor]:
-        """`E` in blocks of rows. Cost: O(n^2 m)."""
-        for X, F, noise in zip(
-            self.X.split(BLOCK_ROWS),
-            self._features.split(BLOCK_ROWS),
-            self.noise.split(BLOCK_ROWS),
-            strict=True,
-        ):
-            K = self.features.covar_module(X, self.X).to_dense()
-            yield K / noise.unsqueeze(-1).sqrt() / self.noise.sqrt() - F @ (
-                self._features.mT
-            )
+    def _block(self, rows: slice) -> Tensor:
+        """Some rows of `E`. Cost: O(n m) for each."""
+        F, noise = self._features, self.noise
+        K = dense_covariance(self.features.covar_module, self.X[rows], self.X)
+        return K / noise[rows].unsqueeze(-1).sqrt() / noise.sqrt() - F[rows] @ F.mT
+
+    def _write(self, out: Tensor, of_rows: Callable[[slice], Tensor]) -> Tensor:
+        """Rows computed from all others, block by block. Cost: O(n^2) and that."""
+
+        def write(rows: slice) -> None:
+            out[rows] = of_rows(rows)
+
+        kernel, n = self.features.covar_module, len(self)
+        work = n**2 * KERNEL_ENTRY if out.is_cpu and is_thread_safe(kernel) else 0.0
+        for_each(row_chunks(n, BLOCK_ROWS), work, lambda: write)
+        return out
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """The product with `v`, `n`. Cost: O(n^2 d + n m), O(n^2) where it is kept."""
         if len(self) <= DENSE_SIZE:
             return self._dense @ v
         scaled, scale = v / self.noise.sqrt(), self.noise.sqrt()
-        Kv = torch.cat(
-            [
-                self.features.covar_module(X, self.X).to_dense() @ scaled
-                for X in self.X.split(BLOCK_ROWS)
-            ]
+        kernel, X = self.features.covar_module, self.X
+        Kv = self._write(
+            torch.empty_like(v),
+            lambda rows: dense_covariance(kernel, X[rows], X) @ scaled,
         )
         return Kv / scale - self._features @ (self._features.mT @ v)
 
@@ -175,12 +199,14 @@ class ScaledResidual:
     def _features(self) -> Tensor:
         """Scaled features, `n x m`."""
         chunks = self.features.chunks(self.X)
-        phi = torch.cat([self.features.features(X) for X in chunks])
+        phi = torch.cat([self.features.features(self.X[rows]) for rows in chunks])
         return phi / self.noise.unsqueeze(-1).sqrt()
 
     @cached_property
     def _dense(self) -> Tensor:
-        return torch.cat(list(self._streamed()))
+        _ = self._features  # once for all threads
+        n = len(self)
+        return self._write(self.noise.new_empty(n, n), self._block)
 
 
 def _fitted_dimension(inner: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from gpytorch import Module
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -30,6 +30,18 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
     if kernel.active_dims is not None:
         X, X2 = (points.index_select(-1, kernel.active_dims) for points in (X, X2))
     return to_dense(Module.__call__(kernel, X, X2))
+
+
+def is_thread_safe(kernel: Kernel) -> bool:
+    """Whether threads may evaluate a kernel by `dense_covariance` at the same time.
+
+    Sums and products call their parts in a way that changes settings of GPyTorch, and
+    a kernel of one's own may do anything.
+    """
+    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
+    while type(kernel) is ScaleKernel:
+        kernel = kernel.base_kernel
+    return type(kernel) in (RBFKernel, MaternKernel)
 
 
 def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from botorch_sparse.models.conditioning import (
 from botorch_sparse.models.model_warnings import ModelWarnings
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate
+from botorch_sparse.posteriors.threads import one_thread
 
 
 class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
@@ -144,7 +145,8 @@ class SparseFantasyModel(BatchedMultiOutputGPyTorchModel, FantasizeMixin):
         if gpytorch.settings.prior_mode.on():
             return self.forward(X)
         X = X.unsqueeze(-1) if X.dim() == 1 else X
-        return self._posterior.predict(X, on_dense=self._warnings.large_joint)
+        with one_thread():
+            return self._posterior.predict(X, on_dense=self._warnings.large_joint)
 
     def forward(self, X: Tensor) -> NoReturn:
         """The prior, which it does not have.

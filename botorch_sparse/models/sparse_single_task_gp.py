@@ -21,6 +21,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.module import Module
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_flag, check_generator, check_tensors
@@ -62,6 +63,7 @@ from botorch_sparse.models.training_data import (
     validate_transforms,
 )
 from botorch_sparse.posteriors import KnownFeatures, NystromPosterior
+from botorch_sparse.posteriors.threads import one_thread, one_thread_backward
 from botorch_sparse.private_names import DefaultType
 
 
@@ -357,6 +359,15 @@ class SparseSingleTaskGP(SingleTaskGP):
         validate_call(self, *args)
         if not self.training and gpytorch.settings.prior_mode.on():
             return super().__call__(*args, **kwargs)
+        with one_thread():
+            output = self._output(*args, **kwargs)
+        covariance = output.lazy_covariance_matrix
+        if isinstance(covariance, DenseLinearOperator):
+            one_thread_backward(output.loc, covariance.tensor)
+        return output
+
+    def _output(self, *args: Tensor, **kwargs: object) -> MultivariateNormal:
+        """The prior or posterior of a call that was looked at."""
         self.sparsify()
         if self.training or self.is_exact:
             return super().__call__(*args, **kwargs)

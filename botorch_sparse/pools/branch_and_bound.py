@@ -9,7 +9,7 @@ Bounds are upper bounds on the numbers that the embedding computes, rounding inc
 So neither they nor the order of the pseudo-observations change what is chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,13 +21,11 @@ from botorch_sparse.pools.embedding import (
     TILE,
     Embedding,
     in_tiles,
-    one_thread,
     padded,
-    parts_of,
     size_of,
-    threads_for,
 )
 from botorch_sparse.posteriors.nystrom import Moments, NystromPosterior
+from botorch_sparse.posteriors.threads import for_each, one_thread, row_chunks
 
 # Candidates that get bounds at a time: what they need stays in the cache.
 PIECE = 4096
@@ -239,14 +237,23 @@ class CandidateMoments:
         """Exact values of candidates."""
         num = len(rows) if isinstance(rows, Tensor) else rows.stop
         mean, explained = self.mean.new_empty(2, num)
-        parts = parts_of(num, self.embedding.num_tiles)
+        parts = row_chunks(num, TILE * self.embedding.num_tiles)
         height, width = self.embedding.num_rows, padded(size_of(parts[0]), TILE)
-        K, f = self.mean.new_empty(2, height * width)
-        for part in parts:
-            index = rows[part] if isinstance(rows, Tensor) else part
-            size = height * padded(size_of(part), TILE)
-            tiles = self._embed_tiles(index, K[:size], f[:size])
-            mean[part], explained[part] = (x.flatten()[: size_of(part)] for x in tiles)
+
+        def start() -> Callable[[slice], None]:
+            K, f = self.mean.new_empty(2, height * width)
+
+            def embed(part: slice) -> None:
+                index = rows[part] if isinstance(rows, Tensor) else part
+                size = height * padded(size_of(part), TILE)
+                tiles = self._embed_tiles(index, K[:size], f[:size])
+                mean[part], explained[part] = (
+                    x.flatten()[: size_of(part)] for x in tiles
+                )
+
+            return embed
+
+        for_each(parts, num * self.cross.work(height**2), start)
         prior, variance = self.prior.mean[rows], self.prior.variance[rows]
         least = torch.finfo(variance.dtype).eps * variance
         self.mean[rows] = prior + mean
@@ -260,9 +267,8 @@ class CandidateMoments:
         K, f = K.view(height, -1), f.view(-1, height, TILE)
         K[len(self.embedding.factor) :] = 0.0
         K[:, k:] = 0.0
-        with threads_for(len(f)):
-            self.cross.tiles(rows, K)
-            moments = self.embedding.moments(in_tiles(K), f)
+        self.cross.tiles(rows, K)
+        moments = self.embedding.moments(in_tiles(K), f)
         if isinstance(rows, Tensor) and not self.cross.in_memory:
             self.cross.keep(rows.numpy(), K[:, :k].mT.numpy())
         return moments
@@ -272,11 +278,14 @@ class CandidateMoments:
         if self._is_bounded:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
-        points = limits.points[: limits.number]
-        for start in range(0, len(mean), PIECE):
-            rows = slice(start, min(start + PIECE, len(mean)))
+        points, num = limits.points[: limits.number], len(mean)
+
+        def bound(rows: slice) -> None:
             mean[rows], K = self.cross.parts(limits.weights, points, rows)
             variance[rows] = limits.variance(K, self.prior.variance[rows])
+
+        work = num * self.cross.work(2 * len(limits.weights) + len(points) ** 2)
+        for_each(row_chunks(num, PIECE), work, lambda: bound)
         mean += self.prior.mean
         mean += self.prior.variance.sqrt() * limits.mean_slack
         mean += 4 * torch.finfo(mean.dtype).eps * self.prior.mean.abs()
@@ -310,13 +319,16 @@ class CandidateMoments:
         K = torch.cat([K, K.new_zeros(len(K), missing)], dim=1)
         with one_thread():
             factors = self._factors(K)
-        parts = parts_of(num, self.embedding.num_tiles)
+        parts = row_chunks(num, TILE * self.embedding.num_tiles)
         squares = X.new_empty(k, 2, num)
-        tiles = self.cross.tiles_with(X, padded(size_of(parts[0]), TILE))
-        for columns in parts:
-            width = size_of(columns)
-            t = padded(width, TILE) // TILE
-            with threads_for(t):
+        with_points = self.cross.tiles_with(X)
+
+        def start() -> Callable[[slice], None]:
+            tiles = with_points(padded(size_of(parts[0]), TILE))
+
+            def square(columns: slice) -> None:
+                width = size_of(columns)
+                t = padded(width, TILE) // TILE
                 cross, kernel = tiles(columns)
                 for first, factor in zip(range(0, k, POINTS), factors, strict=True):
                     part = slice(first, min(first + POINTS, k))
@@ -329,6 +341,10 @@ class CandidateMoments:
                         torch.square(products, out=out.unflatten(2, (t, TILE)))
                     else:
                         out.copy_(products.square().flatten(2)[..., :width])
+
+            return square
+
+        for_each(parts, num * self.cross.work(4 * k * len(K)), start)
         return squares
 
     def _factors(self, K: Tensor) -> list[Tensor]:

@@ -12,7 +12,9 @@ a full tile as its second, kept columns with a tile and a group of points: what 
 first argument shares its rounding.
 """
 
+import threading
 from collections.abc import Callable, Set
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -22,15 +24,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.kernels import dense_covariance
-from botorch_sparse.pools.embedding import (
-    TILE,
-    Embedding,
-    one_thread,
-    padded,
-    size_of,
-)
+from botorch_sparse.kernels import dense_covariance, is_thread_safe
+from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
 from botorch_sparse.pools.shard import RANK_TILE
+from botorch_sparse.posteriors.threads import KERNEL_ENTRY, for_each, one_thread
 
 # Points of a group, which cost little more than one of them.
 POINTS = 8
@@ -119,9 +116,8 @@ class KernelColumns:
         new = list(wanted)
         for start in range(0, len(new), POINTS):
             group = new[start : start + POINTS]
-            with one_thread():
-                points = torch.stack([wanted[key] for key in group])
-                columns = kernel_columns(covar_module, X, points)
+            points = torch.stack([wanted[key] for key in group])
+            columns = kernel_columns(covar_module, X, points)
             for key, column in zip(group, columns, strict=True):
                 slot[key] = place = free()
                 self.values[place] = column
@@ -171,12 +167,16 @@ def kernel_columns(covar_module: Kernel, X: Tensor, points: Tensor) -> Tensor:
     missing = POINTS - k
     points = torch.cat([points, points[-1:].expand(missing, -1)])
     columns = X.new_empty(POINTS, padded(num, RANK_TILE))
-    for start in range(0, num, COLUMN_TILES * RANK_TILE):
+
+    def compute(start: int) -> None:
         part = X[start : start + COLUMN_TILES * RANK_TILE]
         part = torch.cat([part, part[-1:].expand(-len(part) % RANK_TILE, -1)])
         tiles = part.view(-1, RANK_TILE, X.shape[-1])
         K = dense_covariance(covar_module, tiles, points.expand(len(tiles), -1, -1))
         columns[:, start : start + len(part)] = K.flatten(0, 1).mT
+
+    work = num * POINTS * KERNEL_ENTRY if is_thread_safe(covar_module) else 0
+    for_each(range(0, num, COLUMN_TILES * RANK_TILE), work, lambda: compute)
     return columns[:k, :num]
 
 
@@ -210,11 +210,27 @@ class CrossCovariance:
         self._place = np.full(len(X) if self._room else 0, -1)
         self._kept = X.new_empty(0, embedding.num_rows)
         self._num_kept = 0
+        self._keeping = threading.Lock()
+        is_safe = is_thread_safe(embedding.posterior.covar_module)
+        self._turn: AbstractContextManager[Any] = (
+            nullcontext() if is_safe else threading.Lock()
+        )
 
     @property
     def in_memory(self) -> bool:
         """Whether all candidates' are at hand."""
         return self.columns is not None
+
+    def work(self, own: float) -> float:
+        """Operations for a candidate, `k_S(x)` among them, before threads share them.
+
+        Args:
+            own: Those without `k_S(x)`.
+        """
+        if self.columns is None:
+            return own + len(self._points) * KERNEL_ENTRY
+        self.slots()  # finds columns, once for all threads
+        return own
 
     def slots(self) -> Tensor:
         """Where the inducing points' columns are kept."""
@@ -283,7 +299,7 @@ class CrossCovariance:
         """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
         kernel = self.embedding.posterior.covar_module
-        with one_thread():
+        with self._turn, one_thread():
             K = dense_covariance(kernel, self._padded_points, self.X[full])
         K[len(self._points) :] = 0.0
         return K
@@ -316,6 +332,10 @@ class CrossCovariance:
 
     def keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
         """Keep `k_S(x)` of candidates, a line each, if there is room."""
+        with self._keeping:
+            return self._keep(index, lines)
+
+    def _keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
         start, stop = self._num_kept, self._num_kept + len(index)
         if stop > self._room:
             return False
@@ -330,35 +350,40 @@ class CrossCovariance:
         return True
 
     def tiles_with(
-        self, points: Tensor, most: int
-    ) -> Callable[[slice], tuple[Tensor, Tensor]]:
+        self, points: Tensor
+    ) -> Callable[[int], Callable[[slice], tuple[Tensor, Tensor]]]:
         """A function of rows: `k_S(x)` of whole tiles, and covariances with points.
 
-        These are full groups. No part has more than `most` columns.
+        These are full groups. It is made from the most columns that rows have, and has
+        a buffer of its own.
         """
         beside, columns, m = self.find_beside(points), self.columns, len(self._points)
         if beside is None or columns is None:
-            return partial(self._computed_with, points)
+            return lambda most: partial(self._computed_with, points)
         slots, values = torch.cat([self.slots(), beside]), columns.values
-        buffer = points.new_zeros(len(slots), most)
 
-        def tiles(rows: slice) -> tuple[Tensor, Tensor]:
-            width = size_of(rows)
-            if width == buffer.shape[1]:
-                torch.index_select(values[:, rows], 0, slots, out=buffer)
-            else:
-                buffer[:, :width] = values[:, rows].index_select(0, slots)
-            part = buffer[:, : padded(width, TILE)]
-            return part[:m], part[m:]
+        def start(most: int) -> Callable[[slice], tuple[Tensor, Tensor]]:
+            buffer = points.new_zeros(len(slots), most)
 
-        return tiles
+            def tiles(rows: slice) -> tuple[Tensor, Tensor]:
+                width = size_of(rows)
+                if width == buffer.shape[1]:
+                    torch.index_select(values[:, rows], 0, slots, out=buffer)
+                else:
+                    buffer[:, :width] = values[:, rows].index_select(0, slots)
+                part = buffer[:, : padded(width, TILE)]
+                return part[:m], part[m:]
+
+            return tiles
+
+        return start
 
     def _computed_with(self, points: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         kernel = self.embedding.posterior.covar_module
         index = torch.arange(rows.start, rows.stop)
         index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
         X = [self.X[part] for part in index.split(TILE)]
-        with one_thread():
+        with self._turn, one_thread():
             groups = [
                 torch.cat([dense_covariance(kernel, group, x) for x in X], dim=1)
                 for group in points.split(POINTS)

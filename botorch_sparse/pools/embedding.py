@@ -12,17 +12,10 @@ of which the mean is one more row of the same substitution. Every product has on
 candidates share the tile nor on how many there are.
 
 A product that threads share may be cut in another way for each number of them. So a
-product has one thread, as kernels have. Products of several tiles are one batch, whose
-threads take a tile each. On some processors MKL gives whole products of a batch to its
-threads, on others it does not; the machine at hand is asked once. Threads of our own
-would wait longer for Python's lock than for these products, which take some
-microseconds.
+product has one thread, and threads take whole batches of tiles.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -31,74 +24,11 @@ from torch import Tensor
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.pseudo_data import pseudo_data, whitening_matrix
 
-# Rows, inner sizes and tiles of the products that the machine is asked about.
-SHAPES = ((64, 64), (40, 64), (16, 120), (8, 200))
-NUM_TILES = (2, 3, 8, 11)
-WIDTH = 512
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for each operation of torch that is called from this thread.
-
-    A thread that is started meanwhile has one thread too, and keeps it.
-    """
-    number = torch.get_num_threads()
-    if number == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(number)
-
-
-def threads_for(num_tiles: int) -> AbstractContextManager[None]:
-    """All threads for a batch of products that keep their bits, else one."""
-    keeps = num_tiles > 1 and keeps_bits(torch.get_num_threads())
-    return nullcontext() if keeps else one_thread()
-
-
-@cache
-def keeps_bits(threads: int) -> bool:
-    """Whether so many threads give the bits of one, as seen on some products.
-
-    Cost: some tens of milliseconds, once.
-    """
-    if threads == 1 or not torch.backends.mkl.is_available():
-        return threads == 1
-    draw = partial(torch.randn, generator=torch.Generator().manual_seed(0))
-    numbers = (*NUM_TILES, 2 * threads)
-    for dtype in (torch.float64, torch.float32):
-        A = draw(1, 64, 200, dtype=dtype)
-        B = draw(max(numbers), 200, WIDTH, dtype=dtype)
-        for rows, inner in SHAPES:
-            for tiles in numbers:
-                product = A[:, :rows, :inner], B[:tiles, :inner]
-                if not torch.equal(_one_by_one(*product), _together(*product)):
-                    return False
-    return True
-
-
-def _one_by_one(A: Tensor, B: Tensor) -> Tensor:
-    with one_thread():
-        return torch.cat([torch.bmm(A, tile) for tile in B.split(1)])
-
-
-def _together(A: Tensor, B: Tensor) -> Tensor:
-    """The products with tiles of one matrix, written into a part of another."""
-    tiles = B.transpose(0, 1).contiguous().transpose(0, 1)
-    out = B.new_empty(len(B), 2 * A.shape[1], WIDTH)[:, : A.shape[1]]
-    return torch.bmm(A.expand(len(B), -1, -1), tiles, out=out)
-
-
 # Columns of a tile, and what numbers of rows are padded to: below eight rows and at a
 # single column libraries take other paths, whose bits depend on the number of threads.
 TILE = 512
 ROWS = 8
-# The most tiles of a batch: threads meet rarely. Bytes of `k_S(x)` and `f(x)` that each
-# thread has of a batch, so that they stay in its cache.
+# The most tiles of a batch, and bytes of its `k_S(x)` and `f(x)`, which fit the cache.
 TILES = 8
 CACHE = 2**21
 # Rows of a block: few long products, and blocks whose inverses are accurate.
@@ -138,10 +68,9 @@ class Embedding:
 
     @property
     def num_tiles(self) -> int:
-        """Tiles of a batch of products, about."""
-        threads = torch.get_num_threads()
+        """Tiles of a batch of products."""
         tile = 2 * max(self.num_rows, 1) * TILE * self.factor.element_size()
-        return min(max(TILES, threads), threads * max(CACHE // tile, 1))
+        return min(TILES, max(CACHE // tile, 1))
 
     def moments(self, K: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
         """What tiles add to the mean, and take from the variance: `t x TILE` each.
@@ -190,17 +119,6 @@ def padded(size: int, multiple: int = ROWS) -> int:
 def size_of(rows: Tensor | slice) -> int:
     """How many candidates these are."""
     return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start
-
-
-def parts_of(num: int, num_tiles: int) -> list[slice]:
-    """Candidates in parts of about `num_tiles` tiles, for a batch of products each.
-
-    Threads get equal numbers of them, but for the last part, which may be shorter.
-    """
-    threads, tiles = torch.get_num_threads(), max(1, -(-num // TILE))
-    number = max(1, round(tiles / num_tiles))
-    size = TILE * threads * -(-tiles // (number * threads))
-    return [slice(i, min(i + size, num)) for i in range(0, num, size)]
 
 
 def in_tiles(columns: Tensor) -> Tensor:

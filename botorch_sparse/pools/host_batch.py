@@ -19,10 +19,11 @@ from botorch_sparse.acquisition.ratios import LocalBound, local_ratio, local_sum
 from botorch_sparse.batching.rules import Rule
 from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
-from botorch_sparse.pools.embedding import Embedding, one_thread
+from botorch_sparse.pools.embedding import Embedding
 from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.pools.table_batch import Points, TableBatch
 from botorch_sparse.posteriors.pending_points import PendingRow, PendingRows
+from botorch_sparse.posteriors.threads import one_thread
 
 # Products have one shape: the candidates of a tile times a block of pending rows, zeros
 # where there are none yet.

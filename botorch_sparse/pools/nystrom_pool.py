@@ -23,7 +23,7 @@ from botorch_sparse.pools.device_batch import (
     EagerBatch,
     eager_is_cheaper,
 )
-from botorch_sparse.pools.embedding import Embedding, one_thread
+from botorch_sparse.pools.embedding import Embedding
 from botorch_sparse.pools.host_batch import HostBatch
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.pools.table_batch import (
@@ -33,6 +33,7 @@ from botorch_sparse.pools.table_batch import (
 )
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.nystrom import Moments
+from botorch_sparse.posteriors.threads import one_thread
 
 # Bytes that the pool may keep beside the candidates themselves.
 MAX_MEMORY = 2 * 1024**3

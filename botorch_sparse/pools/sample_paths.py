@@ -11,6 +11,7 @@ which is the features' kernel.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from botorch_sparse.kernels import dense_covariance
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
 
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
@@ -60,23 +62,43 @@ def path_maximizers(
     depth = num_paths if selectable.once else 1
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
-    best = X.new_full((num_paths, depth), -torch.inf)
-    ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
-    for start in range(0, len(X), chunk_size):
-        rows = torch.arange(start, min(start + chunk_size, len(X)), device=X.device)
-        # Always as many rows: products of one shape round alike.
-        num = min(chunk_size, shard.num_rows)
-        whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-        f = paths(X[whole])[:, : len(rows)] + closed[rows]
-        values = torch.cat([best, f], dim=-1)
-        index = torch.cat([ranked, (rows + shard.start).expand(num_paths, -1)], dim=-1)
-        best, order = largest(values, depth)
-        ranked = index.gather(-1, order)
-    values = torch.cat([*shard.ranks.stack(best)], dim=-1)
-    best, order = values.sort(dim=-1, descending=True, stable=True)
-    best, order = best[:, :depth], order[:, :depth]
-    ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1).gather(-1, order)
+    tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
+
+    def start_thread() -> Callable[[int], None]:
+        best = X.new_full((num_paths, depth), -torch.inf)
+        ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
+        tops.append((best, ranked))
+
+        def take(start: int) -> None:
+            rows = torch.arange(start, min(start + chunk_size, len(X)), device=X.device)
+            # Always as many rows: products of one shape round alike.
+            num = min(chunk_size, shard.num_rows)
+            whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
+            f = paths(X[whole])[:, : len(rows)] + closed[rows]
+            values, order = largest(torch.cat([best, f], dim=-1), depth)
+            index = (rows + shard.start).expand(num_paths, -1)
+            ranked.copy_(torch.cat([ranked, index], dim=-1).gather(-1, order))
+            best.copy_(values)
+
+        return take
+
+    entry = KERNEL_ENTRY * len(posterior.inducing_points) + FEATURE * num_features
+    work = len(X) * entry if X.is_cpu else 0
+    for_each(range(0, len(X), chunk_size), work, start_thread)
+    best, ranked = (torch.cat(part, dim=-1) for part in zip(*tops, strict=True))
+    best, ranked = _first_of_equals(best, ranked, depth)
+    best = torch.cat([*shard.ranks.stack(best)], dim=-1)
+    ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1)
+    best, ranked = _first_of_equals(best, ranked, depth)
     return _choose(best.tolist(), ranked.tolist())
+
+
+def _first_of_equals(values: Tensor, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """The largest values and their rows, `k x depth`; of equal ones the first rows."""
+    rows, order = rows.sort(dim=-1)
+    values = values.gather(-1, order)
+    values, order = values.sort(dim=-1, descending=True, stable=True)
+    return values[:, :depth], rows.gather(-1, order[:, :depth])
 
 
 def largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:

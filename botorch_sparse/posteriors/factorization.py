@@ -7,11 +7,8 @@ inducing points whose residual vanishes is that pseudo-inverse, and needs no jit
 eigenvalues of `B` are at least one: a plain Cholesky will do.
 """
 
-import os
 import warnings
 from dataclasses import dataclass
-from functools import cache
-from threading import Lock
 
 import torch
 from botorch.exceptions import (
@@ -22,10 +19,10 @@ from botorch.exceptions import (
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.errors import NotPSDError
 from scipy.linalg.lapack import dpstrf, spstrf
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from botorch_sparse.argument_checks import DTYPES, check_number, check_tensors
+from botorch_sparse.posteriors.threads import one_openblas_thread
 
 # An inducing point is left out when the others explain all but this fraction of
 # k(x, x). Measured against exact posteriors (m up to 900): 1e-12 costs 10 times the
@@ -39,20 +36,6 @@ RELATIVE_RESIDUAL = {torch.float64: 1e-14, torch.float32: 1e-6}
 RELATIVE_RESIDUAL_OF_FITS = 1e-11
 # First jitter, relative to k(x, x), when a factorization fails in spite of that.
 RELATIVE_JITTER = {torch.float64: 1e-14, torch.float32: 1e-7}
-# OpenBLAS has one number of threads for the whole process: of two calls that overlap,
-# the last to end would restore what the first had set. SciPy holds Python's own lock in
-# them, so that nothing is lost.
-_LOCK = Lock()
-# A process forked in the middle of one would inherit the limit, and the lock held by a
-# thread that it does not have; so a fork waits for the end. Registered at import, with
-# the lock itself: it costs nothing there, and what is registered stays, so that once is
-# right. Windows has no forks.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_LOCK.acquire,
-        after_in_parent=_LOCK.release,
-        after_in_child=_LOCK.release,
-    )
 
 
 @dataclass(frozen=True)
@@ -256,22 +239,12 @@ def _bordered_by_eye(L: Tensor, size: int) -> Tensor:
 def _pstrf(K: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The factor of one matrix, and the pivots whose residual counts."""
     pstrf = dpstrf if K.dtype == torch.float64 else spstrf
-    with _LOCK, _openblas().limit(limits=1):
+    with one_openblas_thread():
         factor, pivots, rank, _ = pstrf(K.numpy(), tol=threshold, lower=1)
     if rank > 0 and factor[0, 0] ** 2 <= threshold:
         rank = 0  # LAPACK never holds the first pivot against the tolerance.
     L = torch.from_numpy(factor[:rank, :rank].copy()).tril()
     return L, torch.from_numpy(pivots[:rank].astype("int64") - 1)
-
-
-@cache
-def _openblas() -> ThreadpoolController:
-    """The threads of SciPy's OpenBLAS, beside PyTorch's.
-
-    After each call they spin for a while, on the cores that PyTorch needs next: that
-    doubled the time of a fit objective with m = 300.
-    """
-    return ThreadpoolController().select(internal_api="openblas")
 
 
 def _scaled_cholesky(covariance: Tensor, scale: Tensor) -> Tensor:

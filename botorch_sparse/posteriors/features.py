@@ -12,7 +12,7 @@ A batched solve would copy the one `m x m` factor `t` times for points of shape
 `t x q x d`. With `t q` rows it is one solve.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,13 +22,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, check_tensors
-from botorch_sparse.kernels import prior_variance
+from botorch_sparse.kernels import dense_covariance, is_thread_safe, prior_variance
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.factorization import (
     InducingFactor,
     factorize_batch,
     independent_points,
 )
+from botorch_sparse.posteriors.threads import KERNEL_ENTRY, row_chunks
 
 
 def by_rows(
@@ -194,7 +195,7 @@ class NystromFeatures:
         """Prior covariance `k_S(x)`, `batch_shape x m x q`, inducing points first."""
         if self.num_inducing == 0:
             return X.new_zeros(*X.shape[:-2], 0, X.shape[-2])
-        covariance = self.covar_module(self.inducing_points, X).to_dense()
+        covariance = dense_covariance(self.covar_module, self.inducing_points, X)
         return covariance if self.kept is None else covariance * self.kept.unsqueeze(-1)
 
     def features_from_covariance(self, covariance: Tensor) -> Tensor:
@@ -207,9 +208,20 @@ class NystromFeatures:
         k_diag = prior_variance(self.covar_module, X)
         return (k_diag - features.square().sum(-1)).clamp_min(0.0)
 
-    def chunks(self, X: Tensor) -> Iterator[Tensor]:
-        """`X` in chunks of rows."""
-        yield from X.split(self.chunk_size, dim=-2)
+    def chunks(self, X: Tensor) -> list[slice]:
+        """The rows of `X` in chunks."""
+        return row_chunks(X.shape[-2], self.chunk_size) or [slice(0, 0)]
+
+    def work(self, X: Tensor) -> float:
+        """Floating point operations for features of points; 0 if no threads share them.
+
+        Some kernels can't be evaluated by several threads, and a device has its own.
+        """
+        if not (X.is_cpu and is_thread_safe(self.covar_module)):
+            return 0.0
+        batches = torch.broadcast_shapes(X.shape[:-2], self.batch_shape).numel()
+        m = self.num_inducing
+        return batches * X.shape[-2] * m * (2 * m + KERNEL_ENTRY)
 
     def append(self, X_new: Tensor) -> Self:
         """The features with more inducing points: a border update of `L`.

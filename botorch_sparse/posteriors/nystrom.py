@@ -15,7 +15,7 @@ distribution [Titsias2009]_, and, with `S = X`, of the exact GP is
 `B` has eigenvalues of at least one: it is the well-conditioned place to factorize.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ from botorch_sparse.posteriors.joint_covariance import (
     PosteriorCovarianceLinearOperator,
 )
 from botorch_sparse.posteriors.low_rank_update import LowRankUpdate, absorb
+from botorch_sparse.posteriors.threads import for_each, sum_over
 
 # Points above which the joint covariance stays a lazy operator.
 LARGE_Q = 256
@@ -313,7 +314,8 @@ class NystromPosterior:
         if not (has_graph and torch.is_grad_enabled()):
             with torch.no_grad():
                 return self._moments_in_place(X)
-        parts = [self._moments_of_chunk(chunk) for chunk in self.feature_map.chunks(X)]
+        chunks = (X[..., rows, :] for rows in self.feature_map.chunks(X))
+        parts = [self._moments_of_chunk(chunk) for chunk in chunks]
         return Moments(*(torch.cat(part, dim=-1) for part in zip(*parts, strict=True)))
 
     def _moments_in_place(self, X: Tensor) -> Moments:
@@ -323,14 +325,15 @@ class NystromPosterior:
         would lie in what each chunk gives back, and the next one would find no room
         there: 11 GB instead of 0.1 for 10^6 rows and m = 1000.
         """
-        q, start = X.shape[-2], 0
         shape = torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
-        both = self.weights.new_empty(2, *shape, q)
-        for chunk in self.feature_map.chunks(X):
-            rows = slice(start, start + chunk.shape[-2])
-            for whole, part in zip(both, self._moments_of_chunk(chunk), strict=True):
+        both = self.weights.new_empty(2, *shape, X.shape[-2])
+
+        def write(rows: slice) -> None:
+            parts = self._moments_of_chunk(X[..., rows, :])
+            for whole, part in zip(both, parts, strict=True):
                 whole[..., rows] = part
-            start = rows.stop
+
+        for_each(self.feature_map.chunks(X), self.feature_map.work(X), lambda: write)
         return Moments(*both)
 
     def _moments_of_chunk(self, X: Tensor) -> Moments:
@@ -530,16 +533,20 @@ class NystromPosterior:
             A `batch_shape x m x m` and a `batch_shape x m x 1` tensor. Cost: O(n m^2).
         """
         m = self.num_inducing
-        gram, moment = X.new_zeros(m, m), X.new_zeros(m, 1)
-        start = 0
-        for chunk in self.feature_map.chunks(X):
-            rows = slice(start, start + chunk.shape[-2])
-            start = rows.stop
-            phi = self.features(chunk)
-            scaled = phi / noise[..., rows].unsqueeze(-1)
-            error = (Y[..., rows] - self.mean_module(chunk)).unsqueeze(-1)
-            gram = gram + scaled.mT @ phi
-            moment = moment + scaled.mT @ error
+
+        def add_up(chunks: Sequence[slice]) -> tuple[Tensor, Tensor]:
+            gram, moment = X.new_zeros(m, m), X.new_zeros(m, 1)
+            for rows in chunks:
+                chunk = X[..., rows, :]
+                phi = self.features(chunk)
+                scaled = phi / noise[..., rows].unsqueeze(-1)
+                error = (Y[..., rows] - self.mean_module(chunk)).unsqueeze(-1)
+                gram = gram + scaled.mT @ phi
+                moment = moment + scaled.mT @ error
+            return gram, moment
+
+        chunks, work = self.feature_map.chunks(X), self.feature_map.work(X)
+        gram, moment = sum_over(chunks, work, add_up)
         return gram, moment
 
     def replace_inner(self, L_B: Tensor, b: Tensor) -> "NystromPosterior":

@@ -33,7 +33,7 @@ Everything is in float64: :math:`z^\top z - v^\top V z` cancels where the noise 
 small, and the factor of `K_SS` amplifies the rounding of a kernel a thousandfold.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, pi
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from botorch_sparse.kernels import prior_variance
 from botorch_sparse.posteriors.features import NystromFeatures
+from botorch_sparse.posteriors.threads import num_groups, row_chunks, sum_over
 
 
 def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:
@@ -67,9 +68,11 @@ def differentiable_tensors(kernel: Kernel, S: Tensor) -> list[Tensor]:
 class GradientAccumulator:
     """Tensors whose gradients add up over the blocks; None where not wanted."""
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._tensors = list(tensors)
-        self.grads: list[Tensor | None] = [None] * len(self._tensors)
+    def __init__(
+        self, tensors: Sequence[Tensor], grads: Sequence[Tensor | None] = ()
+    ) -> None:
+        self._tensors = tensors
+        self.grads = list(grads) or [None] * len(tensors)
 
     def pull(self, outputs: list[Tensor], grads: list[Tensor]) -> None:
         """Add what flows back from `outputs`."""
@@ -120,14 +123,14 @@ def low_rank_objective(
     L = features.chol_inducing.detach()
     if block_size is None:
         block_size = BLOCK_SIZE.get(X.device.type, 2**18)
-    num_rows = max(1, block_size // max(1, L.shape[-1]))
     X, S = X.to(L.dtype), features.inducing_points
     x, s = (t.detach().requires_grad_(t.requires_grad) for t in (X, S))
     features = replace(features, chol_inducing=L, inducing_points=s)
     parameters = tuple(features.covar_module.parameters())
-    task = _Task(features, x, parameters, with_residual, num_rows)
-    if torch.is_grad_enabled() and X.shape[-2] <= num_rows:
-        task = replace(task, known=task.kernel(slice(None)))
+    task = _Task(features, x, parameters, with_residual, block_size)
+    if torch.is_grad_enabled() and X.shape[-2] * L.shape[-1] <= block_size:
+        known = {rows.start: task.kernel(rows) for rows in task.blocks()}
+        task = replace(task, known=known)
     shapes = (error.shape, noise.shape, (*L.shape[:-2], 1))
     error, noise = (t.expand(torch.broadcast_shapes(*shapes)) for t in (error, noise))
     leaves = differentiable_tensors(features.covar_module, s)
@@ -142,19 +145,24 @@ class _Task:
     X: Tensor  # the points, a leaf
     parameters: tuple[Tensor, ...]  # the kernel's when the value was computed
     with_residual: bool  # whether the objective is the collapsed bound
-    num_rows: int  # rows of a block
-    known: list[Tensor] | None = None  # the kernel of all rows, with its graph
+    block_size: int  # features of a block at most
+    known: dict[int, list[Tensor]] | None = None  # their kernels with their graphs
 
-    def blocks(self) -> Iterator[slice]:
-        """The rows of each block."""
-        n = self.X.shape[-2]
-        for start in range(0, n, self.num_rows):
-            yield slice(start, min(start + self.num_rows, n))
+    def blocks(self) -> list[slice]:
+        """The rows of each block; threads may share them."""
+        n, m = self.X.shape[-2], self.features.chol_inducing.shape[-1]
+        size = min(self.block_size // max(1, m), -(-n // num_groups(self.work)))
+        return row_chunks(n, max(1, size))
+
+    @property
+    def work(self) -> float:
+        """Floating point operations of a pass, that threads may share."""
+        return 2 * self.features.work(self.X)
 
     def kernel(self, rows: slice) -> list[Tensor]:
         """`k_S(x)`, `m` rows, and `k(x, x)` where the residual is wanted."""
         if self.known is not None:
-            return self.known
+            return self.known[rows.start]
         X = self.X[..., rows, :]
         values = [self.features.covariance_with_inducing(X)]
         if self.with_residual:
@@ -226,60 +234,71 @@ class _LowRankObjective(torch.autograd.Function):
         residual, z, d, gram, L_B, v, *hyperparameters = ctx.saved_tensors
         task, solved, scale = ctx.task, _Solved(z, d, gram, L_B, v), grad.unsqueeze(-1)
         S = task.features.inducing_points
-        leaves = GradientAccumulator([task.X, S, *hyperparameters])
-        u, excess = _pull_data(task, solved, scale, leaves)
+        leaves = [task.X, S, *hyperparameters]
+        grads, u, excess = _pull_data(task, solved, scale, leaves)
         with torch.enable_grad():
             K_SS = task.features.covar_module(S).to_dense()
         grad_K_SS = _grad_inducing_covariance(task, solved)
-        leaves.pull([K_SS], [scale.unsqueeze(-1) * grad_K_SS])
+        whole = GradientAccumulator(leaves, grads)
+        whole.pull([K_SS], [scale.unsqueeze(-1) * grad_K_SS])
         grad_error = -scale * u * solved.d.rsqrt()
         grad_d = 0.5 * scale * (u.square() + excess + residual / solved.d) / solved.d
-        return None, grad_error, grad_d, *leaves.grads
+        return None, grad_error, grad_d, *whole.grads
 
 
 def _add_up(task: _Task, z: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The sums `V V'` and `V z` over all rows, and the residual of each."""
-    L = task.features.chol_inducing
-    gram = z.new_zeros(torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1)))
-    moment, residual = gram.new_zeros(gram.shape[:-1]), torch.zeros_like(d)
-    for rows in task.blocks():
-        K, *k_diag = task.kernel(rows)
-        V = task.whitened(K, d[..., rows])
-        gram += V @ V.mT
-        moment += (V @ z[..., rows].unsqueeze(-1)).squeeze(-1)
-        if task.with_residual:
-            r = k_diag[0] - V.square().sum(-2) * d[..., rows]
-            residual[..., rows] = r.clamp_min(0.0)
+    L, residual = task.features.chol_inducing, torch.zeros_like(d)
+    shape = torch.broadcast_shapes(L.shape, (*z.shape[:-1], 1, 1))
+
+    def add_up(blocks: Sequence[slice]) -> tuple[Tensor, Tensor]:
+        gram, moment = z.new_zeros(shape), z.new_zeros(shape[:-1])
+        for rows in blocks:
+            K, *k_diag = task.kernel(rows)
+            V = task.whitened(K, d[..., rows])
+            gram += V @ V.mT
+            moment += (V @ z[..., rows].unsqueeze(-1)).squeeze(-1)
+            if task.with_residual:
+                r = k_diag[0] - V.square().sum(-2) * d[..., rows]
+                residual[..., rows] = r.clamp_min(0.0)
+        return gram, moment
+
+    gram, moment = sum_over(task.blocks(), task.work, add_up)
     return gram, moment, residual
 
 
 def _pull_data(
-    task: _Task, solved: _Solved, scale: Tensor, leaves: GradientAccumulator
-) -> tuple[Tensor, Tensor]:
-    """Pull the gradient of `k_S(x)` and `k(x, x)`, block by block.
+    task: _Task, solved: _Solved, scale: Tensor, leaves: Sequence[Tensor]
+) -> tuple[Sequence[Tensor | None], Tensor, Tensor]:
+    """Pull the gradient of `k_S(x)` and `k(x, x)` to the leaves, block by block.
 
-    It returns `u_i` and `V_i' B^-1 V_i - 1`, for the gradient of the errors and the
-    noise.
+    It returns that, `u_i`, and `V_i' B^-1 V_i - 1`, for the gradient of the errors and
+    the noise.
     """
     L, v = task.features.chol_inducing, solved.v
     B_inv = torch.cholesky_inverse(solved.L_B)
-    us, excesses = [], []
-    for rows in task.blocks():
-        with torch.enable_grad():
-            values = task.kernel(rows)
-        d = solved.d[..., rows]
-        V = task.whitened(values[0], d)
-        u = solved.z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
-        inner = B_inv @ V
-        us.append(u)
-        excesses.append((inner * V).sum(-2) - 1)
-        # dF/dV, and through V = L^-1 k_S(x) D^-1/2 on to k_S(x)
-        grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
-        grad_V += v.unsqueeze(-1) * u.unsqueeze(-2)
-        grad_V *= (scale * d.rsqrt()).unsqueeze(-2)
-        grad_K = torch.linalg.solve_triangular(L.mT, grad_V, upper=True)
-        leaves.pull(values, [grad_K, -0.5 * scale / d])
-    return torch.cat(us, -1), torch.cat(excesses, -1)
+    u, excess = torch.empty_like(solved.z), torch.empty_like(solved.z)
+
+    def pull(blocks: Sequence[slice]) -> tuple[Tensor | None, ...]:
+        accumulator = GradientAccumulator(leaves)
+        for rows in blocks:
+            with torch.enable_grad():
+                values = task.kernel(rows)
+            d = solved.d[..., rows]
+            V = task.whitened(values[0], d)
+            error = solved.z[..., rows] - (v.unsqueeze(-2) @ V).squeeze(-2)
+            inner = B_inv @ V
+            u[..., rows] = error
+            excess[..., rows] = (inner * V).sum(-2) - 1
+            # dF/dV, and through V = L^-1 k_S(x) D^-1/2 on to k_S(x)
+            grad_V = torch.sub(V if task.with_residual else 0, inner, out=inner)
+            grad_V += v.unsqueeze(-1) * error.unsqueeze(-2)
+            grad_V *= (scale * d.rsqrt()).unsqueeze(-2)
+            grad_K = torch.linalg.solve_triangular(L.mT, grad_V, upper=True)
+            accumulator.pull(values, [grad_K, -0.5 * scale / d])
+        return tuple(accumulator.grads)
+
+    return sum_over(task.blocks(), 2 * task.work, pull), u, excess
 
 
 def _grad_inducing_covariance(task: _Task, solved: _Solved) -> Tensor:

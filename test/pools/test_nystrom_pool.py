@@ -2,9 +2,8 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,15 @@ import pytest
 import torch
 from batch_oracles import HOST, Dense, Problem, assert_close, fewer, make_problem
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
+from botorch.utils.sampling import manual_seed
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from torch import Tensor
+from torch_threads import threads_set
 
 from botorch_sparse.batching import Local
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools import branch_and_bound as screening
-from botorch_sparse.pools import embedding as threads_module
 from botorch_sparse.pools.branch_and_bound import CandidateMoments
 from botorch_sparse.pools.cross_covariance import (
     MOST_SPARE,
@@ -28,11 +28,10 @@ from botorch_sparse.pools.cross_covariance import (
     kernel_columns,
 )
 from botorch_sparse.pools.embedding import (
-    TILE,
     Embedding,
-    threads_for,
 )
 from botorch_sparse.pools.nystrom_pool import InducingOrder, greedy_order
+from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import LocalSums
 from botorch_sparse.posteriors import NystromPosterior
@@ -144,17 +143,6 @@ def uniform_problem(num_inducing: int) -> tuple[Tensor, NystromPosterior]:
     return X, NystromPosterior.from_data(kernel, X[:120], Y, noise, X[:num_inducing])
 
 
-@contextmanager
-def threads_set(number: int) -> Iterator[None]:
-    """That many threads of torch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("max_memory", [0, 2**30])
@@ -191,30 +179,38 @@ def test_a_column_depends_on_no_neighbour(threads: int, max_memory: int) -> None
 
 
 @pytest.mark.parametrize("max_memory", [0, 2**30])
-def test_more_threads_change_no_bit(max_memory: int) -> None:
-    """Whole batches of tiles, whose products threads may share or not."""
+def test_more_threads_change_no_bit(
+    max_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads share batches of tiles, groups of columns, and parts of other passes."""
     X, posterior = uniform_problem(75)
-    found = []
-    for threads in (1, 2):
+    X, found, moments = X.repeat(7, 1), [], Embedding.moments
+    taking: set[int] = set()
+
+    def counted(*args: Any) -> Any:
+        taking.add(get_ident())
+        return moments(*args)
+
+    monkeypatch.setattr(Embedding, "moments", counted)
+    for threads in (1, 2, 3):
+        taking.clear()
         with threads_set(threads):
             pool = NystromPool(X, 0.1, max_memory=max_memory)
             pool.update(posterior)
             squares = pool.squared_covariances(torch.arange(11))
-            found.append([*pool.all_moments(), squares])
-    for one, two in zip(*found, strict=True):
-        assert torch.equal(one, two)
+            paths = path_maximizers_of(X, posterior)
+            found.append([*pool.all_moments(), squares, paths])
+            assert torch.get_num_threads() == threads
+        assert len(taking) == threads
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_products_have_the_threads_that_keep_their_bits(
-    keeps: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threads_module, "keeps_bits", lambda threads: keeps)
-    with threads_set(2):
-        for num_tiles, expected in ((1, 1), (8, 2 if keeps else 1)):
-            with threads_for(num_tiles):
-                assert torch.get_num_threads() == expected
-            assert torch.get_num_threads() == 2
+def path_maximizers_of(X: Tensor, posterior: NystromPosterior) -> Tensor:
+    """Of five paths, a row each once."""
+    with manual_seed(0):
+        once = SelectableRows(None, once=True)
+        return torch.tensor(path_maximizers(X, posterior, 5, once))
 
 
 def test_a_streamed_table_is_passed_once_for_many_points() -> None:
@@ -380,20 +376,6 @@ def test_promising_rows_are_exact_and_open() -> None:
         rows, known = pool._promising, pool._state
         assert len(rows) == (3 if len(excluded) else 64)
         assert known.is_exact[rows].all() and not torch.isin(rows, excluded).any()
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3, 16])
-def test_parts_are_all_rows_the_first_the_largest(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    numbers = (0, 1, TILE, 9 * TILE + 1, 41 * TILE - 5, 200 * TILE)
-    for num, num_tiles in ((num, most) for num in numbers for most in (1, 2, 8)):
-        parts = screening.parts_of(num, num_tiles)
-        sizes = [part.stop - part.start for part in parts]
-        assert [part.start for part in parts] == np.cumsum([0, *sizes])[:-1].tolist()
-        assert sum(sizes) == num and sizes == sorted(sizes, reverse=True)
-        assert all(size % (TILE * threads) == 0 for size in sizes[:-1])
 
 
 def test_no_inducing_points(double: dict[str, Any]) -> None:

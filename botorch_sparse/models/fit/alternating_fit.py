@@ -29,6 +29,7 @@ from botorch_sparse.models.fit.log_parameters import fit_gpytorch_mll_in_logarit
 from botorch_sparse.models.inducing_points import InducingPoints
 from botorch_sparse.models.training_data import raw_inputs, same_tensor
 from botorch_sparse.posteriors import RepeatedRows
+from botorch_sparse.posteriors.threads import one_thread
 
 # Change of the objective (per observation) under newly drawn inducing points that makes
 # another round worth its cost, by default. On california_housing (n = 16512, 256
@@ -54,7 +55,7 @@ def fit(
     is_default = rounds is None and not has_closure
     is_compared = is_default and max_fit_inducing_points is None
     cap = max_fit_inducing_points or model.max_fit_inducing_points
-    with _distinct_warnings(), _restored_on_failure(model, mll):
+    with _distinct_warnings(), _restored_on_failure(model, mll), one_thread():
         points, is_free = _begin(model, cap)
         bound = partial(
             fit_bound,

@@ -105,7 +105,7 @@ class Strategy(ABC):
 
     `state_dict` holds all there is to know. A strategy that is built with the same
     arguments and loads it goes on to the same bits, also in the middle of a batch (on
-    the same machine, with the same versions and number of threads).
+    the same machine, with the same versions).
 
     Points are known by number: rows of the table, then all others in the order in which
     they were first seen. A continuous domain is a table without rows.

@@ -20,6 +20,8 @@ import torch
 from botorch.exceptions import InputDataError
 from botorch.settings import validate_input_scaling
 
+from botorch_sparse.posteriors.threads import one_thread
+
 S = TypeVar("S")  # a strategy, whose module imports this one
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +50,12 @@ def step(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], 
                     "strategy, such as from `progress`: nothing of the inner call has "
                     "happened. Call them one after the other."
                 )
-            with strategy._lock.step, torch.inference_mode(False), checks_kept():
+            with (
+                strategy._lock.step,
+                torch.inference_mode(False),
+                checks_kept(),
+                one_thread(),
+            ):
                 draft = draft_of(strategy)
                 result = _done(method, strategy, draft, args, options)
                 _become(strategy, draft)

@@ -1,0 +1,227 @@
+"""How many threads an operation has, by its size alone.
+
+Threads of torch's own operations meet at the end of each, and wait there without
+sleeping. An operation of some microseconds gains nothing from them where the machine is
+free. Where it is not, each meeting can last a time slice of the scheduler: two runs at
+once on two cores took twenty times as long as one after the other. So what is small has
+one thread. Large work on many candidates is cut into parts that threads of Python take
+one after the other; they meet once, at the end, and sleep there. Each part has one
+thread of torch, so that its bits depend on nobody's number of threads.
+
+`torch.set_num_threads` is for the calling thread, and for those that begin later.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+from torch.autograd import Variable
+
+# Floating point operations that are worth one thread more: a millisecond or two.
+WORTH_A_THREAD = 4e7
+# So many take as long as an entry of a covariance matrix, or as a random feature.
+KERNEL_ENTRY, FEATURE = 300, 30
+
+# Groups of a sum at most: each has a result of its own.
+MOST_GROUPS = 8
+
+Part = TypeVar("Part")
+
+
+class _Limit(threading.local):
+    """What the user has set for this thread of Python, inside of a limit."""
+
+    allowed: int | None = None
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for each operation of torch that is called from this thread.
+
+    Only `for_each` has more inside. What was set before is set again afterwards.
+    """
+    if torch.get_num_threads() == 1:
+        yield
+        return
+    try:
+        _limit.allowed = torch.get_num_threads()
+        torch.set_num_threads(1)
+        _tell_later_threads(_limit.allowed)
+        yield
+    finally:
+        if _limit.allowed is not None:
+            torch.set_num_threads(_limit.allowed)
+        _limit.allowed = None
+
+
+def one_thread_backward(*tensors: Tensor) -> None:
+    """One thread for what is left of a gradient once it has come to these tensors.
+
+    What asks for it is often BoTorch's optimizer, not this library.
+    """
+    for tensor in tensors:
+        if tensor.requires_grad and tensor.is_cpu:
+            tensor.register_hook(_limit_backward)
+
+
+def _limit_backward(grad: Tensor) -> None:
+    if torch.get_num_threads() > 1:
+        limit = ExitStack()
+        limit.enter_context(one_thread())
+        # After an error it is not called but dropped, and with it the limit.
+        Variable._execution_engine.queue_callback(limit.close)
+
+
+def row_chunks(num: int, size: int) -> list[slice]:
+    """The rows `0, ..., num - 1` in chunks of `size`, the last one shorter."""
+    return [slice(i, min(i + size, num)) for i in range(0, num, size)]
+
+
+def for_each(
+    parts: Sequence[Part], work: float, start: Callable[[], Callable[[Part], object]]
+) -> None:
+    """Call a function with each part, in several threads where the work is worth it.
+
+    Parts are taken in their order, and end in any. What one of them raises is raised,
+    and no part is begun after it. Where gradients are on there is one thread.
+
+    Args:
+        parts: Independent of each other.
+        work: Floating point operations of all of them.
+        start: Called once in each thread: makes the function, with its own buffers.
+    """
+    number = 1 if torch.is_grad_enabled() else min(_number_for(work), len(parts))
+    left, errors = deque(parts), list[BaseException]()
+    is_inference = torch.is_inference_mode_enabled()
+
+    def take() -> None:
+        function = start()
+        try:
+            while left:
+                try:
+                    part = left.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                function(part)
+        finally:
+            left.clear()
+
+    def help_along() -> None:
+        torch.get_num_threads()  # after which a thread's own number lasts
+        torch.set_num_threads(1)
+        try:
+            with torch.inference_mode(is_inference), torch.no_grad():
+                take()
+        except BaseException as error:
+            errors.append(error)
+
+    with one_thread():
+        helpers = list[threading.Thread]()
+        try:
+            for _ in range(number - 1):
+                helper = threading.Thread(target=help_along)
+                helper.start()
+                helpers.append(helper)
+            take()
+        finally:
+            left.clear()
+            for helper in helpers:
+                helper.join()
+            if helpers:
+                _tell_later_threads(_limit.allowed)
+    if errors:
+        raise errors[0]
+
+
+def num_groups(work: float) -> int:
+    """Groups of parts for some work, of which `sum_over` has no more."""
+    return max(1, min(MOST_GROUPS, int(work // WORTH_A_THREAD)))
+
+
+def sum_over(
+    parts: Sequence[Part],
+    work: float,
+    add_up: Callable[[Sequence[Part]], tuple[Any, ...]],
+) -> tuple[Any, ...]:
+    """Sums over parts, which threads share where the work is worth it.
+
+    How many groups are added up alone, and so the bits of the sums, depends on the work
+    and not on threads.
+
+    Args:
+        parts: Independent of each other.
+        work: Floating point operations of all of them.
+        add_up: The sums over some consecutive parts: tensors, or None for all of them.
+    """
+    number = min(len(parts), num_groups(work)) or 1
+    ends = [len(parts) * i // number for i in range(number + 1)]
+    sums = dict[int, tuple[Any, ...]]()
+
+    def add(group: int) -> None:
+        sums[group] = add_up(parts[ends[group] : ends[group + 1]])
+
+    for_each(range(number), work, lambda: add)
+    whole = sums[0]
+    for group in range(1, number):
+        pairs = zip(whole, sums[group], strict=True)
+        whole = tuple(None if a is None or b is None else a + b for a, b in pairs)
+    return whole
+
+
+def _number_for(work: float) -> int:
+    """Threads for some work, at most those that the user allows."""
+    allowed = _limit.allowed or torch.get_num_threads()
+    return max(1, min(allowed, int(work // WORTH_A_THREAD)))
+
+
+def _tell_later_threads(number: int | None) -> None:
+    """Give threads of Python that begin later so many, as if nothing had been limited.
+
+    Where there is no other thread nobody can begin one meanwhile.
+    """
+    if number is not None and threading.active_count() > 1:
+        other = threading.Thread(target=torch.set_num_threads, args=(number,))
+        other.start()
+        other.join()
+
+
+# OpenBLAS has one number of threads for the whole process: of two calls that overlap,
+# the last to end would restore what the first had set. SciPy holds Python's own lock in
+# them, so that nothing is lost.
+_LOCK = threading.Lock()
+# A process forked in the middle of one would inherit the limit, and the lock held by a
+# thread that it does not have; so a fork waits for the end. Registered at import, with
+# the lock itself: it costs nothing there, and what is registered stays, so that once is
+# right. Windows has no forks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_LOCK.acquire,
+        after_in_parent=_LOCK.release,
+        after_in_child=_LOCK.release,
+    )
+
+
+@contextmanager
+def one_openblas_thread() -> Iterator[None]:
+    """One thread for calls of SciPy's OpenBLAS, in all threads of the process.
+
+    After each call its threads spin for a while, on the cores that PyTorch needs next:
+    that doubled the time of a fit objective with m = 300.
+    """
+    with _LOCK, _openblas().limit(limits=1):
+        yield
+
+
+@cache
+def _openblas() -> ThreadpoolController:
+    return ThreadpoolController().select(internal_api="openblas")

@@ -37,7 +37,7 @@ from torch import Tensor
 from benchmarks import measure
 from benchmarks.scale import NOISE_SD, PROBLEMS, Problem, function, kernel, noisy
 from benchmarks.store import read_json, write_whole
-from botorch_sparse.pools.embedding import one_thread
+from botorch_sparse.posteriors.threads import one_thread
 from botorch_sparse.strategies import (
     BBKB,
     BKB,

@@ -96,6 +96,8 @@ INHERITED = {
         "_get_samples_and_objectives _non_reduced_forward _q_reduction "
         "_sample_reduction"
     ),
+    # What is called at the end of a backward pass.
+    "torch.autograd.Variable": "_execution_engine",
     # Moves and state dicts, after which what was computed from them is void.
     "torch.nn.Module": "_apply _load_from_state_dict",
     "gpytorch.Module": "_clear_cache",

@@ -48,10 +48,10 @@ from botorch_sparse.argument_checks import (
 from botorch_sparse.kernels import (
     dense_covariance,
     in_double,
-    is_thread_safe,
     kernel_at,
     prior_variance,
 )
+from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.posteriors import NystromFeatures, NystromPosterior
 from botorch_sparse.posteriors.factorization import inner_cholesky
 from botorch_sparse.posteriors.threads import (

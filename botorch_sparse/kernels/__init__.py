@@ -8,7 +8,6 @@ from botorch_sparse.kernels.fit_kernel import kernel_for_fit
 from botorch_sparse.kernels.kernel_matrices import (
     dense_covariance,
     in_double,
-    is_thread_safe,
     prior_variance,
 )
 from botorch_sparse.kernels.lengthscales import shrink_lengthscales
@@ -18,7 +17,6 @@ __all__ = [
     "TRAILING_DIMS",
     "dense_covariance",
     "in_double",
-    "is_thread_safe",
     "kernel_at",
     "kernel_for_fit",
     "mixed_kernel",

@@ -12,7 +12,6 @@ a full tile as its second, kept columns with a tile and a group of points: what 
 first argument shares its rounding.
 """
 
-import threading
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -24,10 +23,16 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from botorch_sparse.kernels import dense_covariance, is_thread_safe
+from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.pools.embedding import TILE, Embedding, padded, size_of
 from botorch_sparse.pools.shard import RANK_TILE
-from botorch_sparse.posteriors.threads import KERNEL_ENTRY, for_each, one_thread
+from botorch_sparse.posteriors.threads import (
+    KERNEL_ENTRY,
+    CopyableLock,
+    for_each,
+    one_thread,
+)
 
 # Points of a group, which cost little more than one of them.
 POINTS = 8
@@ -210,10 +215,10 @@ class CrossCovariance:
         self._place = np.full(len(X) if self._room else 0, -1)
         self._kept = X.new_empty(0, embedding.num_rows)
         self._num_kept = 0
-        self._keeping = threading.Lock()
+        self._keeping = CopyableLock()
         is_safe = is_thread_safe(embedding.posterior.covar_module)
         self._turn: AbstractContextManager[Any] = (
-            nullcontext() if is_safe else threading.Lock()
+            nullcontext() if is_safe else CopyableLock()
         )
 
     @property

@@ -22,7 +22,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from botorch_sparse.argument_checks import check_kind, check_tensors
-from botorch_sparse.kernels import dense_covariance, is_thread_safe, prior_variance
+from botorch_sparse.kernels import dense_covariance, prior_variance
+from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.linear_operators import UpdatableCholeskyLinearOperator
 from botorch_sparse.posteriors.factorization import (
     InducingFactor,

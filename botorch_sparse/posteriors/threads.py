@@ -35,6 +35,16 @@ MOST_GROUPS = 8
 Part = TypeVar("Part")
 
 
+class CopyableLock(type(threading.RLock())):  # type: ignore[misc]
+    """A lock that its thread may take again; a copy is another one, and free.
+
+    No signal comes between its `__exit__`, which is in C, and the block before it.
+    """
+
+    def __reduce__(self) -> tuple[type["CopyableLock"], tuple[()]]:
+        return type(self), ()
+
+
 class _Limit(threading.local):
     """What the user has set for this thread of Python, inside of a limit."""
 

@@ -20,7 +20,7 @@ import torch
 from botorch.exceptions import InputDataError
 from botorch.settings import validate_input_scaling
 
-from botorch_sparse.posteriors.threads import one_thread
+from botorch_sparse.posteriors.threads import CopyableLock, one_thread
 
 S = TypeVar("S")  # a strategy, whose module imports this one
 P = ParamSpec("P")
@@ -129,10 +129,8 @@ def deep_copy(strategy: Any, memo: dict[int, Any]) -> Any:
     return other
 
 
-class StepLock(type(threading.RLock())):  # type: ignore[misc]
-    """A lock that its thread may take again; a copy is another one, and free.
-
-    No signal comes between its `__exit__`, which is in C, and the block before it.
+class StepLock(CopyableLock):
+    """A lock of steps.
 
     Attributes:
         step: A lock that is held as long as a step is taken: two drafts at a time would
@@ -141,9 +139,6 @@ class StepLock(type(threading.RLock())):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.step = threading.Lock()
-
-    def __reduce__(self) -> tuple[type["StepLock"], tuple[()]]:
-        return StepLock, ()
 
 
 @contextmanager

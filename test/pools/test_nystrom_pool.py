@@ -3,7 +3,6 @@
 import gc
 import weakref
 from dataclasses import replace
-from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from botorch_sparse.pools.sample_paths import path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import LocalSums
 from botorch_sparse.posteriors import NystromPosterior
+from botorch_sparse.posteriors.threads import for_each
 
 TOLERANCE = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-9},
@@ -184,24 +184,23 @@ def test_more_threads_change_no_bit(
 ) -> None:
     """Threads share batches of tiles, groups of columns, and parts of other passes."""
     X, posterior = uniform_problem(75)
-    X, found, moments = X.repeat(7, 1), [], Embedding.moments
-    taking: set[int] = set()
+    X, found, starts = X.repeat(7, 1), [], list[int]()
 
-    def counted(*args: Any) -> Any:
-        taking.add(get_ident())
-        return moments(*args)
+    def counted(parts: Any, work: float, start: Any) -> None:
+        before = len(starts)
+        for_each(parts, work, lambda: (starts.append(0), start())[1])
+        most.append(len(starts) - before)
 
-    monkeypatch.setattr(Embedding, "moments", counted)
+    monkeypatch.setattr(screening, "for_each", counted)
     for threads in (1, 2, 3):
-        taking.clear()
+        most: list[int] = []
         with threads_set(threads):
             pool = NystromPool(X, 0.1, max_memory=max_memory)
             pool.update(posterior)
             squares = pool.squared_covariances(torch.arange(11))
             paths = path_maximizers_of(X, posterior)
             found.append([*pool.all_moments(), squares, paths])
-            assert torch.get_num_threads() == threads
-        assert len(taking) == threads
+        assert max(most) == threads
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 

@@ -29,6 +29,7 @@ NAMES = (
     "ax_client",
     "ax_flow",
     "pools",
+    "threads",
 )
 # Arguments of those that take some. The short ones have a long form of their own:
 # `python -m benchmarks.dropin_accuracy --output FILE.json`.
@@ -53,6 +54,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "--methods gssbo-leverage rssbo".split(),
     "ax_client": ["--short"],
     "ax_flow": ["--trials", "500"],
+    "threads": ["--jobs", "BBKB, 4,000", "--beside", "alone", "two", "--repeats", "1"],
     "pools": "--tables abalone --seeds 1 --evaluations 100 --methods "
     "thompson,bbkb,random,forest-ucb,exact-ts-quick".split(),
 }

@@ -267,7 +267,7 @@ KERNELS = {
 def test_posteriors_and_residuals_have_the_same_bits(kernel: Kernel) -> None:
     """Also those of kernels that threads can't share, which one thread evaluates."""
     X, Y, noise, S = problem(kernel)
-    found = []
+    found, lower = [], set()
     for number in (1, 2):
         with threads_set(number), one_thread():
             features = NystromFeatures.of(kernel, S, chunk_size=500)
@@ -277,11 +277,14 @@ def test_posteriors_and_residuals_have_the_same_bits(kernel: Kernel) -> None:
             summary = residual.summary()
             both = posterior.chol_inner, posterior.weights, *posterior.moments(X)
             found.append([*both, summary.leverage, residual @ Y])
+            lower.add(summary.lower)
     for one, two in zip(*found, strict=True):
         assert torch.equal(one, two)
     Phi = NystromFeatures.of(kernel, S).features(X)
     B = torch.eye(len(S)).double() + Phi.mT @ (Phi / noise.unsqueeze(-1))
     torch.testing.assert_close(found[0][0] @ found[0][0].mT, B)
+    assert lower.pop() == pytest.approx(len(S) - float(B.inverse().trace()))
+    assert not lower
     K = kernel(X).to_dense() - Phi @ Phi.mT
     E = K / noise.sqrt() / noise.sqrt().unsqueeze(-1)
     torch.testing.assert_close(

@@ -202,7 +202,7 @@ class Steps(RuleBasedStateMachine):
     @rule(size=st.integers(1, 4), how=DISTURBANCES)
     def ask(self, size: int, how: tuple[Any, ...]) -> None:
         batch = self.take(lambda s: asked(s, size), how)
-        again = sorted(self.waiting)[:size]
+        again = sorted(self.waiting)[: min(size, self.twin.batch_size or size)]
         ids, last = batch.ids.tolist(), self.num_proposed + len(batch) - len(again)
         assert ids == [*again, *range(self.num_proposed, last)]
         assert len(ids) <= size and (ids or batch.note)

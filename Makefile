@@ -19,6 +19,12 @@ NUMERICAL := $(addprefix test/,linear_operators kernels posteriors inducing acqu
 ARITHMETIC := default,COMPATIBLE,Nehalem,1,1/4 avx2,AVX2,Haswell,2,2/4
 WHOLE_ARITHMETIC := default,COMPATIBLE,Nehalem,1,1/1 avx2,AVX2,Haswell,2,1/1 \
 	avx2,SSE4_2,Sandybridge,1,1/1
+# Tests that need no extra of the installed package but `test`, and take little time.
+INSTALLED_TESTS = $(addprefix test/,argument_checks inducing kernels linear_operators \
+	posteriors) test/test_readme.py --deselect \
+	test/test_readme.py::test_files_that_are_named_are_there
+UPSTREAM = git+https://github.com/cornellius-gp/linear_operator \
+	git+https://github.com/cornellius-gp/gpytorch git+https://github.com/pytorch/botorch
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
@@ -30,7 +36,7 @@ GPU_TESTS = timeout -k 20 -s INT 300 $(GPU_PYTHON) -m pytest test -k cuda -q -W 
 GPU_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-arithmetic mutants tutorials docs lint format bench bench-paper gpu clean
+.PHONY: help install demo test test-all test-arithmetic mutants tutorials docs lint format dist dist-test test-upstream bench bench-paper gpu clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -74,14 +80,38 @@ tutorials: $(STAMP) ## run the tutorials small, and compare with what they hold
 docs: $(STAMP) ## the documentation, into output/docs
 	$(BIN)/sphinx-build -W -j auto -b html docs output/docs
 
-lint: $(STAMP) ## ruff (lint and format) and mypy
+lint: $(STAMP) ## ruff (lint and format), mypy, and linters of the workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
 
 format: $(STAMP) ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+dist: $(STAMP) ## the source distribution and its wheel, built and checked, into dist
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
+dist-test: dist ## README's examples, doctests and tests, with the wheel in a bare environment
+	scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	$(PYTHON) -m venv "$$scratch/env" && python="$$scratch/env/bin/python" && \
+	"$$python" -m pip install -c constraints.txt "$$(echo dist/*.whl)[test]" && \
+	tar -xzf dist/*.tar.gz -C "$$scratch" && cd "$$scratch"/botorch_sparse-* && \
+	rm -r botorch_sparse && export $(ONE_THREAD) && \
+	"$$python" -m pytest -q $(INSTALLED_TESTS) && \
+	"$$python" -m pytest -q --pyargs botorch_sparse \
+		--ignore-glob "*/botorch_sparse/ax/*" --ignore-glob "*/botorch_sparse/plotting/*"
+
+test-upstream: ## the tests with the main branches of BoTorch, GPyTorch and linear_operator
+	$(MAKE) install VENV=.venv-upstream
+	.venv-upstream/bin/pip install $(UPSTREAM)
+	$(MAKE) test VENV=.venv-upstream TEST_ARGS="-W default $(TEST_ARGS)"
 
 bench: $(STAMP) ## the benchmarks, long ones in short (BENCH_ARGS="NAME ..." for some of them)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

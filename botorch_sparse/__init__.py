@@ -4,7 +4,7 @@ The names below are imported when they are first used, so `import botorch_sparse
 quick. All other names are in the sub-packages.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botorch_sparse.lazy_exports import lazy_exports
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         TrustRegionBBKB,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "BBKB",
     "BKB",
@@ -46,4 +45,16 @@ __all__ = [
     "TrustRegionBBKB",
     "optimize_adaptive_batch",
 ]
-__getattr__, __dir__ = lazy_exports(__name__, __file__)
+_export, __dir__ = lazy_exports(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """An exported name, or `__version__`: that of the installed distribution."""
+    if name != "__version__":
+        return _export(name)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("botorch_sparse")
+    except PackageNotFoundError:  # a copy on the path that is not installed
+        return "0+unknown"

@@ -105,7 +105,7 @@ dist-test: dist ## README's examples, doctests and tests, with the wheel in a ba
 	rm -r botorch_sparse && export $(ONE_THREAD) && \
 	"$$python" -m pytest -q $(INSTALLED_TESTS) && \
 	"$$python" -m pytest -q --pyargs botorch_sparse \
-		--ignore-glob "*/botorch_sparse/ax/*" --ignore-glob "*/botorch_sparse/plotting/*"
+		--ignore-glob "$$scratch/env/*/ax/*" --ignore-glob "$$scratch/env/*/plotting/*"
 
 test-upstream: ## the tests with the main branches of BoTorch, GPyTorch and linear_operator
 	$(MAKE) install VENV=.venv-upstream

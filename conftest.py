@@ -2,8 +2,9 @@
 
 from importlib.util import find_spec
 
+EXTRAS = {"ax": "ax", "plotting": "matplotlib", "suggest": "pandas"}
 collect_ignore_glob = [
     f"botorch_sparse/{package}/*"
-    for package, extra in (("ax", "ax"), ("plotting", "matplotlib"))
+    for package, extra in EXTRAS.items()
     if find_spec(extra) is None
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("matplotlib")
 sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks import (

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -19,6 +18,7 @@ pytest.importorskip("ax")
 
 sys.path.append(str(Path(__file__).parent))
 
+import pandas as pd
 from ax.api.client import Client
 from ax.core.data import Data
 from ax_problems import BOX, branin, floats

@@ -440,12 +440,12 @@ def test_a_header_of_many_columns_is_read_in_one_pass(tmp_path: Path) -> None:
 
 
 EARLY = """
-import os, runpy, signal, sys
+import runpy, signal, sys
 module = sys.argv.pop(1)
 class Finder:
     def find_spec(self, name, *rest):
         if name == module:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("botorch_sparse", run_name="__main__", alter_sys=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -17,6 +16,8 @@ from strategy_table import TABLE, equal, make_candidates, objective, without_tim
 from botorch_sparse.distributed import ALONE, ShardedDomain
 from botorch_sparse.strategies.data.candidate_table import CandidateTable
 from botorch_sparse.strategies.data.columns import CHUNK_ENTRIES, MAX_CATEGORIES
+
+pd = pytest.importorskip("pandas")
 
 COLUMNS: dict[str, Any] = {
     "id": ["c1", "c2", "c3"],
@@ -203,7 +204,6 @@ def test_categories_are_not_announced(name: str) -> None:
 
 
 def frame() -> Any:
-    pd = pytest.importorskip("pandas")
     order = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
     columns = COLUMNS | {
         "grade": pd.Categorical(["high", "low", "high"], dtype=order),
@@ -217,7 +217,6 @@ def frame() -> Any:
 
 @pytest.mark.parametrize("index", [None, "id", ["id", "heat"]])
 def test_frames_come_back_as_they_were(index: Any) -> None:
-    pd = pytest.importorskip("pandas")
     source = frame().drop(columns="id") if index is None else frame().set_index(index)
     candidates = CandidateTable.of(source)
     pd.testing.assert_frame_equal(candidates.frame(), source, check_index_type=False)
@@ -240,7 +239,6 @@ def test_a_column_of_a_frame_can_be_the_key() -> None:
 
 
 def test_frames_with_holes_are_refused() -> None:
-    pd = pytest.importorskip("pandas")
     source = frame().set_index("id")
     hole = source.assign(whole=pd.array([1, None, 3], dtype="Int64"))
     with pytest.raises(InputDataError, match="row 'c2', column 'whole': got nothing"):

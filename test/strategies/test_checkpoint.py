@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError
 from strategy_table import TABLE, equal, objective, without_times
 
 from botorch_sparse.strategies import RandomSearch, Strategy
+
+pd = pytest.importorskip("pandas")
 
 
 def state_of(strategy: Strategy) -> dict[str, Any]:

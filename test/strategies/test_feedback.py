@@ -4,12 +4,13 @@ import io
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError
 
 from botorch_sparse.strategies import Batch, RandomSearch
+
+pd = pytest.importorskip("pandas")
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 

@@ -3,7 +3,7 @@
 import io
 from typing import Any
 
-import pandas as pd
+import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +16,8 @@ from hypothesis.stateful import (
 )
 
 from botorch_sparse.strategies import Batch, RandomSearch
+
+pd = pytest.importorskip("pandas")
 
 BOUNDS = torch.tensor([[0.0, 1000.0], [1.0, 1005.0]], dtype=torch.float64)
 GRID = torch.cartesian_prod(torch.tensor([0.125, 1.0]), torch.arange(2.0) + 1000)

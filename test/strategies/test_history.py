@@ -4,7 +4,6 @@ from dataclasses import astuple
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError
@@ -16,6 +15,8 @@ from botorch_sparse.strategies import History, RandomSearch
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.run_record import Batches, BatchRecord, RunRecord
+
+pd = pytest.importorskip("pandas")
 
 X = torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]], dtype=torch.float64)
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import BotorchTensorDimensionError, InputDataError
@@ -16,6 +15,8 @@ from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
 from botorch_sparse.strategies.data.outcomes import Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
+
+pd = pytest.importorskip("pandas")
 
 NAN = float("nan")
 TWO = Outcomes((False, True), ("yield", "cost"))

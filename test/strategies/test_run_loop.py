@@ -18,7 +18,6 @@ from multiprocessing import get_all_start_methods, get_context
 from typing import Any
 
 import box_table
-import pandas as pd
 import pytest
 import sbpe_problems
 import torch
@@ -41,6 +40,8 @@ from botorch_sparse.strategies import (
 )
 from botorch_sparse.strategies.core import evaluation as run_loop
 from botorch_sparse.strategies.core import transaction
+
+pd = pytest.importorskip("pandas")
 
 EXECUTORS = ["threads", "processes", "dask"]
 

@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
@@ -28,6 +27,8 @@ from botorch_sparse.strategies import (
     ThompsonSampling,
 )
 from botorch_sparse.strategies.data.run_record import RunRecord
+
+pd = pytest.importorskip("pandas")
 
 LENGTHSCALE, LAM, BETA = 0.4, 0.05, 9.0
 

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import box_table
-import pandas as pd
 import pytest
 import sbpe_problems
 import strategy_table
@@ -20,6 +19,8 @@ from strategy_table import TABLE, are_alike, equal, objective
 from torch import Tensor
 
 from botorch_sparse.strategies import Batch, RandomSearch, Strategy
+
+pd = pytest.importorskip("pandas")
 
 BOUNDS = torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)
 all_strategies = pytest.mark.parametrize("name", TABLE)

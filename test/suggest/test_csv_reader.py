@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from botorch.exceptions import InputDataError
 
+pytest.importorskip("pandas")
+
 from botorch_sparse.argument_checks import short_repr
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
 

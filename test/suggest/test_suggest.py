@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+pytest.importorskip("pandas")
+
 from botorch_sparse import ThompsonSampling
 from botorch_sparse.__main__ import main
 from botorch_sparse.suggest import proposed_rows, selection

@@ -35,7 +35,7 @@ GPU_TESTS = timeout -k 20 -s INT 300 $(GPU_PYTHON) -m pytest test -k cuda -q -W 
 GPU_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-arithmetic mutants tutorials docs lint format dist dist-test test-upstream bench bench-paper gpu clean
+.PHONY: help install demo test test-all test-arithmetic mutants tutorials docs lint format dist dist-test test-upstream bench bench-paper gpu matrix clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -72,6 +72,9 @@ test-arithmetic: $(STAMP) ## the numerical tests as processors of other kinds ro
 mutants: $(STAMP) ## put 200 faults into the package, and see which the tests notice
 	$(BIN)/python test/mutants.py map
 	$(BIN)/python test/mutants.py run
+
+matrix: ## the tests with the oldest, the pinned and the newest versions, and a table
+	$(PYTHON) test/matrix.py $(TEST_ARGS)
 
 tutorials: $(STAMP) ## run the tutorials small, and compare with what they hold
 	SMOKE_TEST=1 $(BIN)/python -m tutorials check

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import simulated_device
 
 # Imported by tests and by hand, once: not searched for doctests.
-collect_ignore = ["simulated_device.py", "mutants.py"]
+collect_ignore = ["simulated_device.py", "mutants.py", "matrix.py"]
 
 # BoTorch compiles a kernel for hypervolumes when it first meets one, for most of a
 # minute where there is a compiler, and has the same in Python.

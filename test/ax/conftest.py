@@ -14,7 +14,7 @@ import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
 
-pytest.importorskip("ax")
+pytest.importorskip("ax.api")
 
 sys.path.append(str(Path(__file__).parent))
 

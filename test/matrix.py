@@ -1,0 +1,115 @@
+"""The tests with other versions of Python and of the libraries: `make matrix`.
+
+Each row has an environment of its own in a temporary folder, which is deleted after
+the row. The newest torch brings some 5 GB. A Markdown table is printed at the end; the
+output of pip and pytest goes to standard error.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = "torch botorch gpytorch linear_operator scipy numpy".split()
+COUNTS = "passed failed skipped".split()
+VERSIONS = "import sys; from importlib.metadata import version; "
+VERSIONS += "print(*map(version, sys.argv[1:]))"
+
+
+class Row(NamedTuple):
+    """One environment: `versions` are the floors, the pins or the newest."""
+
+    python: str
+    versions: str
+    extras: str = "test"
+
+
+ROWS = [
+    Row("3.11", "floors"),
+    Row("3.11", "pins"),
+    Row("3.11", "pins", "test,ax,plot"),
+    Row("3.11", "newest"),
+    *(Row(python, "pins") for python in ("3.12", "3.13", "3.14")),
+    Row("3.14", "newest"),
+]
+
+
+def constraints(versions: str) -> str:
+    """What pip may choose from; the floors are the bounds of pyproject.toml."""
+    if versions == "pins":
+        return (ROOT / "constraints.txt").read_text()
+    if versions == "newest":
+        return ""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = filter(re.compile(">=").search, project["dependencies"])
+    return "\n".join(bound.replace(">=", "==") + ".*" for bound in bounds)
+
+
+def interpreter(python: str) -> str | None:
+    """The command of an interpreter that starts."""
+    command = f"python{python}"
+    try:
+        subprocess.run([command, "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return command
+
+
+def cells(row: Row, folder: Path, options: Sequence[str]) -> list[str]:
+    """Versions of the libraries and numbers of tests, or why there are none."""
+    command = interpreter(row.python)
+    if command is None:
+        return ["not here"]
+    chosen, report = folder / "constraints.txt", folder / "report.xml"
+    chosen.write_text(constraints(row.versions))
+    run = [str(folder / "bin" / "python"), "-m"]
+    wanted = ["-c", str(chosen), "-e", f".[{row.extras}]"]
+    subprocess.run([command, "-m", "venv", str(folder)], check=True)
+    if subprocess.run([*run, "pip", "install", *wanted], stdout=sys.stderr).returncode:
+        return ["does not install"]
+    printed = subprocess.check_output([run[0], "-c", VERSIONS, *LIBRARIES], text=True)
+    if row.versions != "pins":  # other versions have warnings of their own
+        options = ["-W", "default", *options]
+    tests = [*run, "pytest", "-q", f"--junitxml={report}", *options]
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run(tests, env=os.environ | one_thread, stdout=sys.stderr)
+    suite = ElementTree.parse(report).find("testsuite")
+    assert suite is not None
+    total, *bad, skipped = (
+        int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
+    )
+    counts = (total - sum(bad) - skipped, sum(bad), skipped)
+    return [*printed.split(), *map(str, counts)]
+
+
+def main() -> int:
+    """Print the table; 1 if a test failed or an environment could not be built."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--versions", nargs="+", default=["floors", "pins", "newest"], help="rows"
+    )
+    chosen, options = parser.parse_known_args()  # others are pytest's
+    lines = [["Python", "versions", "extras", *LIBRARIES, *COUNTS]]
+    lines.append(["---"] * len(lines[0]))
+    for row in ROWS:
+        if row.versions in chosen.versions:
+            with TemporaryDirectory(prefix="matrix") as folder:
+                found = cells(row, Path(folder), options)
+            lines.append(
+                [*row, *found, *[""] * (len(lines[0]) - len(row) - len(found))]
+            )
+    for line in lines:
+        print("|", " | ".join(line), "|")
+    return int(any(line[-2] not in ("0", "") for line in lines[2:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Default threads against one thread, alone and beside others that compute.
 
-    python -m benchmarks.threads                      # all jobs: some forty minutes
+    python -m benchmarks.threads --repeats 1          # all jobs, some twenty minutes
     python -m benchmarks.threads --jobs BBKB "fit of" # those whose names begin so
 
 Each job runs in a process of its own, which starts its neighbours itself: none, a
@@ -35,7 +35,10 @@ from botorch_sparse.strategies import BBKB, ThompsonSampling, TrustRegionBBKB
 
 ALONE, BESIDE = 1.3, 2.0
 NEIGHBOURS = {"alone": 0, "two": 1, "three": 2, "busy": 1}
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("OMP_WAIT_POLICY", "KMP_BLOCKTIME"),
+)
 
 
 def table_run(strategy: type, rows: int, dim: int, total: int) -> Callable[[], None]:
@@ -106,7 +109,7 @@ JOBS: dict[str, Callable[[], Callable[[], object]]] = {
     },
     **{
         f"{name} of SingleTaskGP, n = {num:,}": partial(job, SingleTaskGP, num)
-        for num in (300, 1000)
+        for num in (300,)
         for name, job in {"fit": fit, "step": step}.items()
     },
 }

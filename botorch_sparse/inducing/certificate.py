@@ -143,7 +143,7 @@ class ScaledResidual:
         m, variance, noise = self.features.num_inducing, self.variance, self.noise
         if variance is None:
             variance = prior_variance(self.features.covar_module, self.X)
-        diagonal = torch.empty_like(variance)
+        diagonal = noise.new_empty(len(noise))
 
         def add_up(chunks: Sequence[slice]) -> tuple[Tensor]:
             inner = noise.new_zeros(m, m)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from gpytorch import Module
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean, ZeroMean
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -32,16 +33,20 @@ def dense_covariance(kernel: Kernel, X: Tensor, X2: Tensor | None = None) -> Ten
     return to_dense(Module.__call__(kernel, X, X2))
 
 
-def is_thread_safe(kernel: Kernel) -> bool:
-    """Whether threads may evaluate a kernel by `dense_covariance` at the same time.
+def is_thread_safe(*modules: Module) -> bool:
+    """Whether threads may evaluate kernels and means at the same time.
 
-    Sums and products call their parts in a way that changes settings of GPyTorch, and
-    a kernel of one's own may do anything.
+    Kernels by `dense_covariance`. Sums and products of kernels call their parts in a
+    way that changes settings of GPyTorch, and a module of one's own may do anything.
     """
-    check_kind("kernel", kernel, Kernel, "a GPyTorch kernel, such as RBFKernel()")
-    while type(kernel) is ScaleKernel:
-        kernel = kernel.base_kernel
-    return type(kernel) in (RBFKernel, MaternKernel)
+    safe = (RBFKernel, MaternKernel, ZeroMean, ConstantMean)
+    return all(type(_unscaled(module)) in safe for module in modules)
+
+
+def _unscaled(module: Module) -> Module:
+    while type(module) is ScaleKernel:
+        module = module.base_kernel
+    return module
 
 
 def prior_variance(kernel: Kernel, X: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from botorch_sparse.kernels import dense_covariance
+from botorch_sparse.kernels.kernel_matrices import is_thread_safe
 from botorch_sparse.kernels.lengthscales import innermost
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
@@ -83,7 +84,8 @@ def path_maximizers(
         return take
 
     entry = KERNEL_ENTRY * len(posterior.inducing_points) + FEATURE * num_features
-    work = len(X) * entry if X.is_cpu else 0
+    is_shared = X.is_cpu and is_thread_safe(paths.kernel, paths.mean)
+    work = len(X) * entry if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, start_thread)
     best, ranked = (torch.cat(part, dim=-1) for part in zip(*tops, strict=True))
     best, ranked = _first_of_equals(best, ranked, depth)

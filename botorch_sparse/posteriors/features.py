@@ -18,6 +18,7 @@ from typing import Self
 
 import torch
 from botorch.exceptions import BotorchTensorDimensionError
+from gpytorch import Module
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -213,12 +214,13 @@ class NystromFeatures:
         """The rows of `X` in chunks."""
         return row_chunks(X.shape[-2], self.chunk_size) or [slice(0, 0)]
 
-    def work(self, X: Tensor) -> float:
+    def work(self, X: Tensor, *means: Module) -> float:
         """Floating point operations for features of points; 0 if no threads share them.
 
-        Some kernels can't be evaluated by several threads, and a device has its own.
+        Some kernels can't be evaluated by several threads, nor can some means that are
+        taken as well. A device has threads of its own.
         """
-        if not (X.is_cpu and is_thread_safe(self.covar_module)):
+        if not (X.is_cpu and is_thread_safe(self.covar_module, *means)):
             return 0.0
         batches = torch.broadcast_shapes(X.shape[:-2], self.batch_shape).numel()
         m = self.num_inducing

@@ -333,7 +333,8 @@ class NystromPosterior:
             for whole, part in zip(both, parts, strict=True):
                 whole[..., rows] = part
 
-        for_each(self.feature_map.chunks(X), self.feature_map.work(X), lambda: write)
+        features, mean = self.feature_map, self.mean_module
+        for_each(features.chunks(X), features.work(X, mean), lambda: write)
         return Moments(*both)
 
     def _moments_of_chunk(self, X: Tensor) -> Moments:
@@ -545,8 +546,9 @@ class NystromPosterior:
                 moment = moment + scaled.mT @ error
             return gram, moment
 
-        chunks, work = self.feature_map.chunks(X), self.feature_map.work(X)
-        gram, moment = sum_over(chunks, work, add_up)
+        features, mean = self.feature_map, self.mean_module
+        work = features.work(X, mean)
+        gram, moment = sum_over(features.chunks(X), work, add_up)
         return gram, moment
 
     def replace_inner(self, L_B: Tensor, b: Tensor) -> "NystromPosterior":

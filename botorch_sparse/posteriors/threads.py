@@ -15,8 +15,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -66,7 +67,7 @@ def one_thread() -> Iterator[None]:
     try:
         _limit.allowed = torch.get_num_threads()
         torch.set_num_threads(1)
-        _tell_later_threads(_limit.allowed)
+        _teller.tell(_limit.allowed)
         yield
     finally:
         if _limit.allowed is not None:
@@ -80,11 +81,11 @@ def one_thread_backward(*tensors: Tensor) -> None:
     What asks for it is often BoTorch's optimizer, not this library.
     """
     for tensor in tensors:
-        if tensor.requires_grad and tensor.is_cpu:
-            tensor.register_hook(_limit_backward)
+        if tensor.grad_fn is not None and tensor.is_cpu:
+            tensor.grad_fn.register_prehook(_limit_backward)
 
 
-def _limit_backward(grad: Tensor) -> None:
+def _limit_backward(_: Any) -> None:
     if torch.get_num_threads() > 1:
         limit = ExitStack()
         limit.enter_context(one_thread())
@@ -115,8 +116,8 @@ def for_each(
     is_inference = torch.is_inference_mode_enabled()
 
     def take() -> None:
-        function = start()
         try:
+            function = start()
             while left:
                 try:
                     part = left.popleft()
@@ -148,7 +149,7 @@ def for_each(
             for helper in helpers:
                 helper.join()
             if helpers:
-                _tell_later_threads(_limit.allowed)
+                _teller.tell(_limit.allowed)
     if errors:
         raise errors[0]
 
@@ -194,15 +195,45 @@ def _number_for(work: float) -> int:
     return max(1, min(allowed, int(work // WORTH_A_THREAD)))
 
 
-def _tell_later_threads(number: int | None) -> None:
-    """Give threads of Python that begin later so many, as if nothing had been limited.
+class _Teller:
+    """A thread of Python that sets the number for threads that begin later.
 
-    Where there is no other thread nobody can begin one meanwhile.
+    `torch.set_num_threads` is for the calling thread too, which keeps its own number.
     """
-    if number is not None and threading.active_count() > 1:
-        other = threading.Thread(target=torch.set_num_threads, args=(number,))
-        other.start()
-        other.join()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers, self._done = SimpleQueue[int](), SimpleQueue[bool]()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, number: int | None) -> None:
+        """Give threads that begin later so many; ten microseconds.
+
+        Where there is no other thread nobody but our own code can begin one meanwhile.
+        """
+        if number is None or threading.active_count() == 1:
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, daemon=True)
+                self._thread.start()
+            self._numbers.put(number)
+            with suppress(Empty):  # when Python ends, daemons have stopped
+                self._done.get(timeout=1.0)
+
+    def _serve(self) -> None:
+        while True:
+            torch.set_num_threads(self._numbers.get())
+            self._done.put(True)
+
+
+_teller = _Teller()
+
+
+def _renew_teller() -> None:
+    """A child process does not have the thread."""
+    global _teller
+    _teller = _Teller()
 
 
 # OpenBLAS has one number of threads for the whole process: of two calls that overlap,
@@ -219,6 +250,7 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_LOCK.release,
         after_in_child=_LOCK.release,
     )
+    os.register_at_fork(after_in_child=_renew_teller)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import torch
 from botorch.acquisition import LogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
@@ -291,6 +292,29 @@ def test_posteriors_and_residuals_have_the_same_bits(kernel: Kernel) -> None:
         found[0][4], E.diagonal().clamp_min(0.0), atol=1e-9, rtol=1e-7
     )
     torch.testing.assert_close(found[0][5], E @ Y, atol=1e-7, rtol=1e-7)
+
+
+class Remembering(ConstantMean):
+    """A mean that only one thread may call at a time."""
+
+    inside = 0
+
+    def forward(self, X: Tensor) -> Tensor:
+        self.inside += 1
+        time.sleep(0.01)
+        assert self.inside == 1
+        self.inside -= 1
+        return super().forward(X)
+
+
+@torch.no_grad()
+def test_means_of_ones_own_are_called_by_one_thread() -> None:
+    X, Y, noise, S = problem(KERNELS["shared"])
+    mean = Remembering().double()
+    features = NystromFeatures.of(KERNELS["shared"], S, chunk_size=500)
+    with threads_set(2):
+        prior = NystromPosterior.without_data(features, mean)
+        prior.condition(X, Y, noise).moments(X)
 
 
 @pytest.mark.parametrize("collapsed", [True, False])

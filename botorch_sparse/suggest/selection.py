@@ -67,7 +67,7 @@ def rebuild(
             batch_size=options.batch,
             minimize=options.minimize,
             unique=True,
-            seed=int(drawn[0] >> 1),
+            seed=int(drawn[0]) >> 1,
         )
     strategy.restore_trials(pending, results.failed)
     if len(results):

@@ -14,6 +14,7 @@ from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 from ax.exceptions.core import SearchSpaceExhausted
 from ax_problems import MIXED, mixed
 from botorch.exceptions import InputDataError
+from refusals import refused
 
 from botorch_sparse.ax import (
     ArmTable,
@@ -189,8 +190,7 @@ def test_tables_that_cannot_work(make_client, attach):
         strategy = sparse_generation_strategy(2, candidates=table, seed=0)
         client = make_client(strategy, MIXED)
         attach(client, measured(rows(4)))
-        with pytest.raises(InputDataError, match=message):
-            client.get_next_trials(1)
+        refused(message, client.get_next_trials, 1)
 
 
 TYPED = [
@@ -299,16 +299,14 @@ def test_a_file_may_move_with_its_strategy(make_client, tmp_path, monkeypatch):
     assert key(parameters) in {key(row) for row in rows(9)}
     monkeypatch.chdir(tmp_path)
     loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
-    with pytest.raises(InputDataError, match=r"table\.csv.*cannot be read"):
-        loaded.get_next_trials(1)
+    refused(r"table\.csv.*cannot be read", loaded.get_next_trials, 1)
 
 
 def test_a_file_that_was_replaced_is_refused(make_client, tmp_path):
     path = saved_with_a_file(make_client, tmp_path)
     pd.DataFrame(rows(9)[::-1]).to_csv(path, index=False)
     loaded = Client.load_from_json_file(str(tmp_path / "saved.json"))
-    with pytest.raises(InputDataError, match="is not the one that the strategy was"):
-        loaded.get_next_trials(1)
+    refused("is not the one that the strategy was", loaded.get_next_trials, 1)
 
 
 def test_an_address_in_a_saved_strategy_is_not_fetched(
@@ -324,8 +322,7 @@ def test_an_address_in_a_saved_strategy_is_not_fetched(
     saved.write_text(saved.read_text().replace(str(path), address))
     with pytest.raises(InputDataError, match="must be downloaded"):
         Client.load_from_json_file(str(saved)).get_next_trials(1)
-    with pytest.raises(InputDataError, match="must be downloaded"):
-        ArmTable.of(address)
+    refused("must be downloaded", ArmTable.of, address)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zip"])
@@ -363,8 +360,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path):
 )
 def test_a_file_that_is_no_table(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputDataError, match=message):
-        ArmTable.of(tmp_path / name)
+    refused(message, ArmTable.of, tmp_path / name)
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from refusals import refused
 from strategy_table import TABLE, equal, objective, without_times
 
 from botorch_sparse.strategies import RandomSearch, Strategy
@@ -194,8 +195,7 @@ def test_torn_files(share: float, tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
     before = strategy.state_dict()
-    with pytest.raises(InputDataError, match="torn"):
-        strategy.resume(path)
+    refused("torn", strategy.resume, path)
     assert equal(strategy.state_dict(), before)
 
 
@@ -250,8 +250,7 @@ def test_foreign_files(tmp_path: Path) -> None:
     strategy, path = used(), tmp_path / "other"
 
     def refuse(match: str) -> None:
-        with pytest.raises(InputDataError, match=match):
-            strategy.resume(path)
+        refused(match, strategy.resume, path)
         with pytest.raises(InputDataError, match=r"torn or is none|holds a|all of it"):
             strategy.run(lambda X: X[:, 0], 9, progress=False, checkpoint=path)
 
@@ -335,8 +334,7 @@ def test_a_state_of_a_table_with_other_names(change: str) -> None:
         other["solvent"] = ["water", "oil"]
     strategy, stranger = RandomSearch(frame), RandomSearch(other)
     assert torch.equal(strategy.candidates, stranger.candidates)
-    with pytest.raises(InputDataError, match=r"\['names'\] differ"):
-        stranger.load_state_dict(strategy.state_dict())
+    refused(r"\['names'\] differ", stranger.load_state_dict, strategy.state_dict())
     RandomSearch(frame.copy()).load_state_dict(strategy.state_dict())
 
 
@@ -368,6 +366,5 @@ def test_evaluations_that_do_not_fit_are_refused(damage):
         history["Y"] = history["Y"][:-1]
     else:
         history["point"] = history["point"] + 49
-    with pytest.raises(InputDataError, match="different lengths, or lack points"):
-        other.load_state_dict(state)
+    refused("different lengths, or lack points", other.load_state_dict, state)
     assert len(other.history) == 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from botorch.exceptions import InputDataError
+from refusals import refused
 
 from botorch_sparse.strategies import Batch, RandomSearch
 
@@ -31,11 +32,9 @@ def test_frames_that_say_no_keys() -> None:
         strategy = RandomSearch(heats(name), batch_size=3)
         strategy.ask()
         plain = heats(name).reset_index(drop=True).iloc[:3]
-        with pytest.raises(InputDataError, match="say no keys"):
-            strategy.tell(plain, torch.zeros(3))
+        refused("say no keys", strategy.tell, plain, torch.zeros(3))
     strategy = RandomSearch(heats("id"))
-    with pytest.raises(InputDataError, match="say no keys"):
-        strategy.tell(heats(None), torch.zeros(10))
+    refused("say no keys", strategy.tell, heats(None), torch.zeros(10))
     strategy.tell(heats("id"), torch.zeros(10))
     assert strategy.history.indices.tolist() == list(range(10))
 
@@ -54,8 +53,7 @@ def test_trials_of_a_frame_that_do_not_fit() -> None:
         (frame.assign(trial=[0, 1, 2, 9]), "Trial 9 was never proposed"),
     ]
     for told, match in bad:
-        with pytest.raises(InputDataError, match=match):
-            strategy.tell(told, torch.zeros(4))
+        refused(match, strategy.tell, told, torch.zeros(4))
     assert len(strategy.history) == 0
     strategy.tell(frame.assign(trial=-1), torch.zeros(4))  # by key
     assert len(strategy.pending) == 0
@@ -88,11 +86,9 @@ def test_four_digits_raise_while_trials_are_pending() -> None:
     row = int(strategy.ask().indices[0])
     x = [float(f"{v:.4g}") for v in X[row].tolist()]
     match = rf"nearest one is row {row}, .*instead of .*six digits"
-    with pytest.raises(InputDataError, match=match):
-        strategy.tell([x], [0.0])
+    refused(match, strategy.tell, [x], [0.0])
     off = X[[row]] + torch.tensor([[0.0, 2e-3]]).double()
-    with pytest.raises(InputDataError, match=r"column 1 \(from 0\)"):
-        strategy.tell(off, [0.0])
+    refused(r"column 1 \(from 0\)", strategy.tell, off, [0.0])
     assert strategy.history.num_extra == 0 and len(strategy.pending) == 5
     strategy.tell(X.amax(0, keepdim=True) + 0.02, [0.0])  # 2e-2 of the range
     assert strategy.history.indices.tolist() == [-1]
@@ -108,8 +104,7 @@ def test_concentrations_over_decades() -> None:
         strategy.tell([[value]], [1.0])
         assert strategy.history.indices.tolist() == [-1]
         strategy.ask()
-        with pytest.raises(InputDataError, match="nearest one is row 0"):
-            strategy.tell([[value * 1.5 + 1e-7]], [1.0])
+        refused("nearest one is row 0", strategy.tell, [[value * 1.5 + 1e-7]], [1.0])
 
 
 def test_decimals_and_arithmetic_next_to_zero() -> None:
@@ -128,8 +123,7 @@ def test_rows_that_collapse_in_lower_precision(dtype: torch.dtype) -> None:
     low = X.to(dtype)
     assert low[0] == low[1]
     strategy = RandomSearch(X, batch_size=1)
-    with pytest.raises(InputDataError, match="are the same, 0 of them pending"):
-        strategy.tell(low[1:2], [0.0])
+    refused("are the same, 0 of them pending", strategy.tell, low[1:2], [0.0])
     while int(strategy.ask().indices) != 1:
         strategy.withdraw(strategy.pending_ids)
     strategy.tell(low[1:2], [0.0])
@@ -138,8 +132,7 @@ def test_rows_that_collapse_in_lower_precision(dtype: torch.dtype) -> None:
     seen: set[int] = set()
     while not {0, 1} <= seen:
         seen.update(strategy.ask().indices.tolist())
-    with pytest.raises(InputDataError, match="are the same, 2 of them pending"):
-        strategy.tell(low[1:2], [0.0])
+    refused("are the same, 2 of them pending", strategy.tell, low[1:2], [0.0])
 
 
 def text() -> RandomSearch:
@@ -161,10 +154,8 @@ def test_fail_and_withdraw_take_any_collection_of_ids() -> None:
 def test_truth_values_are_no_ids(mask: Any) -> None:
     strategy = text()
     for call in (strategy.fail, strategy.withdraw):
-        with pytest.raises(InputDataError, match=r"batch\.ids\[mask\]"):
-            call(mask)
-    with pytest.raises(InputDataError, match=r"batch\.ids\[mask\]"):
-        strategy.tell(mask, [1.0, 2.0])
+        refused(r"batch\.ids\[mask\]", call, mask)
+    refused(r"batch\.ids\[mask\]", strategy.tell, mask, [1.0, 2.0])
     assert len(strategy.pending) == 3
 
 
@@ -178,10 +169,8 @@ def test_rows_are_no_ids() -> None:
     assert sorted(set(rows.tolist())) == sorted(rows.tolist()), "choose another seed"
     for given in (rows, rows.numpy()):
         for call in (strategy.fail, strategy.withdraw):
-            with pytest.raises(InputDataError, match=r"Give its ids, batch\.ids"):
-                call(given)
-        with pytest.raises(InputDataError, match=r"Give its ids, batch\.ids"):
-            strategy.tell(given, torch.zeros(4))
+            refused(r"Give its ids, batch\.ids", call, given)
+        refused(r"Give its ids, batch\.ids", strategy.tell, given, torch.zeros(4))
     strategy.tell(first.ids, torch.zeros(4))
     strategy.tell(second.ids, torch.zeros(4))
     assert len(strategy.pending) == 0
@@ -202,8 +191,7 @@ def test_keys_with_the_features_of_other_rows(column: str, parts: str) -> None:
         frame = frame.drop(columns="trial")
     if parts == "in part":
         frame = frame[[column]]
-    with pytest.raises(InputDataError, match="are not those of"):
-        strategy.tell(frame, torch.zeros(4))
+    refused("are not those of", strategy.tell, frame, torch.zeros(4))
     assert len(strategy.history) == 0 and len(strategy.pending) == 4
     strategy.tell(frame.drop(columns=column), torch.zeros(4))
     assert len(strategy.pending) == 0
@@ -244,8 +232,7 @@ def test_a_cell_that_was_lost_says_nothing_of_the_others() -> None:
     frame.iloc[0, frame.columns.get_loc("heat")] = "oops"
     wrong = frame.copy()
     wrong.iloc[1, wrong.columns.get_loc("heat")] = 99.0
-    with pytest.raises(InputDataError, match="are not those of"):
-        strategy.tell(wrong, torch.zeros(4))
+    refused("are not those of", strategy.tell, wrong, torch.zeros(4))
     strategy.tell(frame, torch.zeros(4))
     assert len(strategy.pending) == 0
 
@@ -332,8 +319,7 @@ def test_a_series_beside_ids() -> None:
     values = batch.X[:, 0].tolist()
     assert batch.indices.tolist() != [0, 1, 2, 3], "choose another seed"
     by_id = pd.Series(values, index=pd.Index([0, 1, 2, 3]))
-    with pytest.raises(InputDataError, match="need the same labels, once each"):
-        strategy.tell(batch.ids, by_id)
+    refused("need the same labels, once each", strategy.tell, batch.ids, by_id)
     strategy.tell(reversed(batch.ids.tolist()), pd.Series(values[::-1]))
     assert is_paired(strategy)
     strategy, batch = asked()
@@ -362,14 +348,12 @@ def test_a_series_that_could_mean_two_orders() -> None:
         with pytest.raises(InputDataError, match="need the same labels, once each"):
             strategy.tell(X, pd.Series([0.0, 1.0, 2.0, 3.0]))
     by_key = pd.Series([0.0, 1.0, 2.0, 3.0])[batch.keys]
-    with pytest.raises(InputDataError, match="need the same labels, once each"):
-        strategy.tell(batch, by_key)
+    refused("need the same labels, once each", strategy.tell, batch, by_key)
     strategy.tell(batch, by_key.to_numpy())
     assert is_paired(strategy)
     twice = table.loc[[3, 3, 0, 1]]
     for Y in (twice.heat.iloc[::-1], twice.heat.set_axis([3, 0, 0, 1])):
-        with pytest.raises(InputDataError, match="need the same labels, once each"):
-            strategy.tell(twice, Y)
+        refused("need the same labels, once each", strategy.tell, twice, Y)
     strategy.tell(twice, twice.heat)
     assert torch.equal(strategy.history.Y, strategy.history.X[:, 0])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from botorch.exceptions import InputDataError
+from refusals import refused
 
 pytest.importorskip("pandas")
 
@@ -110,18 +111,14 @@ def test_a_wrong_file_is_refused_by_line(
 
 
 def test_files_that_cannot_be_read(read: Read, tmp_path: Path) -> None:
-    with pytest.raises(InputDataError, match=r"no file .*none\.csv"):
-        read_table(tmp_path / "none.csv")
-    with pytest.raises(InputDataError, match="cannot be read: Is a directory"):
-        read_table(tmp_path)
+    refused(r"no file .*none\.csv", read_table, tmp_path / "none.csv")
+    refused("cannot be read: Is a directory", read_table, tmp_path)
     data = gzip.compress(b"a,b\n" + b"1,2\n" * 99)
     for content in (b"a,b\n1,2\n", data[:25]):
         path = tmp_path / "bad.csv.gz"
         path.write_bytes(content)
-        with pytest.raises(InputDataError, match=r"bad\.csv\.gz cannot be read"):
-            read_table(path)
-    with pytest.raises(InputDataError, match=r"table\.XLSX is a .*; save it as CSV"):
-        read(b"PK\x03\x04", "table.XLSX")
+        refused(r"bad\.csv\.gz cannot be read", read_table, path)
+    refused(r"table\.XLSX is a .*; save it as CSV", read, b"PK\x03\x04", "table.XLSX")
     assert read(b"a\tb\n1\t2\n", "table.xls").columns == {"a": ["1"], "b": ["2"]}
 
 
@@ -158,10 +155,8 @@ def test_a_feature_is_numbers_or_text(
     if message is None:
         assert table.values("c") == cells
     else:
-        with pytest.raises(InputDataError, match=message):
-            table.values("c")
-    with pytest.raises(InputDataError, match=r"line \d"):
-        table.numbers("c")
+        refused(message, table.values, "c")
+    refused(r"line \d", table.numbers, "c")
 
 
 @pytest.mark.parametrize(
@@ -171,14 +166,8 @@ def test_a_comma_between_thousands_is_not_taken_for_a_point(
     read: Read, cell: str
 ) -> None:
     table = read(f'c,d\n1,"{cell}"\n"{cell}","{cell}"\n')
-    with pytest.raises(
-        InputDataError, match=r"line 3, column 'c': .*separate thousands"
-    ):
-        table.numbers("c")
-    with pytest.raises(
-        InputDataError, match=r"line 2, column 'd': .*separate thousands"
-    ):
-        table.values("d")
+    refused(r"line 3, column 'c': .*separate thousands", table.numbers, "c")
+    refused(r"line 2, column 'd': .*separate thousands", table.values, "d")
 
 
 def test_columns_that_are_missing_are_named(read: Read) -> None:
@@ -186,8 +175,7 @@ def test_columns_that_are_missing_are_named(read: Read) -> None:
     table.need(["b", "a"], "the --key")
     with pytest.raises(InputDataError, match=r"no column 'c', the --key; .* 'a', 'b'"):
         table.need(["a", "c"], "the --key")
-    with pytest.raises(InputDataError, match=r"no column 'a'.*semi"):
-        read("a;b, c\n1,2\n").need(["a"], "the --key")
+    refused(r"no column 'a'.*semi", read("a;b, c\n1,2\n").need, ["a"], "the --key")
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:

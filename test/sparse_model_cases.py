@@ -39,6 +39,15 @@ def make_data(
     return X.to(**tkwargs), Y.to(**tkwargs), Yvar.to(**tkwargs)
 
 
+def sine_data(
+    n: int = 20, d: int = 2, batch: tuple[int, ...] = ()
+) -> tuple[Tensor, Tensor]:
+    """Inputs in the unit cube and a sine of their sum."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(*batch, n, d, dtype=torch.double, generator=generator)
+    return X, (3 * X.sum(-1, keepdim=True)).sin()
+
+
 def make_transform(
     name: str | None, double: dict[str, Any], bounds: Tensor | None = None
 ) -> Any:

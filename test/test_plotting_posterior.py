@@ -8,8 +8,8 @@ import torch
 from botorch.exceptions import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
-from gpytorch.kernels import RBFKernel
 from refusals import refused
+from strategy_table import make_kernel
 from torch import Tensor
 
 from botorch_sparse.inducing.certificate import variance_inflation
@@ -27,12 +27,6 @@ from botorch_sparse.plotting import (
     plot_elimination,
     plot_slice,
 )
-
-
-def kernel(double: dict[str, Any], lengthscale: float = 0.2) -> RBFKernel:
-    made = RBFKernel().to(**double)
-    made.lengthscale = lengthscale
-    return made.requires_grad_(False)
 
 
 def wave(X: Tensor) -> Tensor:
@@ -64,7 +58,7 @@ def band(figure: Figure) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def strategy(double):
-    made = BBKB(line(101, double), kernel(double), lam=1e-2, seed=0)
+    made = BBKB(line(101, double), make_kernel(0.2, **double), lam=1e-2, seed=0)
     made.run(wave, 60, progress=False)
     return made
 
@@ -86,7 +80,7 @@ def test_the_band_of_a_strategy_on_a_table_is_its_own(strategy):
 
 
 def test_an_exact_strategy_has_a_band_and_no_inducing_points(double):
-    made = GPUCB(line(31, double), kernel(double), lam=1e-2, seed=0)
+    made = GPUCB(line(31, double), make_kernel(0.2, **double), lam=1e-2, seed=0)
     made.run(wave, 10, progress=False)
     assert set(drawn(plot_confidence_band(made))) == {"mean", "observations"}
 
@@ -154,7 +148,7 @@ def test_a_slice_of_a_box_goes_through_the_best_point(quantity, double):
     bounds = torch.tensor([[0.0, 0, 0], [1, 2, 3]], **double)
     made = BBKB(
         bounds=bounds,
-        covar_module=kernel(double, 1.0),
+        covar_module=make_kernel(1.0, **double),
         lam=1e-2,
         num_initial=8,
         optimizer_options={"num_restarts": 1, "raw_samples": 8},
@@ -181,7 +175,7 @@ def test_a_slice_of_a_box_goes_through_the_best_point(quantity, double):
 
 def test_a_slice_of_a_table_colours_its_candidates(double):
     X = torch.rand(40, 2, **double)
-    made = BBKB(X, kernel(double, 0.5), lam=1e-2, seed=0)
+    made = BBKB(X, make_kernel(0.5, **double), lam=1e-2, seed=0)
     made.run(wave, 20, progress=False)
     dots = plot_slice(made).axes[0].collections[0]
     assert torch.equal(torch.as_tensor(dots.get_offsets().data), X.cpu())
@@ -218,7 +212,13 @@ def test_a_table_without_a_kernel_is_drawn_in_its_own_units(double):
 
 @pytest.fixture
 def elimination(double):
-    made = SBPE(line(41, double), kernel(double), num_evaluations=60, lam=1e-2, seed=0)
+    made = SBPE(
+        line(41, double),
+        make_kernel(0.2, **double),
+        num_evaluations=60,
+        lam=1e-2,
+        seed=0,
+    )
     made.run(wave, 60, progress=False)
     return made
 
@@ -235,7 +235,7 @@ def test_certificates_of_sbpe_come_with_its_history(elimination):
 
 def test_a_box_is_certified_by_its_model(double):
     bounds = torch.tensor([[0.0], [1]], **double)
-    made = BBKB(bounds=bounds, covar_module=kernel(double, 0.5), lam=1e-1)
+    made = BBKB(bounds=bounds, covar_module=make_kernel(0.5, **double), lam=1e-1)
     made.tell(line(40, double), wave(line(40, double)))
     made.ask(1)
     n, certificate = certified_step(made)
@@ -263,8 +263,8 @@ def test_elimination_draws_each_interval_once(elimination):
 
 def test_what_cannot_be_drawn_is_refused(double):
     X = line(9, double)
-    fresh = SBPE(X, kernel(double), num_evaluations=9)
-    for source in (RandomSearch(X), fresh, BBKB(X, kernel(double))):
+    fresh = SBPE(X, make_kernel(0.2, **double), num_evaluations=9)
+    for source in (RandomSearch(X), fresh, BBKB(X, make_kernel(0.2, **double))):
         with pytest.raises(UnsupportedError, match="no posterior to draw"):
             plot_confidence_band(source)
     refused("before", plot_elimination, fresh)

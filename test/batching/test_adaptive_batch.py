@@ -23,6 +23,7 @@ from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from host_copies import HostCopies
+from refusals import refused
 
 from botorch_sparse.acquisition import (
     BatchUpperConfidenceBound,
@@ -309,24 +310,23 @@ def test_sizes(double: dict[str, Any]) -> None:
     most = optimize_adaptive_batch(ucb, Global(1e9), choices=X, max_batch_size=3)
     assert len(most.X) == 3 and most.reason == "max_batch_size"
     assert torch.equal(most.X[:1], one.X)
-    for kwargs in ({"min_batch_size": 0}, {"min_batch_size": 3, "max_batch_size": 2}):
-        with pytest.raises(InputDataError, match="need 1 <= min_batch_size"):
-            optimize_adaptive_batch(ucb, rule, choices=X, **kwargs)
-    with pytest.raises(InputDataError, match="Give either choices or bounds"):
-        optimize_adaptive_batch(ucb, rule)
-    with pytest.raises(InputDataError, match="points of a box never repeat"):
-        optimize_adaptive_batch(ucb, rule, bounds=X[:2], unique=True)
-    for shape, bad in ((r"\(0, .\)", X[:0]), (r"\(.*, 9\)", X.new_ones(4, 9))):
-        with pytest.raises(InputDataError, match="choices of shape " + shape):
-            optimize_adaptive_batch(ucb, rule, choices=bad)
-    with pytest.raises(InputDataError, match="1 rows that are not finite"):
-        optimize_adaptive_batch(ucb, rule, choices=torch.cat([X, X[:1] / 0 * 0]))
     box = torch.stack([torch.zeros_like(X[0]), torch.ones_like(X[0])])
-    for options in ({"q": 2}, {"return_best_only": False}):
-        with pytest.raises(InputDataError, match="chosen one by one"):
-            optimize_adaptive_batch(ucb, rule, bounds=box, optimizer_options=options)
-    with pytest.raises(InputDataError, match="need at least 1, such as 2"):
-        optimize_adaptive_batch(ucb, rule, 0.9, choices=X)
+    for match, kwargs in (
+        ("need 1 <= min_batch_size", {"choices": X, "min_batch_size": 0}),
+        ("need 1 <=", {"choices": X, "min_batch_size": 3, "max_batch_size": 2}),
+        ("Give either choices or bounds", {}),
+        ("points of a box never repeat", {"bounds": X[:2], "unique": True}),
+        (r"choices of shape \(0, .\)", {"choices": X[:0]}),
+        (r"choices of shape \(.*, 9\)", {"choices": X.new_ones(4, 9)}),
+        ("1 rows that are not f", {"choices": torch.cat([X, X[:1] / 0 * 0])}),
+        ("chosen one by one", {"bounds": box, "optimizer_options": {"q": 2}}),
+        (
+            "chosen one by",
+            {"bounds": box, "optimizer_options": {"return_best_only": False}},
+        ),
+        ("need at least 1, such as 2", {"choices": X, "ratio_threshold": 0.9}),
+    ):
+        refused(match, optimize_adaptive_batch, ucb, rule, **kwargs)
 
 
 @pytest.mark.parametrize("step", [1, 2], ids=["exact", "nystrom"])
@@ -425,8 +425,7 @@ def test_a_rule_of_ones_own(double: dict[str, Any]) -> None:
     assert len(optimize_adaptive_batch(ucb, OnePlate(2), choices=choices).X) == 1
     with pytest.raises(InputDataError, match="which has its own; leave the first out"):
         optimize_adaptive_batch(ucb, OnePlate(2), 3.0, choices=choices)
-    with pytest.raises(InputDataError, match="need one of"):
-        optimize_adaptive_batch(ucb, 3.0, choices=choices)  # type: ignore[arg-type]
+    refused("need one of", optimize_adaptive_batch, ucb, 3.0, choices=choices)
 
 
 def test_both_forms_of_a_rule(double: dict[str, Any]) -> None:

@@ -22,8 +22,8 @@ from batch_oracles import (
     make_problem,
     sparse_problem,
 )
-from gpytorch.kernels import RBFKernel
 from refusals import refused
+from strategy_table import make_kernel
 
 from botorch_sparse.acquisition import BatchUpperConfidenceBound, GlobalLocal
 from botorch_sparse.acquisition.ratios import LocalBound
@@ -287,8 +287,7 @@ def reference_pool(case: dict[str, Any], streamed: bool, **tkwargs: Any) -> Nyst
     y = torch.tensor(case["y"], dtype=torch.float64)
     count = count.double()
     total = torch.zeros(len(row), dtype=torch.float64).index_add(0, inverse, y)
-    kernel = RBFKernel().to(**tkwargs).requires_grad_(False)
-    kernel.lengthscale = case["lengthscale"]
+    kernel = make_kernel(case["lengthscale"], **tkwargs)
     pool = NystromPool(X, case["lam"], max_memory=0 if streamed else 2**30)
     pool.update(
         NystromPosterior.from_data(

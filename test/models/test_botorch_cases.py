@@ -31,6 +31,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from sparse_model_cases import sine_data
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP
@@ -46,12 +47,6 @@ pytestmark = [
 # As many inducing points as training points, or few.
 SIZES = pytest.mark.parametrize("size", [None, 5], ids=["exact", "sparse"])
 OUTLIERS = {28, 29, 30, 31}
-
-
-def data(n: int = 20, d: int = 2) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(n, d, dtype=torch.double, generator=generator)
-    return X, (3 * X.sum(-1, keepdim=True)).sin()
 
 
 def fitted(model: SingleTaskGP, steps: int, **options: Any) -> None:
@@ -114,7 +109,7 @@ def test_relevance_pursuit(pursuit):
 @SIZES
 def test_the_baseline_of_an_acquisition_function(size):
     """`test_get_X_baseline`: the training inputs, as they came."""
-    X, Y = data()
+    X, Y = sine_data()
     for transform in (None, Normalize(d=2)):
         model = SparseSingleTaskGP(
             X, Y, input_transform=transform, max_inducing_points=size
@@ -132,7 +127,7 @@ def test_the_baseline_of_an_acquisition_function(size):
 @pytest.mark.parametrize("num_outputs", [1, 2])
 def test_training_inputs_before_and_after_the_transform(num_outputs, size):
     """`pathwise/test_utils.py::test_get_train_inputs`."""
-    X, Y = data()
+    X, Y = sine_data()
     Y = torch.cat([Y, Y.cos()], dim=-1)[:, :num_outputs]
     model = SparseSingleTaskGP(
         X, Y, input_transform=Normalize(d=2), max_inducing_points=size
@@ -162,7 +157,7 @@ def test_optimizers_bounds_and_parameters_that_play_no_role(
     optimizer, steps, bound, size
 ):
     """`test_fit.py::test_fit_gpytorch_mll`."""
-    X, Y = data(10)
+    X, Y = sine_data(10)
     model = SparseSingleTaskGP(X, Y, max_inducing_points=size)
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     before = model.covar_module.raw_lengthscale.detach().clone()

@@ -20,6 +20,7 @@ from botorch.sampling.pathwise import (
 )
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
+from sparse_model_cases import sine_data
 from torch import Size, Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -32,15 +33,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # BoTorch's, of so few data
 SIZES = pytest.mark.parametrize("size", [None, 5], ids=["exact", "sparse"])
 
 
-def data(n: int = 20, d: int = 2, batch: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(*batch, n, d, dtype=torch.double, generator=generator)
-    return X, (3 * X.sum(-1, keepdim=True)).sin()
-
-
 def objectives(size: int | None) -> list[Any]:
     """That of a model whose inputs are not in the unit cube, and of a list."""
-    X, Y = data(10)
+    X, Y = sine_data(10)
     model = SparseSingleTaskGP(
         5 * X, Y, input_transform=Normalize(d=2), max_inducing_points=size
     )
@@ -119,7 +114,7 @@ def test_the_likelihood_is_given_transformed_inputs(size):
 
 
 def of_paths(size: int | None, num_outputs: int = 1, **options: Any) -> Any:
-    X, Y = data(5, **options)
+    X, Y = sine_data(5, **options)
     Y = torch.cat([Y, Y.cos(), -Y], dim=-1)[..., :num_outputs]
     return SparseSingleTaskGP(
         X, Y, max_inducing_points=None if size is None else 3
@@ -153,7 +148,7 @@ def test_paths_of_lists(size):
     """`test_model_lists`: one for each model, which have one output each."""
     models = ModelListGP(of_paths(size), of_paths(size))
     paths = draw_matheron_paths(models, Size([2]))
-    X = data(4)[0]
+    X = sine_data(4)[0]
     for path, values in zip(paths, paths(X), strict=True):
         close(path(X), values, rtol=0, atol=0)
     with pytest.raises(UnsupportedError, match="list of multi-output models"):

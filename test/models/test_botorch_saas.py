@@ -16,18 +16,13 @@ from botorch.models.transforms import Normalize, Standardize
 from botorch.models.transforms.input import AppendFeatures, FilterFeatures
 from botorch.optim.utils import sample_all_priors
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from torch import Size, Tensor
+from sparse_model_cases import sine_data
+from torch import Size
 
 from botorch_sparse.models import SparseSingleTaskGP
 
 close = torch.testing.assert_close
 pytestmark = pytest.mark.filterwarnings("ignore")  # BoTorch's, of so few data
-
-
-def data(n: int, d: int, batch: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    X = torch.rand(*batch, n, d, dtype=torch.double, generator=generator)
-    return X, (3 * X.sum(-1, keepdim=True)).sin()
 
 
 @pytest.fixture(params=[None, 5], ids=["exact", "sparse"])
@@ -46,7 +41,7 @@ def saas(request, monkeypatch):
 @pytest.mark.parametrize(("noise", "tau"), [(None, None), (None, 0.1), (0.01, None)])
 def test_sparse_axes(noise, tau, saas):
     """`test_get_saas_model`: one input plays a role, whatever the units are."""
-    X, _ = data(12, 3)
+    X, _ = sine_data(12, 3)
     Y = (1 + 2 * X[:, :1]).sin()
     Yvar = None if noise is None else torch.full_like(Y, noise)
     model = get_fitted_map_saas_model(
@@ -77,7 +72,7 @@ def test_sparse_axes(noise, tau, saas):
 
 def test_sparse_axes_of_several_outputs(saas):
     """`test_batch_model_fitting`: the fit of each output."""
-    X, _ = data(12, 3)
+    X, _ = sine_data(12, 3)
     Y = torch.cat([(2 * X[:, :1]).sin(), (2 * X[:, 1:2]).cos()], dim=-1)
     both = get_fitted_map_saas_model(X, Y, tau=0.1)
     kernel = both.covar_module
@@ -91,7 +86,7 @@ def test_sparse_axes_of_several_outputs(saas):
 
 def test_inputs_that_are_left_out_or_appended(saas):
     """`test_filterfeatures_input_transform`, `test_input_transform_in_train`."""
-    X, Y = data(12, 3)
+    X, Y = sine_data(12, 3)
     chosen = FilterFeatures(torch.tensor([0, 2]))
     options = {"optimizer_kwargs": {"options": {"maxiter": 5}}}
     model = get_fitted_map_saas_model(X, Y, input_transform=chosen, **options)
@@ -112,7 +107,7 @@ def test_inputs_that_are_left_out_or_appended(saas):
 )
 def test_sums_of_kernels_with_sparse_axes(batch, num_outputs, noise, size):
     """`TestAdditiveMapSaasSingleTaskGP`: its modules, in a model of ours."""
-    X, Y = data(10, 4, batch)
+    X, Y = sine_data(10, 4, batch)
     Y = Y.repeat(*(1 for _ in batch), 1, num_outputs)
     outputs = (num_outputs,) if num_outputs > 1 else ()
     shape = Size((*batch, *outputs))

@@ -24,6 +24,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.datasets import SupervisedDataset
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from refusals import refused
 from subset_model_cases import (
     dense_posterior,
     every_kind,
@@ -279,12 +280,9 @@ def test_errors_of_new_observations():
         with pytest.raises(kind, match=match):
             model.add_observations(*bad)
     assert model.num_observations == 20
-    with pytest.raises(InputDataError, match="a subset of 1 indices"):
-        model.set_subset(torch.tensor([20]))
-    with pytest.raises(InputDataError, match="Leave out noise"):
-        model.condition_on_observations(X, Y, noise=Y)
-    with pytest.raises(InputDataError, match="are known"):
-        known.add_observations(X, Y)
+    refused("a subset of 1 indices", model.set_subset, torch.tensor([20]))
+    refused("Leave out noise", model.condition_on_observations, X, Y, noise=Y)
+    refused("are known", known.add_observations, X, Y)
     with pytest.raises(InputDataError, match="known noise variances"):
         known.set_train_data(X, Y.squeeze(-1), strict=False)
     given = FixedNoiseGaussianLikelihood(torch.full((20,), 0.1).double())

@@ -13,6 +13,7 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from interrupted import Trace, surroundings
+from strategy_table import equal
 from torch import Tensor
 
 from botorch_sparse.models import SparseSingleTaskGP, SubsetSingleTaskGP
@@ -70,16 +71,6 @@ def state(model: Any) -> Any:
     return model.inducing_points.clone()
 
 
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor):
-        return a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
-
-
 CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
     "fit-sparse": (sparse, fit),
     "fit-exact": (exact, fit),
@@ -111,12 +102,12 @@ def check(name: str, every: int) -> None:
             except (Exception, KeyboardInterrupt):
                 torch.set_grad_enabled(True)
                 assert surroundings()[1:3] == outside, place
-                if same(seen(model), before):
+                if equal(seen(model), before):
                     continue
-                assert same(seen(model), after), place
+                assert equal(seen(model), after), place
             model = make()  # it is done, or somebody tried again
     update(model)
-    assert same(seen(model), after)
+    assert equal(seen(model), after)
 
 
 @pytest.mark.filterwarnings("ignore:Optimization failed")

@@ -16,9 +16,9 @@ from batch_oracles import (
     fewer,
     make_problem,
 )
-from gpytorch.kernels import RBFKernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategy_table import make_kernel
 
 from botorch_sparse.pools import NystromPool
 from botorch_sparse.pools import nystrom_pool as pool_module
@@ -218,8 +218,7 @@ def test_ties_go_to_the_lowest_that_may_be_chosen(
 def test_ties_after_points(double: dict[str, Any]) -> None:
     """Two halves of a table, uncorrelated and alike to the bit, take turns."""
     X = torch.tensor([[0.0], [0.25], [1024.0], [1024.25]], **double)
-    kernel = RBFKernel().to(**double).requires_grad_(False)
-    kernel.lengthscale = 0.5  # with all else a power of two: nothing is rounded
+    kernel = make_kernel(0.5, **double)  # powers of two: nothing is rounded
     posterior = NystromPosterior.from_data(
         kernel, X, X[:, 0] * 0, X[:, 0] * 0 + 0.5, X[[0, 2]]
     )

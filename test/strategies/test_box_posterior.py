@@ -13,6 +13,7 @@ from botorch.exceptions import InputDataError
 from box_table import BOUNDS, KNOWN, LAM, TABLE, THOROUGH, objective
 from dense_posteriors import dense_moments
 from gpytorch.means import Mean, ZeroMean
+from strategy_table import make_kernel
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
@@ -207,9 +208,7 @@ def test_constraints_and_fixed_features(name: str) -> None:
         quick = {"n_burnin": 100, "n_thinning": 4, "maxiter": 20}
         change["optimizer_options"] = THOROUGH | {"options": quick}
     if name in ("bbkb-global-local", "thompson"):
-        kernel = box_table.RBFKernel().double().requires_grad_(False)
-        kernel.lengthscale = 0.4
-        change["covar_module"] = kernel
+        change["covar_module"] = make_kernel(0.4)
     strategy = TABLE[name](**domain, **change)
     total = 4 if name == "random" else 10
     X = strategy.run(lambda X: X.sum(-1), total, progress=False).X

@@ -9,6 +9,7 @@ import pytest
 import torch
 from batch_oracles import OnePlate
 from botorch.exceptions import InputDataError
+from refusals import refused
 from strategy_table import make_candidates, make_kernel, objective
 
 from botorch_sparse.acquisition import FixedBeta
@@ -62,10 +63,8 @@ def test_a_rule_without_identity_is_refused_when_a_state_is_made() -> None:
 
     strategy = build(BBKB, None, Unknown())
     strategy.run(objective, 5, progress=False)
-    with pytest.raises(InputDataError, match=r"Got rule=.*make it a dataclass"):
-        strategy.state_dict()
-    with pytest.raises(InputDataError, match="need one of"):
-        build(BBKB, None, "sum")
+    refused(r"Got rule=.*make it a dataclass", strategy.state_dict)
+    refused("need one of", build, BBKB, None, "sum")
 
 
 @pytest.mark.parametrize("lam", [1e7, 1e3])
@@ -94,8 +93,7 @@ class NoRule:
 def test_a_threshold_may_be_said_twice(cls: Any) -> None:
     X, rule = make_candidates(10), Local(3.0)
     assert cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=3.0).rule is rule
-    with pytest.raises(InputDataError, match=r"Got rule=.*or an object"):
-        cls(X, make_kernel(), 1.0, rule=NoRule())
+    refused(r"Got rule=.*or an object", cls, X, make_kernel(), 1.0, rule=NoRule())
     with pytest.raises(InputDataError, match=r"Got ratio_threshold=4\.0"):
         cls(X, make_kernel(), 1.0, rule=rule, ratio_threshold=4.0)
 

@@ -544,26 +544,23 @@ def test_stop_after() -> None:
     assert len(strategy.history) == 100
 
 
-@pytest.mark.parametrize("minimize", [False, True])
-def test_stop_at_target(minimize: bool) -> None:
-    sign = -1.0 if minimize else 1.0
-    strategy = random_search(minimize=minimize, batch_size=1)
-    values = iter([sign * y for y in (1.0, 3.0, 2.0, 4.0, 9.0)])
-    history = strategy.run(
-        lambda X: [next(values)], 5, progress=False, callbacks=[StopAtTarget(sign * 4)]
-    )
-    assert history.Y.tolist() == [sign * y for y in (1.0, 3.0, 2.0, 4.0)]
+FALLING = [-1.0, -2.0, -2.25, -2.5, -2.75, -2.0, -2.75, -9.0]
 
 
-@pytest.mark.parametrize("min_gain, expected", [(0.0, 7), (0.5, 4)])
-def test_stop_on_no_improvement(min_gain: float, expected: int) -> None:
-    strategy = random_search(batch_size=1, minimize=True)
-    values = iter([-1.0, -2.0, -2.25, -2.5, -2.75, -2.0, -2.75, -9.0])
-    rule = StopOnNoImprovement(2, min_gain)
-    history = strategy.run(
-        lambda X: [next(values)], 8, progress=False, callbacks=[rule]
-    )
-    assert len(history) == expected
+@pytest.mark.parametrize(
+    ("rule", "minimize", "values", "num"),
+    [
+        (StopAtTarget(4.0), False, [1.0, 3.0, 2.0, 4.0, 9.0], 4),
+        (StopAtTarget(-4.0), True, [-1.0, -3.0, -2.0, -4.0, -9.0], 4),
+        (StopOnNoImprovement(2, 0.0), True, FALLING, 7),
+        (StopOnNoImprovement(2, 0.5), True, FALLING, 4),
+    ],
+)
+def test_rules_that_stop(rule, minimize, values, num):
+    strategy, left = random_search(minimize=minimize, batch_size=1), iter(values)
+    options = {"progress": False, "callbacks": [rule]}
+    history = strategy.run(lambda X: [next(left)], len(values), **options)
+    assert history.Y.tolist() == values[:num]
 
 
 @pytest.mark.parametrize("minimize", [False, True])

@@ -8,10 +8,9 @@ import pytest
 import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from dense_posteriors import dense_moments
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
 from refusals import refused
-from strategy_table import equal, without_times
+from strategy_table import equal, make_kernel, without_times
 from torch import Tensor
 
 from botorch_sparse.acquisition import FixedBeta
@@ -43,15 +42,9 @@ def objective(X: Tensor) -> Tensor:
     return (5 * X[:, 0]).sin() + (3 * X[:, 1]).cos()
 
 
-def make_kernel() -> RBFKernel:
-    kernel = RBFKernel().double().requires_grad_(False)
-    kernel.lengthscale = LENGTHSCALE
-    return kernel
-
-
 FIRST, SECOND = rows(40), rows(50, 1)
 UCB: dict[str, Any] = {
-    "covar_module": make_kernel(),
+    "covar_module": make_kernel(LENGTHSCALE),
     "lam": LAM,
     "radius": FixedBeta(BETA),
     "mean_module": ZeroMean(),
@@ -64,7 +57,7 @@ MAKERS: dict[str, Any] = {
     "gpucb": partial(GPUCB, **UCB),
     "gpbucb": partial(GPBUCB, **UCB),
     "thompson": partial(
-        ThompsonSampling, covar_module=make_kernel(), lam=LAM, batch_size=3
+        ThompsonSampling, covar_module=make_kernel(LENGTHSCALE), lam=LAM, batch_size=3
     ),
     "inferred": partial(BBKB, batch_size=3),
     "random": partial(RandomSearch, batch_size=3),
@@ -255,7 +248,7 @@ def frame(keys: list[str], solvents: list[str], heat: list[float]) -> pd.DataFra
 def test_keys_and_categories() -> None:
     """Keys are the new table's; categories have the first table's columns."""
     first = frame(["a", "b", "c"], ["oil", "water", "oil"], [1.0, 2.0, 3.0])
-    strategy = BBKB(first, covar_module=make_kernel(), lam=LAM)
+    strategy = BBKB(first, covar_module=make_kernel(LENGTHSCALE), lam=LAM)
     strategy.tell(frame(["b"], ["water"], [2.0]), [1.0])
     second = frame(["z", "y"], ["water", "water"], [2.0, 5.0])
     strategy.set_candidates(second)
@@ -285,10 +278,10 @@ def test_copies_are_known_by_their_keys() -> None:
 @pytest.mark.parametrize(
     "strategy",
     [
-        SBPE(FIRST, make_kernel(), num_evaluations=20),
+        SBPE(FIRST, make_kernel(LENGTHSCALE), num_evaluations=20),
         RandomSearch(bounds=[[0.0], [1.0]]),
         BBKB(bounds=[[0.0], [1.0]]),
-        BBKB(ShardedDomain.of(FIRST, ALONE), make_kernel()),
+        BBKB(ShardedDomain.of(FIRST, ALONE), make_kernel(LENGTHSCALE)),
     ],
 )
 def test_others_keep_their_domain(strategy: Any) -> None:

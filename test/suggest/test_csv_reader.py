@@ -130,20 +130,14 @@ FEATURES = [
     (["nan", "inf", "1"], r"line 2 .*'nan' is no number, but most"),
     (["NA", "n/a", "1.5", "NA"], r"line 2 .*'NA' is no number, but most"),
     (["1", "2", "1_0"], r"line 4 .*'1_0' is no number, but most"),
-    (
-        ["1,5", "-2,5", "3,5e-4"],
-        r"line 2 .*'1,5' is no number, but most .* its comma .*--text",
-    ),
-    (
-        ["1", "2,5", "3,5"],
-        r"line 3 .*'2,5' is no number, but most .* its comma .*--text",
-    ),
+    (["1,5", "-2,5", "3,5e-4"], r"line 2 .*'1,5' is no number, but most .* its comma .*--text"),
+    (["1", "2,5", "3,5"], r"line 3 .*'2,5' is no number, but most .* its comma .*--text"),
     (["x", "1,5", "2,5"], r"line 2 .*'x' is no number, but most .*--text"),
     (["2,5", "3", "x"], r"line 2 .*'2,5' is no number, but most .* its comma .*--text"),
     (["1,5", "x", "1,x", "1,2,3"], None),
     (["a", "2", "b", "1"], None),
     (["Na", "K", "1", "Na"], None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("cells", "message"), FEATURES)

@@ -353,12 +353,9 @@ def test_rows_that_are_neither_measured_nor_failed_are_proposed(
     else:
         words = words_of(lab, options, results)
     rows = lab(*words, key=None).rows
-    names = [next(iter(row.values())) for row in rows]
-    assert (
-        len(rows) == expected
-        if isinstance(expected, int)
-        else sorted(names) == (expected.split())
-    )
+    names = sorted(next(iter(row.values())) for row in rows)
+    found = len(rows) if isinstance(expected, int) else " ".join(names)
+    assert found == expected
 
 
 DAYS = lines("id,day,solvent,plate", "{0},2026-01-{0:02},s{0},{0:03}", 9, 1)
@@ -465,9 +462,8 @@ def test_rounds_in_which_all_files_change(
     for step in range(6):
         kept = [heat for heat in cells if heat in inside]
         draw.shuffle(kept)
-        lab.write(
-            "pool.csv", [columns, *([cells[x][c] for c in columns] for x in kept)]
-        )
+        rows = [[cells[x][c] for c in columns] for x in kept]
+        lab.write("pool.csv", [columns, *rows])
         size = draw.choice([1, 3, 6, 40])
         options: list[object] = ["--batch", size, "--strategy", name, "--minimize"]
         options += ["--results", *files] if files else []
@@ -488,16 +484,13 @@ def test_rounds_in_which_all_files_change(
         num = len(waiting & inside)
         assert (f"{num} proposed before wait for results;" in answer.said) == (num > 0)
         gone = waiting - inside
-        assert (
-            f"note: {len(gone)} of the rows proposed before are" in answer.said
-        ) == bool(gone)
+        note = f"note: {len(gone)} of the rows proposed before are"
+        assert (note in answer.said) == bool(gone)
         told = []
-        for heat in draw.sample(
-            sorted({*heats} | waiting), k=draw.randint(0, len(heats))
-        ):
-            value = draw.choice(
-                ["1.5", "2", "-3.25", "failed", "" if has_state else "0.5"]
-            )
+        values = ["1.5", "2", "-3.25", "failed", "" if has_state else "0.5"]
+        open_rows, num_told = sorted({*heats} | waiting), draw.randint(0, len(heats))
+        for heat in draw.sample(open_rows, k=num_told):
+            value = draw.choice(values)
             told.append([*(cells[heat][c] for c in columns), value])
             {"failed": failed, "": waiting}.get(value, measured).add(heat)
         waiting = (waiting | {*heats}) - measured - failed if has_state else set()
@@ -709,12 +702,9 @@ def test_files_of_other_forms_give_the_same_rows(lab: Laboratory, mark: str) -> 
     lab.pool.write_text(lab.pool.read_text().replace(".", ","))
     lab.results.write_text(lab.results.read_text().replace(".", ","))
     after = lab(*words, "--decimal", ",").rows
-    assert [row["predicted_mean"] for row in after] == [
-        row["predicted_mean"] for row in before
-    ]
-    assert [row["heat"].replace(",", ".") for row in after] == [
-        row["heat"] for row in before
-    ]
+    pairs = [*zip(after, before, strict=True)]
+    assert all(a["predicted_mean"] == b["predicted_mean"] for a, b in pairs)
+    assert all(a["heat"].replace(",", ".") == b["heat"] for a, b in pairs)
 
 
 @pytest.mark.parametrize("key", ["id", None])

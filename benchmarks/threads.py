@@ -187,6 +187,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{os.cpu_count()} cores; seconds by default / with one thread (ratio)")
     print("| job |", *(f"{beside} |" for beside in args.beside))
     print("|---|" + "---|" * len(args.beside))
+    missed: list[str] = []
     for name in JOBS:
         if not name.startswith(tuple(args.jobs)):
             continue
@@ -194,12 +195,12 @@ def main(arguments: list[str] | None = None) -> None:
         for beside in args.beside:
             default = seconds(name, beside, args.repeats)
             one = seconds(name, beside, args.repeats, OMP_NUM_THREADS="1")
-            print(
-                f" {default:.2f} / {one:.2f} ({default / one:.2f}) |",
-                end="",
-                flush=True,
-            )
+            cell = f"{default:.2f} / {one:.2f} ({default / one:.2f})"
+            print(f" {cell} |", end="", flush=True)
+            if default / one > (ALONE if beside == "alone" else BESIDE):
+                missed.append(f"{name}, {beside}")
         print(flush=True)
+    print(f"above {ALONE:g} alone or {BESIDE:g} beside: {'; '.join(missed) or 'none'}")
     return None
 
 

@@ -592,7 +592,7 @@ class SparseSingleTaskGP(SingleTaskGP):
         """The model with the posterior conditioned on transformed data."""
         if not new.is_plain(self) or _has_gradients():
             return SparseFantasyModel.of(self, self.nystrom_posterior(), new)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), one_thread():
             posterior = self.nystrom_posterior()
             dtype = posterior.inducing_points.dtype
             rows = (new.X, new.Y, new.noise)

@@ -238,9 +238,10 @@ class CandidateMoments:
         num = len(rows) if isinstance(rows, Tensor) else rows.stop
         mean, explained = self.mean.new_empty(2, num)
         parts = row_chunks(num, TILE * self.embedding.num_tiles)
+        self.cross.find_columns()
         height, width = self.embedding.num_rows, padded(size_of(parts[0]), TILE)
 
-        def start() -> Callable[[slice], None]:
+        def make_worker() -> Callable[[slice], None]:
             K, f = self.mean.new_empty(2, height * width)
 
             def embed(part: slice) -> None:
@@ -253,7 +254,7 @@ class CandidateMoments:
 
             return embed
 
-        for_each(parts, num * self.cross.work(height**2), start)
+        for_each(parts, num * self.cross.work(height**2), make_worker)
         prior, variance = self.prior.mean[rows], self.prior.variance[rows]
         least = torch.finfo(variance.dtype).eps * variance
         self.mean[rows] = prior + mean
@@ -279,6 +280,7 @@ class CandidateMoments:
             return
         mean, variance = torch.empty_like(self.mean), torch.empty_like(self.mean)
         points, num = limits.points[: limits.number], len(mean)
+        self.cross.find_columns()
 
         def bound(rows: slice) -> None:
             mean[rows], K = self.cross.parts(limits.weights, points, rows)
@@ -323,7 +325,7 @@ class CandidateMoments:
         squares = X.new_empty(k, 2, num)
         with_points = self.cross.tiles_with(X)
 
-        def start() -> Callable[[slice], None]:
+        def make_worker() -> Callable[[slice], None]:
             tiles = with_points(padded(size_of(parts[0]), TILE))
 
             def square(columns: slice) -> None:
@@ -344,7 +346,7 @@ class CandidateMoments:
 
             return square
 
-        for_each(parts, num * self.cross.work(4 * k * len(K)), start)
+        for_each(parts, num * self.cross.work(4 * k * len(K)), make_worker)
         return squares
 
     def _factors(self, K: Tensor) -> list[Tensor]:

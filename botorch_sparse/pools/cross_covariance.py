@@ -215,9 +215,9 @@ class CrossCovariance:
         self._place = np.full(len(X) if self._room else 0, -1)
         self._kept = X.new_empty(0, embedding.num_rows)
         self._num_kept = 0
-        self._keeping = CopyableLock()
+        self._lines_lock = CopyableLock()
         is_safe = is_thread_safe(embedding.posterior.covar_module)
-        self._turn: AbstractContextManager[Any] = (
+        self._kernel_lock: AbstractContextManager[Any] = (
             nullcontext() if is_safe else CopyableLock()
         )
 
@@ -234,8 +234,12 @@ class CrossCovariance:
         """
         if self.columns is None:
             return own + len(self._points) * KERNEL_ENTRY
-        self.slots()  # finds columns, once for all threads
         return own
+
+    def find_columns(self) -> None:
+        """Find the kept columns once, before several threads ask for them."""
+        if self.columns is not None:
+            self.slots()
 
     def slots(self) -> Tensor:
         """Where the inducing points' columns are kept."""
@@ -304,7 +308,7 @@ class CrossCovariance:
         """`num_rows x TILE`, of at most so many candidates, the last one repeated."""
         full = torch.cat([rows, rows[-1:].expand(TILE - len(rows))])
         kernel = self.embedding.posterior.covar_module
-        with self._turn, one_thread():
+        with self._kernel_lock, one_thread():
             K = dense_covariance(kernel, self._padded_points, self.X[full])
         K[len(self._points) :] = 0.0
         return K
@@ -337,7 +341,7 @@ class CrossCovariance:
 
     def keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
         """Keep `k_S(x)` of candidates, a line each, if there is room."""
-        with self._keeping:
+        with self._lines_lock:
             return self._keep(index, lines)
 
     def _keep(self, index: np.ndarray, lines: np.ndarray) -> bool:
@@ -363,6 +367,7 @@ class CrossCovariance:
         a buffer of its own.
         """
         beside, columns, m = self.find_beside(points), self.columns, len(self._points)
+        self.find_columns()
         if beside is None or columns is None:
             return lambda most: partial(self._computed_with, points)
         slots, values = torch.cat([self.slots(), beside]), columns.values
@@ -388,7 +393,7 @@ class CrossCovariance:
         index = torch.arange(rows.start, rows.stop)
         index = torch.cat([index, index[-1:].expand(-len(index) % TILE)])
         X = [self.X[part] for part in index.split(TILE)]
-        with self._turn, one_thread():
+        with self._kernel_lock, one_thread():
             groups = [
                 torch.cat([dense_covariance(kernel, group, x) for x in X], dim=1)
                 for group in points.split(POINTS)

@@ -65,7 +65,7 @@ def path_maximizers(
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
 
-    def start_thread() -> Callable[[int], None]:
+    def make_worker() -> Callable[[int], None]:
         best = X.new_full((num_paths, depth), -torch.inf)
         ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
         tops.append((best, ranked))
@@ -86,7 +86,7 @@ def path_maximizers(
     entry = KERNEL_ENTRY * len(posterior.inducing_points) + FEATURE * num_features
     is_shared = X.is_cpu and is_thread_safe(paths.kernel, paths.mean)
     work = len(X) * entry if is_shared else 0
-    for_each(range(0, len(X), chunk_size), work, start_thread)
+    for_each(range(0, len(X), chunk_size), work, make_worker)
     best, ranked = (torch.cat(part, dim=-1) for part in zip(*tops, strict=True))
     best, ranked = _first_of_equals(best, ranked, depth)
     best = torch.cat([*shard.ranks.stack(best)], dim=-1)

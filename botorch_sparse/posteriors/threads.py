@@ -15,9 +15,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -47,7 +47,7 @@ class CopyableLock(type(threading.RLock())):  # type: ignore[misc]
 
 
 class _Limit(threading.local):
-    """What the user has set for this thread of Python, inside of a limit."""
+    """What this thread of Python may have inside of a limit; None outside."""
 
     allowed: int | None = None
 
@@ -59,20 +59,22 @@ _limit = _Limit()
 def one_thread() -> Iterator[None]:
     """One thread for each operation of torch that is called from this thread.
 
-    Only `for_each` has more inside. What was set before is set again afterwards.
+    Only `for_each` has more inside. What was set before is set again afterwards, unless
+    the block has set more.
     """
-    if torch.get_num_threads() == 1:
+    before, outer = torch.get_num_threads(), _limit.allowed
+    if before == 1:
         yield
         return
     try:
-        _limit.allowed = torch.get_num_threads()
+        _limit.allowed = before
         torch.set_num_threads(1)
-        _teller.tell(_limit.allowed)
+        _set_for_new_threads(before)
         yield
     finally:
-        if _limit.allowed is not None:
-            torch.set_num_threads(_limit.allowed)
-        _limit.allowed = None
+        if torch.get_num_threads() == 1:
+            torch.set_num_threads(before)
+        _limit.allowed = outer
 
 
 def one_thread_backward(*tensors: Tensor) -> None:
@@ -99,7 +101,9 @@ def row_chunks(num: int, size: int) -> list[slice]:
 
 
 def for_each(
-    parts: Sequence[Part], work: float, start: Callable[[], Callable[[Part], object]]
+    parts: Sequence[Part],
+    work: float,
+    make_worker: Callable[[], Callable[[Part], object]],
 ) -> None:
     """Call a function with each part, in several threads where the work is worth it.
 
@@ -109,47 +113,65 @@ def for_each(
     Args:
         parts: Independent of each other.
         work: Floating point operations of all of them.
-        start: Called once in each thread: makes the function, with its own buffers.
+        make_worker: Called once in each thread: the function, with its own buffers.
     """
     number = 1 if torch.is_grad_enabled() else min(_number_for(work), len(parts))
-    left, errors = deque(parts), list[BaseException]()
-    is_inference = torch.is_inference_mode_enabled()
+    left = deque(parts)
 
-    def take() -> None:
+    def run() -> None:
         try:
-            function = start()
+            worker = make_worker()
             while left:
                 try:
                     part = left.popleft()
                 except IndexError:  # another thread took the last one
                     return
-                function(part)
+                worker(part)
         finally:
             left.clear()
+
+    with one_thread():
+        if number < 2:
+            run()
+            return
+        allowed, _limit.allowed = _limit.allowed or 1, 1  # of all, of each
+        try:
+            with _helpers(run, number - 1, allowed):
+                run()
+        finally:
+            left.clear()
+            _limit.allowed = allowed
+
+
+@contextmanager
+def _helpers(run: Callable[[], None], number: int, allowed: int) -> Iterator[None]:
+    """Threads that run a function with one thread of torch; waited for, errors raised.
+
+    Fewer, if the system gives no more. Threads that others begin have those allowed.
+    """
+    is_inference, errors = torch.is_inference_mode_enabled(), list[BaseException]()
 
     def help_along() -> None:
         torch.get_num_threads()  # after which a thread's own number lasts
         torch.set_num_threads(1)
+        _set_for_new_threads(allowed)
         try:
             with torch.inference_mode(is_inference), torch.no_grad():
-                take()
+                run()
         except BaseException as error:
             errors.append(error)
 
-    with one_thread():
-        helpers = list[threading.Thread]()
-        try:
-            for _ in range(number - 1):
+    helpers = list[threading.Thread]()
+    try:
+        with suppress(RuntimeError):  # no thread can be started
+            for _ in range(number):
                 helper = threading.Thread(target=help_along)
                 helper.start()
                 helpers.append(helper)
-            take()
-        finally:
-            left.clear()
-            for helper in helpers:
-                helper.join()
-            if helpers:
-                _teller.tell(_limit.allowed)
+        yield
+    finally:
+        for helper in helpers:
+            helper.join()
     if errors:
         raise errors[0]
 
@@ -195,45 +217,24 @@ def _number_for(work: float) -> int:
     return max(1, min(allowed, int(work // WORTH_A_THREAD)))
 
 
-class _Teller:
-    """A thread of Python that sets the number for threads that begin later.
+# A thread that sets torch's number for threads to come, and keeps its own. There is
+# none until it is needed, and none in a child process.
+_setter = ThreadPoolExecutor(1)
 
-    `torch.set_num_threads` is for the calling thread too, which keeps its own number.
+
+def _set_for_new_threads(number: int) -> None:
+    """Give threads of Python that begin later so many. Cost: 0.1 ms.
+
+    Where there is no other thread, only a callback can begin one inside of a limit.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._numbers, self._done = SimpleQueue[int](), SimpleQueue[bool]()
-        self._thread: threading.Thread | None = None
-
-    def tell(self, number: int | None) -> None:
-        """Give threads that begin later so many; ten microseconds.
-
-        Where there is no other thread nobody but our own code can begin one meanwhile.
-        """
-        if number is None or threading.active_count() == 1:
-            return
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, daemon=True)
-                self._thread.start()
-            self._numbers.put(number)
-            with suppress(Empty):  # when Python ends, daemons have stopped
-                self._done.get(timeout=1.0)
-
-    def _serve(self) -> None:
-        while True:
-            torch.set_num_threads(self._numbers.get())
-            self._done.put(True)
+    if threading.active_count() > 1:
+        with suppress(RuntimeError):  # Python is about to end
+            _setter.submit(torch.set_num_threads, number).result()
 
 
-_teller = _Teller()
-
-
-def _renew_teller() -> None:
-    """A child process does not have the thread."""
-    global _teller
-    _teller = _Teller()
+def _renew_setter() -> None:
+    global _setter
+    _setter = ThreadPoolExecutor(1)
 
 
 # OpenBLAS has one number of threads for the whole process: of two calls that overlap,
@@ -250,7 +251,7 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_LOCK.release,
         after_in_child=_LOCK.release,
     )
-    os.register_at_fork(after_in_child=_renew_teller)
+    os.register_at_fork(after_in_child=_renew_setter)
 
 
 @contextmanager

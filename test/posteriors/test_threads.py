@@ -201,6 +201,48 @@ def test_large_work_is_shared_by_as_many_as_are_allowed(
         assert own == sorted(own)
 
 
+@torch.no_grad()
+def test_one_inside_of_another_has_no_more_threads() -> None:
+    """Nor has a user who sets fewer or more inside of a limit another number after."""
+    running, most = [], [0]
+
+    def inner(part: int) -> None:
+        running.append(part)
+        most[0] = max(most[0], len(running))
+        time.sleep(0.002)
+        running.pop()
+
+    def outer(part: int) -> None:
+        for_each(range(5), LARGE, lambda: inner)
+
+    with threads_set(2):
+        for_each(range(4), LARGE, lambda: outer)
+        assert most[0] <= 2
+    with threads_set(2):
+        with one_thread():
+            with one_thread():
+                torch.set_num_threads(3)
+                with one_thread():
+                    assert torch.get_num_threads() == 1
+                assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 3
+        torch.set_num_threads(2)
+
+
+@torch.no_grad()
+def test_fewer_threads_where_the_system_gives_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    with threads_set(2):
+        monkeypatch.setattr(Thread, "start", refuse)
+        for_each(range(9), LARGE, lambda: done.append)
+    assert done == [*range(9)]
+
+
 @pytest.mark.parametrize("work", [0.0, threads.WORTH_A_THREAD])
 def test_small_work_is_not_shared(work: float) -> None:
     with threads_set(2), torch.no_grad():

@@ -108,7 +108,9 @@ def main() -> int:
             )
     for line in lines:
         print("|", " | ".join(line), "|")
-    return int(any(line[-2] not in ("0", "") for line in lines[2:]))
+    failed = (line[-2] not in ("0", "") for line in lines[2:])
+    missing = ("does not install" in line for line in lines[2:])
+    return int(any(failed) or any(missing))
 
 
 if __name__ == "__main__":

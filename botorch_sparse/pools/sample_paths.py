@@ -11,9 +11,9 @@ which is the features' kernel.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from botorch.exceptions import UnsupportedError
@@ -30,6 +30,9 @@ from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
 
+# From `b x q` values of each outcome to `l x b x q` what is maximized, level by level.
+Levels: TypeAlias = Callable[[list[Tensor]], Tensor]
+
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
 ROWS = 2048
@@ -41,10 +44,11 @@ TOLERANCE = 0.02
 @torch.no_grad()
 def path_maximizers(
     X: Tensor,
-    posterior: NystromPosterior,
+    posteriors: Sequence[NystromPosterior],
     num_paths: int,
     selectable: SelectableRows = ALL_ROWS,
     *,
+    levels: Levels = torch.stack,
     num_features: int = NUM_FEATURES,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
@@ -52,22 +56,37 @@ def path_maximizers(
     """One candidate for each of some sample paths, in one pass over `A x d` candidates.
 
     Randomness is torch's own: call it within `manual_seed`. Ranks that share a table
-    draw the same paths. The posterior is unbatched, its kernel a `RBFKernel` or a
+    draw the same paths. Posteriors are unbatched, their kernels a `RBFKernel` or a
     `MaternKernel`, scaled or not; others raise `UnsupportedError`. Where each candidate
     is chosen only once, a path whose maximizer is taken gives the best of what is left,
-    and there may be fewer candidates than paths. Cost: O(A (m + num_features)) for each
-    path, O(A d (m + num_features)) for all; O(A) memory.
+    and there may be fewer candidates than paths. Cost, times the number of posteriors:
+    O(A (m + num_features)) for each path, O(A d (m + num_features)) for all; O(A)
+    memory.
+
+    Args:
+        X: The candidates.
+        posteriors: One for each outcome.
+        num_paths: `b`, of each posterior.
+        selectable: Which candidates may be chosen.
+        levels: From the `b x q` values of each outcome to `l x b x q` what is
+            maximized: the first level, and among candidates where it is minus infinity
+            the next one. By default the values of one outcome.
+        num_features: Random features of each prior.
+        chunk_size: Candidates at a time.
+        shard: The part of a table that ranks share.
     """
     shard = Shard(len(X)) if shard is None else shard
-    paths = SamplePaths.draw(posterior, num_paths, num_features)
-    depth = num_paths if selectable.once else 1
+    paths = [SamplePaths.draw(each, num_paths, num_features) for each in posteriors]
+    num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
+    shape = (num_levels * num_paths, num_paths if selectable.once else 1)
+    depth = shape[-1]
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
 
     def make_worker() -> Callable[[int], None]:
-        best = X.new_full((num_paths, depth), -torch.inf)
-        ranked = torch.zeros(num_paths, depth, dtype=torch.long, device=X.device)
+        best = X.new_full(shape, -torch.inf)
+        ranked = torch.zeros(shape, dtype=torch.long, device=X.device)
         tops.append((best, ranked))
 
         def take(start: int) -> None:
@@ -75,16 +94,18 @@ def path_maximizers(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            f = paths(X[whole])[:, : len(rows)] + closed[rows]
+            f = levels([path(X[whole])[:, : len(rows)] for path in paths])
+            f = f.flatten(0, 1) + closed[rows]
             values, order = largest(torch.cat([best, f], dim=-1), depth)
-            index = (rows + shard.start).expand(num_paths, -1)
+            index = (rows + shard.start).expand(len(f), -1)
             ranked.copy_(torch.cat([ranked, index], dim=-1).gather(-1, order))
             best.copy_(values)
 
         return take
 
-    entry = KERNEL_ENTRY * len(posterior.inducing_points) + FEATURE * num_features
-    is_shared = X.is_cpu and is_thread_safe(paths.kernel, paths.mean)
+    num_inducing = sum(len(each.inducing_points) for each in posteriors)
+    entry = KERNEL_ENTRY * num_inducing + FEATURE * num_features * len(paths)
+    is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
     work = len(X) * entry if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, make_worker)
     best, ranked = (torch.cat(part, dim=-1) for part in zip(*tops, strict=True))
@@ -92,7 +113,11 @@ def path_maximizers(
     best = torch.cat([*shard.ranks.stack(best)], dim=-1)
     ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1)
     best, ranked = _first_of_equals(best, ranked, depth)
-    return _choose(best.tolist(), ranked.tolist())
+    best, ranked = (
+        part.reshape(num_levels, num_paths, depth).movedim(0, 1).flatten(1)
+        for part in (best, ranked)
+    )
+    return _choose(best.tolist(), ranked.tolist(), is_once=selectable.once)
 
 
 def _first_of_equals(values: Tensor, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
@@ -113,13 +138,15 @@ def largest(values: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     return best[:, :depth], order[:, :depth]
 
 
-def _choose(values: list[list[float]], ranked: list[list[int]]) -> list[int]:
-    """The best of each path, of those not taken where there are more than one."""
+def _choose(
+    values: list[list[float]], ranked: list[list[int]], *, is_once: bool
+) -> list[int]:
+    """The first of each path, of those not taken where each is chosen once."""
     chosen: list[int] = []
     taken: set[int] = set()
     for path, candidates in zip(values, ranked, strict=True):
         for value, index in zip(path, candidates, strict=True):
-            if value > -torch.inf and (len(path) == 1 or index not in taken):
+            if value > -torch.inf and not (is_once and index in taken):
                 chosen.append(index)
                 taken.add(index)
                 break

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     )
     from botorch_sparse.strategies.core.strategy import Strategy
     from botorch_sparse.strategies.data.candidate_table import CandidateTable
-    from botorch_sparse.strategies.data.history import Batch, Best, History
+    from botorch_sparse.strategies.data.history import Batch, Best, History, Pareto
+    from botorch_sparse.strategies.data.outcomes import Constraint, Objective
     from botorch_sparse.strategies.data.row_matching import RowIndex
     from botorch_sparse.strategies.data.run_record import BatchRecord
     from botorch_sparse.strategies.gpbucb import GPBUCB
@@ -43,7 +44,10 @@ __all__ = [
     "BatchRecord",
     "Best",
     "CandidateTable",
+    "Constraint",
     "History",
+    "Objective",
+    "Pareto",
     "RandomSearch",
     "RowIndex",
     "StopAfter",

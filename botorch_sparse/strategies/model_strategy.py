@@ -1,6 +1,6 @@
 """Strategies that learn a posterior, and choose by it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 import torch
@@ -21,8 +21,10 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
 from botorch_sparse.strategies.data.domain import Domain, domain_of
+from botorch_sparse.strategies.data.outcomes import Outcome
 from botorch_sparse.strategies.data.run_record import BatchRecord
 from botorch_sparse.strategies.surrogates.box_posterior import BoxPosterior
+from botorch_sparse.strategies.surrogates.outcome_surrogates import OutcomeSurrogates
 from botorch_sparse.strategies.surrogates.prior import PosteriorSettings
 from botorch_sparse.strategies.surrogates.prior_fitting import PriorSource
 from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior, Surrogate
@@ -49,6 +51,7 @@ class ModelOptions(DomainOptions, total=False):
     optimizer_options: Mapping[str, Any] | None
     unique: bool | None
     minimize: bool
+    outcomes: Iterable[Outcome] | None
     seed: int
 
 
@@ -105,6 +108,7 @@ class ModelStrategy(Strategy, Generic[S]):
             where the kernel is inferred; with a kernel candidates may come again, as
             the theorems have it.
         minimize: See `Strategy`.
+        outcomes: See `Strategy`. Each has a posterior of its own.
         seed: Seed of the strategy's generator.
         **domain: `bounds` and constraints; see `Strategy`.
     """
@@ -124,6 +128,7 @@ class ModelStrategy(Strategy, Generic[S]):
         optimizer_options: Mapping[str, Any] | None = None,
         unique: bool | None = None,
         minimize: bool = False,
+        outcomes: Iterable[Outcome] | None = None,
         seed: int = 0,
         **domain: Unpack[DomainOptions],
     ) -> None:
@@ -139,10 +144,13 @@ class ModelStrategy(Strategy, Generic[S]):
         )
         if unique is not None:
             check_flag("unique", unique)
-        super().__init__(place, seed=seed, minimize=minimize)
+        super().__init__(place, seed=seed, minimize=minimize, outcomes=outcomes)
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
         self.settings = settings
-        self.surrogate = surrogate(place, settings)
+        made: Any = surrogate(place, settings)
+        if len(self.record.outcomes) > 1:
+            made = OutcomeSurrogates((made,) * len(self.record.outcomes))
+        self.surrogate = made
 
     @override
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -158,7 +166,10 @@ class ModelStrategy(Strategy, Generic[S]):
         if predicted is None:
             return None
         mean, sd = predicted
-        return self.record.outcomes.signed(mean), sd
+        outcomes = self.record.outcomes
+        if len(outcomes) == 1:
+            return outcomes.signed(mean), sd
+        return outcomes.signed_rows(mean), sd
 
     @property
     def posterior(self) -> Any:

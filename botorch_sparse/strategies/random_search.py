@@ -1,7 +1,7 @@
 """Uniform choice, a yardstick."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Unpack
 
 from botorch.exceptions import UnsupportedError
@@ -10,6 +10,7 @@ from typing_extensions import override
 from botorch_sparse.argument_checks import check_flag, check_whole
 from botorch_sparse.strategies.core.strategy import Strategy
 from botorch_sparse.strategies.data.box import DomainOptions
+from botorch_sparse.strategies.data.outcomes import Outcome
 
 
 class RandomSearch(Strategy):
@@ -25,11 +26,13 @@ class RandomSearch(Strategy):
             evaluated. Not by default, unlike strategies that infer their kernel.
         seed: Seed of the strategy's generator.
         minimize: See `Strategy`.
+        outcomes: See `Strategy`.
         **domain: `bounds` and constraints of a continuous domain; see `Strategy`.
     """
 
     batch_size: int
     shares_tables: ClassVar[bool] = True
+    takes_several_outcomes: ClassVar[bool] = True
     largest_value: ClassVar[float] = sys.float_info.max
 
     def __init__(
@@ -40,9 +43,12 @@ class RandomSearch(Strategy):
         unique: bool = False,
         seed: int = 0,
         minimize: bool = False,
+        outcomes: Iterable[Outcome] | None = None,
         **domain: Unpack[DomainOptions],
     ) -> None:
-        super().__init__(candidates, seed=seed, minimize=minimize, **domain)
+        super().__init__(
+            candidates, seed=seed, minimize=minimize, outcomes=outcomes, **domain
+        )
         check_whole("batch_size", batch_size)
         check_flag("unique", unique)
         self.domain.is_unique(unique, is_known=True)

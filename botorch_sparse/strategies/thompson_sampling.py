@@ -1,7 +1,7 @@
 """Thompson sampling on sparse posteriors."""
 
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from gpytorch.kernels import Kernel
 
@@ -59,6 +59,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         (20, 20)
     """
 
+    takes_several_outcomes: ClassVar[bool] = True
+
     def __init__(
         self,
         candidates: Any = None,
@@ -90,7 +92,7 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         self.batch_size = batch_size
 
     def _select_by_model(self, limit: int) -> list[int]:
-        return self.surrogate.view.maximizers(
+        return self.surrogate.maximizers(
             limit, self._selectable(), self.record, self.generator, self._ask_limit
         )
 

@@ -207,15 +207,15 @@ def test_sample_paths_have_the_maximizers_of_one_process(
     with manual_seed(3):  # one generator for all threads would not do
         paths = sample_paths.SamplePaths.draw(posterior, 12, 64)
     monkeypatch.setattr(sample_paths.SamplePaths, "draw", lambda *_: paths)
-    first = path_maximizers(X, posterior, 12, SelectableRows(None, once))
+    first = path_maximizers(X, [posterior], 12, SelectableRows(None, once))
     excluded = torch.tensor(sorted({*first[::2], 0, ROWS - 1}), device=device)
     selectable = SelectableRows(excluded, once)
-    whole = path_maximizers(X, posterior, 12, selectable)
+    whole = path_maximizers(X, [posterior], 12, selectable)
 
     def choose(ranks: Ranks) -> list[int]:
         shard = Shard(ROWS, ranks)
         own = X[shard.start : shard.stop]
-        return path_maximizers(own, posterior, 12, selectable, shard=shard)
+        return path_maximizers(own, [posterior], 12, selectable, shard=shard)
 
     assert together(size, choose, device) == [whole] * size
     assert not {*whole} & {*selectable.excluded.tolist()}

@@ -209,7 +209,7 @@ def path_maximizers_of(X: Tensor, posterior: NystromPosterior) -> Tensor:
     """Of five paths, a row each once."""
     with manual_seed(0):
         once = SelectableRows(None, once=True)
-        return torch.tensor(path_maximizers(X, posterior, 5, once))
+        return torch.tensor(path_maximizers(X, [posterior], 5, once))
 
 
 def test_a_streamed_table_is_passed_once_for_many_points() -> None:

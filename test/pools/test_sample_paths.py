@@ -44,7 +44,7 @@ def maximizers(
     tkwargs = kwargs or HOST
     X, posterior = problem.X.to(**tkwargs), problem.posterior(**tkwargs)
     with manual_seed(seed):
-        return path_maximizers(X, posterior, num, selectable, chunk_size=chunk_size)
+        return path_maximizers(X, [posterior], num, selectable, chunk_size=chunk_size)
 
 
 def draws(problem: Problem, selectable: SelectableRows) -> list[int]:
@@ -229,7 +229,7 @@ def test_a_prior_mean_counts() -> None:
             kernel, X, Y + offset, noise, S, mean_module=mean
         )
         with manual_seed(0):
-            chosen.append(path_maximizers(problem.X, posterior, 20))
+            chosen.append(path_maximizers(problem.X, [posterior], 20))
     assert chosen[0] == chosen[1]
     assert set(chosen[2]) == {17}
 
@@ -240,7 +240,7 @@ def test_kernels_without_random_features(kernel: Any) -> None:
     noise = torch.ones(5, **HOST)
     posterior = NystromPosterior.from_data(kernel.double(), X, X[:, 0], noise, X)
     with pytest.raises(UnsupportedError, match="need RBFKernel or MaternKernel"):
-        path_maximizers(X, posterior, 3)
+        path_maximizers(X, [posterior], 3)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_active_dimensions(kernel: Any, seen: list[int]) -> None:
         data = Z[:6], X[:6, 0], noise
         posterior = NystromPosterior.from_data(kernel, *data, Z[:6])
         with manual_seed(0):
-            chosen.append(path_maximizers(Z, posterior, 20))
+            chosen.append(path_maximizers(Z, [posterior], 20))
     assert chosen[0] == chosen[1]
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from botorch_sparse.strategies import RandomSearch
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.domain import domain_of
-from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
 
 pd = pytest.importorskip("pandas")
 
 NAN = float("nan")
-TWO = Outcomes((False, True), ("yield", "cost"))
+TWO = Outcomes((Objective("yield"), Objective("cost", minimize=True)))
 X = torch.arange(10.0).double().reshape(5, 2)
 VALUES = st.sampled_from([NAN, -1.5, 0.25, 3.0, 1e-3])
 REPORTS = st.lists(st.tuples(st.integers(0, 4), VALUES, VALUES), max_size=40)

@@ -63,7 +63,7 @@ from botorch_sparse.strategies.data.feedback import (
     read_withdrawn,
 )
 from botorch_sparse.strategies.data.history import Batch, History, batch_of
-from botorch_sparse.strategies.data.outcomes import Outcomes
+from botorch_sparse.strategies.data.outcomes import Outcome, Outcomes
 from botorch_sparse.strategies.data.point_finder import PointFinder
 from botorch_sparse.strategies.data.run_record import BatchRecord, RunRecord
 
@@ -123,6 +123,8 @@ class Strategy(ABC):
         seed: Seed of the strategy's generator.
         minimize: Look for small values instead. Feedback, and what is shown of it, have
             the user's sign; what learns from it sees minus the values.
+        outcomes: What is measured, where that is more than one number: `Objective` and
+            `Constraint`, in the order of the columns of `Y`.
         **domain: Instead of candidates, `bounds` (`2 x d`) of a continuous domain, with
             `inequality_constraints`, `equality_constraints` and `fixed_features` as in
             `optimize_acqf`.
@@ -130,6 +132,8 @@ class Strategy(ABC):
 
     # Whether it chooses from a table that ranks share.
     shares_tables: ClassVar[bool] = False
+    # Whether it takes several objectives, and constraints.
+    takes_several_outcomes: ClassVar[bool] = False
     # Whether `ask` leaves feedback for a part of a batch alone.
     waits_for_batch: ClassVar[bool] = False
     # How large feedback may be, either way, for it to be learned from.
@@ -143,6 +147,7 @@ class Strategy(ABC):
         *,
         seed: int = 0,
         minimize: bool = False,
+        outcomes: Iterable[Outcome] | None = None,
         **domain: Unpack[DomainOptions],
     ) -> None:
         self._lock = StepLock()
@@ -151,7 +156,12 @@ class Strategy(ABC):
             require_whole(self.domain, type(self).__name__)
         check_flag("minimize", minimize)
         self.minimize = minimize
-        self.record = RunRecord(self.domain, Outcomes((minimize,)))
+        self.record = RunRecord(self.domain, Outcomes.of(outcomes, minimize=minimize))
+        if not self.record.outcomes.is_single and not self.takes_several_outcomes:
+            raise UnsupportedError(
+                f"Got {len(self.record.outcomes)} outcomes; {type(self).__name__} "
+                "takes one objective. Take ThompsonSampling."
+            )
         self.generator = torch.Generator().manual_seed(as_seed(seed))
         self._trials = PendingTrials()
         self._failed: set[int] = set()
@@ -251,9 +261,9 @@ class Strategy(ABC):
             X: The points: a tensor, an array or a nested list.
 
         Returns:
-            `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), or
-            None where there is no model. They describe the function: a measurement
-            varies more, by its noise.
+            `k` means and `k` standard deviations (`UncertaintyReduction`: bounds), for
+            several outcomes a column for each, or None where there is no model. They
+            describe the function: a measurement varies more, by its noise.
 
         Raises:
             BotorchTensorDimensionError: If they are not `k x d`.
@@ -358,10 +368,12 @@ class Strategy(ABC):
                 came from `batch.to_frame()`: its column `trial` says the trials, where
                 there is one; else its keys, in columns or an index of their names; else
                 its features.
-            Y: `b` or `b x 1` observations. A pandas Series with an index of its own is
-                paired by it with a DataFrame, a batch or ids: with the index of the one
-                or of `batch.to_frame()`, with keys, or with ids. All else is paired by
-                position.
+            Y: `b` or `b x 1` observations; `b x k` of `k` outcomes, or a DataFrame with
+                a column for each, NaN where one was not measured. What was missing may
+                be told later, by the ids of the trials. A pandas Series or DataFrame
+                with an index of its own is paired by it with a DataFrame, a batch or
+                ids: with the index of the one or of `batch.to_frame()`, with keys, or
+                with ids. All else is paired by position.
 
         Raises:
             BotorchTensorDimensionError: If the shapes do not fit.

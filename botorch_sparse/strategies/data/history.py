@@ -8,6 +8,7 @@ import torch
 from botorch.exceptions import InputDataError, UnsupportedError
 from torch import Tensor
 
+from botorch_sparse.argument_checks import as_numbers, short_repr
 from botorch_sparse.posteriors import RepeatedRows
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.candidate_table import (
@@ -15,12 +16,18 @@ from botorch_sparse.strategies.data.candidate_table import (
     points_frame,
     with_columns,
 )
+from botorch_sparse.strategies.data.preference import (
+    Preference,
+    dominated_hypervolume,
+    feasible_front,
+    reference_point,
+)
 from botorch_sparse.strategies.data.run_record import Batches, RunRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Batch", "Best", "History", "batch_of"]
+__all__ = ["Batch", "Best", "History", "Pareto", "batch_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +99,14 @@ class Best:
         X: `d` coordinates.
         row: Its row of the candidate table; None for a point that is not in one.
         key: The row's key; None where rows have no keys.
-        value: The mean of its observations, in the user's units.
+        value: The mean of its observations, in the user's units; of the objective,
+            where there are constraints.
         mean: The model's mean there, in the user's units; None where there is no model:
             before anything was learned, and for `RandomSearch` and `GSSBO`. The
             mean of `SBPE` has seen the last batch alone.
         table: The table that the row is of; None on a continuous domain.
+        is_feasible: Whether it keeps to all constraints; where it does not, no point
+            that was evaluated does, and this one violates them least.
     """
 
     X: Tensor
@@ -105,6 +115,7 @@ class Best:
     value: float
     mean: float | None
     table: CandidateTable | None = field(default=None, repr=False)
+    is_feasible: bool = True
 
     def to_frame(self) -> "DataFrame":
         """The point in the columns of the candidates, with `value` and `mean`.
@@ -119,6 +130,47 @@ class Best:
         frame = points_frame(self.X.unsqueeze(0), row, self.table)
         mean = float("nan") if self.mean is None else self.mean
         return with_columns(frame, {"value": [self.value], "mean": [mean]})
+
+
+@dataclass(frozen=True, eq=False)
+class Pareto:
+    """The points that are feasible, and that no other feasible point dominates.
+
+    Attributes:
+        X: `f x d` points, in the order of their first evaluation.
+        indices: `f` rows of the candidate table, -1 for points beside it; None on a
+            continuous domain.
+        values: `f x k` means of their observations, in the user's signs and units.
+        means: `f x k` means of the model; None where there is none.
+        names: The `k` names of the outcomes.
+        table: The table that the rows are of.
+    """
+
+    X: Tensor
+    indices: Tensor | None
+    values: Tensor
+    means: Tensor | None
+    names: tuple[Hashable, ...]
+    table: CandidateTable | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def to_frame(self) -> "DataFrame":
+        """The points in the columns of the candidates, and their outcomes.
+
+        The model's means are in columns whose names end in `mean`. Needs pandas.
+
+        Returns:
+            `f` rows, indexed by the candidates' keys where there are some.
+        """
+        frame = points_frame(self.X, self.indices, self.table)
+        names = [str(name) for name in self.names]
+        told = dict(zip(names, self.values.mT.tolist(), strict=True))
+        if self.means is not None:
+            means = [f"{name}_mean" for name in names]
+            told |= dict(zip(means, self.means.mT.tolist(), strict=True))
+        return with_columns(frame, told)
 
 
 def batch_of(record: RunRecord, trials: Sequence[Trial], note: str = "") -> Batch:
@@ -272,32 +324,121 @@ class History:
         """The point whose observations are best in the mean. O(n_u), different points.
 
         A point that was evaluated once counts with that value; among equal ones the
-        first. Under noise the model's mean is the better guide: see `Best.mean`.
+        first. Under noise the model's mean is the better guide: see `Best.mean`. With
+        constraints it is the best feasible point, or where there is none the one that
+        violates them least, in standard deviations of what was measured. Points of
+        which an outcome is missing are left out.
 
         Raises:
             InputDataError: If there is no feedback yet.
+            UnsupportedError: If there are several objectives: take `pareto`.
         """
-        record = self._record
-        if len(record) == 0:
-            raise InputDataError("There is no feedback yet, and no best point.")
-        folded, table = record.folded(), record.domain.table
-        place = int(folded.Y.numpy().argmax())  # the first of equal ones
-        point, value = int(folded.point[place]), float(folded.Y[place])
-        X = record.points(folded.point[place : place + 1])
-        try:
-            predicted = self._owner.predict(X)
-        except UnsupportedError:  # there is no model yet
-            predicted = None
-        row = point if point < record.domain.num_rows else None
+        record, outcomes = self._record, self._record.outcomes
+        if len(outcomes.objectives) > 1:
+            raise UnsupportedError(
+                f"There are {len(outcomes.objectives)} objectives, and no point is "
+                "best in all of them. Take history.pareto()."
+            )
+        place, is_feasible = self._best_place()
+        point, Y = record.means()
+        column, table = outcomes.objectives[0], record.domain.table
+        X = record.points(point[place : place + 1])
+        means = self._predicted(X)
+        row = int(point[place])
+        is_row = row < record.domain.num_rows
         keys = None if table is None else table.keys
         return Best(
             X=X[0],
-            row=row,
-            key=None if row is None or keys is None else keys[row],
-            value=record.outcomes.signed(value),
-            mean=None if predicted is None else float(predicted[0]),
+            row=row if is_row else None,
+            key=keys[row] if is_row and keys is not None else None,
+            value=outcomes.signed(float(Y[place, column]), column),
+            mean=None if means is None else float(means[0, column]),
             table=table,
+            is_feasible=is_feasible,
         )
+
+    def _best_place(self) -> tuple[int, bool]:
+        """The best of the different points for one objective; whether it is feasible.
+
+        The first of equal ones.
+        """
+        outcomes, (_, Y) = self._record.outcomes, self._record.means()
+        complete = (~Y.isnan().any(-1)).nonzero().squeeze(-1)
+        if len(complete) == 0:
+            raise InputDataError("There is no feedback yet, and no best point.")
+        violation = Preference.of(self._record).violation(Y[complete])
+        least = violation == violation.min()
+        values = Y[complete, outcomes.objectives[0]].where(least, -torch.inf)
+        place = int(complete[int(values.numpy().argmax())])
+        return place, bool(violation.min() <= 0)
+
+    def _predicted(self, X: Tensor) -> Tensor | None:
+        """The model's means of `q x d` points, `q x k` in the user's signs."""
+        try:
+            predicted = self._owner.predict(X)
+        except UnsupportedError:  # there is no model yet
+            return None
+        if predicted is None:
+            return None
+        mean: Tensor = predicted[0]
+        return mean.reshape(len(X), -1)
+
+    def pareto(self) -> Pareto:
+        """The feasible points that are not dominated, by the means of observations.
+
+        Points of which an outcome is missing are left out. With one objective these are
+        the best feasible ones. O(n_u^2) at worst.
+        """
+        record = self._record
+        point, Y = record.means()
+        places = feasible_front(record.outcomes, Y)
+        X, outcomes = record.points(point[places]), record.outcomes
+        rows = _rows_of(record, point[places]) if record.domain.num_rows else None
+        return Pareto(
+            X=X,
+            indices=rows,
+            values=outcomes.signed_rows(Y[places]),
+            means=self._predicted(X) if len(X) else None,
+            names=outcomes.names or ("value",),
+            table=record.domain.table,
+        )
+
+    def reference_point(self) -> Tensor:
+        """The objectives' values that count for nothing, `o`, in the user's signs.
+
+        These are the thresholds; what is not given is inferred, see
+        `botorch_sparse.strategies.data.preference.reference_point`.
+        """
+        record = self._record
+        outcomes = record.outcomes
+        reference = reference_point(outcomes, record.means()[1])
+        pairs = zip(outcomes.objectives, reference.tolist(), strict=True)
+        signed = [outcomes.signed(value, column) for column, value in pairs]
+        return torch.tensor(signed, dtype=torch.double)
+
+    def hypervolume(self, reference: Any = None) -> float:
+        """The volume that the feasible front dominates above a reference point.
+
+        Args:
+            reference: `o` values of the objectives, in the user's signs and units; None
+                for `reference_point`, which moves while thresholds are not given.
+
+        Raises:
+            InputDataError: If `reference` is not a finite number for each objective.
+        """
+        outcomes = self._record.outcomes
+        columns = list(outcomes.objectives)
+        if reference is None:
+            r = self.reference_point()
+        else:
+            need = f"need {len(columns)} numbers, one for each objective."
+            r = as_numbers("reference", reference, need).double().reshape(-1)
+            if len(r) != len(columns) or not bool(r.isfinite().all()):
+                raise InputDataError(f"Got reference={short_repr(reference)}; {need}")
+        sign = torch.tensor([-1.0 if outcomes.minimize[c] else 1.0 for c in columns])
+        Y = self._record.means()[1]
+        F = Y[feasible_front(outcomes, Y)][:, columns]
+        return dominated_hypervolume(F, r * sign)
 
     def to_frame(self) -> "DataFrame":
         """All evaluations in the columns of the candidates, with what came of them.

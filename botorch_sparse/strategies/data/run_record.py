@@ -8,7 +8,8 @@ kept, such as a step that failed and the next.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, TypeAlias, TypeVar, overload
+from functools import cached_property
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -263,6 +264,34 @@ def _of_sums(point: Tensor, total: Tensor, counts: Tensor) -> FoldedEvaluations:
     return FoldedEvaluations(point, total / counts, counts)
 
 
+class Evaluations(Protocol):
+    """What a posterior of one outcome learns from; see `RunRecord`."""
+
+    def __len__(self) -> int:
+        """How many reports there are."""
+
+    @property
+    def point(self) -> Tensor:
+        """`n` numbers of points."""
+
+    @property
+    def values(self) -> Tensor:
+        """`n` values of what is maximized."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+
+    def folded(self, size: int | None = None) -> FoldedEvaluations:
+        """The first reports by point."""
+
+    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
+        """Coordinates of point numbers."""
+
+    def add_point(self, x: Tensor) -> int:
+        """The number of a point that is not a candidate."""
+
+
 class RunRecord:
     """Points, feedback and batches of a run; the steps of a strategy append to it.
 
@@ -447,6 +476,16 @@ class RunRecord:
         self._different.extend(new)
         return places
 
+    def means(self) -> tuple[Tensor, Tensor]:
+        """All points that were evaluated, with the means of their outcomes. O(n_u).
+
+        Returns:
+            `n_u` numbers of points in the order of their first feedback, and `n_u x k`
+            values of what is maximized, NaN where an outcome was not measured.
+        """
+        _, total, count = self._present_sums()
+        return self._different.values, (total / count).mT  # 0 / 0 is NaN
+
     def folded(self, size: int | None = None, outcome: int = 0) -> FoldedEvaluations:
         """The first reports by point; all of them in O(n_u), for `n_u` points.
 
@@ -589,8 +628,63 @@ class RunRecord:
         return record
 
 
+@dataclass(frozen=True, eq=False)
+class OneOutcome:
+    """The reports of one outcome of a record, as if there were no other.
+
+    Attributes:
+        record: The record; nothing is appended to it while this is in use.
+        column: Which outcome.
+    """
+
+    record: RunRecord
+    column: int
+
+    @cached_property
+    def places(self) -> Tensor | slice:
+        """The reports that have it. O(n)."""
+        is_there = ~self.record.Y[:, self.column].isnan()
+        return slice(None) if bool(is_there.all()) else is_there.nonzero().squeeze(-1)
+
+    def count(self, size: int) -> int:
+        """How many of the first reports have it."""
+        return int((~self.record.Y[:size, self.column].isnan()).sum())
+
+    def __len__(self) -> int:
+        return len(self.point)
+
+    @cached_property
+    def point(self) -> Tensor:
+        """`n` numbers of points; see `RunRecord.point`."""
+        return self.record.point[self.places]
+
+    @cached_property
+    def values(self) -> Tensor:
+        """`n` values of what is maximized."""
+        return self.record.Y[:, self.column][self.places]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        return self.record.device
+
+    def folded(self, size: int | None = None) -> FoldedEvaluations:
+        """Its reports by point; the first `size` of them, or all."""
+        if size is not None and size < len(self):
+            return FoldedEvaluations.of(self.point[:size], self.values[:size])
+        return self.record.folded(None, self.column)
+
+    def points(self, number: Tensor, there: Tensor | None = None) -> Tensor:
+        """Coordinates of point numbers; see `RunRecord.points`."""
+        return self.record.points(number, there)
+
+    def add_point(self, x: Tensor) -> int:
+        """The number of a point; see `RunRecord.add_point`."""
+        return self.record.add_point(x)
+
+
 def evaluations_at(
-    record: RunRecord, values: FoldedEvaluations, chosen: Tensor | None = None
+    record: Evaluations, values: FoldedEvaluations, chosen: Tensor | None = None
 ) -> FoldedEvaluations:
     """Folded evaluations where the points of their record are; one copy to there."""
     point = values.point

@@ -22,12 +22,20 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.data.box import Box
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
-from botorch_sparse.strategies.data.run_record import FoldedEvaluations, RunRecord
+from botorch_sparse.strategies.data.run_record import Evaluations, FoldedEvaluations
 from botorch_sparse.strategies.local_maximization import of_points, thorough
 from botorch_sparse.strategies.surrogates.prior import Prior
 from botorch_sparse.strategies.surrogates.prior_fitting import of_standardized
-from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
+from botorch_sparse.strategies.surrogates.surrogate import (
+    DomainPosterior,
+    JointOutcomes,
+)
 from botorch_sparse.strategies.surrogates.table_posterior import no_data
+
+# What a standard deviation of violation costs while restarts climb, in units of how far
+# the best value is above the reference point; and how far inside of its limits an
+# outcome is kept meanwhile, in standard deviations.
+PENALTY, MARGIN = 100.0, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +65,11 @@ class BoxPosterior(DomainPosterior):
 
     @override
     def learned(
-        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
+        self,
+        prior: Prior,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        chosen: Tensor,
     ) -> Self:
         model = self.source.build(
             record,
@@ -78,7 +90,7 @@ class BoxPosterior(DomainPosterior):
         return 0 if self.model is None else len(self.model.inducing_points)
 
     @override
-    def certificate(self, record: RunRecord) -> ModelCertificate | None:
+    def certificate(self, record: Evaluations) -> ModelCertificate | None:
         return None if self.model is None else self.model.certificate()
 
     @override
@@ -87,7 +99,7 @@ class BoxPosterior(DomainPosterior):
 
     @override
     @torch.no_grad()
-    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
         X = X.to(self.box.bounds).double()
         if self.model is None:
             variance = self.prior.covar_module(self.source.inputs(X), diag=True)
@@ -115,7 +127,7 @@ class BoxPosterior(DomainPosterior):
         rule: Rule | None,
         pending: list[int],
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
     ) -> BoxBatch:
         X = record.points(torch.tensor(pending).long()).double()
@@ -139,21 +151,30 @@ class BoxPosterior(DomainPosterior):
         self,
         num_paths: int,
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
+        joint: JointOutcomes | None = None,
     ) -> list[int]:
-        model, chosen = self._learned_model, list[int]()
+        chosen = list[int]()
         options = self._options(draw_seed(generator))
         with manual_seed(options["options"]["seed"]):
             for _ in range(num_paths):
-                path = draw_matheron_paths(model, torch.Size([1]))
-                acqf = of_points(partial(_values_on, path))
-                X, _ = optimize_acqf(acqf, q=1, **options)
+                if joint is None:
+                    path = draw_matheron_paths(self._learned_model, torch.Size([1]))
+                    acqf = of_points(partial(_values_on, path))
+                    X, _ = optimize_acqf(acqf, q=1, **options)
+                else:
+                    X = _joint_maximizer(joint, options)
                 chosen.append(record.add_point(self.box.clamp(X)[0]))
                 if not continues(len(chosen)):
                     break
         return chosen
+
+    @override
+    def in_units(self, values: Tensor) -> Tensor:
+        mean, scale = self._units
+        return mean + scale * values
 
     @cached_property
     def _learned_model(self) -> SingleTaskGP:
@@ -179,3 +200,36 @@ class BoxPosterior(DomainPosterior):
 def _values_on(path: SamplePath, X: Tensor) -> Tensor:
     """Values of one sample path at `k x d` points, `k`."""
     return path(X)[0]
+
+
+def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
+    """Where one path of each outcome is best together, `1 x d`.
+
+    While the restarts climb, violations of constraints are a penalty. Of where they
+    end the best one is chosen, feasible ones first.
+    """
+    preference, models = joint.preference, [view.model for view in joint.views]
+    if not any(models):
+        raise no_data()
+    weights = preference.draw_weights(1)
+    paths = [
+        None
+        if model is None
+        else draw_matheron_paths(of_standardized(model), torch.Size([1]))
+        for model in models
+    ]
+
+    def outcomes(X: Tensor) -> Tensor:
+        return joint.stack([path and path(X) for path in paths])
+
+    def climb(X: Tensor) -> Tensor:
+        Y = outcomes(X)
+        penalty = PENALTY * preference.violation(Y, MARGIN)
+        return (preference.value(Y, weights.unsqueeze(-2)) - penalty)[0]
+
+    X, _ = optimize_acqf(of_points(climb), q=1, return_best_only=False, **options)
+    X = X.squeeze(-2)
+    with torch.no_grad():
+        levels = preference.levels(outcomes(X), weights)[:, 0]
+    level = next(level for level in levels if bool((level > -torch.inf).any()))
+    return X[level.argmax()].unsqueeze(0)

@@ -35,8 +35,8 @@ from botorch_sparse.posteriors.constant_mean import (
 )
 from botorch_sparse.strategies.data.domain import Domain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
+    Evaluations,
     FoldedEvaluations,
-    RunRecord,
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import (
@@ -168,7 +168,7 @@ class PriorSource:
         """Whether kernel and noise are still those from before the first fit."""
         return self.settings.refit is not None and prior.last_fit is None
 
-    def is_due(self, last_fit: int | None, record: RunRecord) -> bool:
+    def is_due(self, last_fit: int | None, record: Evaluations) -> bool:
         """Whether hyperparameters last fitted to so many evaluations are due again.
 
         Not before there are three that differ: less says nothing of a kernel, and fits
@@ -186,7 +186,7 @@ class PriorSource:
     def fitted(
         self,
         prior: Prior,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
         values: FoldedEvaluations | None = None,
         max_steps: int | None = None,
@@ -207,7 +207,7 @@ class PriorSource:
 
     def _fit_to(
         self,
-        record: RunRecord,
+        record: Evaluations,
         data: FoldedEvaluations,
         start: Hyperparameters | None,
         generator: torch.Generator,
@@ -277,7 +277,7 @@ class PriorSource:
 
     def build(
         self,
-        record: RunRecord,
+        record: Evaluations,
         evaluations: Tensor,
         inducing_points: Tensor,
         hyperparameters: Hyperparameters | None,

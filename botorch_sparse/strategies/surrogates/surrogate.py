@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -29,9 +29,10 @@ from botorch_sparse.pools.shard import SelectableRows
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.strategies.core.fingerprint import fingerprint
 from botorch_sparse.strategies.data.domain import Domain, TableDomain
+from botorch_sparse.strategies.data.preference import Preference
 from botorch_sparse.strategies.data.run_record import (
+    Evaluations,
     FoldedEvaluations,
-    RunRecord,
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
@@ -44,6 +45,32 @@ ENOUGH_POINTS = 10
 # Noise is announced above this, in units of lam, from so many repeats on: its estimate
 # has a relative deviation of a quarter then.
 LARGEST_NOISE, ENOUGH_REPEATS = 10.0, 30
+
+
+@dataclass(frozen=True, eq=False)
+class JointOutcomes:
+    """Posteriors of several outcomes on one domain, and what is wanted of them.
+
+    Attributes:
+        views: `k` posteriors; those without data are left out of the order.
+        preference: Which values are better.
+    """
+
+    views: "tuple[DomainPosterior, ...]"
+    preference: Preference
+
+    def stack(self, values: Sequence[Tensor | None]) -> Tensor:
+        """Values of paths, in the views' units, as `b x q x k` in the feedback's.
+
+        NaN stands for those of outcomes without data, which are None.
+        """
+        like = next(value for value in values if value is not None)
+        unknown = torch.full_like(like, torch.nan)
+        Y = [
+            unknown if value is None else view.in_units(value)
+            for view, value in zip(self.views, values, strict=True)
+        ]
+        return torch.stack(Y, dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +116,11 @@ class DomainPosterior(ABC):
 
     @abstractmethod
     def learned(
-        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
+        self,
+        prior: Prior,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        chosen: Tensor,
     ) -> Self:
         """The posterior of all evaluations.
 
@@ -100,12 +131,16 @@ class DomainPosterior(ABC):
             chosen: Places of the inducing points among them, on the host.
         """
 
+    def in_units(self, values: Tensor) -> Tensor:
+        """Values of sample paths in units of the feedback."""
+        return self.prior.restore(values)
+
     @abstractmethod
     def num_inducing(self) -> int:
         """Inducing points in use; for the exact posterior its unique points."""
 
     @torch.no_grad()
-    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
+    def variance(self, record: Evaluations, point: Tensor) -> Tensor:
         """Present variances at `k` point numbers, both on the host. O(k m^2)."""
         X = self.source.inputs(record.points(point))
         if self.posterior is None:
@@ -117,7 +152,7 @@ class DomainPosterior(ABC):
         """The largest variance in the domain; NaN where it is not known."""
 
     @abstractmethod
-    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation at `q x d` points, in units of Y.
 
         Before any feedback they are the prior's.
@@ -139,7 +174,7 @@ class DomainPosterior(ABC):
         rule: Rule | None,
         pending: list[int],
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
     ) -> GrowingBatch:
         """Start a batch by the upper confidence bound.
@@ -158,25 +193,35 @@ class DomainPosterior(ABC):
         self,
         num_paths: int,
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
+        joint: "JointOutcomes | None" = None,
     ) -> list[int]:
         """Points where sample paths are largest; pending points lower no sample.
 
         On a table they are found together. On a box they are found one by one, and
         `continues` is asked after each.
+
+        Args:
+            num_paths: How many.
+            selectable: Which rows may be chosen.
+            record: Gives points of a box their numbers.
+            generator: Source of randomness.
+            continues: See above.
+            joint: All outcomes, this one included, and what is wanted of them; None
+                for one objective.
         """
 
     def clear(self) -> None:  # noqa: B027 (nothing, where nothing is kept)
         """Drop what is kept for later values, which may be half done."""
 
-    def posterior_of(self, record: RunRecord) -> NystromPosterior | None:
+    def posterior_of(self, record: Evaluations) -> NystromPosterior | None:
         """The posterior, computed anew where it is exact; None without data."""
         return self.posterior
 
     @torch.no_grad()
-    def information_gain(self, record: RunRecord) -> float:
+    def information_gain(self, record: Evaluations) -> float:
         r"""A bound on `log det(I + K D^-1)` of the first history that was learned.
 
         This is twice the mutual information in nats. It is
@@ -189,7 +234,7 @@ class DomainPosterior(ABC):
         return max(log_det, 0.0) + self.residual_trace(record)
 
     @torch.no_grad()
-    def residual_trace(self, record: RunRecord) -> float:
+    def residual_trace(self, record: Evaluations) -> float:
         """`tr (K - Q) D^-1` of a history that was learned; 0 for an exact posterior.
 
         An upper bound on its largest eigenvalue. Cost: O(n m^2).
@@ -203,7 +248,7 @@ class DomainPosterior(ABC):
 
     @torch.no_grad()
     def certificate(
-        self, record: RunRecord
+        self, record: Evaluations
     ) -> AccuracyCertificate | ModelCertificate | None:
         """How far it is from the exact posterior; None without inducing points.
 
@@ -216,7 +261,7 @@ class DomainPosterior(ABC):
         return accuracy_certificate(posterior, X, noise)
 
     @torch.no_grad()
-    def mean_norm(self, record: RunRecord) -> float:
+    def mean_norm(self, record: Evaluations) -> float:
         """The RKHS norm of the posterior mean of a history that was learned.
 
         Cost: O(m^2); O(n^3) for the exact posterior, factorized anew.
@@ -285,12 +330,12 @@ class Surrogate:
         """The largest variance, where it is known."""
         return self.view.max_variance()
 
-    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation."""
         return self.view.predict(X, record)
 
     def certificate(
-        self, record: RunRecord
+        self, record: Evaluations
     ) -> AccuracyCertificate | ModelCertificate | None:
         """How far it is from the exact posterior."""
         return self.view.certificate(record)
@@ -299,9 +344,13 @@ class Surrogate:
         """Drop what is kept for later values."""
         self.view.clear()
 
+    def maximizers(self, *arguments: Any) -> list[int]:
+        """Points where sample paths are largest; see `DomainPosterior.maximizers`."""
+        return self.view.maximizers(*arguments)
+
     def learn(
         self,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
         lengthscale_factor: float = 1.0,
     ) -> Self:
@@ -331,7 +380,9 @@ class Surrogate:
         learned = replace(self, view=view, inducing=inducing)
         return learned._with_announcements(record, values)
 
-    def _with_announcements(self, record: RunRecord, values: FoldedEvaluations) -> Self:
+    def _with_announcements(
+        self, record: Evaluations, values: FoldedEvaluations
+    ) -> Self:
         """What does not fit the prior is announced, once."""
         prior, source, is_known = self.view.prior, self.source, self.is_scale_known
         if not is_known and not source.awaits_fit(prior):
@@ -346,7 +397,7 @@ class Surrogate:
     def _draw(
         self,
         prior: Prior,
-        record: RunRecord,
+        record: Evaluations,
         values: FoldedEvaluations,
         generator: torch.Generator,
     ) -> Tensor:
@@ -379,7 +430,7 @@ class Surrogate:
 
     @torch.no_grad()
     def _variance_before(
-        self, prior: Prior, record: RunRecord, values: FoldedEvaluations
+        self, prior: Prior, record: Evaluations, values: FoldedEvaluations
     ) -> Tensor:
         """Variances at the unique points with the inducing points there were."""
         if prior is self.view.prior:
@@ -414,7 +465,7 @@ class Surrogate:
         self,
         domain: TableDomain,
         number: Mapping[int, int],
-        record: RunRecord,
+        record: Evaluations,
         num_learned: int,
     ) -> Self:
         """The same on another table.
@@ -432,7 +483,7 @@ class Surrogate:
         return there.of_state(state, record, num_learned)
 
     def of_state(
-        self, state: dict[str, Any], record: RunRecord, num_learned: int
+        self, state: dict[str, Any], record: Evaluations, num_learned: int
     ) -> Self:
         """What a saved run had learned, to the bit, from `state_dict`."""
         inducing, is_all = state["inducing"], self.sampler is None
@@ -455,7 +506,7 @@ class Surrogate:
         )
 
 
-def announce_noise(record: RunRecord, values: FoldedEvaluations, lam: float) -> bool:
+def announce_noise(record: Evaluations, values: FoldedEvaluations, lam: float) -> bool:
     """Warn of repeats that differ by more noise than a given `lam` expects.
 
     The pooled variance of evaluations about the mean of their point; O(n log n), once.

@@ -2,7 +2,8 @@
 
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 from botorch.exceptions import InputDataError
@@ -14,7 +15,7 @@ from typing_extensions import override
 from botorch_sparse.batching.rules import ContinueFunction, Rule, always_continue
 from botorch_sparse.pools.exact_pool import ExactPool
 from botorch_sparse.pools.nystrom_pool import NystromPool
-from botorch_sparse.pools.sample_paths import path_maximizers
+from botorch_sparse.pools.sample_paths import Levels, path_maximizers
 from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows
 from botorch_sparse.pools.table_batch import TableBatch
 from botorch_sparse.posteriors import NystromPosterior
@@ -24,12 +25,15 @@ from botorch_sparse.posteriors.constant_mean import (
 )
 from botorch_sparse.strategies.data.domain import TableDomain, draw_seed
 from botorch_sparse.strategies.data.run_record import (
+    Evaluations,
     FoldedEvaluations,
-    RunRecord,
     evaluations_at,
 )
 from botorch_sparse.strategies.surrogates.prior import Prior
-from botorch_sparse.strategies.surrogates.surrogate import DomainPosterior
+from botorch_sparse.strategies.surrogates.surrogate import (
+    DomainPosterior,
+    JointOutcomes,
+)
 
 # Entries of the kernel between inducing points and data that are held at once.
 LARGEST_MATRIX = 2**24
@@ -89,7 +93,7 @@ class TablePosterior(DomainPosterior):
 
     @override
     @torch.no_grad()
-    def predict(self, X: Tensor, record: RunRecord) -> tuple[Tensor, Tensor]:
+    def predict(self, X: Tensor, record: Evaluations) -> tuple[Tensor, Tensor]:
         Z, scale = self.source.inputs(X), self.prior.scale
         posterior = self.posterior_of(record)
         if posterior is None:
@@ -112,7 +116,7 @@ class TablePosterior(DomainPosterior):
         rule: Rule | None,
         pending: list[int],
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
     ) -> TableBatch:
         selectable = selectable.to(self.pool.X.device)
@@ -128,17 +132,31 @@ class TablePosterior(DomainPosterior):
         self,
         num_paths: int,
         selectable: SelectableRows,
-        record: RunRecord,
+        record: Evaluations,
         generator: torch.Generator,
         continues: ContinueFunction = always_continue,
+        joint: JointOutcomes | None = None,
     ) -> list[int]:
-        posterior, X = self.posterior_of(record), self.pool.X
-        if posterior is None:
+        X, levels = self.pool.X, cast(Levels, torch.stack)
+        posteriors = [self.posterior_of(record)]
+        if joint is not None:
+            posteriors = [view.posterior for view in joint.views]
+        known = [each for each in posteriors if each is not None]
+        if not known:
             raise no_data()
         with manual_seed(draw_seed(generator)):
+            if joint is not None:
+                weights = joint.preference.draw_weights(num_paths)
+                levels = partial(_levels_of_known, joint, posteriors, weights.to(X))
             selectable = selectable.to(X.device)
-            shard = self.pool.shard
-            return path_maximizers(X, posterior, num_paths, selectable, shard=shard)
+            return path_maximizers(
+                X,
+                known,
+                num_paths,
+                selectable,
+                levels=levels,
+                shard=self.pool.shard,
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +207,7 @@ class NystromTablePosterior(TablePosterior):
 
     @override
     @torch.no_grad()
-    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
+    def variance(self, record: Evaluations, point: Tensor) -> Tensor:
         if self.embeds and bool((point < self.pool.shard.num_rows).all()):
             return self._variances_at(point)
         return super().variance(record, point)
@@ -197,7 +215,11 @@ class NystromTablePosterior(TablePosterior):
     @override
     @torch.no_grad()
     def learned(
-        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
+        self,
+        prior: Prior,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        chosen: Tensor,
     ) -> Self:
         view = self if prior is self.prior else self.blank(prior)
         view = replace(view, pool=copy(self.pool), on_host={})
@@ -271,6 +293,18 @@ def with_kernel(posterior: NystromPosterior, covar_module: Kernel) -> NystromPos
     return replace(posterior, feature_map=feature_map)
 
 
+def _levels_of_known(
+    joint: JointOutcomes,
+    posteriors: list[NystromPosterior | None],
+    weights: Tensor,
+    values: list[Tensor],
+) -> Tensor:
+    """What paths maximize, from values of those outcomes that have a posterior."""
+    rest = iter(values)
+    each = [None if posterior is None else next(rest) for posterior in posteriors]
+    return joint.preference.levels(joint.stack(each), weights)
+
+
 def no_data() -> InputDataError:
     """What to raise where a model is asked before it has data."""
     return InputDataError("The model has no data yet: tell some feedback first.")
@@ -314,12 +348,12 @@ class ExactTablePosterior(TablePosterior):
         return None
 
     @override
-    def information_gain(self, record: RunRecord) -> float:
+    def information_gain(self, record: Evaluations) -> float:
         return float(self.pool.information_gain)
 
     @override
     @torch.no_grad()
-    def posterior_of(self, record: RunRecord) -> NystromPosterior | None:
+    def posterior_of(self, record: Evaluations) -> NystromPosterior | None:
         if self.num_learned == 0:
             return None
         data = evaluations_at(record, record.folded(self.num_learned))
@@ -332,7 +366,7 @@ class ExactTablePosterior(TablePosterior):
 
     @override
     @torch.no_grad()
-    def variance(self, record: RunRecord, point: Tensor) -> Tensor:
+    def variance(self, record: Evaluations, point: Tensor) -> Tensor:
         if bool((point < len(self.pool)).all()):
             return self._variances_at(point)
         X = self.source.inputs(record.points(point))
@@ -340,7 +374,11 @@ class ExactTablePosterior(TablePosterior):
 
     @override
     def learned(
-        self, prior: Prior, record: RunRecord, values: FoldedEvaluations, chosen: Tensor
+        self,
+        prior: Prior,
+        record: Evaluations,
+        values: FoldedEvaluations,
+        chosen: Tensor,
     ) -> Self:
         if prior is not self.prior:
             return self.blank(prior)._rebuilt(record, values)
@@ -359,7 +397,7 @@ class ExactTablePosterior(TablePosterior):
             self, pool=pool, on_host={}, num_learned=new.stop, num_unique=num_unique
         )
 
-    def _rebuilt(self, record: RunRecord, values: FoldedEvaluations) -> Self:
+    def _rebuilt(self, record: Evaluations, values: FoldedEvaluations) -> Self:
         """With the folded data factorized anew."""
         data = evaluations_at(record, values)
         pool, prior = exact_pool(self.pool.X, self.prior), self.prior

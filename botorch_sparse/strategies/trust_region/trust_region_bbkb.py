@@ -261,7 +261,7 @@ class TrustRegionBBKB(ModelStrategy[LocalSurrogate]):
         with manual_seed(draw_seed(self.generator)):
             once = SelectableRows(once=True)
             return path_maximizers(
-                self.surrogate.source.inputs(X), posterior, num, once
+                self.surrogate.source.inputs(X), [posterior], num, once
             )
 
     def _by_bound(self, posterior: NystromPosterior, X: Tensor, num: int) -> list[int]:

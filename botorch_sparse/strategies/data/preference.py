@@ -1,0 +1,173 @@
+r"""What is better of several outcomes: feasible points first, then their objectives.
+
+A set of points is as good as its *dominated hypervolume*: the volume of all values that
+some point of it reaches, above a *reference point*. Random scalarizations make of it a
+number for each point ([ZhangGolovin2020]_, Lemma 5): with reference point :math:`r` and
+:math:`\lambda` uniform on the positive part of the unit sphere, the expectation of
+
+.. math:: s_\lambda(y) = \min_i \max(0, (y_i - r_i) / \lambda_i)^k,
+
+maximized over a set, is its hypervolume up to a known constant. Between two points the
+power and the zero decide nothing, so that they are left out: a point below the
+reference point still counts by how far below it is.
+
+Constraints come first ([Eriksson2021]_, Section 3): any feasible point is better than
+any other, and of two points that are not the one with the smaller total violation, in
+standard deviations, is better.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from botorch.utils.multi_objective.box_decompositions import DominatedPartitioning
+from botorch.utils.multi_objective.hypervolume import infer_reference_point
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from torch import Tensor
+
+from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
+from botorch_sparse.strategies.data.run_record import RunRecord
+
+
+@dataclass(frozen=True, eq=False)
+class Preference:
+    """An order of values of `k` outcomes, objectives in the sign that is maximized.
+
+    Attributes:
+        outcomes: What is wanted.
+        reference: `o` values of the objectives that count for nothing.
+        scale: `o` units of the objectives, positive.
+        spread: `c` units of the constraints, positive.
+    """
+
+    outcomes: Outcomes
+    reference: Tensor
+    scale: Tensor
+    spread: Tensor
+
+    @classmethod
+    def of(cls, record: RunRecord) -> "Preference":
+        """The preference that a record's outcomes state, in units of what was measured.
+
+        Objectives are in units of how far the best value is above the reference point,
+        constraints in standard deviations. O(n_u) and a sort for each objective.
+        """
+        outcomes = record.outcomes
+        Y = record.means()[1]
+        reference = reference_point(outcomes, Y)
+        best = _at_best(Y[:, list(outcomes.objectives)])
+        scale = _positive(best - reference, _spread(Y[:, list(outcomes.objectives)]))
+        spread = _spread(Y[:, list(outcomes.constraints)])
+        return cls(outcomes, reference, scale, spread)
+
+    def draw_weights(self, num: int) -> Tensor:
+        """`num x o` points of the positive part of the unit sphere."""
+        normal = torch.randn(num, len(self.outcomes.objectives), dtype=torch.double)
+        return normal.abs() / normal.norm(dim=-1, keepdim=True)
+
+    def value(self, Y: Tensor, weights: Tensor) -> Tensor:
+        """Random scalarizations of `... x k` values, `...`.
+
+        Args:
+            Y: Values; NaN for outcomes that are not known, which are left out.
+            weights: `... x o`.
+        """
+        F = Y[..., list(self.outcomes.objectives)]
+        scaled = (F - self.reference.to(F)) / (self.scale * weights).to(F)
+        return scaled.where(~scaled.isnan(), torch.inf).amin(-1)
+
+    def violation(self, Y: Tensor, margin: float = 0.0) -> Tensor:
+        """Total violation of `... x k` values in standard deviations, `...`.
+
+        Outcomes that are not known (NaN) violate nothing.
+
+        Args:
+            Y: Values.
+            margin: How far inside of its limits an outcome has to be.
+        """
+        return self.outcomes.violations(Y, self.spread.to(Y), margin)
+
+    def levels(self, Y: Tensor, weights: Tensor) -> Tensor:
+        """What sample paths maximize, level by level; see `path_maximizers`.
+
+        Args:
+            Y: `b x q x k` values.
+            weights: `b x o`, a scalarization for each path.
+
+        Returns:
+            `1 x b x q` without constraints. With some, `2 x b x q`: values where a
+            candidate is feasible, and minus the violation where it is not.
+        """
+        value = self.value(Y, weights.unsqueeze(-2))
+        if not self.outcomes.constraints:
+            return value.unsqueeze(0)
+        violation = self.violation(Y)
+        is_feasible = violation <= 0
+        return torch.stack(
+            [
+                value.where(is_feasible, -torch.inf),
+                (-violation).where(~is_feasible, -torch.inf),
+            ]
+        )
+
+
+def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
+    """The objectives' thresholds; where one is not given, inferred from the front.
+
+    That is a tenth of the front's extent below its worst value, as BoTorch's
+    `infer_reference_point` has it. While the front grows the point moves away from it.
+
+    Args:
+        outcomes: What is wanted.
+        Y: `n x k` means of what was measured; NaN for unknown.
+
+    Returns:
+        `o` values in the sign that is maximized.
+    """
+    goals = [o.goal for o in outcomes.parts if isinstance(o, Objective)]
+    given = torch.tensor([torch.nan if g is None else g for g in goals]).double()
+    known = Y[~Y.isnan().any(-1)]
+    if len(known) == 0 or not bool(given.isnan().any()):
+        return given.nan_to_num(0.0)
+    feasible = known[outcomes.violations(known) <= 0]
+    F = (feasible if len(feasible) else known)[:, list(outcomes.objectives)]
+    inferred = infer_reference_point(F[is_non_dominated(F)])
+    return given.where(~given.isnan(), inferred)
+
+
+def feasible_front(outcomes: Outcomes, Y: Tensor) -> Tensor:
+    """Places of the `n x k` values that are feasible and not dominated; ascending.
+
+    Values with an outcome that is not known are left out.
+    """
+    is_feasible = outcomes.violations(Y) <= 0
+    places = (is_feasible & ~Y.isnan().any(-1)).nonzero().squeeze(-1)
+    return places[is_non_dominated(Y[places][:, list(outcomes.objectives)])]
+
+
+def dominated_hypervolume(F: Tensor, reference: Tensor) -> float:
+    """The volume that `f x o` values dominate above `o` values of a reference point."""
+    reference = reference.to(F)
+    F = F[(F > reference).all(-1)]
+    if len(F) == 0:
+        return 0.0
+    if F.shape[-1] == 1:
+        return float(F.max() - reference)
+    return float(DominatedPartitioning(reference, F).compute_hypervolume())
+
+
+def _at_best(Y: Tensor) -> Tensor:
+    """The largest value of each column that is known; 0 where none is."""
+    best = Y.nan_to_num(-torch.inf).amax(0) if len(Y) else Y.new_zeros(Y.shape[-1])
+    return best.where(best.isfinite(), 0.0)
+
+
+def _spread(Y: Tensor) -> Tensor:
+    """The standard deviation of each column; 1 where that is not known, or zero."""
+    columns = [column[~column.isnan()] for column in Y.unbind(-1)]
+    spreads = [float(c.std()) if len(c) > 1 else 0.0 for c in columns]
+    return torch.tensor([s if s > 0 else 1.0 for s in spreads], dtype=torch.double)
+
+
+def _positive(values: Tensor, otherwise: Tensor) -> Tensor:
+    """Values that are positive, and others where they are not."""
+    return values.where(values > 0, otherwise)

@@ -21,7 +21,7 @@ import box_table
 import pytest
 import sbpe_problems
 import torch
-from botorch.exceptions import BotorchWarning, InputDataError
+from botorch.exceptions import BotorchError, BotorchWarning, InputDataError
 from strategy_table import (
     TABLE,
     are_alike,
@@ -32,11 +32,14 @@ from strategy_table import (
 from torch import Tensor
 
 from botorch_sparse.strategies import (
+    Constraint,
+    Objective,
     RandomSearch,
     StopAfter,
     StopAtTarget,
     StopOnNoImprovement,
     Strategy,
+    ThompsonSampling,
 )
 from botorch_sparse.strategies.core import evaluation as run_loop
 from botorch_sparse.strategies.core import transaction
@@ -95,6 +98,15 @@ def noise(X: Tensor) -> Tensor:
     return torch.rand(1)
 
 
+OUTCOMES = [Objective("yield"), Constraint("cost", upper=0.5)]
+
+
+def yield_and_cost(X: Tensor) -> Any:
+    """A frame of any number of points, with the cost of those on the left alone."""
+    cost = X[:, 1].where(X[:, 0] < 0.5, torch.nan)
+    return pd.DataFrame({"cost": cost.numpy(), "yield": X[:, 0].numpy()})
+
+
 def looked_up(index: Tensor) -> float:
     assert index.shape == (1,) and index.dtype == torch.long
     return float(index) / 2
@@ -121,6 +133,14 @@ class TestExecutors:
             looked_up, 8, progress=False, executor=executor, by_index=True
         )
         assert history.Y.tolist() == [i / 2 for i in history.indices.tolist()]
+
+    def test_several_outcomes(self, executor: Executor) -> None:
+        strategy = random_search(outcomes=OUTCOMES)
+        history = strategy.run(yield_and_cost, 15, progress=False, executor=executor)
+        assert len(history) == 15 and len(strategy.pending) == 0
+        assert equal(history.Y[:, 0], history.X[:, 0])
+        expected = history.X[:, 1].where(history.X[:, 0] < 0.5, torch.nan)
+        assert equal(history.Y[:, 1], expected) and 0 < expected.isnan().sum() < 15
 
     def test_one_that_raises_costs_no_other(self, executor: Executor) -> None:
         strategy = random_search()
@@ -667,6 +687,112 @@ def test_a_run_that_goes_on_asks_its_callbacks_first() -> None:
     assert len(twin.run(objective, 30, progress=False, callbacks=rules)) == 7
     assert seen == [list(range(6))] * 2
     assert len(twin.run(objective, 30, progress=False, callbacks=[spy])) == 30
+
+
+def as_tensor(frame: Any) -> Tensor:
+    values = frame[["yield", "cost"]].to_numpy().tolist()
+    return torch.tensor(values, dtype=torch.double)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "frame": lambda frame: frame,
+    "tensor": as_tensor,
+    "array": lambda frame: as_tensor(frame).numpy(),
+    "lists": lambda frame: as_tensor(frame).tolist(),
+}
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "executor"])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_objective_of_several_outcomes(form: str, how: str) -> None:
+    """In any form, with outcomes that are not measured; also by the rows' numbers."""
+    options: dict[str, Any] = {"progress": False}
+    if how == "one by one":
+        options["catch"] = ZeroDivisionError
+    elif how == "executor":
+        options["executor"] = Immediate()
+    strategy = random_search(outcomes=OUTCOMES)
+    X = strategy.candidates
+    strategy.run(lambda X: FORMS[form](yield_and_cost(X)), 12, **options)
+    history = strategy.run(
+        lambda rows: FORMS[form](yield_and_cost(X[rows])), 20, by_index=True, **options
+    )
+    expected = as_tensor(yield_and_cost(X[history.indices]))
+    assert equal(history.Y, expected) and history.trial.tolist() == list(range(20))
+    assert bool(expected.isnan().any())
+
+
+def test_frames_of_the_objective_are_paired_by_their_index() -> None:
+    table = pd.DataFrame({"heat": torch.arange(20.0).numpy()}, index=range(99, 79, -1))
+    strategy = RandomSearch(table, batch_size=5, unique=True, outcomes=OUTCOMES)
+
+    def evaluate(index: Tensor) -> Any:
+        heat = table.heat.iloc[index.tolist()]
+        return pd.DataFrame({"cost": -heat, "yield": heat}).sample(
+            frac=1, random_state=0
+        )
+
+    history = strategy.run(evaluate, 10, progress=False, by_index=True)
+    assert torch.equal(history.Y, history.X * torch.tensor([1.0, -1.0]))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "executor"])
+@pytest.mark.parametrize(
+    "bad", [[NAN, NAN], [1.0, INF], [NAN, -INF], [1e151, 1.0], [2e200, NAN]]
+)
+def test_points_without_usable_outcomes_cost_no_other(
+    how: str, bad: list[float]
+) -> None:
+    options: dict[str, Any] = {"progress": False}
+    if how == "one by one":
+        options["catch"] = ZeroDivisionError
+    elif how == "executor":
+        options["executor"] = Immediate()
+    strategy = ThompsonSampling(make_candidates(60), batch_size=4, outcomes=OUTCOMES)
+    is_good = iter([True, False, True, False] + [True] * 9)
+
+    def evaluate(X: Tensor) -> list[list[float]]:
+        return [[1.0, NAN] if next(is_good) else bad for _ in X]
+
+    with pytest.raises(InputDataError, match="The objective returned") as caught:
+        strategy.run(evaluate, 4, **options)
+    first = [1] if how == "one by one" else [1, 3]
+    text = f"{caught.value} {notes(caught.value)}"
+    assert "trial 1 at the point" in text and "NaN" in text
+    pending = [1, 2, 3] if how == "one by one" else first
+    assert strategy.pending_ids.tolist() == pending
+    assert len(strategy.history) == 4 - len(pending)
+    next(is_good)
+    if how == "one by one":
+        is_good = iter([True] * 9)
+    strategy.run(evaluate, 4, **options)
+    assert len(strategy.pending) == 0 and len(strategy.history) == 4
+
+
+@pytest.mark.parametrize("how", ["at once", "one by one", "executor"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda X: X[:, :1],
+        lambda X: torch.ones(len(X), 3),
+        lambda X: pd.DataFrame({"yield": X[:, 0].numpy()}),
+        lambda X: pd.DataFrame({"yield": X[:, 0].numpy(), "weight": 1.0}),
+    ],
+)
+def test_an_objective_without_a_column_for_each_outcome(how: str, value: Any) -> None:
+    """Nothing is told, and all points stay pending."""
+    options: dict[str, Any] = {"progress": False, "batch_size": 3}
+    if how == "one by one":
+        options["catch"] = ZeroDivisionError
+    elif how == "executor":
+        options["executor"] = Immediate()
+    strategy = random_search(outcomes=OUTCOMES)
+    with pytest.raises(BotorchError, match="need"):
+        strategy.run(value, 3, **options)
+    assert strategy.pending_ids.tolist() == [0, 1, 2] and len(strategy.history) == 0
 
 
 @pytest.mark.parametrize("by_index", [False, True])

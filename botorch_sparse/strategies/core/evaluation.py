@@ -28,6 +28,7 @@ from botorch_sparse.strategies.core.transaction import undivided, undo_point
 from botorch_sparse.strategies.core.trials import Trial
 from botorch_sparse.strategies.data.feedback import as_tensor, paired
 from botorch_sparse.strategies.data.history import Batch, History
+from botorch_sparse.strategies.data.outcomes import Outcomes
 
 # Called with strategy, batch and history after each batch; True stops the run.
 Callback: TypeAlias = Callable[[Any, Batch, History], Any]
@@ -143,27 +144,35 @@ class Evaluation:
 
     def _tell(self, batch: Batch, Y: Any) -> None:
         """Tell what can be learned; the trials of the rest stay pending."""
-        Y = as_tensor(paired(batch, Y))
+        outcomes: Outcomes = self.strategy.record.outcomes
+        Y = as_tensor(paired(batch, outcomes.ordered(Y)))
         b, ids = len(batch), batch.ids
-        is_sound = Y.reshape(-1).cpu().double().abs() <= self.strategy.largest_value
-        if ids is None or Y.shape not in {(b,), (b, 1)} or bool(is_sound.all()):
-            with undivided():
-                self.strategy.tell(batch, Y)
+        if ids is None or not outcomes.is_shape(Y.shape, b):
+            self._tell_at_once(batch, Y)
+            return
+        values = Y.reshape(b, len(outcomes)).cpu().double()
+        is_sound = outcomes.are_usable(values, self.strategy.largest_value)
+        if bool(is_sound.all()):
+            self._tell_at_once(batch, Y)
             return
         bad = [
             t for t, s in zip(self._trials_of(batch), is_sound, strict=True) if not s
         ]
         if bool(is_sound.any()):
-            with undivided():
-                told = ids.cpu()[is_sound].tolist()
-                self.strategy.tell(told, Y.reshape(-1).cpu()[is_sound])
+            self._tell_at_once(ids.cpu()[is_sound].tolist(), Y.cpu()[is_sound])
         raise InputDataError(
-            f"The objective returned {len(bad)} values that are NaN or infinite, or "
-            f"beyond {self.strategy.largest_value:.3g}: "
+            f"The objective returned values for {len(bad)} points that are NaN"
+            f"{' in all outcomes' * (len(outcomes) > 1)} or infinite, or beyond "
+            f"{self.strategy.largest_value:.3g}: "
             f"{short_list(bad, show=self._name)}. They stay pending, and "
             f"the other {b - len(bad)} of the batch are told. Run again to try once "
             "more, fail(ids) to leave them out, or run(..., catch=InputDataError)."
         )
+
+    def _tell_at_once(self, X: Any, Y: Any) -> None:
+        """Tell, with Ctrl-C waiting."""
+        with undivided():
+            self.strategy.tell(X, Y)
 
     def _trials_of(self, batch: Batch) -> list[Trial]:
         ids = [] if batch.ids is None else batch.ids.tolist()
@@ -177,15 +186,14 @@ class Evaluation:
 
     def _calls(self, batch: Batch) -> Iterator[tuple[int, Callable[[], list[float]]]]:
         """The ids of the trials, and the evaluation of each."""
-        inputs = self._inputs(batch)
+        inputs, outcomes = self._inputs(batch), self.strategy.record.outcomes
         ids = [] if batch.ids is None else batch.ids.tolist()
         for id, x in zip(ids, inputs.detach().cpu().numpy(), strict=True):
             one = np.array(x)[None]  # a copy: a view would be pickled whole
             name = uuid.uuid4().hex
-            yield (
-                id,
-                partial(evaluate_one, self.objective, one, str(inputs.device), name),
-            )
+            place = str(inputs.device)
+            call = partial(evaluate_one, self.objective, one, place, name, outcomes)
+            yield id, call
 
     def _with_executor(self, batch: Batch, executor: Executor) -> None:
         """Evaluate all points at once, and tell each as it comes."""
@@ -226,14 +234,24 @@ class Evaluation:
         for future, id in out.items():
             is_there = future.done() and not future.cancelled()
             if id in pending and is_there and future.exception() is None:
-                if _is_one(values := future.result(), self.strategy.largest_value):
-                    with undivided():
-                        self.strategy.tell([id], values)
+                if self._is_usable(values := future.result()):
+                    self._tell_at_once([id], [values])
 
-    def _finish(self, id: int, outcome: Callable[[], list[float]]) -> None:
-        """Tell one outcome, or that it failed."""
+    def _is_usable(self, values: list[float]) -> bool:
+        """Whether these are the outcomes of one point."""
+        outcomes, largest = self.strategy.record.outcomes, self.strategy.largest_value
+        Y = torch.tensor([values], dtype=torch.double)
+        is_one = len(values) == len(outcomes)
+        return is_one and bool(outcomes.are_usable(Y, largest).all())
+
+    def _finish(self, id: int, evaluated: Callable[[], list[float]]) -> None:
+        """Tell one evaluation, or that it failed."""
         try:
-            values = _one(outcome(), self.strategy.largest_value)
+            if not self._is_usable(values := evaluated()):
+                raise InputDataError(
+                    f"The objective returned {short_list(values)} for one point; "
+                    f"{self._needed()}."
+                )
         except BrokenExecutor as error:  # not of this point, whatever is caught
             error.add_note(
                 "The executor broke down; the points that it had stay pending. Run "
@@ -246,9 +264,18 @@ class Evaluation:
         except Exception as error:
             error.add_note(f"Raised by {self._name(self.strategy.trial(id))}.")
             raise
-        with undivided():
-            self.strategy.tell([id], values)
+        self._tell_at_once([id], [values])
         self.num_failures, self.undo = 0, _nothing
+
+    def _needed(self) -> str:
+        """What the objective has to return for one point."""
+        outcomes, largest = self.strategy.record.outcomes, self.strategy.largest_value
+        if len(outcomes) == 1:
+            return f"need one finite number, up to {largest:.3g}"
+        return (
+            f"need {len(outcomes)} numbers, for {short_list(outcomes.names)}, up to "
+            f"{largest:.3g}, with NaN for those that were not measured, but not for all"
+        )
 
     def _name(self, trial: Trial) -> str:
         """How the user knows a trial."""
@@ -296,31 +323,24 @@ def _cancel(out: dict[Future[list[float]], int]) -> None:
 
 
 def evaluate_one(
-    objective: Callable[[Tensor], Any], x: NDArray[Any], device: str, name: str
+    objective: Callable[[Tensor], Any],
+    x: NDArray[Any],
+    device: str,
+    name: str,
+    outcomes: Outcomes,
 ) -> list[float]:
     """One evaluation, as plain numbers: these travel between processes.
 
     Args:
-        objective: From `1 x d` points, or one index, to one observation.
+        objective: From `1 x d` points, or one index, to one observation, or to `k` of
+            `k` outcomes.
         x: `1 x d` point, or one index.
         device: Where the objective wants it.
         name: Of this call. Dask takes calls that are equal for one, which noise is not.
+        outcomes: What is measured.
     """
-    Y = torch.as_tensor(objective(torch.from_numpy(x).to(device)))
-    values: list[float] = Y.detach().double().reshape(-1).tolist()
-    return values
-
-
-def _is_one(values: list[float], largest: float) -> bool:
-    return len(values) == 1 and abs(values[0]) <= largest  # NaN is not
-
-
-def _one(values: list[float], largest: float) -> list[float]:
-    if not _is_one(values, largest):
-        raise InputDataError(
-            f"The objective returned {short_list(values)} for one point; need one "
-            f"finite number, up to {largest:.3g}."
-        )
+    Y = as_tensor(outcomes.ordered(objective(torch.from_numpy(x).to(device))))
+    values: list[float] = Y.double().reshape(-1).tolist()
     return values
 
 

@@ -563,11 +563,13 @@ class Strategy(ABC):
         shares its batches among them with `executor`.
 
         Args:
-            objective: From `b x d` points to `b` or `b x 1` observations. Of a table
-                with categories these are the encoded features (one-hot, see
-                `CandidateTable`); to look rows up, use `by_index=True` and
-                `strategy.table.frame(indices)`. Values that are not finite raise an
-                InputDataError after the others of the batch are told. Other errors
+            objective: From `b x d` points to `b` or `b x 1` observations; `b x k` of
+                `k` outcomes, or a DataFrame with a column for each, NaN where one was
+                not measured. Of a table with categories the points are the encoded
+                features (one-hot, see `CandidateTable`); to look rows up, use
+                `by_index=True` and `strategy.table.frame(indices)`. Points with values
+                that are not finite (of several outcomes: infinite, or all NaN) raise
+                an InputDataError after the others of the batch are told. Other errors
                 get a note with the trial and its point.
             num_evaluations: Evaluations in the history at the end.
             progress: Whether to show a progress bar.
@@ -580,8 +582,8 @@ class Strategy(ABC):
                 the run stops after the batch for which one returns True. A run that
                 goes on calls them once before it begins, with what was told of its
                 last batch, and ends there if one returns True. See
-                `StopAtTarget`, `StopAfter`, `StopOnNoImprovement` and
-                `StopOnConfidenceGap`.
+                `StopAtTarget`, `StopAtHypervolume`, `StopAfter`,
+                `StopOnNoImprovement` and `StopOnConfidenceGap`.
             checkpoint: A file for the state, written after each batch and at the end,
                 even if the run fails. A file that is there is only
                 replaced by a strategy that knows all of it: see `resume`.
@@ -591,7 +593,7 @@ class Strategy(ABC):
                 point: the last one is raised, and the strategy is what it was before
                 the first, with the same points pending (ids of trials that were asked
                 for since are given again). Points are then evaluated one by one
-                without an executor too. A value that is not finite raises an
+                without an executor too. Values that are not finite raise an
                 InputDataError that may be caught like that. An executor that breaks
                 down is raised always, and counts for no point.
             batch_size: Cut batches here; None leaves their size to the strategy.

@@ -106,12 +106,12 @@ def undo_point(strategy: Any) -> Callable[[], bool]:
         It says whether it did: feedback, and another table, are not taken back.
     """
     with strategy._lock:
-        before, num_told = draft_of(strategy), len(strategy.history)
+        before, num_told = draft_of(strategy), len(strategy.record)
 
     def undo() -> bool:
         with strategy._lock:
             is_same_table = strategy.domain is before.domain
-            if len(strategy.history) != num_told or not is_same_table:
+            if len(strategy.record) != num_told or not is_same_table:
                 return False
             strategy._forget()
             before._finder = before._finder.without_pending()

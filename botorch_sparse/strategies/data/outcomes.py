@@ -213,6 +213,12 @@ class Outcomes:
         is_bad = values.isinf() | values.isnan().all(-1, keepdim=True)
         return int(is_bad.sum())
 
+    def are_usable(self, values: Tensor, largest: float) -> Tensor:
+        """Which of `b x k` rows have a value, and none that is infinite or larger."""
+        is_measured = ~values.isnan()
+        is_small = values.isfinite() & (values.abs() <= largest)
+        return is_measured.any(-1) & (is_small | ~is_measured).all(-1)
+
     def config(self) -> dict[str, Any]:
         """Plain values for a state to agree on."""
         if self.names is None:

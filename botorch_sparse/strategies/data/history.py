@@ -421,7 +421,7 @@ class History:
 
         Args:
             reference: `o` values of the objectives, in the user's signs and units; None
-                for `reference_point`, which moves while thresholds are not given.
+                for `reference_point`.
 
         Raises:
             InputDataError: If `reference` is not a finite number for each objective.

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 
 import torch
 from botorch.utils.multi_objective.box_decompositions import DominatedPartitioning
-from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Tensor
 
 from botorch_sparse.strategies.data.outcomes import Objective, Outcomes
 from botorch_sparse.strategies.data.run_record import RunRecord
+
+# The reference point that is inferred: this quantile of so many first points.
+WORST, FIRST_POINTS = 0.1, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,27 +113,29 @@ class Preference:
 
 
 def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:
-    """The objectives' thresholds; where one is not given, inferred from the front.
+    """The objectives' thresholds; where one is not given, inferred from the first data.
 
-    That is a tenth of the front's extent below its worst value, as BoTorch's
-    `infer_reference_point` has it. While the front grows the point moves away from it.
+    That is the worst tenth of the first `FIRST_POINTS` points, which cover the space
+    where nothing was told before. It stands still after them: a point that rose with
+    the front would end in the middle of it, and what is beyond would not be looked for
+    (`python -m benchmarks.outcomes --reference-points`).
 
     Args:
         outcomes: What is wanted.
-        Y: `n x k` means of what was measured; NaN for unknown.
+        Y: `n x k` means of what was measured, in the order of the first feedback; NaN
+            for unknown.
 
     Returns:
         `o` values in the sign that is maximized.
     """
     goals = [o.goal for o in outcomes.parts if isinstance(o, Objective)]
     given = torch.tensor([torch.nan if g is None else g for g in goals]).double()
-    known = Y[~Y.isnan().any(-1)]
-    if len(known) == 0 or not bool(given.isnan().any()):
-        return given.nan_to_num(0.0)
-    feasible = known[outcomes.violations(known) <= 0]
-    F = (feasible if len(feasible) else known)[:, list(outcomes.objectives)]
-    inferred = infer_reference_point(F[is_non_dominated(F)])
-    return given.where(~given.isnan(), inferred)
+    columns = [
+        column[~column.isnan()][:FIRST_POINTS]
+        for column in Y[:, list(outcomes.objectives)].unbind(-1)
+    ]
+    worst = [c.quantile(WORST) if len(c) else c.new_zeros(()) for c in columns]
+    return given.where(~given.isnan(), torch.stack(worst))
 
 
 def feasible_front(outcomes: Outcomes, Y: Tensor) -> Tensor:
@@ -141,7 +145,8 @@ def feasible_front(outcomes: Outcomes, Y: Tensor) -> Tensor:
     """
     is_feasible = outcomes.violations(Y) <= 0
     places = (is_feasible & ~Y.isnan().any(-1)).nonzero().squeeze(-1)
-    return places[is_non_dominated(Y[places][:, list(outcomes.objectives)])]
+    F = Y[places][:, list(outcomes.objectives)]
+    return places[is_non_dominated(F, deduplicate=False)]
 
 
 def dominated_hypervolume(F: Tensor, reference: Tensor) -> float:

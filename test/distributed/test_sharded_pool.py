@@ -1,5 +1,6 @@
 """Batches over a table that ranks share have the bits of one process's."""
 
+import copy
 from collections.abc import Callable
 from itertools import product
 
@@ -196,6 +197,55 @@ def test_values_at_rows_of_another_device(device: torch.device) -> None:
     for mine, theirs in ((values, rows.to(device)), (values.to(device), rows)):
         found = Shard(10).at(mine, theirs)
         assert found.device == mine.device and found.tolist() == [7.0, 2.0]
+
+
+def feasible_first(values: list[Tensor]) -> Tensor:
+    """Values where other ones are above zero, else those."""
+    first, limit = values
+    below = limit.where(limit <= 0, -torch.inf)
+    return torch.stack([first.where(limit > 0, -torch.inf), below])
+
+
+@sweep("once, size", product([False, True], [2, 3]), [(True, 2)])
+def test_paths_of_two_outcomes_have_the_maximizers_of_one_process(
+    once: bool, size: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Level by level, as a loop over all rows finds them."""
+    X, posterior = problem(0, device=device)
+    draws = []
+    for seed in (3, 4):
+        with manual_seed(seed):
+            draws.append(sample_paths.SamplePaths.draw(posterior, 6, 64))
+    firsts = {id(posterior): draws[0]}
+    monkeypatch.setattr(
+        sample_paths.SamplePaths, "draw", lambda p, *_: firsts.get(id(p), draws[1])
+    )
+    both = [posterior, copy.copy(posterior)]
+    selectable = SelectableRows(None, once)
+    whole = path_maximizers(X, both, 6, selectable, levels=feasible_first)
+
+    def choose(ranks: Ranks) -> list[int]:
+        shard = Shard(ROWS, ranks)
+        own = X[shard.start : shard.stop]
+        return path_maximizers(
+            own, both, 6, selectable, levels=feasible_first, shard=shard
+        )
+
+    assert together(size, choose, device) == [whole] * size
+    values, limits = (paths(X).tolist() for paths in draws)
+    taken = set[int]()
+    for b, row in enumerate(whole):
+        ranked = [
+            (limits[b][i] > 0, values[b][i] if limits[b][i] > 0 else limits[b][i], -i)
+            for i in range(ROWS)
+            if i not in taken
+        ]
+        best = max(ranked)
+        assert ranked[[-r[-1] for r in ranked].index(row)][:2] >= (
+            best[0],
+            best[1] - 1e-5,
+        )
+        taken |= {row} if once else set()
 
 
 @sweep("once, size", product([False, True], [2, 3, 4]), [(True, 2), (False, 4)])

@@ -1,10 +1,12 @@
 """The posterior of a box: a BoTorch model."""
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
+from botorch.exceptions.warnings import OptimizationWarning
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
 from botorch.sampling.pathwise import draw_matheron_paths
@@ -227,7 +229,14 @@ def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
         penalty = PENALTY * preference.violation(Y, MARGIN)
         return (preference.value(Y, weights.unsqueeze(-2)) - penalty)[0]
 
-    X, _ = optimize_acqf(of_points(climb), q=1, return_best_only=False, **options)
+    options = options | {
+        "return_best_only": False,
+        "retry_on_optimization_warning": False,
+    }
+    with warnings.catch_warnings():
+        # A line search that ends at an edge of the smallest term, or of the penalty.
+        warnings.simplefilter("ignore", category=OptimizationWarning)
+        X, _ = optimize_acqf(of_points(climb), q=1, **options)
     X = X.squeeze(-2)
     with torch.no_grad():
         levels = preference.levels(outcomes(X), weights)[:, 0]

@@ -96,7 +96,7 @@ class OutcomeSurrogates:
 
     def config(self, domain: Domain) -> dict[str, Any]:
         """Plain values for a state to agree on."""
-        return {"outcomes": [part.config(domain) for part in self.parts]}
+        return {"surrogates": [part.config(domain) for part in self.parts]}
 
     def state_dict(self) -> dict[str, Any]:
         """The states of all parts."""

@@ -30,8 +30,8 @@ from botorch_sparse.pools.shard import ALL_ROWS, SelectableRows, Shard
 from botorch_sparse.posteriors import NystromPosterior
 from botorch_sparse.posteriors.threads import FEATURE, KERNEL_ENTRY, for_each
 
-# From `b x q` values of each outcome to `l x b x q` what is maximized, level by level.
-Levels: TypeAlias = Callable[[list[Tensor]], Tensor]
+# From `b x q` values of each outcome to what is maximized, `b x q` level by level.
+Levels: TypeAlias = Callable[[list[Tensor]], Sequence[Tensor]]
 
 NUM_FEATURES = 512
 # Candidates at a time, whose covariances and features fit the cache.
@@ -48,7 +48,7 @@ def path_maximizers(
     num_paths: int,
     selectable: SelectableRows = ALL_ROWS,
     *,
-    levels: Levels = torch.stack,
+    levels: Levels = list,
     num_features: int = NUM_FEATURES,
     chunk_size: int = ROWS,
     shard: Shard | None = None,
@@ -68,9 +68,9 @@ def path_maximizers(
         posteriors: One for each outcome.
         num_paths: `b`, of each posterior.
         selectable: Which candidates may be chosen.
-        levels: From the `b x q` values of each outcome to `l x b x q` what is
-            maximized: the first level, and among candidates where it is minus infinity
-            the next one. By default the values of one outcome.
+        levels: From the `b x q` values of each outcome to what is maximized, `b x q`:
+            the first level, and among candidates where it is minus infinity the next
+            one. By default the values of one outcome.
         num_features: Random features of each prior.
         chunk_size: Candidates at a time.
         shard: The part of a table that ranks share.
@@ -78,8 +78,8 @@ def path_maximizers(
     shard = Shard(len(X)) if shard is None else shard
     paths = [SamplePaths.draw(each, num_paths, num_features) for each in posteriors]
     num_levels = len(levels([X.new_zeros(num_paths, 1) for _ in paths]))
-    shape = (num_levels * num_paths, num_paths if selectable.once else 1)
-    depth = shape[-1]
+    depth = num_paths if selectable.once else 1
+    shape = (num_levels, num_paths, depth)
     # Minus infinity where excluded.
     closed = shard.selectable(selectable).mean(X.new_zeros(len(X)))
     tops: list[tuple[Tensor, Tensor]] = []  # one for each thread
@@ -94,12 +94,14 @@ def path_maximizers(
             # Always as many rows: products of one shape round alike.
             num = min(chunk_size, shard.num_rows)
             whole = torch.cat([rows, rows[-1:].expand(num - len(rows))])
-            f = levels([path(X[whole])[:, : len(rows)] for path in paths])
-            f = f.flatten(0, 1) + closed[rows]
-            values, order = largest(torch.cat([best, f], dim=-1), depth)
-            index = (rows + shard.start).expand(len(f), -1)
-            ranked.copy_(torch.cat([ranked, index], dim=-1).gather(-1, order))
-            best.copy_(values)
+            Z, index = X[whole], (rows + shard.start).expand(num_paths, -1)
+            values = [path(Z)[:, : len(rows)] for path in paths]
+            for f, top, at in zip(levels(values), best, ranked, strict=True):
+                found, order = largest(torch.cat([top, f + closed[rows]], -1), depth)
+                at.copy_(torch.cat([at, index], dim=-1).gather(-1, order))
+                top.copy_(found)
+                if X.is_cpu and bool(top[:, -1].isfinite().all()):
+                    break  # no candidate of a later level will be chosen
 
         return take
 
@@ -108,7 +110,9 @@ def path_maximizers(
     is_shared = X.is_cpu and all(is_thread_safe(p.kernel, p.mean) for p in paths)
     work = len(X) * entry if is_shared else 0
     for_each(range(0, len(X), chunk_size), work, make_worker)
-    best, ranked = (torch.cat(part, dim=-1) for part in zip(*tops, strict=True))
+    best, ranked = (
+        torch.cat(part, dim=-1).flatten(0, 1) for part in zip(*tops, strict=True)
+    )
     best, ranked = _first_of_equals(best, ranked, depth)
     best = torch.cat([*shard.ranks.stack(best)], dim=-1)
     ranked = torch.cat([*shard.ranks.stack(ranked)], dim=-1)

@@ -199,11 +199,11 @@ def test_values_at_rows_of_another_device(device: torch.device) -> None:
         assert found.device == mine.device and found.tolist() == [7.0, 2.0]
 
 
-def feasible_first(values: list[Tensor]) -> Tensor:
+def feasible_first(values: list[Tensor]) -> list[Tensor]:
     """Values where other ones are above zero, else those."""
     first, limit = values
     below = limit.where(limit <= 0, -torch.inf)
-    return torch.stack([first.where(limit > 0, -torch.inf), below])
+    return [first.where(limit > 0, -torch.inf), below]
 
 
 @sweep("once, size", product([False, True], [2, 3]), [(True, 2)])

@@ -68,7 +68,7 @@ def test_the_order_of_paths(Y: list[tuple[float, ...]], seed: int) -> None:
     weights = preference.draw_weights(1)
     rows = torch.tensor(Y, dtype=torch.double)
     signed = rows * torch.tensor([1.0, -1.0, 1.0])
-    levels = preference.levels(signed.unsqueeze(0), weights)[:, 0].tolist()
+    levels = [x[0].tolist() for x in preference.levels(signed.unsqueeze(0), weights)]
     reference, scale = preference.reference.tolist(), preference.scale.tolist()
     spread, w = float(preference.spread), weights[0].tolist()
     for i, (gain, cost, heat) in enumerate(Y):
@@ -113,7 +113,7 @@ def test_units_do_not_matter() -> None:
         preference = Preference.of(record)
         weights = preference.draw_weights(5)
         signed = record.Y.expand(5, -1, -1)
-        levels.append(preference.levels(signed, weights))
+        levels.append(torch.stack(preference.levels(signed, weights)))
     assert torch.allclose(*levels, rtol=1e-9)
 
 

@@ -233,7 +233,7 @@ def test_a_joint_maximizer_on_a_box_is_the_best_of_a_grid() -> None:
         both = path(torch.cat([grid, x]))[0]
         values.append(transform.means.squeeze() + transform.stdvs.squeeze() * both)
     Y = torch.stack(values, dim=-1).unsqueeze(0)
-    levels = preference.levels(Y, weights)[0, 0].detach()
+    levels = preference.levels(Y, weights)[0][0].detach()
     assert bool((levels[:-1] > -torch.inf).any())
     assert float(levels[-1]) >= float(levels[:-1].max()) - 0.01
 

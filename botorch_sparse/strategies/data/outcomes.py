@@ -235,11 +235,16 @@ class Outcomes:
             spread: `c` units of the constraints; 1 by default.
             margin: What is added outside of a limit and near to it, in these units.
         """
-        C = Y[..., list(self.constraints)]
-        low, high = self.limits.to(Y)
-        over = torch.maximum(low - C, C - high)
-        over = (over if spread is None else over / spread) + margin
-        return over.nan_to_num(0.0, posinf=torch.inf).clamp_min(0.0).sum(-1)
+        total = torch.zeros_like(Y[..., 0])
+        for i, (low, high) in enumerate(self.limits.mT.tolist()):
+            C, unit = Y[..., self.constraints[i]], 1.0
+            if spread is not None:
+                unit = 1 / float(spread[i])
+            for limit, sign in ((low, -1.0), (high, 1.0)):
+                if math.isfinite(limit):
+                    over = (C - limit).mul_(sign * unit).add_(margin)
+                    total += over.nan_to_num_(0.0, posinf=torch.inf).clamp_min_(0.0)
+        return total
 
 
 ONE_OUTCOME = Outcomes()

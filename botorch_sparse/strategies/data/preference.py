@@ -17,6 +17,7 @@ standard deviations, is better.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from botorch.utils.multi_objective.box_decompositions import DominatedPartitioning
@@ -73,9 +74,14 @@ class Preference:
             Y: Values; NaN for outcomes that are not known, which are left out.
             weights: `... x o`.
         """
-        F = Y[..., list(self.outcomes.objectives)]
-        scaled = (F - self.reference.to(F)) / (self.scale * weights).to(F)
-        return scaled.where(~scaled.isnan(), torch.inf).amin(-1)
+        unit = 1 / (self.scale * weights).to(Y)
+        terms = [
+            (Y[..., column] - low) * unit[..., i]
+            for i, (column, low) in enumerate(
+                zip(self.outcomes.objectives, self.reference.tolist(), strict=True)
+            )
+        ]
+        return reduce(torch.fmin, terms)  # the other one where one is NaN
 
     def violation(self, Y: Tensor, margin: float = 0.0) -> Tensor:
         """Total violation of `... x k` values in standard deviations, `...`.
@@ -88,7 +94,7 @@ class Preference:
         """
         return self.outcomes.violations(Y, self.spread.to(Y), margin)
 
-    def levels(self, Y: Tensor, weights: Tensor) -> Tensor:
+    def levels(self, Y: Tensor, weights: Tensor) -> list[Tensor]:
         """What sample paths maximize, level by level; see `path_maximizers`.
 
         Args:
@@ -96,20 +102,16 @@ class Preference:
             weights: `b x o`, a scalarization for each path.
 
         Returns:
-            `1 x b x q` without constraints. With some, `2 x b x q`: values where a
-            candidate is feasible, and minus the violation where it is not.
+            One `b x q` tensor without constraints. With some there are two: values
+            where a candidate is feasible, and minus the violation where it is not.
         """
         value = self.value(Y, weights.unsqueeze(-2))
         if not self.outcomes.constraints:
-            return value.unsqueeze(0)
+            return [value]
         violation = self.violation(Y)
         is_feasible = violation <= 0
-        return torch.stack(
-            [
-                value.where(is_feasible, -torch.inf),
-                (-violation).where(~is_feasible, -torch.inf),
-            ]
-        )
+        inside = value.masked_fill(~is_feasible, -torch.inf)
+        return [inside, (-violation).masked_fill(is_feasible, -torch.inf)]
 
 
 def reference_point(outcomes: Outcomes, Y: Tensor) -> Tensor:

@@ -239,6 +239,6 @@ def _joint_maximizer(joint: JointOutcomes, options: dict[str, Any]) -> Tensor:
         X, _ = optimize_acqf(of_points(climb), q=1, **options)
     X = X.squeeze(-2)
     with torch.no_grad():
-        levels = preference.levels(outcomes(X), weights)[:, 0]
+        levels = [each[0] for each in preference.levels(outcomes(X), weights)]
     level = next(level for level in levels if bool((level > -torch.inf).any()))
     return X[level.argmax()].unsqueeze(0)

@@ -70,7 +70,7 @@ class JointOutcomes:
             unknown if value is None else view.in_units(value)
             for view, value in zip(self.views, values, strict=True)
         ]
-        return torch.stack(Y, dim=-1)
+        return torch.stack(Y).movedim(0, -1)  # each outcome is in one piece
 
 
 @dataclass(frozen=True, eq=False)

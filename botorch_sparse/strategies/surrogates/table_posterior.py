@@ -137,7 +137,7 @@ class TablePosterior(DomainPosterior):
         continues: ContinueFunction = always_continue,
         joint: JointOutcomes | None = None,
     ) -> list[int]:
-        X, levels = self.pool.X, cast(Levels, torch.stack)
+        X, levels = self.pool.X, cast(Levels, list)
         posteriors = [self.posterior_of(record)]
         if joint is not None:
             posteriors = [view.posterior for view in joint.views]
@@ -298,7 +298,7 @@ def _levels_of_known(
     posteriors: list[NystromPosterior | None],
     weights: Tensor,
     values: list[Tensor],
-) -> Tensor:
+) -> list[Tensor]:
     """What paths maximize, from values of those outcomes that have a posterior."""
     rest = iter(values)
     each = [None if posterior is None else next(rest) for posterior in posteriors]

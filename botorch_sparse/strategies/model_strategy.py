@@ -1,10 +1,10 @@
 """Strategies that learn a posterior, and choose by it."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, Unpack
 
 import torch
-from botorch.exceptions import UnsupportedError
+from botorch.exceptions import InputDataError, UnsupportedError
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Tensor
@@ -40,6 +40,9 @@ MAX_BATCH_SIZE = 10_000
 EXACT_ON_TABLES = 100
 
 S = TypeVar("S", bound=Any)
+V = TypeVar("V")
+# One for all outcomes, or a list with one for each.
+OneOrEach: TypeAlias = V | Sequence[V] | None
 
 
 class ModelOptions(DomainOptions, total=False):
@@ -74,7 +77,8 @@ class ModelStrategy(Strategy, Generic[S]):
 
     Strategies make the domain and the posterior of arguments that they share:
 
-    - `covar_module`: The kernel. Its hyperparameters stay as they are, unless `refit`
+    - `covar_module`: The kernel; of several outcomes one for all, or a list with one
+      for each, as of `lam`. Its hyperparameters stay as they are, unless `refit`
       is given.
     - `lam`: The regularizer lambda, as the posterior's noise variance, positive; 1e-4
       by default. Inferred with the kernel where that is left out. Repeats of points
@@ -118,8 +122,8 @@ class ModelStrategy(Strategy, Generic[S]):
     def __init__(
         self,
         candidates: Any,
-        covar_module: Kernel | None,
-        lam: float | None,
+        covar_module: OneOrEach[Kernel],
+        lam: OneOrEach[float],
         surrogate: Callable[[Domain, PosteriorSettings], S],
         *,
         mean_module: Mean | None = None,
@@ -133,24 +137,28 @@ class ModelStrategy(Strategy, Generic[S]):
         **domain: Unpack[DomainOptions],
     ) -> None:
         place = domain_of(candidates, domain, type(self))
-        settings = PosteriorSettings.of(
-            place,
-            covar_module,
-            lam,
-            mean_module=mean_module,
-            refit=refit,
-            num_initial=num_initial,
-            optimizer_options=optimizer_options,
-        )
         if unique is not None:
             check_flag("unique", unique)
         super().__init__(place, seed=seed, minimize=minimize, outcomes=outcomes)
+        num = len(self.record.outcomes)
+        settings = [
+            PosteriorSettings.of(
+                place,
+                kernel,
+                noise,
+                mean_module=mean_module,
+                refit=refit,
+                num_initial=num_initial,
+                optimizer_options=optimizer_options,
+            )
+            for kernel, noise in settings_of(covar_module, lam, num)
+        ]
         self.unique = place.is_unique(unique, is_known=covar_module is not None)
-        self.settings = settings
-        made: Any = surrogate(place, settings)
-        if len(self.record.outcomes) > 1:
-            made = OutcomeSurrogates((made,) * len(self.record.outcomes))
-        self.surrogate = made
+        self.settings = settings[0]
+        made: Any = [surrogate(place, each) for each in settings]
+        if num > 1:  # those that are equal share all they have
+            made = [OutcomeSurrogates(tuple(made) * (num // len(made)))]
+        self.surrogate = made[0]
 
     @override
     def predict(self, X: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -272,6 +280,28 @@ class ModelStrategy(Strategy, Generic[S]):
     def _config(self) -> dict[str, Any]:
         surrogate = self.surrogate.config(self.domain)
         return super()._config() | {"unique": self.unique} | surrogate
+
+
+def settings_of(
+    covar_module: OneOrEach[Kernel], lam: OneOrEach[float], num: int
+) -> list[tuple[Kernel | None, float | None]]:
+    """Kernel and noise of `num` outcomes; one pair where all have the same.
+
+    Raises:
+        InputDataError: If there are several, but not one for each outcome.
+    """
+    given: dict[str, Any] = {"covar_module": covar_module, "lam": lam}
+    each = {k: v for k, v in given.items() if isinstance(v, list | tuple)}
+    if not each:
+        return [(given["covar_module"], given["lam"])]
+    for name, values in each.items():
+        if len(values) != num or None in values:
+            raise InputDataError(
+                f"Got {len(values)} values of {name} for {num} outcomes; need one for "
+                "all, or one for each."
+            )
+    columns = [each.get(name) or [value] * num for name, value in given.items()]
+    return list(zip(*columns, strict=True))
 
 
 def surrogate_of(

@@ -11,6 +11,8 @@ from botorch_sparse.pools.sample_paths import require_random_features
 from botorch_sparse.strategies.model_strategy import (
     ModelOptions,
     ModelStrategy,
+    OneOrEach,
+    settings_of,
     surrogate_of,
 )
 from botorch_sparse.strategies.surrogates.surrogate import Surrogate
@@ -32,9 +34,18 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     [VakiliMPD2021]_ (Theorem 2) equals exact Thompson sampling's up to constants, for
     paths with the variance inflated and one point at a time; neither is done here.
 
+    **Several outcomes** (`outcomes`) have a posterior each, with its own
+    hyperparameters and inducing points. For each point of a batch a path of each
+    outcome is drawn, and one random hypervolume scalarization of the objectives
+    [ZhangGolovin2020]_; a candidate whose paths keep to all constraints is better than
+    one whose paths do not, and of two that do not the one with the smaller violation is
+    better [Eriksson2021]_. See `botorch_sparse.strategies.data.preference`, and
+    `History.pareto`, `History.hypervolume` and `History.reference_point` for what came
+    of it. On a box violations are a penalty while `optimize_acqf` climbs.
+
     Cost, with `A` candidates, `n` evaluations, `m` inducing points and F = 512 random
-    features: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F)) for each point of
-    it; memory O(A d).
+    features, for each outcome: O(n m^2) and O(A d (m + F)) for each batch, O(A (m + F))
+    for each point of it; memory O(A d).
 
     Args:
         candidates: `A x d` points to choose from; or give `bounds`.
@@ -57,6 +68,15 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
         ... )
         >>> len(history), history.num_unique
         (20, 20)
+
+        >>> from botorch_sparse.strategies import Constraint, Objective
+        >>> outcomes = [Objective("yield"), Constraint("heat", upper=0.5)]
+        >>> strategy = ThompsonSampling(X, outcomes=outcomes, batch_size=5)
+        >>> for _ in range(4):
+        ...     batch = strategy.ask()
+        ...     strategy.tell(batch, torch.cat([batch.X.sin(), batch.X], dim=-1))
+        >>> strategy.history.best().is_feasible
+        True
     """
 
     takes_several_outcomes: ClassVar[bool] = True
@@ -64,8 +84,8 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
     def __init__(
         self,
         candidates: Any = None,
-        covar_module: Kernel | None = None,
-        lam: float | None = None,
+        covar_module: OneOrEach[Kernel] = None,
+        lam: OneOrEach[float] = None,
         oversampling: float = 2.0,
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
@@ -86,8 +106,9 @@ class ThompsonSampling(ModelStrategy[Surrogate]):
             ),
             **options,
         )
-        if covar_module is not None:
-            require_random_features(covar_module, self.domain.dim)
+        for kernel, _ in settings_of(covar_module, lam, len(self.record.outcomes)):
+            if kernel is not None:
+                require_random_features(kernel, self.domain.dim)
         check_whole("batch_size", batch_size)
         self.batch_size = batch_size
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from botorch.exceptions import InputDataError
+from botorch.exceptions import InputDataError, UnsupportedError
 from botorch.sampling.pathwise import draw_matheron_paths
 from botorch.utils.sampling import manual_seed
+from gpytorch.kernels import RBFKernel
+from refusals import refused
 from strategy_table import equal, make_candidates, make_kernel, without_times
 from torch import Tensor
 
@@ -72,6 +74,29 @@ def test_each_outcome_has_the_posterior_of_its_own_data() -> None:
         variance = 1 - (k @ K.inverse() * k).sum(-1)
         assert torch.allclose(mean[:, column], expected, atol=1e-6)
         assert torch.allclose(sd[:, column], variance.sqrt(), atol=1e-5)
+
+
+def test_a_kernel_and_a_noise_for_each_outcome() -> None:
+    """As three strategies of one outcome each have them."""
+    X = make_candidates()
+    kernels = [make_kernel(0.2), make_kernel(0.4), make_kernel(0.8)]
+    noises = [1e-1, 1e-2, 1e-3]
+    joint = told(covar_module=kernels, lam=noises, oversampling=1e9)
+    mean, sd = joint.predict(X)
+    Y = joint.history.Y
+    for column, (kernel, lam) in enumerate(zip(kernels, noises, strict=True)):
+        alone = build(outcomes=None, covar_module=kernel, lam=lam, oversampling=1e9)
+        there = ~Y[:, column].isnan()
+        alone.tell(joint.history.X[there], Y[there, column])
+        alone.learn()
+        expected = alone.predict(X)
+        assert torch.allclose(mean[:, column], expected[0], atol=1e-6)
+        assert torch.allclose(sd[:, column], expected[1], atol=1e-6)
+    refused("2 values of covar_module for 3 outcomes", build, covar_module=kernels[:2])
+    refused("4 values of lam for 3 outcomes", build, lam=[0.1] * 4)
+    kernel = RBFKernel() + RBFKernel()
+    with pytest.raises(UnsupportedError, match="no random features"):
+        build(covar_module=[*kernels[:2], kernel])
 
 
 def by_a_loop(strategy: ThompsonSampling, generator: torch.Generator) -> list[int]:

@@ -17,6 +17,7 @@ from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import is_blank, number, spreadsheet_form
 from botorch_sparse.strategies import CandidateTable, RowIndex
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
+from botorch_sparse.suggest.outcome_options import Outcomes, column_names, kind_of
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
 Matrix: TypeAlias = NDArray[np.float64]
@@ -35,7 +36,7 @@ class Pool:
         features: `A` numbers or texts of each feature by its name.
         table: The features as a strategy takes them.
         key: The column that names the rows; None if their features do.
-        target: The column of the results that is optimized.
+        outcomes: What is measured: columns of the results.
         left_out: Why columns of the file are no features, by their names.
     """
 
@@ -43,11 +44,16 @@ class Pool:
     features: dict[str, Matrix | list[str]]
     table: CandidateTable
     key: str | None
-    target: str
+    outcomes: Outcomes
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.text)
+
+    @cached_property
+    def outcome_columns(self) -> list[str]:
+        """The columns of the results with the outcomes."""
+        return column_names(self.outcomes)
 
     @cached_property
     def categories(self) -> dict[str, dict[str, int]]:
@@ -194,7 +200,7 @@ class Pool:
 def read_pool(
     path: Path,
     key: str | None,
-    target: str,
+    outcomes: Outcomes,
     as_text: Sequence[str] = (),
     ignored: Sequence[str] = (),
     *,
@@ -203,12 +209,12 @@ def read_pool(
     """The candidates of a file.
 
     Columns without any value are no features, nor is text that differs in nearly
-    each row. The target is a column of the results, and ignored here.
+    each row. Outcomes are columns of the results, and ignored here.
 
     Raises:
         InputDataError: If the file or the options cannot be used.
     """
-    _check_options(key, target, as_text, ignored)
+    _check_options(key, outcomes, as_text, ignored)
     text = read_table(path, key=key, decimal=decimal)
     if not len(text):
         raise InputDataError(
@@ -217,7 +223,7 @@ def read_pool(
     text.need([key] if key is not None else [], "the --key")
     text.need(as_text, "which --text names")
     text.need(ignored, "which --ignore names")
-    without = {key, target, *ignored}
+    without = {key, *column_names(outcomes), *ignored}
     labels = [name for name in text.columns if name not in without]
     features, left_out = _features(text, labels, as_text)
     if key is not None:
@@ -226,18 +232,19 @@ def read_pool(
         table = _table(features)
     except InputDataError as error:
         raise InputDataError(f"{text.name}: {error}") from error
-    pool = Pool(text, features, table, key, target, left_out)
+    pool = Pool(text, features, table, key, outcomes, left_out)
     if key is None:
         _check_no_twins(pool)
     return pool
 
 
 def _check_options(
-    key: str | None, target: str, as_text: Sequence[str], ignored: Sequence[str]
+    key: str | None, outcomes: Outcomes, as_text: Sequence[str], ignored: Sequence[str]
 ) -> None:
     """Check that each column has one role."""
-    text, ignore, of_target = ("--text", as_text), ("--ignore", ignored), [target]
-    roles = [("--target", of_target), text, ignore]
+    text, ignore = ("--text", as_text), ("--ignore", ignored)
+    measured = [(f"--{kind_of(each)}", [str(each.name)]) for each in outcomes]
+    roles = [*measured, text, ignore]
     pairs = [(("--key", [key]), role) for role in roles] + [(text, ignore)]
     for (first, names), (second, others) in pairs:
         if both := next((name for name in names if name in others), None):

@@ -15,8 +15,9 @@ from typing import Any
 from botorch.exceptions import InputDataError
 from filelock import FileLock, Timeout
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import cells_agree
+from botorch_sparse.strategies import Constraint, Objective
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.results import Measurement, Results
 
@@ -67,16 +68,14 @@ def locked(path: Path | None) -> Iterator[None]:
         lock.release()
 
 
-def write_proposed(
-    path: Path, pool: Pool, proposed: ProposedRows, *, minimize: bool
-) -> None:
+def write_proposed(path: Path, pool: Pool, proposed: ProposedRows) -> None:
     """Write rows that wait for results: the file is the old or the new one."""
     columns = pool.text.columns
-    names = [name for name in columns if name != pool.target]
+    names = [name for name in columns if name not in pool.outcome_columns]
     names = names if pool.key is None else [pool.key]
     rows = [{name: columns[name][row] for name in names} for row in proposed.rows]
     rows += [{name: cells.get(name, "") for name in names} for cells in proposed.gone]
-    state = {"suggest": VERSION, **_settings(pool, minimize), "rows": rows}
+    state = {"suggest": VERSION, **_settings(pool), "rows": rows}
     text = json.dumps(state, ensure_ascii=False, indent=1) + "\n"
     write_whole(path, text.encode())
 
@@ -99,15 +98,16 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def read_proposed(path: Path | None, pool: Pool, *, minimize: bool) -> ProposedRows:
+def read_proposed(path: Path | None, pool: Pool) -> ProposedRows:
     """The rows that were proposed before; none if there is no file yet.
 
     Rows are found by their key, or without one by all features of the pool, exactly.
-    The key, the target and the direction have to be as before.
+    The key, the targets, their directions and the columns of constraints have to be as
+    before; limits and thresholds may change.
     """
     if path is None or not path.exists():
         return ProposedRows([], [])
-    before = _rows_of(path, _settings(pool, minimize))
+    before = _rows_of(path, _settings(pool))
     if pool.key is not None:
         found = [pool.row_of_key.get(cells[pool.key], -1) for cells in before]
     else:
@@ -143,9 +143,20 @@ def _is_of(other: Measurement, cells: dict[str, str], pool: Pool) -> bool:
     )
 
 
-def _settings(pool: Pool, minimize: bool) -> dict[str, Any]:
+def _settings(pool: Pool) -> dict[str, Any]:
     """The options that have to stay as they are."""
-    return {"--key": pool.key, "--target": pool.target, "--minimize": minimize}
+    targets = [o for o in pool.outcomes if isinstance(o, Objective)]
+    names = sorted(str(o.name) for o in targets)
+    minimized = sorted(str(o.name) for o in targets if o.minimize)
+    is_one = len(targets) == 1
+    return {
+        "--key": pool.key,
+        "--target": names[0] if is_one else names,
+        "--minimize": bool(minimized) if is_one else minimized,
+        "--constraint": sorted(
+            str(o.name) for o in pool.outcomes if isinstance(o, Constraint)
+        ),
+    }
 
 
 def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
@@ -161,9 +172,10 @@ def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
             "can be proposed again."
         )
     for option, now in settings.items():
-        if state[option] != now:
+        before = state.get(option, [])  # earlier versions knew no constraints
+        if before != now:
             raise InputDataError(
-                f"--state: {str(path)!r} was kept {_words(option, state[option])}, "
+                f"--state: {str(path)!r} was kept {_words(option, before)}, "
                 f"and this call is {_words(option, now)}. Call as before, or name a "
                 "new file."
             )
@@ -171,17 +183,18 @@ def _rows_of(path: Path, settings: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def _words(option: str, value: str | bool | None) -> str:
+def _words(option: str, value: Any) -> str:
     if not value:
         return f"without {option}"
-    return f"with {option}" + f" {short_repr(str(value))}" * (value is not True)
+    names = short_list(value if isinstance(value, list) else [value])
+    return f"with {option}" + f" {names}" * (value is not True)
 
 
 def _is_sound(state: Any) -> bool:
     """Whether this command wrote a file."""
-    names = {"suggest", "--key", "--target", "--minimize", "rows"}
+    names = {"suggest", "--key", "--target", "--minimize", "--constraint", "rows"}
     return (
         isinstance(state, dict)
-        and state.keys() == names
+        and state.keys() | {"--constraint"} == names
         and state["suggest"] == VERSION
     )

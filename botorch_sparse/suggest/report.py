@@ -1,15 +1,17 @@
 """Messages about files that were read without an error, and about the next rows."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 
 from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line import say
 from botorch_sparse.command_line.csv_cells import number, spreadsheet_form
-from botorch_sparse.strategies import Best
+from botorch_sparse.strategies import History, Objective
 from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.proposed_rows import ProposedRows
 from botorch_sparse.suggest.results import Results
 
@@ -17,6 +19,8 @@ from botorch_sparse.suggest.results import Results
 FEW_CATEGORIES = 5
 # In so few rows a feature may count them by chance.
 FEW_ROWS = 5
+# Rows of a front that are printed at most.
+MAX_FRONT = 20
 # Parts of names of columns that number the rows.
 COUNTS = re.compile(
     r"(^|[\W_])(id|index|idx|no|nr|num|number|sample|row)([\W_]|$)|#", re.IGNORECASE
@@ -32,11 +36,12 @@ def note_columns(
 ) -> None:
     """Print which columns may be read in another way than their owner means."""
     name, num = pool.text.name, len(pool)
-    if pool.target in pool.text.columns.keys() - {*ignored} and not one_file:
-        say(
-            f"note: the target {short_repr(pool.target)} is also a column of {name}; "
-            "it is ignored there."
-        )
+    for target, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
+        if target in pool.text.columns.keys() - {*ignored} and not one_file:
+            say(
+                f"note: the {kind_of(outcome)} {short_repr(target)} is also a column "
+                f"of {name}; it is ignored there."
+            )
     for column, reason in pool.left_out.items():
         say(f"note: {name}: column {short_repr(column)} is left out: it {reason}.")
     for spec in pool.table.columns:
@@ -85,9 +90,9 @@ def report(
     results: Results,
     proposed: ProposedRows,
     num_chosen: int,
-    best: Best | None = None,
+    history: History | None = None,
 ) -> None:
-    """Print what was read and proposed, and the best measured row so far."""
+    """Print what was read and proposed, and what is best so far."""
     for note in _notes(pool, results, proposed):
         say(f"note: {note}")
     measured, failed = {*results.rows}, {*results.failed} - {*results.rows}
@@ -95,9 +100,13 @@ def report(
     if not num_chosen:
         num_left = len(pool) - len(measured | failed | waiting)
         say(f"note: NO ROW IS PROPOSED: {_why_none(num_left, len(failed))}.")
-    if best is not None:
-        say(_best_line(pool, results, best))
+    for line in () if history is None else _best_lines(pool, results, history):
+        say(line)
+    num_partial = 0
+    if history is not None:
+        num_partial = int(_measured(pool, history).isna().any(axis=1).sum())
     others = {
+        "with outcomes that are missing": num_partial,
         "results beside it": len(results.points),
         "failed": len(failed),
         "proposed before wait for results": len(proposed.rows),
@@ -134,16 +143,65 @@ def _notes(pool: Pool, results: Results, proposed: ProposedRows) -> Iterator[str
             yield f"{len(which)} {what}: {short_list(which, 3, show=str)}"
 
 
-def _best_line(pool: Pool, results: Results, best: Best) -> str:
-    """The best measured row, its value, and the model's mean there."""
-    row = best.row or 0
-    if row < len(pool):
-        which = pool.name(row)
+def _measured(pool: Pool, history: History) -> pd.DataFrame:
+    """The means of what was measured: `k` columns, by row; NaN for nothing."""
+    Y = history.Y.reshape(-1, len(pool.outcomes))
+    told = pd.DataFrame(Y.cpu().numpy(), columns=pool.outcome_columns)
+    return told.groupby(history.indices.numpy()).mean()
+
+
+def _best_lines(pool: Pool, results: Results, history: History) -> Iterator[str]:
+    """The best measured row; or the front of several targets, and its hypervolume."""
+    measured = _measured(pool, history)
+    targets = [o for o in pool.outcomes if isinstance(o, Objective)]
+    has_limits = len(targets) < len(pool.outcomes)
+    if measured.isna().any(axis=1).all():
+        yield f"best so far: none; no row has all of {short_list(measured.columns)}."
+    elif len(targets) == 1:
+        best = history.best()
+        row = best.row or 0
+        kind = "best feasible" if best.is_feasible else "nearest to feasible"
+        mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
+        yield (
+            f"{kind if has_limits else 'best'} so far: {_row_name(pool, results, row)}"
+            f", {_values(measured.columns, measured.loc[row])}{mean}."
+        )
     else:
-        which = results.beside[row - len(pool)]
-        which += " of the results" * results.is_one
-    mean = "" if best.mean is None else f"; the model's mean there: {best.mean:.6g}"
-    return f"best so far: {which}, {short_repr(pool.target)}: {best.value:.6g}{mean}."
+        indices = history.pareto().indices
+        front = measured.loc[[] if indices is None else indices.tolist()]
+        front = front.sort_values(front.columns[0], ascending=targets[0].minimize)
+        which = "feasible and not dominated" if has_limits else "not dominated"
+        yield f"front so far: {len(front)} of {len(measured)} rows are {which}."
+        for row, values in zip(front.index, front.to_numpy()[:MAX_FRONT], strict=False):
+            name = _row_name(pool, results, row)
+            yield f"front: {name}, {_values(front.columns, values)}."
+        if len(front) > MAX_FRONT:
+            yield f"front: and {len(front) - MAX_FRONT} more."
+        yield _hypervolume_line(targets, history)
+
+
+def _hypervolume_line(targets: Sequence[Objective], history: History) -> str:
+    """The hypervolume, and the reference point in use."""
+    reference = history.reference_point().tolist()
+    point = ", ".join(
+        f"{short_repr(o.name)}: {value:.6g}"
+        + (" (inferred)" if o.threshold is None else " (the threshold)")
+        for o, value in zip(targets, reference, strict=True)
+    )
+    volume = history.hypervolume()
+    return f"hypervolume so far: {volume:.6g}, with the reference point {point}."
+
+
+def _values(columns: Iterable[str], values: Iterable[float]) -> str:
+    pairs = zip(columns, values, strict=True)
+    return ", ".join(f"{short_repr(name)}: {value:.6g}" for name, value in pairs)
+
+
+def _row_name(pool: Pool, results: Results, row: int) -> str:
+    """A measured row of the table or beside it, in messages."""
+    if row < len(pool):
+        return pool.name(row)
+    return results.beside[row - len(pool)] + " of the results" * results.is_one
 
 
 def _new_categories(pool: Pool, results: Results) -> list[str]:

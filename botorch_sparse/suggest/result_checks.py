@@ -16,6 +16,7 @@ from botorch_sparse.command_line.csv_cells import (
     DATE,
     cells_agree,
     decimals_and_digits,
+    floats_of,
     half_unit,
     has_no_value,
     is_blank,
@@ -27,25 +28,52 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.candidate_pool import Matrix, Pool
 from botorch_sparse.suggest.csv_reader import TextTable
+from botorch_sparse.suggest.outcome_options import kind_of
 
 # A tenth of a column's different values has one digit less than the others by chance.
 # Where more than this share is as short as a cell, the cell is not taken for rounded.
 SHORT = 0.15
 
 
-def check_no_results(pool: Pool) -> None:
-    """Check that candidates have no values of the target where no file has a result."""
-    name, cells = pool.text.name, pool.text.columns.get(pool.target, [])
-    told = (number(cell) is not None or says_failed(cell) for cell in cells)
-    row = next((i for i, is_told in enumerate(told) if is_told), None)
-    if row is None:
+def check_no_results(pool: Pool, ignored: Sequence[str]) -> None:
+    """Check that candidates have no outcomes where no file has a result."""
+    for column, outcome in zip(pool.outcome_columns, pool.outcomes, strict=True):
+        cells = pool.text.columns.get(column, []) if column not in ignored else []
+        told = (number(cell) is not None or says_failed(cell) for cell in cells)
+        row = next((i for i, is_told in enumerate(told) if is_told), None)
+        if row is None:
+            continue
+        reason = (
+            f"{short_repr(cells[row])} is a result in the column of the "
+            f"{kind_of(outcome)}, but no results are named, or they are empty; give "
+            f"the file as results too (--results {pool.text.name}), or leave the "
+            f"column out with --ignore {short_repr(column)}."
+        )
+        raise pool.text.error(row, column, reason)
+
+
+def check_known_before(pool: Pool, ignored: Sequence[str], *, one_file: bool) -> None:
+    """Check that no outcome of several is known of all candidates beforehand.
+
+    A price, or a feature with a limit, would pass for a result of each row.
+    """
+    columns = pool.text.columns
+    known = [
+        name
+        for name in pool.outcome_columns
+        if name in columns and floats_of(columns[name]) is not None
+    ]
+    if len(known) == len(pool.outcomes):
         return
-    reason = (
-        f"{short_repr(cells[row])} is a result in the column of the target, but no "
-        "results are named, or they are empty; give the file as results too (--results "
-        f"{name}), or leave the column out with --ignore {short_repr(pool.target)}."
-    )
-    raise pool.text.error(row, pool.target, reason)
+    for name in known:
+        if one_file or name not in ignored:
+            raise InputDataError(
+                f"{pool.text.name} has a number in each row of {short_repr(name)}, but "
+                "not of all outcomes: what is known before a measurement is none. "
+                "Leave out the candidates beyond a limit yourself. If these are "
+                "results, give them in a file of their own, with --ignore "
+                f"{short_repr(name)}."
+            )
 
 
 def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
@@ -67,7 +95,8 @@ def check_keys(text: TextTable, rows: Sequence[int], pool: Pool) -> None:
             )
             raise text.error(i, str(pool.key), reason)
     for i in unknown:
-        is_silent = has_no_value(text.columns[pool.target][i])
+        cells = [text.columns[name][i] for name in pool.outcome_columns]
+        is_silent = all(map(has_no_value, cells))
         if not is_silent and not pool.has_features(text.columns, i):
             raise unusable(text, i, pool, "correct the key, or leave the row out")
 
@@ -93,7 +122,7 @@ def ignore_hint(name: str, pool: Pool) -> str:
 
 def unusable(text: TextTable, i: int, pool: Pool, advice: str) -> InputDataError:
     """The error for a result of no row of the pool that lacks features too."""
-    column, reason = pool.unfit(text.columns, i) or (pool.target, "")
+    column, reason = pool.unfit(text.columns, i) or (pool.outcome_columns[0], "")
     if column in pool.categories and column not in text.columns:
         reason += ignore_hint(column, pool)
     if pool.key is not None:

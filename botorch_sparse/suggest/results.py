@@ -1,13 +1,14 @@
 """Measurements so far, from files: of rows of the pool, and beside them."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from botorch.exceptions import InputDataError
 
-from botorch_sparse.argument_checks import short_repr
+from botorch_sparse.argument_checks import short_list, short_repr
 from botorch_sparse.command_line.csv_cells import (
     FAILED,
     comma_hint,
@@ -17,6 +18,7 @@ from botorch_sparse.command_line.csv_cells import (
 )
 from botorch_sparse.suggest.candidate_pool import Pool
 from botorch_sparse.suggest.csv_reader import TextTable, read_table
+from botorch_sparse.suggest.outcome_options import kind_of
 from botorch_sparse.suggest.result_checks import (
     check_features,
     check_keys,
@@ -36,15 +38,25 @@ class Measurement:
         text: The file.
         place: Its row there.
         row: Its row of the pool, -1 for none.
-        cell: The cell of the target.
+        cells: The `k` cells of the outcomes.
         takes_empty: Whether the file may have rows without a value.
     """
 
     text: TextTable
     place: int
     row: int
-    cell: str
+    cells: tuple[str, ...]
     takes_empty: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no outcome has a value, nor the word for a failure."""
+        return all(map(is_missing, self.cells))
+
+    @property
+    def has_no_value(self) -> bool:
+        """Whether no outcome has a value."""
+        return all(map(has_no_value, self.cells))
 
     def get(self, column: str) -> str:
         """A cell; empty where there is no such column."""
@@ -67,11 +79,11 @@ class Results:
     Attributes:
         name: The files in messages.
         rows: `n` rows of the pool, repeats allowed.
-        values: `n` values of the target.
+        values: `n x k` values of the outcomes, NaN for what was not measured.
         failed: Rows whose measurement failed.
-        points: The features of `k` measurements beside the pool, as cells by name.
-        point_values: `k` values of the target there.
-        beside: The same `k` measurements in messages.
+        points: The features of `p` measurements beside the pool, as cells by name.
+        point_values: `p x k` values of the outcomes there.
+        beside: The same `p` measurements in messages.
         left_out: Measurements that cannot be used, in messages.
         silent: Failed results of no row of the pool, in messages.
         doubles: Results that an earlier file has too, in messages.
@@ -81,10 +93,10 @@ class Results:
 
     name: str
     rows: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    values: list[list[float]] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     points: list[dict[str, str]] = field(default_factory=list)
-    point_values: list[float] = field(default_factory=list)
+    point_values: list[list[float]] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
@@ -109,7 +121,8 @@ def read_results(
     A measurement failed if its target is the word `failed`, and with `skip_empty` also
     if it has no value. Else rows without a value have not been measured yet, where they
     are in the file of the `candidates`, were proposed before (`waiting`), have a value
-    elsewhere, or are not in the pool.
+    elsewhere, or are not in the pool. A row with some of several outcomes was measured;
+    the others may come later.
 
     Raises:
         InputDataError: If a file is not there, or none of it can be used.
@@ -137,7 +150,8 @@ def _measurements(
     text: TextTable, pool: Pool, is_one_file: bool, skip_empty: bool
 ) -> list[Measurement]:
     """The results in a file, which may be the file of the candidates."""
-    text.need([pool.target], "the --target")
+    for outcome in pool.outcomes:
+        text.need([str(outcome.name)], f"the --{kind_of(outcome)}")
     if is_one_file:
         rows = list(range(len(text)))
     elif pool.key is None:
@@ -147,13 +161,12 @@ def _measurements(
         rows = [pool.row_of_key.get(cell, -1) for cell in text.texts(pool.key)]
         check_keys(text, rows, pool)
         check_features(text, rows, pool)
-    return [
-        Measurement(text, place, row, cell, skip_empty or is_one_file)
-        for place, (row, cell) in enumerate(
-            zip(rows, text.columns[pool.target], strict=True)
-        )
-        if not (is_one_file and is_missing(cell))
+    cells = zip(*(text.columns[name] for name in pool.outcome_columns), strict=True)
+    given = [
+        Measurement(text, place, row, each, skip_empty or is_one_file)
+        for place, (row, each) in enumerate(zip(rows, cells, strict=True))
     ]
+    return [each for each in given if not (is_one_file and each.is_empty)]
 
 
 def _rows_by_features(text: TextTable, pool: Pool) -> list[int]:
@@ -176,16 +189,17 @@ def _with_values(
     given: Sequence[Measurement], pool: Pool, waiting: Collection[int]
 ) -> list[Measurement]:
     """The results that are not still to come."""
-    may_be_empty = {-1, *waiting, *(m.row for m in given if not is_missing(m.cell))}
+    may_be_empty = {-1, *waiting, *(m.row for m in given if not m.is_empty)}
     told = []
     for each in given:
-        if not is_missing(each.cell) or each.takes_empty:
+        if not each.is_empty or each.takes_empty:
             told.append(each)
         elif each.row not in may_be_empty:
-            cell = each.cell
+            cell, others = each.cells[0], pool.outcome_columns[1:]
             start = f"{short_repr(cell)} is no number" if cell else "the cell is empty"
+            start += f", as in {short_list(others)}" if others else ""
             raise each.error(
-                pool.target,
+                pool.outcome_columns[0],
                 f"{start}; fill it in, or leave the row out, if it is measured later. "
                 "Rows that were proposed with --state FILE may be empty with that "
                 "--state: they wait on. If the measurement failed, write "
@@ -201,7 +215,7 @@ def _check_any_usable(told: Sequence[Measurement], pool: Pool) -> None:
         if each.row >= 0 or pool.can_be_beside(each.text.columns, each.place):
             return
     for each in told:
-        if not has_no_value(each.cell):
+        if not each.has_no_value:
             advice = "no other result can be used either"
             raise unusable(each.text, each.place, pool, advice)
 
@@ -211,19 +225,25 @@ def _counted_once(
 ) -> tuple[list[Measurement], list[str]]:
     """The results, and which are left out as an earlier file has the row and value.
 
-    An export may hold all results of earlier exports. Repeats in one file are new
-    measurements: of each row and value there are as many as in the file with most.
+    An export may hold all results of earlier exports, and further outcomes. Repeats in
+    one file are new measurements: of each row and value there are as many as in the
+    file with most.
     """
     names = [*pool.features, *([] if pool.key is None else [pool.key])]
     counts: dict[Hashable, Counter[int]] = {}
     kept, doubles = [], []
     for each in told:
         which = each.row if each.row >= 0 else tuple(map(each.get, names))
-        of_files = counts.setdefault((which, each.cell), Counter())
-        of_files[id(each.text)] += 1
-        before = (num for file, num in of_files.items() if file != id(each.text))
-        if of_files[id(each.text)] > max(before, default=0) or has_no_value(each.cell):
-            kept.append(each)
+        cells = []
+        for outcome, cell in enumerate(each.cells):
+            of_files = counts.setdefault((which, outcome, cell), Counter())
+            of_files[id(each.text)] += 1
+            before = (num for file, num in of_files.items() if file != id(each.text))
+            is_new = of_files[id(each.text)] > max(before, default=0)
+            cells.append(cell if is_new or has_no_value(cell) else "")
+        new = replace(each, cells=tuple(cells))
+        if each.has_no_value or not new.has_no_value:
+            kept.append(new)
         else:
             doubles.append(f"{each.text.place(each.place)} of {each.text.name}")
     return kept, doubles
@@ -239,9 +259,9 @@ def _sorted_out(
     is_one = len(texts) < 2
     of_rows = [m for m in kept if m.row >= 0]
     others = [m for m in kept if m.row < 0]
-    told = [m for m in others if not has_no_value(m.cell)]
+    told = [m for m in others if not m.has_no_value]
     beside = [m for m in told if pool.can_be_beside(m.text.columns, m.place)]
-    inside = [m for m in of_rows if not has_no_value(m.cell)]
+    inside = [m for m in of_rows if not m.has_no_value]
     for each in beside:
         for name in pool.features.keys() - pool.categories.keys():
             each.text.check_point(each.place, name)
@@ -253,24 +273,32 @@ def _sorted_out(
     return Results(
         ", ".join(text.name for text in texts) or "the results",
         rows=[m.row for m in inside],
-        values=[_value(m, pool.target) for m in inside],
-        failed=[m.row for m in of_rows if has_no_value(m.cell)],
+        values=[_values(m, pool) for m in inside],
+        failed=[m.row for m in of_rows if m.has_no_value],
         points=[{name: m.get(name) for name in pool.features} for m in beside],
-        point_values=[_value(m, pool.target) for m in beside],
+        point_values=[_values(m, pool) for m in beside],
         beside=places(beside),
         left_out=places([m for m in told if m not in {*beside}]),
-        silent=places([m for m in others if has_no_value(m.cell)]),
+        silent=places([m for m in others if m.has_no_value]),
         doubles=doubles,
         others=others,
         is_one=is_one,
     )
 
 
-def _value(measurement: Measurement, target: str) -> float:
-    """The target as a number."""
-    cell = measurement.cell
+def _values(measurement: Measurement, pool: Pool) -> list[float]:
+    """The outcomes as numbers, NaN where there is none."""
+    cells = zip(pool.outcome_columns, measurement.cells, strict=True)
+    return [
+        math.nan if has_no_value(cell) else _value(measurement, column, cell)
+        for column, cell in cells
+    ]
+
+
+def _value(measurement: Measurement, column: str, cell: str) -> float:
+    """An outcome as a number."""
     if (value := number(cell)) is not None:
-        measurement.text.check_point(measurement.place, target)
+        measurement.text.check_point(measurement.place, column)
         return value
     advice = (
         f"; write {FAILED} if the measurement failed, so that the row is not proposed "
@@ -278,4 +306,4 @@ def _value(measurement: Measurement, target: str) -> float:
         "one file, leave the cell empty) until there is one"
     )
     reason = f"{short_repr(cell)} is no number{comma_hint(cell) or advice}."
-    raise measurement.error(target, reason)
+    raise measurement.error(column, reason)

@@ -1,6 +1,6 @@
 """The rows to measure next: chosen, explained, and as CSV.
 
-`options` are `strategy`, `batch`, `minimize` and `seed` of the command line.
+`options` are `strategy`, `batch` and `seed` of the command line.
 """
 
 import math
@@ -12,39 +12,56 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from botorch.exceptions import InputDataError
-from numpy.typing import NDArray
 from torch import Tensor
 
-from botorch_sparse.strategies import BBKB, Batch, Best, ThompsonSampling
-from botorch_sparse.suggest.candidate_pool import Pool
+from botorch_sparse.strategies import (
+    BBKB,
+    Batch,
+    Constraint,
+    History,
+    ThompsonSampling,
+)
+from botorch_sparse.suggest.candidate_pool import Matrix, Pool
+from botorch_sparse.suggest.outcome_options import Outcomes, column_names
 from botorch_sparse.suggest.results import Results
 
 STRATEGIES = {"bbkb": BBKB, "thompson": ThompsonSampling}
-# Columns that are added to the user's own.
+# Columns that are added to the user's own, where there is one outcome.
 ADDED = ("predicted_mean", "predicted_sd", "reason")
 ROW = "row"  # of the pool, from 1, where there is no key
 FIRST = "first batch, drawn at random"
 ONLY = "the only row"
 DRAWN = "drawn at random: few results yet"
 EXPLOITS = "exploits: good predicted value"
+COMPROMISE = "exploits: good predicted values"  # of several outcomes
 EXPLORES = "explores: uncertain here"
 # Rows that the medians of mean and standard deviation are taken over, at most.
 NUM_REFERENCE = 10_000
-# Predicted mean, standard deviation and reason.
-Explanation: TypeAlias = tuple[str, str, str]
+# Predicted mean and standard deviation of each outcome, and the reason.
+Explanation: TypeAlias = tuple[str, ...]
 
 
 def choose(
     options: Namespace, pool: Pool, results: Results, pending: Sequence[int]
-) -> tuple[list[int], list[Explanation], Best | None]:
-    """The next rows, their explanations, and the best measured row so far."""
+) -> tuple[list[int], list[Explanation], History | None]:
+    """The next rows, their explanations, and what was measured so far, if anything."""
+    blank = ("",) * 2 * len(pool.outcomes)
     if len(pool) == 1 and not results.points:  # nothing to compare it with
         rows = [] if {*results.rows, *results.failed, *pending} else [0]
-        return rows, [("", "", ONLY)] * len(rows), None
+        return rows, [(*blank, ONLY)] * len(rows), None
     strategy = rebuild(options, pool, results, pending)
     rows, num_drawn = propose(strategy, options.batch)
-    explained = explain(strategy, strategy.candidates[: len(pool)], rows, num_drawn)
-    return rows, explained, strategy.history.best() if len(results) else None
+    if not len(results):
+        return rows, [(*blank, FIRST)] * len(rows), None
+    X = strategy.candidates[: len(pool)]
+    explained = explain(strategy, pool.outcomes, X, rows, num_drawn)
+    is_known = ~strategy.history.Y.reshape(-1, len(pool.outcomes)).isnan().all(0)
+    shown = [*is_known.repeat_interleave(2).tolist(), True]
+    explained = [
+        tuple(cell * is_shown for cell, is_shown in zip(each, shown, strict=True))
+        for each in explained
+    ]
+    return rows, explained, strategy.history
 
 
 def rebuild(
@@ -65,7 +82,7 @@ def rebuild(
         strategy = STRATEGIES[options.strategy](
             table,
             batch_size=options.batch,
-            minimize=options.minimize,
+            outcomes=pool.outcomes,
             unique=True,
             seed=int(drawn[0]) >> 1,
         )
@@ -103,27 +120,53 @@ def propose(strategy: BBKB | ThompsonSampling, size: int) -> tuple[list[int], in
 
 
 def explain(
-    strategy: BBKB | ThompsonSampling, X: Tensor, rows: Sequence[int], num_drawn: int
+    strategy: BBKB | ThompsonSampling,
+    outcomes: Outcomes,
+    X: Tensor,
+    rows: Sequence[int],
+    num_drawn: int,
 ) -> list[Explanation]:
-    """Predicted mean, standard deviation and reason for rows; no numbers before data.
+    """Predicted mean and standard deviation of each outcome, and the reason, for rows.
 
     A row is proposed for its bound: mean and two standard deviations in the better
     direction. It explores if the standard deviation lifts the bound farther above its
-    median over the table than the mean does; else it exploits.
+    median over the table than the mean does; else it exploits. Several outcomes are
+    added up, in units of their median standard deviations.
     """
-    if len(strategy.history) == 0 or not rows:
-        return [("", "", FIRST)] * len(rows)
+    if not rows:
+        return []
     mean, sd = _predict(strategy, X[rows])
     reference = X[:: -(-len(X) // NUM_REFERENCE)]
-    usual_mean, usual_sd = map(np.median, _predict(strategy, reference))
-    sign = -1.0 if strategy.minimize else 1.0
-    explores = 2.0 * (sd - usual_sd) > sign * (mean - usual_mean)
-    reasons = np.where(explores, EXPLORES, EXPLOITS).tolist()
+    usual_mean, usual_sd = (np.median(v, axis=0) for v in _predict(strategy, reference))
+    unit = np.where(usual_sd > 0, usual_sd, 1.0) if len(outcomes) > 1 else 1.0
+    lift = (_worth(outcomes, mean) - _worth(outcomes, usual_mean)) / unit
+    explores = (2.0 * (sd - usual_sd) / unit).sum(axis=1) > lift.sum(axis=1)
+    exploits = EXPLOITS if len(outcomes) == 1 else COMPROMISE
+    reasons = np.where(explores, EXPLORES, exploits).tolist()
     reasons[:num_drawn] = [DRAWN] * num_drawn
     return [
-        (f"{m:.{_digits(m, s)}g}", f"{s:.6g}", reason)
+        (*(text for pair in zip(m, s, strict=True) for text in _shown(*pair)), reason)
         for m, s, reason in zip(mean.tolist(), sd.tolist(), reasons, strict=True)
     ]
+
+
+def _worth(outcomes: Outcomes, values: Matrix) -> Matrix:
+    """Values of `... x k` outcomes, each larger where it is better.
+
+    A constraint has minus how far it is outside of its limits.
+    """
+    worth = values.copy()
+    for place, outcome in enumerate(outcomes):
+        if isinstance(outcome, Constraint):
+            worth[..., place] -= values[..., place].clip(*outcome.range)
+            worth[..., place] = -abs(worth[..., place])
+        elif outcome.minimize:
+            worth[..., place] *= -1.0
+    return worth
+
+
+def _shown(mean: float, sd: float) -> tuple[str, str]:
+    return f"{mean:.{_digits(mean, sd)}g}", f"{sd:.6g}"
 
 
 def _digits(mean: float, sd: float) -> int:
@@ -133,23 +176,36 @@ def _digits(mean: float, sd: float) -> int:
     return min(max(6, math.ceil(math.log10(abs(mean)) - math.log10(sd)) + 3), 17)
 
 
-def _predict(
-    strategy: BBKB | ThompsonSampling, X: Tensor
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    mean, sd = (value.detach().cpu().numpy() for value in strategy.predict(X) or ())
+def _predict(strategy: BBKB | ThompsonSampling, X: Tensor) -> tuple[Matrix, Matrix]:
+    """Means and standard deviations of `q x d` rows, `q x k`."""
+    mean, sd = (
+        value.detach().cpu().numpy().reshape(len(X), -1)
+        for value in strategy.predict(X) or ()
+    )
     return mean, sd
+
+
+def added_columns(outcomes: Outcomes) -> tuple[str, ...]:
+    """The columns that are added to the user's own."""
+    if len(outcomes) == 1:
+        return ADDED
+    mean, sd, reason = ADDED
+    names = column_names(outcomes)
+    return (*(f"{part}_{name}" for name in names for part in (mean, sd)), reason)
 
 
 def format_rows(
     pool: Pool, rows: Sequence[int], explained: Sequence[Explanation]
 ) -> str:
     """Rows of the pool as CSV: key or number, their own cells, and explanations."""
-    frame = pool.text.typed.drop(columns=[pool.target, *ADDED], errors="ignore")
+    added = added_columns(pool.outcomes)
+    gone = [*pool.outcome_columns, *added]
+    frame = pool.text.typed.drop(columns=gone, errors="ignore")
     frame = frame.iloc[list(rows)].copy()
     names = [row + 1 for row in rows] if pool.key is None else frame.pop(pool.key)
     frame = frame.drop(columns=ROW, errors="ignore") if pool.key is None else frame
     frame.insert(0, pool.key or ROW, names)
-    for place, name in enumerate(ADDED):
+    for place, name in enumerate(added):
         frame[name] = [cells[place] for cells in explained]
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text

@@ -31,6 +31,7 @@ from botorch_sparse.command_line import (
     seed_number,
 )
 from botorch_sparse.suggest.candidate_pool import Pool, read_pool
+from botorch_sparse.suggest.outcome_options import add_outcome_options, outcomes_of
 from botorch_sparse.suggest.proposed_rows import (
     ProposedRows,
     locked,
@@ -40,12 +41,12 @@ from botorch_sparse.suggest.proposed_rows import (
     write_whole,
 )
 from botorch_sparse.suggest.report import note_columns, report
-from botorch_sparse.suggest.result_checks import check_no_results
+from botorch_sparse.suggest.result_checks import check_known_before, check_no_results
 from botorch_sparse.suggest.results import read_results
 from botorch_sparse.suggest.selection import (
-    ADDED,
     ROW,
     STRATEGIES,
+    added_columns,
     choose,
     format_rows,
 )
@@ -77,13 +78,16 @@ def _suggest(args: argparse.Namespace) -> None:
     pool = read_pool(
         args.candidates,
         args.key,
-        args.target,
+        outcomes_of(args),
         args.text,
         args.ignore,
         decimal=args.decimal,
     )
     _check_names(pool, args.ignore)
-    before = read_proposed(args.state, pool, minimize=args.minimize)
+    files = [path for path in args.results if path.exists()]
+    one_file = any(path.samefile(args.candidates) for path in files)
+    check_known_before(pool, args.ignore, one_file=one_file)
+    before = read_proposed(args.state, pool)
     results = read_results(
         args.results,
         pool,
@@ -91,18 +95,17 @@ def _suggest(args: argparse.Namespace) -> None:
         candidates=args.candidates,
         waiting=set(before.rows),
     )
-    if not len(results) and not results.failed and args.target not in args.ignore:
-        check_no_results(pool)
+    if not len(results) and not results.failed:
+        check_no_results(pool, args.ignore)
     proposed = without_results(before, pool, results)
-    rows, explained, best = choose(args, pool, results, proposed.rows)
+    rows, explained, history = choose(args, pool, results, proposed.rows)
     _write(format_rows(pool, rows, explained), args.output)
     if args.state is not None:
         waiting = ProposedRows([*proposed.rows, *rows], proposed.gone)
-        write_proposed(args.state, pool, waiting, minimize=args.minimize)
+        write_proposed(args.state, pool, waiting)
     if not args.quiet:
-        one_file = any(path.samefile(args.candidates) for path in args.results)
         note_columns(pool, args.text, args.ignore, one_file=one_file)
-        report(pool, results, proposed, len(rows), best)
+        report(pool, results, proposed, len(rows), history)
 
 
 def _write(text: str, path: Path | None) -> None:
@@ -115,7 +118,8 @@ def _write(text: str, path: Path | None) -> None:
 
 def _check_names(pool: Pool, ignored: Collection[str]) -> None:
     """Check that columns of the output have names of their own, ignored ones aside."""
-    for name in ADDED if pool.key is not None else (ROW, *ADDED):
+    added = added_columns(pool.outcomes)
+    for name in added if pool.key is not None else (ROW, *added):
         if name in pool.text.columns and name not in ignored:
             key = f", give it as --key {ROW}" * (name == ROW)
             raise InputDataError(
@@ -198,8 +202,7 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="names the rows (default: their features do, to six digits)",
     )
-    add("--target", required=True, metavar="COLUMN", help="of the results")
-    add("--minimize", action="store_true", help="smaller is better (default: larger)")
+    add_outcome_options(parser)
     add("--batch", type=positive_int, default=20, metavar="Q", help="default: 20")
     add(
         "--text",

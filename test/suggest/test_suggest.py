@@ -21,6 +21,7 @@ pytest.importorskip("pandas")
 
 from botorch_sparse import ThompsonSampling
 from botorch_sparse.__main__ import main
+from botorch_sparse.strategies import Objective
 from botorch_sparse.suggest import proposed_rows, selection
 from botorch_sparse.suggest.candidate_pool import read_pool
 from botorch_sparse.suggest.results import Results, read_results
@@ -42,6 +43,7 @@ DOSE = [math.cos(7 * i) for i in range(NUM)]
 SOLVENT = ["water", "oil", "gas, wet"]
 HEADER = ["id", "heat", "solvent", "dose", "lid"]
 Table = str | bytes | list[list[Any]]
+LOSS = (Objective("loss", minimize=True),)
 
 
 def loss(row: int) -> float:
@@ -503,11 +505,11 @@ def test_rounds_in_which_all_files_change(
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_call_knows_all_that_the_files_hold(lab: Laboratory, name: str) -> None:
-    pool = read_pool(lab.pool, "id", "loss")
-    results = Results("m.csv", [3, 4, 3], [1.0, 2.0, 1.5], [9])
-    options = Namespace(strategy=name, batch=3, minimize=True, seed=0)
+    pool = read_pool(lab.pool, "id", LOSS)
+    results = Results("m.csv", [3, 4, 3], [[1.0], [2.0], [1.5]], [9])
+    options = Namespace(strategy=name, batch=3, seed=0)
     strategy = rebuild(options, pool, results, [7, 2])
-    assert strategy.pending.tolist() == [7, 2] and strategy.minimize
+    assert strategy.pending.tolist() == [7, 2] and strategy.history.minimize
     assert strategy.history.indices.tolist() == [3, 4, 3]
     assert strategy.history.Y.tolist() == [1.0, 2.0, 1.5]
     assert set(strategy.excluded_points) == {2, 3, 4, 7, 9}
@@ -556,7 +558,7 @@ def test_a_state_that_another_call_uses_is_refused(lab: Laboratory) -> None:
 def test_few_results_leave_draws_that_say_so(lab: Laboratory) -> None:
     rows = lab("--results", lab.write("m.csv", measured(3)), "--batch", 20).rows
     reasons = [row["reason"] for row in rows]
-    pool = read_pool(lab.pool, "id", "loss")
+    pool = read_pool(lab.pool, "id", LOSS)
     drawn = ThompsonSampling(pool.table, unique=True).settings.num_initial - 3
     assert reasons.count(DRAWN) == drawn and set(reasons[:drawn]) == {DRAWN}
     assert set(reasons[drawn:]) <= {EXPLOITS, EXPLORES}
@@ -669,18 +671,20 @@ def test_the_reason_is_what_lifts_the_bound(minimize: bool) -> None:
     mean = torch.tensor([0.0, 0.0, 0.0, 3.0, 3.0, -1.0, 0.5, 0.5]).double()
     sd = torch.tensor([1.0, 1.0, 1.0, 1.0, 3.0, 1.0, 1.2, 1.3]).double()
     strategy: Any = SimpleNamespace(
-        history=[0],
-        minimize=minimize,
         predict=lambda X: (sign * mean[X[:, 0].long()], sd[X[:, 0].long()]),
     )
     X = torch.tensor([0.0, 1, 2, 0, 1, 2, 0, 3, 4, 5, 6, 7]).unsqueeze(-1)
-    assert explain(strategy, X, [], 0) == []
-    explained = explain(strategy, X, [7, 8, 9, 10, 11], 1)
+    outcomes = (Objective("loss", minimize),)
+    assert explain(strategy, outcomes, X, [], 0) == []
+    explained = explain(strategy, outcomes, X, [7, 8, 9, 10, 11], 1)
     reasons = [reason for *_, reason in explained]
     assert reasons == [DRAWN, EXPLORES, EXPLORES, EXPLOITS, EXPLORES]
     assert explained[1][:2] == (f"{sign * 3:g}", "3")
     mean[3] = 1e9 / 3
-    assert explain(strategy, X, [7], 0)[0][:2] == (f"{sign * 1e9 / 3:.3f}", "1")
+    assert explain(strategy, outcomes, X, [7], 0)[0][:2] == (
+        f"{sign * 1e9 / 3:.3f}",
+        "1",
+    )
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
@@ -726,12 +730,12 @@ def test_results_of_rows_that_were_taken_out_count_beside_the_pool(
     kept = [row[:-1] for i, row in enumerate(told) if i not in (2, 5, 7, 8)]
     lab.write("pool.csv", [header[:-1], *kept])
     path = lab.write("m.csv", [header, *told[1:]])
-    pool = read_pool(lab.pool, key, "loss")
+    pool = read_pool(lab.pool, key, LOSS)
     read = read_results([path], pool)
-    assert read.rows == [1, 2, 3, 4] and read.values == [-1, -3, -4, -6]
+    assert read.rows == [1, 2, 3, 4] and read.values == [[-1], [-3], [-4], [-6]]
     assert [point["solvent"] for point in read.points] == ["water", "oil", "ale"]
-    assert read.point_values == [-2.0, -5.0, -8.0]
-    options = Namespace(strategy="thompson", batch=3, minimize=True, seed=0)
+    assert read.point_values == [[-2.0], [-5.0], [-8.0]]
+    options = Namespace(strategy="thompson", batch=3, seed=0)
     strategy = rebuild(options, pool, read, [0])
     assert strategy.history.Y.tolist() == [-1, -3, -4, -6, -2, -5, -8]
     kinds = {2: [1, 0, 0], 5: [0, 1, 0], 8: [0, 0, 1]}
@@ -790,9 +794,9 @@ def test_a_result_that_two_files_have_counts_once(lab: Laboratory) -> None:
     told = "c0,,,,,1|c1,,,,,2|old,40,oil,1,2,3|"
     first = lab.write("r1.csv", f"{BESIDE}|{told}c2,,,,,failed")
     second = lab.write("r2.csv", f"{BESIDE}|{told}c0,,,,, 1|c0,,,,,1.5|c3,,,,,1")
-    read = read_results([first, second], read_pool(lab.pool, "id", "loss"))
-    assert read.rows == [0, 1, 0, 0, 3] and read.point_values == [3.0]
-    assert read.values == [1.0, 2.0, 1.0, 1.5, 1.0] and read.failed == [2]
+    read = read_results([first, second], read_pool(lab.pool, "id", LOSS))
+    assert read.rows == [0, 1, 0, 0, 3] and read.point_values == [[3.0]]
+    assert read.values == [[1.0], [2.0], [1.0], [1.5], [1.0]] and read.failed == [2]
     said = lab("--results", first, second).said
     assert "note: 3 of the results are in an earlier file too, with the same" in said
     assert f"belong in one file): line 2 (key 'c0') of {second}, line 3 (key" in said
@@ -805,7 +809,7 @@ def test_a_file_of_several_may_hold_nothing_of_use(lab: Laboratory) -> None:
     odd = lab.write("r1.csv", f"{BESIDE}|z,1,OIL,1,1,3")
     good = lab.write("r2.csv", measured(3))
     for paths in ([odd, good], [good, odd]):
-        read = read_results(paths, read_pool(lab.pool, "id", "loss"))
+        read = read_results(paths, read_pool(lab.pool, "id", LOSS))
         assert read.left_out == [f"line 2 (key 'z') of {odd}"] and len(read) == 3
     lab.write("r2.csv", "id,loss|")
     assert "r1.csv, line 2 (key 'z')" in lab.refused("--results", good, odd)

@@ -3,8 +3,6 @@
 # ruff: noqa: E501 (a case is one line)
 
 import csv
-import io
-import math
 import os
 import random
 import sys
@@ -12,10 +10,23 @@ from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from laboratory import (
+    DOSE,
+    HEADER,
+    HEAT,
+    NUM,
+    SOLVENT,
+    Laboratory,
+    Table,
+    lines,
+    loss,
+    measured,
+    words_of,
+)
 
 pytest.importorskip("pandas")
 
@@ -37,94 +48,7 @@ from botorch_sparse.suggest.selection import (
     rebuild,
 )
 
-NUM = 30
-HEAT = [20 + 60 * math.sin(i) ** 2 for i in range(NUM)]
-DOSE = [math.cos(7 * i) for i in range(NUM)]
-SOLVENT = ["water", "oil", "gas, wet"]
-HEADER = ["id", "heat", "solvent", "dose", "lid"]
-Table = str | bytes | list[list[Any]]
 LOSS = (Objective("loss", minimize=True),)
-
-
-def loss(row: int) -> float:
-    """What the laboratory measures; the best row is where heat is 50 in oil."""
-    return ((HEAT[row] - 50) / 30) ** 2 + 0.2 * DOSE[row] + 0.5 * (row % 3 != 1)
-
-
-def measured(num: int) -> list[list[Any]]:
-    return [["id", "loss"], *([f"c{i}", loss(i)] for i in range(num))]
-
-
-class Answer(NamedTuple):
-    """What a call wrote."""
-
-    rows: list[dict[str, str]]
-    said: str
-
-    @property
-    def ids(self) -> list[str]:
-        return [row["id"] for row in self.rows]
-
-
-class Laboratory:
-    """A folder with a pool of 30 rows, in which the command is called."""
-
-    def __init__(self, folder: Path, capture: Any) -> None:
-        self.folder, self.capture = folder, capture
-        self.pool, self.results = folder / "pool.csv", folder / "m.csv"
-        self.state = folder / "run.state"
-        rows = [
-            [
-                f"c{i}",
-                f"{HEAT[i]:.17g}",
-                SOLVENT[i % 3],
-                f"{DOSE[i]:.17g}",
-                f"{i % 4}.50",
-            ]
-            for i in range(NUM)
-        ]
-        self.write("pool.csv", [HEADER, *rows])
-
-    def write(self, name: str, table: Table) -> Path:
-        """A file: of bytes, of rows, or of text with bars for line breaks."""
-        path = self.folder / name
-        if isinstance(table, list):
-            with path.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows(table)
-        else:
-            is_text = isinstance(table, str)
-            path.write_bytes(table.replace("|", "\n").encode() if is_text else table)
-        return path
-
-    def __call__(
-        self, *words: object, key: str | None = "id", target: str = "loss"
-    ) -> Answer:
-        named = [] if key is None else ["--key", key]
-        given = ["--candidates", self.pool, *named, "--target", target, *words]
-        main(["suggest", *map(str, given)])
-        out, err = self.capture.readouterr()
-        return Answer(list(csv.DictReader(io.StringIO(out.decode()))), err.decode())
-
-    def refused(self, *words: object, **named: Any) -> str:
-        """The one line on stderr of a call that fails, with nothing on stdout."""
-        with pytest.raises(SystemExit) as caught:
-            self(*words, **named)
-        out, err = self.capture.readouterr()
-        line = err.decode()
-        assert caught.value.code == 2 and not out
-        assert line.count("\n") == 1 and line[:-1].isprintable()
-        return line
-
-
-@pytest.fixture
-def lab(tmp_path: Path, capfdbinary: Any) -> Laboratory:
-    return Laboratory(tmp_path, capfdbinary)
-
-
-def lines(header: str, cells: str, num: int, first: int = 0) -> str:
-    """A table whose rows differ by a number."""
-    return "|".join([header, *(cells.format(i) for i in range(first, first + num))])
-
 
 # Each case: candidates, results, options, and parts of the one line. Candidates None are
 # the 30 rows; results None are no file. Options begin with the key, or with a dash.
@@ -251,15 +175,6 @@ REFUSED: list[tuple[Table | None, Table | None, str, str]] = [
     (None, None, "id --results {folder}/measrued.csv", "measrued.csv' for --results; check"),
     (None, "id,loss", "id --results {pool} {pool}", "pool.csv' is given twice as --results"),
 ]  # fmt: skip
-
-
-def words_of(lab: Laboratory, options: str, results: Table | None) -> list[str]:
-    """A key if there is one, the options, and results if there are any."""
-    names = {"pool": lab.pool, "folder": lab.folder}
-    words = options.format(**names).split()
-    words = words if not words or words[0].startswith("-") else ["--key", *words]
-    given = [] if results is None else ["--results", str(lab.write("m.csv", results))]
-    return [*words, *given]
 
 
 @pytest.mark.parametrize(("pool", "results", "options", "message"), REFUSED)

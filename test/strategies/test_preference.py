@@ -124,6 +124,9 @@ def test_what_is_not_known_decides_nothing() -> None:
     Y = torch.tensor([[2.0, NAN, NAN], [NAN, 3.0, 0.8], [1.0, 5.0, NAN]]).double()
     value = preference.value(Y, torch.tensor([0.5, 0.25]).double())
     assert value.tolist() == [4.0, 12.0, 2.0]
+    smooth = preference.value(Y, torch.tensor([0.5, 0.25]).double(), 0.1)
+    assert smooth.tolist() == pytest.approx(value.tolist(), abs=0.1 * math.log(2))
+    assert smooth[0] == value[0] and smooth[2] <= value[2]
     assert preference.violation(Y).tolist() == pytest.approx([0.0, 0.3, 0.0])
     assert preference.violation(Y, 0.1).tolist() == pytest.approx([0.0, 0.4, 0.0])
     assert feasible_front(outcomes, Y).tolist() == []

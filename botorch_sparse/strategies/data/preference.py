@@ -67,12 +67,14 @@ class Preference:
         normal = torch.randn(num, len(self.outcomes.objectives), dtype=torch.double)
         return normal.abs() / normal.norm(dim=-1, keepdim=True)
 
-    def value(self, Y: Tensor, weights: Tensor) -> Tensor:
+    def value(self, Y: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:
         """Random scalarizations of `... x k` values, `...`.
 
         Args:
             Y: Values; NaN for outcomes that are not known, which are left out.
             weights: `... x o`.
+            smoothing: Within so much of the smallest term others count too, for
+                gradients; the value is lower by at most `smoothing * log(o)`.
         """
         unit = 1 / (self.scale * weights).to(Y)
         terms = [
@@ -81,7 +83,10 @@ class Preference:
                 zip(self.outcomes.objectives, self.reference.tolist(), strict=True)
             )
         ]
-        return reduce(torch.fmin, terms)  # the other one where one is NaN
+        if smoothing == 0.0:
+            return reduce(torch.fmin, terms)  # the other one where one is NaN
+        known = torch.stack(terms).nan_to_num(torch.inf, posinf=torch.inf)
+        return -smoothing * (-known / smoothing).logsumexp(0)
 
     def violation(self, Y: Tensor, margin: float = 0.0) -> Tensor:
         """Total violation of `... x k` values in standard deviations, `...`.
